@@ -1,0 +1,38 @@
+# Each target sets up what it needs; a second run finds it done. PYTHON picks the interpreter of .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test check bench soak clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dray needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } || { echo "Python's venv module is missing: install your system's python3-venv package"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[postgres]' --group dev
+	@touch $@
+
+demo: .venv/ready  ## a job's life, a crash and its rescue, on a scratch SQLite file
+	$(BIN)/python examples/storage_tour.py
+
+test: .venv/ready  ## all tests, on SQLite and a real PostgreSQL
+	$(BIN)/python -m pytest
+
+check: .venv/ready  ## style, types, layers, SQL statements
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pyright
+	$(BIN)/python checks/statements.py
+
+bench: .venv/ready  ## rates beside a raw loop, medians of 5
+	$(BIN)/python -m benchmarks.storage
+
+soak: .venv/ready  ## the state machine for 100,000 steps that change a row
+	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
