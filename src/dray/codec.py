@@ -1,0 +1,265 @@
+"""The JSON edge: arguments and results become text here, and text becomes values again.
+
+What is accepted reads back equal, with tuples as lists: None, bool, int, float, str, list, tuple and dict
+with string keys. A subclass (IntEnum, StrEnum, OrderedDict, namedtuple …) is written as the plain value of
+its base and accepted if it equals that value; its class does not come back. All else is refused with the path
+to it before anything is written, so that no job is stored that a database or a worker cannot read.
+
+Most values are plain, so `encode` takes a short look and lets the C encoder do the rest; only what looks
+suspicious is walked slowly, to find the path. Both walks count the fewest bytes that the text can have, and
+stop before a gigabyte of text, or a list that holds another twice, a hundred times over, is written out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from dray.errors import PayloadError, PayloadTooLarge
+
+MAX_DEPTH: Final = 100
+MAX_DIGITS: Final = 4_300  # Python refuses to read longer numbers
+
+_LEEWAY = 4  # up to so many times the limit the text is built, so that the error can say its exact size
+_INT64 = 1 << 63
+_TOO_LONG = 10**MAX_DIGITS
+_SCALARS = frozenset((float, bool, type(None)))
+_type_of: Callable[[Any], type[Any]] = type
+
+_write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+
+
+def encode(value: Any, *, path: str = "args", limit: int) -> str:
+    """Compact JSON of at most ``limit`` bytes in UTF-8, or a `PayloadError` that says where in ``path``."""
+    text, size = _written_at_once(value, _LEEWAY * limit) or _written_with_care(value, path, limit)
+    if size > limit:
+        raise _too_large(path, f"{size:,}", limit)
+    return text
+
+
+def decode(text: str, *, path: str = "args") -> Any:
+    """The values in JSON text, which somebody else may have written."""
+    try:
+        return _read(text)
+    except RecursionError:
+        raise PayloadError(path, "the stored JSON is nested too deep to be read") from None
+    except ValueError as error:
+        raise PayloadError(path, f"the stored text is not JSON that can be read: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    # float("1e400") is infinity without a word, and infinity could not be stored again.
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is too large for a float")
+    return number
+
+
+_read = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+
+
+def _written_at_once(value: Any, room: int) -> tuple[str, int] | None:
+    """The text and its size, or None if anything at all is suspicious."""
+    if not _is_plain(value, room):
+        return None
+    try:
+        text = _write(value)
+        size = len(text) if text.isascii() else len(text.encode())
+    except ValueError:  # NaN, an infinity, a number with too many digits, a lone surrogate
+        return None
+    # NUL is the one character that is written so, but a backslash before "u0000" looks the same.
+    return None if "\\u0000" in text else (text, size)
+
+
+def _written_with_care(value: Any, path: str, limit: int) -> tuple[str, int]:
+    plain = _Copier(path, limit).copy(value, path)
+    try:
+        text = _write(plain)
+    except ValueError as error:  # sys.set_int_max_str_digits() allows less than MAX_DIGITS
+        raise PayloadError(path, f"cannot be written as JSON: {error}") from None
+    return text, len(text.encode())
+
+
+def _is_plain(value: Any, room: int) -> bool:  # noqa: PLR0911, PLR0912 - one flat loop, for speed
+    """Whether there are only exact JSON types, less than 100 deep, that may fit into ``room`` bytes."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            kind = _type_of(item)
+            if kind is str:
+                room -= len(item)
+            elif kind is int:
+                if not -_INT64 <= item < _INT64:  # its length in digits matters
+                    return False
+            elif kind is dict:
+                room -= 5 * len(item)
+                if room < 0:
+                    return False
+                for key in item:
+                    if type(key) is not str:
+                        return False
+                    room -= len(key)
+                inner += item.values()
+            elif kind is list or kind is tuple:
+                room -= 2 * len(item)
+                if room < 0:
+                    return False
+                inner += item
+            elif kind not in _SCALARS:
+                return False
+        if not inner:
+            return room >= 0
+        level = inner
+    return False
+
+
+class _Copier:
+    """Copies a value into exact JSON types, or raises the error that names the path to what is wrong."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self._root = path
+        self._limit = limit
+        self._spent = 0
+        self._open: set[int] = set()
+
+    def copy(self, value: Any, path: str) -> Any:
+        kind = _type_of(value)
+        if value is None or kind is bool:
+            return value
+        base = next((base for base in _PLAIN if issubclass(kind, base)), None)
+        if base is None:
+            raise _refusal(path, f"{_name(kind)} is not JSON; {_advice(kind)}")
+        plain = value if kind is base else _PLAIN[base](value)
+        if base is list or base is tuple or base is dict:
+            copied = self._container(value, plain, path)
+        else:
+            copied = self._scalar(plain, path)
+        if plain is not value and not (plain == value):
+            raise _refusal(path, f"{_name(kind)} does not equal the {base.__name__} that is in it")
+        return copied
+
+    def _container(self, value: Any, plain: Any, path: str) -> Any:
+        if id(value) in self._open:
+            raise _refusal(path, f"this {type(plain).__name__} contains itself; pass ids instead of links")
+        if len(self._open) == MAX_DEPTH:
+            raise _refusal(path, f"nested more than {MAX_DEPTH} deep; flatten it, or store it elsewhere")
+        self._open.add(id(value))
+        copied = self._dict(plain, path) if isinstance(plain, dict) else self._list(plain, path)
+        self._open.remove(id(value))
+        return copied
+
+    def _list(self, items: Any, path: str) -> list[Any]:
+        self._spend(2 * len(items), path)
+        return [self.copy(item, f"{path}[{index}]") for index, item in enumerate(items)]
+
+    def _dict(self, items: Any, path: str) -> dict[str, Any]:
+        self._spend(5 * len(items), path)
+        copied: dict[str, Any] = {}
+        for key, item in items.items():
+            if not isinstance(key, str):
+                raise _refusal(path, f"a key is {_name(_type_of(key))}, and JSON keys are strings; use str(key)")
+            name = self.copy(key, f"{path} (a key)")
+            if name in copied:
+                raise _refusal(path, "two keys would be written alike")
+            copied[name] = self.copy(item, f"{path}{_step(name)}")
+        return copied
+
+    def _scalar(self, value: Any, path: str) -> Any:
+        if isinstance(value, str):
+            self._spend(len(value), path)
+            _check_text(value, path)
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                raise _refusal(path, f"{value} is not JSON; use None, or the text {str(value)!r}")
+        elif not -_TOO_LONG < value < _TOO_LONG:
+            raise _refusal(path, f"an int of more than {MAX_DIGITS:,} digits; pass hex(value)")
+        else:
+            self._spend(value.bit_length() // 4, path)
+        return value
+
+    def _spend(self, size: int, path: str) -> None:
+        self._spent += size
+        if size > _LEEWAY * self._limit:
+            raise _too_large(path, f"at least {size:,}", self._limit)
+        if self._spent > _LEEWAY * self._limit:
+            raise _too_large(self._root, f"at least {self._spent:,}", self._limit)
+
+
+_Tuple: type[tuple[Any, ...]] = tuple
+
+# How to read the plain value out of a subclass, past anything that it overrides.
+_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    dict: dict[Any, Any].copy,
+    list: list[Any].copy,
+    tuple: lambda value: _Tuple.__getitem__(value, slice(None)),
+}
+
+# By package and name, so that nothing is imported only to be refused.
+_ADVICE = {
+    "datetime.date": "pass value.isoformat()",
+    "datetime.time": "pass value.isoformat()",
+    "datetime.timedelta": "pass value.total_seconds()",
+    "uuid.UUID": "pass str(value)",
+    "decimal.Decimal": "pass str(value)",
+    "pathlib.PurePath": "pass str(value)",
+    "builtins.bytes": "decode it, or pass base64.b64encode(value).decode()",
+    "builtins.bytearray": "decode it, or pass base64.b64encode(value).decode()",
+    "builtins.set": "pass a list of its items",
+    "builtins.frozenset": "pass a list of its items",
+    "builtins.generator": "pass list(value)",
+    "builtins.coroutine": "await it first",
+    "enum.Enum": "pass value.value",
+    "numpy.generic": "pass value.item()",
+    "numpy.ndarray": "pass value.tolist()",
+    "pydantic.BaseModel": 'pass value.model_dump(mode="json")',
+}
+
+
+def _advice(kind: type[Any]) -> str:
+    names = (f"{str(base.__module__).partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
+    advice = next((_ADVICE[name] for name in names if name in _ADVICE), None)
+    if advice is None and hasattr(kind, "__dataclass_fields__"):
+        advice = "pass dataclasses.asdict(value)"
+    return advice or "pass numbers, strings, lists and dicts, or an id by which the task finds it"
+
+
+def _check_text(text: str, path: str) -> None:
+    at = text.find("\0")
+    if at >= 0:
+        raise _refusal(path, f"NUL at position {at:,}, which PostgreSQL cannot store; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = f"{text[error.start]!a} at position {error.start:,} is half a character, not text"
+        raise _refusal(path, f"{found}; decode the bytes it came from with errors='replace'") from None
+
+
+def _refusal(path: str, problem: str) -> PayloadError:
+    shown = path if len(path) <= 200 else f"{path[:100]}…{path[-99:]}"
+    return PayloadError(shown, problem)
+
+
+def _too_large(path: str, size: str, limit: int) -> PayloadTooLarge:
+    advice = "store the data elsewhere and pass a reference"
+    return PayloadTooLarge(path, f"{size} bytes of JSON, over the limit of {limit:,}; {advice}")
+
+
+def _step(key: str) -> str:
+    shown = key if len(key) <= 40 else f"{key[:39]}…"
+    if shown.isidentifier():
+        return f".{shown}"
+    return f"[{json.dumps(shown, ensure_ascii=not shown.isprintable())}]"
+
+
+def _name(kind: type[Any]) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

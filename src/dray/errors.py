@@ -1,0 +1,102 @@
+"""Every error Dray raises, in one tree.
+
+    DrayError
+    ├── ConfigError            a setting, address or name that cannot work
+    │   ├── InvalidName        a queue, task, schedule or step name outside the allowed characters
+    │   └── SchemaMissing      the tables are not there yet
+    ├── PayloadError           a value that JSON cannot carry; names the path to it
+    │   └── PayloadTooLarge
+    ├── UnknownJob             no job has this id (not committed, rolled back or pruned)
+    ├── UnknownTask            no task is registered under this name
+    ├── GraphError             a workflow with a cycle, a step named twice or a parent that is not there
+    ├── JobFailed              result() of a job that failed
+    ├── JobCancelled           result() of a job that was cancelled
+    ├── StaleClaim             this worker no longer holds the job; what it wrote was not kept
+    └── StorageError           the database did not do what was asked
+        ├── StorageUnavailable cannot be opened or reached
+        ├── StorageLocked      somebody else kept the write lock past the deadline
+        ├── StorageFull        the disk is full
+        ├── SchemaTooNew       the tables need a newer Dray than this one
+        └── ForkedConnection   a transaction was open across a fork
+
+Every message says what happened, to which job or file, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class DrayError(Exception):
+    """The base of every error Dray raises on purpose."""
+
+
+class ConfigError(DrayError, ValueError):
+    """A setting, address or name that cannot work; nothing was written."""
+
+
+class InvalidName(ConfigError):
+    """A name outside ``^[A-Za-z0-9_.:-]{1,100}$``."""
+
+
+class SchemaMissing(ConfigError):
+    """The database answers, but Dray's tables are not in it."""
+
+
+class PayloadError(DrayError, ValueError):
+    """A value that cannot be stored as JSON; ``path`` says where it sits, e.g. ``args.items[3]``."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class PayloadTooLarge(PayloadError):
+    """A value over its size limit."""
+
+
+class UnknownJob(DrayError, LookupError):
+    """No job has this id: it was never committed, was rolled back, or was pruned."""
+
+
+class UnknownTask(DrayError, LookupError):
+    """No task is registered under this name."""
+
+
+class GraphError(DrayError, ValueError):
+    """Jobs that depend on each other in a way that cannot run; nothing was written."""
+
+
+class JobFailed(DrayError):
+    """The job ended as ``failed``."""
+
+
+class JobCancelled(DrayError):
+    """The job ended as ``cancelled``."""
+
+
+class StaleClaim(DrayError):
+    """The claim is no longer held: the job was taken back, cancelled or ended by somebody else."""
+
+
+class StorageError(DrayError):
+    """The database did not do what was asked."""
+
+
+class StorageUnavailable(StorageError):
+    """The database cannot be opened or reached."""
+
+
+class StorageLocked(StorageError):
+    """Another connection kept the write lock past the deadline."""
+
+
+class StorageFull(StorageError):
+    """The disk under the database is full; the transaction was rolled back."""
+
+
+class SchemaTooNew(StorageError):
+    """The tables were migrated by a newer Dray that this one must not write to."""
+
+
+class ForkedConnection(StorageError):
+    """A transaction was open while the process forked; the child cannot use this database."""

@@ -1,0 +1,27 @@
+"""Instants and durations: whole microseconds, since 1970 in UTC.
+
+Names of instants end in ``_at``, names of durations in ``_us``. Nothing here asks what time it is.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+MILLISECOND = 1_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_datetime(at: int) -> datetime:
+    """The instant as an aware datetime in UTC."""
+    return EPOCH + timedelta(microseconds=at)
+
+
+def from_datetime(when: datetime) -> int:
+    """The aware datetime as an instant."""
+    return (when - EPOCH) // _MICROSECOND

@@ -1,0 +1,112 @@
+"""Text made safe for where it goes: a database, a terminal, a log line.
+
+Nothing here raises: an error message or a traceback must always be storable and printable, whatever a task
+put into it. Redact first and cut afterwards: the end of an address, without its beginning, is just text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_CHUNK = 1 << 20
+
+
+def clean(text: str, limit_bytes: int) -> str:
+    """Text that both databases store, in at most ``limit_bytes`` of UTF-8, with a marker where it was cut.
+
+    NUL becomes U+FFFD and a lone surrogate its escape, such as ``\\udc80``.
+    """
+    text = str.__str__(text)  # a subclass, as a hostile __str__ may return, could override what is used below
+    if len(text) <= limit_bytes and text.isascii() and "\0" not in text:
+        return text
+    stored = _stored(text[: limit_bytes + 1])
+    if len(stored) <= limit_bytes:
+        return stored.decode()
+    marker = f"… [truncated, {_stored_size(text):,} bytes in all]"
+    return _joined(stored, marker, b"", limit_bytes)
+
+
+def clean_traceback(text: str, limit_bytes: int) -> str:
+    """As `clean`, but cut in the middle: a third for where it began, the rest for what was raised."""
+    text = str.__str__(text)
+    if len(text) <= limit_bytes:
+        stored = _stored(text)
+        if len(stored) <= limit_bytes:
+            return stored.decode()
+    marker = f"\n… [truncated, {_stored_size(text):,} bytes in all]\n"
+    return _joined(_stored(text[:limit_bytes]), marker, _stored(text[-limit_bytes:]), limit_bytes)
+
+
+def escape_control(text: str) -> str:
+    """One line that cannot steer a terminal, forge a log line or fail to print.
+
+    Control characters (also tab and newline), line and paragraph separators, bidirectional overrides and lone
+    surrogates are written as Python writes them: ``\\n``, ``\\x1b``, ``\\u202e``.
+    """
+    return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def redact(text: str) -> str:
+    """The text with ``***`` for each password in a database address: in a URL or in libpq's ``password=…``.
+
+    A password may hold what it should not (``@``, ``/``, quotes), so a PostgreSQL URL is taken to go on to
+    the next space, and its password to the last ``@`` in it: better hide too much than show half of it.
+    """
+    if "password" in text.lower():
+        text = _SETTING.sub(lambda found: f"{found[1] or found[2]}***", text)
+    if "://" in text:
+        text = _POSTGRES_URL.sub(_without_password, text)
+        text = _USERINFO.sub(r"\1:***@", text)
+    return text
+
+
+def _without_password(found: re.Match[str]) -> str:
+    url = found[0]
+    start = url.index("://") + 3
+    colon, at = url.find(":", start), url.rfind("@")
+    if start <= colon < at:
+        return f"{url[:colon]}:***{url[at:]}"
+    if _CUT_SHORT.match(url, start):
+        return f"{url[:colon]}:***"
+    return url
+
+
+def _stored(text: str) -> bytes:
+    return text.replace("\0", "\ufffd").encode(errors="backslashreplace")
+
+
+def _stored_size(text: str) -> int:
+    if text.isascii():
+        return len(text) + 2 * text.count("\0")
+    return sum(len(_stored(text[start : start + _CHUNK])) for start in range(0, len(text), _CHUNK))
+
+
+def _joined(head: bytes, marker: str, tail: bytes, limit_bytes: int) -> str:
+    """As much of both ends as fits around the marker, cut between characters; no marker without room."""
+    room = limit_bytes - len(marker.encode())
+    if room < 0:
+        return head[:limit_bytes].decode(errors="ignore")
+    kept_tail = room - room // 3 if tail else 0
+    start = head[: room - kept_tail].decode(errors="ignore")
+    end = tail[len(tail) - kept_tail :].decode(errors="ignore")
+    return f"{start}{marker}{end}"
+
+
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+# Each pattern takes linear time on any text: what follows its fixed beginning is either taken whole or ends
+# before the next such beginning. ASCII, because no other spaces end an address.
+_FLAGS = re.ASCII | re.IGNORECASE
+_SETTING = re.compile(
+    r"""([?&](?:ssl)?password=)[^&\s]*      # in a URL
+      | (password\s*=\s*)                   # in a libpq string, where the value is
+        (?: '(?:\\.|[^\\'\n])*'?            #   quoted,
+          | \\'.*?(?<!\\)\\'                #   quoted in a string that is itself shown quoted,
+          | "[^"\n]*" )?                    #   or quoted for a shell;
+        (?:\\.|[^\\\s])*\\?                 #   or bare, as is all up to the next space
+    """,
+    _FLAGS | re.VERBOSE,
+)
+_POSTGRES_URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://\S*", _FLAGS)
+_CUT_SHORT = re.compile(r"[^:/?\[]*:(?!\d{1,5}\b)", _FLAGS)  # no "@" follows, but what does is not a port
+_USERINFO = re.compile(r"(://[^\s:/?#]*):[^\s/?#]*@", _FLAGS)
