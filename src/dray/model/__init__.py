@@ -1,0 +1,1 @@
+"""What exists in Dray, and what follows from what: pure values and rules, no I/O, no clock, no SQL."""

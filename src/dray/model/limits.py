@@ -1,0 +1,38 @@
+"""How large things may be: what keeps one job from filling the database.
+
+Sizes are bytes of UTF-8. Over a limit is an error before anything is written; error messages, tracebacks and
+logs are cut and marked instead, because they describe something that has already happened.
+"""
+
+from __future__ import annotations
+
+from dray.instants import DAY
+
+KIB = 1024
+MIB = 1024 * KIB
+
+ARGS_BYTES = 256 * KIB
+RESULT_BYTES = 1 * MIB
+TRACEBACK_BYTES = 64 * KIB
+ERROR_MESSAGE_BYTES = 4 * KIB
+LOG_MESSAGE_BYTES = 8 * KIB
+LOG_LINES = 1_000  # per job
+
+ATTEMPTS_KEPT = 100  # per job, the newest
+JSON_DEPTH = 100
+TAGS = 20  # per job
+
+NAME_CHARS = 100
+CRON_CHARS = 1_000
+
+# The same range on both databases: an integer of 32 bits, symmetric so that a priority can be negated.
+PRIORITY_MAX = 2_147_483_647
+PRIORITY_MIN = -PRIORITY_MAX
+
+# No delay, interval or retention is longer: what is further away is a mistake in the unit.
+DELAY_US = 3_653 * DAY  # ten years
+
+# Rows one transaction of a duty may touch, so that no duty keeps the write lock for long.
+FANOUT_CHUNK = 1_000
+PRUNE_CHUNK = 1_000
+PROMOTE_CHUNK = 1_000

@@ -1,0 +1,173 @@
+"""Schedules: when a task is due, what happens to missed slots, and when one run may not follow another.
+
+A slot is an instant the rule names. `due` decides from a row's `next_at` and the time which slots to fire now
+and what `next_at` becomes; all slots it returns lie between the two, so a row that is moved on by comparing
+`next_at` fires each slot at most once. Its work does not grow with the time since it was last asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from dray.errors import ConfigError
+from dray.instants import MILLISECOND, MINUTE, SECOND
+from dray.model import cron
+from dray.model.job import LIVE, UNSTARTED, State
+from dray.model.limits import DELAY_US
+from dray.model.names import shown
+
+# With `misfire=skip`, a slot that is older than this when it is looked at was missed.
+MISFIRE_GRACE_US = 1 * MINUTE
+
+EVERY_MIN_US = 1 * MILLISECOND
+
+
+class Misfire(StrEnum):
+    """Which of the slots that passed since the last look are fired."""
+
+    SKIP = "skip"  # the newest, if it is less than MISFIRE_GRACE_US old
+    LAST = "last"  # the newest, however old
+    ALL = "all"  # the newest `misfire_limit`, oldest first
+
+
+class Overlap(StrEnum):
+    """Whether a slot fires while an earlier job of the schedule is there."""
+
+    ALLOW = "allow"
+    SKIP = "skip"  # not while one is live
+    QUEUE = "queue"  # at most one behind the one that runs
+
+    @property
+    def blocking_states(self) -> frozenset[State]:
+        """A job of the schedule in one of these states keeps a new one from being made."""
+        return _BLOCKING[self]
+
+
+_BLOCKING = {Overlap.ALLOW: frozenset[State](), Overlap.SKIP: LIVE, Overlap.QUEUE: UNSTARTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a schedule fires: a cron line in a zone, or an interval counted from the schedule's creation."""
+
+    cron: str | None = None
+    every_us: int | None = None
+    tz: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if (self.cron is None) == (self.every_us is None):
+            raise ConfigError("a schedule needs either cron or every, and not both")
+
+    @classmethod
+    def from_cron(cls, text: str, tz: str = "UTC") -> Rule:
+        """A checked cron line: five fields, six with seconds first, or a word such as @daily."""
+        if not isinstance(text, str) or not isinstance(tz, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"cron and tz must be strings, not {shown(text)} and {shown(tz)}")
+        line = " ".join(text.split())
+        cron.parse(line, tz)
+        return cls(cron=line, tz=tz)
+
+    @classmethod
+    def from_every(cls, every: float | timedelta) -> Rule:
+        """A checked interval: a number of seconds or a timedelta, from a millisecond to ten years."""
+        every_us = _microseconds(every)
+        if not EVERY_MIN_US <= every_us <= DELAY_US:
+            raise ConfigError(f"every must be between 0.001 seconds and ten years, not {shown(every)}")
+        return cls(every_us=round(every_us))
+
+    def next_after(self, at: int, anchor_at: int) -> int | None:
+        """The first slot strictly after `at`, if any; `anchor_at` is when the schedule was made."""
+        if self.every_us is not None:
+            return anchor_at + max(1, (at - anchor_at) // self.every_us + 1) * self.every_us
+        return self._cron().next_after(at)
+
+    def newest(self, first_at: int, until_at: int, anchor_at: int, limit: int) -> tuple[int, ...]:
+        """The newest `limit` slots from `first_at` up to and including `until_at`, oldest first."""
+        slots: list[int] = []
+        slot = self._last_until(until_at, anchor_at)
+        while slot is not None and slot >= first_at and len(slots) < limit:
+            slots.append(slot)
+            slot = self._last_until(slot - 1, anchor_at)
+        return tuple(reversed(slots))
+
+    def _last_until(self, at: int, anchor_at: int) -> int | None:
+        if self.every_us is None:
+            return self._cron().last_until(at)
+        count = (at - anchor_at) // self.every_us
+        return anchor_at + count * self.every_us if count >= 1 else None
+
+    def _cron(self) -> cron.Cron:
+        assert self.cron is not None
+        return cron.parse(self.cron, self.tz)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One row of the table. A newer release may have written a misfire or overlap not known here."""
+
+    name: str
+    task: str
+    queue: str | None
+    args: str
+    cron: str | None
+    every_us: int | None
+    tz: str
+    misfire: str
+    misfire_limit: int
+    overlap: str
+    next_at: int | None
+    last_at: int | None
+    created_at: int
+    updated_at: int
+    paused_at: int | None
+
+    @property
+    def rule(self) -> Rule:
+        """When it fires."""
+        return Rule(self.cron, self.every_us, self.tz)
+
+
+def same_rule(stored: Schedule, wanted: Schedule) -> bool:
+    """Whether the stored row is already what is wanted, in all that people set."""
+    return all(getattr(stored, field) == getattr(wanted, field) for field in _SET_BY_PEOPLE)
+
+
+_SET_BY_PEOPLE = ("task", "queue", "args", "cron", "every_us", "tz", "misfire", "misfire_limit", "overlap")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The slots to fire now, oldest first, and the `next_at` to store with them."""
+
+    slots: tuple[int, ...]
+    next_at: int | None
+
+
+def due(rule: Rule, next_at: int, now: int, anchor_at: int, *, misfire: str, limit: int) -> Due:
+    """What a schedule owes at `now`, given the slot it waits for; `limit` counts for `all` only."""
+    if now < next_at:
+        return Due((), next_at)
+    slots = rule.newest(next_at, now, anchor_at, limit if misfire == Misfire.ALL else 1)
+    if misfire == Misfire.SKIP:
+        slots = tuple(slot for slot in slots if now - slot < MISFIRE_GRACE_US)
+    return Due(slots, rule.next_after(now, anchor_at))
+
+
+def preview(rule: Rule, at: int, anchor_at: int, n: int) -> list[int]:
+    """The next `n` slots after `at`; fewer if the rule ends before."""
+    slots: list[int] = []
+    slot = rule.next_after(at, anchor_at)
+    while slot is not None and len(slots) < n:
+        slots.append(slot)
+        slot = rule.next_after(slot, anchor_at)
+    return slots
+
+
+def _microseconds(every: object) -> float:
+    if isinstance(every, timedelta):
+        return every / timedelta(microseconds=1)
+    if isinstance(every, bool) or not isinstance(every, int | float):
+        raise ConfigError(f"every must be a number of seconds or a timedelta, not {type(every).__name__}")
+    return every * SECOND

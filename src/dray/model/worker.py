@@ -1,0 +1,73 @@
+"""A worker: one process that claims and runs jobs, and its proof of life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dray.model.job import Held
+
+
+class WorkerState(StrEnum):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorker:
+    """A worker about to register; its id is new at every boot and never used again."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    boot: str
+    lock: str | None = None  # dev:ino of the lock file that proves it alive
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    concurrency: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    id: str
+    name: str
+    host: str
+    pid: int
+    boot: str
+    lock: str | None
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    concurrency: int
+    state: str
+    started_at: int
+    last_seen_at: int
+    lease_until: int  # by the clock that leases use: steady time on SQLite, the server's on PostgreSQL
+    stopped_at: int | None
+
+
+class Beat(NamedTuple):
+    """The answer to a beat. Not alive: this worker was declared dead and must come back under a new id."""
+
+    alive: bool
+    held: list[Held]
+
+
+class Verdict(NamedTuple):
+    """A judgement that a worker is dead, made after seeing this lease: void if the worker has renewed it since."""
+
+    worker_id: str
+    lease_until: int
+
+
+class Rescued(NamedTuple):
+    """One job taken back from a dead worker, and what became of it."""
+
+    id: str
+    claim: int
+    worker_id: str | None
+    state: str
+    queue: str

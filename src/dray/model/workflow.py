@@ -1,0 +1,121 @@
+"""Workflows: graphs of jobs, and what the jobs of one add up to.
+
+A graph is checked before a row of it is written, so every stored graph can run to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from dray.errors import GraphError
+from dray.model.job import FINAL, State
+from dray.model.names import shown
+
+_CYCLE_SHOWN = 10
+
+
+class ParentPolicy(StrEnum):
+    """What becomes of a job when one of its parents failed or was cancelled."""
+
+    CANCEL = "cancel"  # it is cancelled too, and so are its own children
+    RUN = "run"  # it runs as if the parent had completed
+    HOLD = "hold"  # it stays waiting until the parent is retried or somebody decides
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """One row of the table: a graph that was enqueued."""
+
+    id: str
+    name: str
+    created_at: int
+
+
+def workflow_state(counts_by_state: Mapping[str, int]) -> str:
+    """One word for the whole: live before failed before cancelled before completed.
+
+    With nothing but waiting jobs left it is `waiting`: they are held, and nothing will move by itself.
+    """
+    present = {state for state, count in counts_by_state.items() if count}
+    if present - FINAL - {State.WAITING}:
+        return State.RUNNING
+    return next((state for state in _NOT_DONE if state in present), State.COMPLETED)
+
+
+_NOT_DONE = (State.WAITING, State.FAILED, State.CANCELLED)
+
+
+class Edge(Enum):
+    """What a parent's state means for one of its children."""
+
+    OPEN = "open"  # the parent has not ended
+    FREE = "free"  # the child need not wait for it any more
+    CANCEL = "cancel"
+    HOLD = "hold"
+
+    @property
+    def satisfied(self) -> int:
+        """As it is stored: 0 the parent has not ended, 1 nothing to wait for, -1 it ended otherwise."""
+        return _SATISFIED[self]
+
+
+_SATISFIED = {Edge.OPEN: 0, Edge.FREE: 1, Edge.CANCEL: -1, Edge.HOLD: -1}
+_AFTER_FAILURE: dict[str, Edge] = {ParentPolicy.CANCEL: Edge.CANCEL, ParentPolicy.RUN: Edge.FREE}
+
+
+def decide_edge(parent_state: str, policy: str) -> Edge:
+    """What a parent in this state means for a child with this policy."""
+    if parent_state not in FINAL:
+        return Edge.OPEN
+    if parent_state == State.COMPLETED:
+        return Edge.FREE
+    # A policy that only a newer release knows: hold, because nothing that is held is lost.
+    return _AFTER_FAILURE.get(policy, Edge.HOLD)
+
+
+def order(steps: Mapping[str, Sequence[str]]) -> list[str]:
+    """The steps with parents before children, otherwise in the order given; `GraphError` if there is none.
+
+    `steps` maps each step to its parents. A graph already in a good order comes back unchanged.
+    """
+    ordered: list[str] = []
+    done: set[str] = set()
+    for root in steps:
+        if root not in done:
+            _visit(root, steps, done, ordered)
+    return ordered
+
+
+def _visit(root: str, steps: Mapping[str, Sequence[str]], done: set[str], ordered: list[str]) -> None:
+    # A depth-first walk with its own stack: a chain of 100,000 steps would exhaust Python's. `path` is the
+    # way from the root to the step in hand, each with the parents it has still to look at.
+    path: dict[str, Iterator[str]] = {root: iter(steps[root])}
+    while path:
+        step = next(reversed(path))
+        parent = next((each for each in path[step] if each not in done), None)
+        if parent is None:
+            path.popitem()
+            done.add(step)
+            ordered.append(step)
+        else:
+            _check(step, parent, steps, path)
+            path[parent] = iter(steps[parent])
+
+
+def _check(step: str, parent: str, steps: Mapping[str, Sequence[str]], path: Mapping[str, object]) -> None:
+    if parent == step:
+        raise GraphError(f"step {shown(step)} waits for itself: take it out of its own parents")
+    if parent not in steps:
+        raise GraphError(f"step {shown(step)} waits for {shown(parent)}, which is not a step of this workflow")
+    if parent in path:
+        raise GraphError(f"steps wait for each other in a circle: {_circle(list(path), parent)}")
+
+
+def _circle(path: list[str], start: str) -> str:
+    circle = path[path.index(start) :]
+    if len(circle) > _CYCLE_SHOWN:
+        left_out = len(circle) - _CYCLE_SHOWN + 1
+        circle = [*circle[: _CYCLE_SHOWN - 2], f"… {left_out} more …", circle[-1]]
+    return " -> ".join([*circle, start])
