@@ -1,0 +1,73 @@
+"""Checks the SQL catalogue: `make check` runs it.
+
+Every statement says what it does, is run by somebody, stands in both catalogues unless it belongs to one database
+alone, and compiles on an empty SQLite schema (the tests prepare each on both databases). No SQL is put together
+in Python.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from pathlib import Path
+
+from dray.backends.statements import Dialect, catalogue, sql_files
+
+SOURCE = Path(__file__).parent.parent / "src" / "dray"
+BUILT_SQL = re.compile(r"""execute(many|script)?\(\s*f["']""")
+ALLOWED_BUILT_SQL = re.compile(r"PRAGMA|EXPLAIN")
+
+
+def sources(folder: Path) -> str:
+    return "\n".join(file.read_text(encoding="utf-8") for file in sorted(folder.glob("**/*.py")))
+
+
+def unused(dialect: Dialect) -> list[str]:
+    other = "postgres" if dialect == "sqlite" else "sqlite"
+    text = sources(SOURCE / "backends" / "store") + sources(SOURCE / "backends" / dialect)
+    foreign = sources(SOURCE / "backends" / other)
+    problems = [f"{name}: nothing runs it on {dialect}" for name in catalogue(dialect) if f'"{name}"' not in text]
+    alone = catalogue(dialect).keys() - catalogue(other).keys()
+    problems += [f"{name}: missing for {other}" for name in sorted(alone) if f'"{name}"' in foreign]
+    return problems
+
+
+def unclear() -> list[str]:
+    both = [*catalogue("sqlite").values(), *catalogue("postgres").values()]
+    problems = [f"{statement.name}: no line says what it does" for statement in both if not statement.about]
+    return problems + [f"{s.name}: an unknown $word" for s in both if "$" in s.text]
+
+
+def uncompilable() -> list[str]:
+    problems: list[str] = []
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for file in sql_files("sqlite", "migrations"):
+        connection.executescript(file.read_text(encoding="utf-8"))
+    for statement in catalogue("sqlite").values():
+        try:
+            connection.execute(f"EXPLAIN {statement.text}", [None] * len(statement.parameters))
+        except sqlite3.Error as error:
+            problems.append(f"{statement.name}: {error}")
+    connection.close()
+    return problems
+
+
+def built() -> list[str]:
+    problems: list[str] = []
+    for file in sorted(SOURCE.glob("**/*.py")):
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if BUILT_SQL.search(line) and not ALLOWED_BUILT_SQL.search(line):
+                problems.append(f"{file.relative_to(SOURCE)}:{number}: SQL put together in Python")
+    return problems
+
+
+def main() -> int:
+    problems = [*unclear(), *unused("sqlite"), *unused("postgres"), *uncompilable(), *built()]
+    sys.stderr.write("".join(f"{problem}\n" for problem in problems))
+    sys.stdout.write(f"{len(catalogue('sqlite'))} + {len(catalogue('postgres'))} statements checked\n")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The storage layer: the only place that speaks SQL. `open_backend` is the way in."""
+
+from __future__ import annotations
+
+from dray.backends.base import Backend
+from dray.backends.sqlite import SqliteDatabase
+from dray.clock import Clock
+from dray.config import SqliteAddress, parse_address
+
+
+def open_backend(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    busy_timeout: float = 30.0,
+    file_mode: int = 0o600,
+    create: bool | None = None,
+) -> Backend:
+    """The backend for an address; connects at the first call.
+
+    `create`: make missing tables at the first call. By default a SQLite file does, and a PostgreSQL database waits
+    for `migrate()`.
+    """
+    address = parse_address(url)
+    if isinstance(address, SqliteAddress):
+        return Backend(
+            SqliteDatabase(
+                address.path,
+                clock=clock,
+                busy_timeout=busy_timeout,
+                file_mode=file_mode,
+                create=create is not False,
+            )
+        )
+    # psycopg costs 200 ms and 20 MB to import: only those pay who use PostgreSQL.
+    from dray.backends.postgres import PostgresDatabase  # noqa: PLC0415
+
+    return Backend(PostgresDatabase(address, clock=clock, busy_timeout=busy_timeout, create=bool(create)))
+
+
+__all__ = ["Backend", "open_backend"]

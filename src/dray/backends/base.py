@@ -1,0 +1,301 @@
+"""The storage contract: every verb, what is atomic in it, what it answers, what no rows mean.
+
+Verbs are noun-first and take batches; one job is a batch of one. They decide nothing: next states, delays and
+cut-offs come from `model/`. Each is one transaction unless it says otherwise, safe to repeat after a lost
+answer, and the same on every database. The parts below (`store/`) hold one noun each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dray.backends.database import Database
+from dray.backends.store import graph, history, jobs, queues, schedules, work, workers
+from dray.backends.store.graph import FanOut, Reconciled
+from dray.backends.store.history import Stats
+from dray.backends.store.jobs import LAST_ID, Filter
+from dray.backends.store.work import NOTHING, Exchange
+from dray.model.attempt import Attempt, LogLine
+from dray.model.job import CancelResult, Claim, Enqueued, Job, NewJob, Rng, Settled, Settlement
+from dray.model.lease import Lease
+from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK, PRUNE_CHUNK
+from dray.model.queue import Demand, Queue
+from dray.model.retention import Retention
+from dray.model.schedule import Schedule
+from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
+from dray.model.workflow import Workflow
+
+
+class Backend:
+    """All that Dray does to a database."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self._known_queues: set[str] = set()
+
+    # Life cycle
+
+    def migrate(self) -> int:
+        """Creates or upgrades the tables under a lock; returns their version. Any number may run at once."""
+        return self.db.migrate()
+
+    def schema_version(self) -> int | None:
+        """The version of the tables; None: there are none."""
+        return self.db.version()
+
+    def now(self) -> int:
+        """The database's time: the server's where there is one, this machine's otherwise."""
+        return self.db.now()
+
+    def close(self) -> None:
+        """Closes this process's connections. Nothing is lost: there is no buffer."""
+        self.db.close()
+
+    # Jobs, as producers and operators see them
+
+    def job_enqueue(
+        self, new: Sequence[NewJob], *, workflow: Workflow | None = None, connection: Any = None
+    ) -> list[Enqueued]:
+        """Writes jobs, their edges and their workflow, all or nothing; durable when it returns.
+
+        A job whose id is there already is this same enqueue repeated, and counts as written. One whose unique
+        key is held is not written: the answer is the holder's id, marked duplicate. Parents must exist, here or
+        in the batch; those already ended count at once. With `connection` everything happens in that
+        connection's transaction and stands or falls with it.
+        """
+        return jobs.enqueue(self.db, self._known_queues, new, workflow, connection)
+
+    def job_get(self, ids: Sequence[str]) -> list[Job]:
+        """The jobs that exist among these ids, oldest first."""
+        return jobs.get(self.db, ids)
+
+    def job_list(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
+        """Jobs that fit, newest first; go on with `before` = the last id seen."""
+        return jobs.list_jobs(self.db, fit or Filter(), limit, before)
+
+    def job_cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
+        """Ends jobs that have not started, notes a request on running ones, leaves ended ones alone."""
+        return jobs.cancel(self.db, ids)
+
+    def job_retry(self, ids: Sequence[str]) -> list[str]:
+        """Starts ended jobs over, attempts and crashes at 0; answers those it did.
+
+        Children cancelled because of them wait again. A completed attempt is kept in the history first. The
+        unique lock is not taken again.
+        """
+        return jobs.retry(self.db, ids)
+
+    def job_delete(self, ids: Sequence[str]) -> list[str]:
+        """Removes jobs with their history; answers those it did. Never running ones or parents of waiting ones."""
+        return jobs.delete(self.db, ids)
+
+    def job_promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
+        """Queues scheduled jobs whose time has come; answers their queues, one entry a job."""
+        return jobs.promote(self.db, limit)
+
+    def job_next_due(self) -> int | None:
+        """When the earliest scheduled job is due."""
+        return jobs.next_due(self.db)
+
+    def job_expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
+        """Cancels, as `expired`, jobs not started in time; answers them."""
+        return jobs.expire(self.db, limit)
+
+    def job_prune(self, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
+        """Removes at most `limit` ended jobs past their retention. Never one that a waiting child needs; jobs of a
+        workflow only once all of them may go."""
+        return history.prune(self.db, retention, limit)
+
+    def job_stats(self, window_us: int) -> Stats:
+        """Counts by queue and state, age of the oldest ready job, throughput and run times in a window."""
+        return history.stats(self.db, window_us)
+
+    # Jobs in a worker's hands
+
+    def job_exchange(
+        self, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
+    ) -> Exchange:
+        """Ends attempts, cancels what expired, queues what is due, and claims, in one transaction.
+
+        Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
+        the others. An outcome whose data the database refuses does not stop those beside it: it is written as
+        failed(result). Claims count the attempt. No claims: nothing ready, queue paused, or this worker was
+        declared dead.
+        """
+        return work.exchange(self.db, worker_id, settlements, demand, durable=durable)
+
+    def job_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
+        """The claiming half of `job_exchange`."""
+        return self.job_exchange(worker_id, (), demand).claims
+
+    def job_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
+        """The settling half of `job_exchange`."""
+        return self.job_exchange(worker_id, settlements, NOTHING, durable=durable).settled
+
+    def job_probe(self, demand: Demand) -> bool:
+        """Whether anything of a demand is ready, without taking a lock."""
+        return work.probe(self.db, demand)
+
+    def job_progress(
+        self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
+    ) -> list[bool]:
+        """Notes (id, claim, percent, message); False for each whose claim is lost."""
+        return work.report_progress(self.db, worker_id, reports)
+
+    # History
+
+    def attempt_list(self, job_id: str) -> list[Attempt]:
+        """The recorded attempts of a job, oldest first, without a completed one that the job itself shows."""
+        return history.attempts(self.db, job_id)
+
+    def log_write(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+        """Keeps log lines (`at` read from the steady clock); False for each whose claim is lost. The newest 1,000
+        a job are kept."""
+        return work.write_logs(self.db, worker_id, lines)
+
+    def log_list(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
+        """(sequence number, line) of a job, oldest first, after a sequence number."""
+        return work.list_logs(self.db, job_id, after, limit)
+
+    # Queues
+
+    def queue_upsert(self, name: str, priority: int) -> None:
+        """Makes a queue, or changes its default priority for jobs to come."""
+        queues.upsert(self.db, name, priority)
+
+    def queue_pause(self, name: str) -> bool:
+        """Once this returns nothing is claimed from the queue. False: it was paused already."""
+        return queues.pause(self.db, name)
+
+    def queue_resume(self, name: str) -> bool:
+        """False: it was not paused."""
+        return queues.resume(self.db, name)
+
+    def queue_list(self) -> list[Queue]:
+        """All queues that were ever enqueued to, set or paused."""
+        return queues.list_queues(self.db)
+
+    # Workers
+
+    def worker_register(self, worker: NewWorker, lease_us: int) -> None:
+        """Adds a worker with its first lease. Its id must never have been used."""
+        workers.register(self.db, worker, lease_us)
+
+    def worker_beat(self, worker_id: str, lease_us: int, state: str = "active", *, durable: bool = False) -> Beat:
+        """Renews the lease and answers what the worker has running. Not alive: it was declared dead."""
+        return workers.beat(self.db, worker_id, lease_us, state, durable=durable)
+
+    def worker_deregister(self, worker_id: str) -> bool:
+        """The worker leaves; its duties are free. False: it was declared dead before."""
+        return workers.deregister(self.db, worker_id)
+
+    def worker_list(self, limit: int = 1000) -> list[Worker]:
+        """Live workers first, then those that ended."""
+        return workers.list_workers(self.db, limit)
+
+    def worker_overdue(self) -> list[Verdict]:
+        """Live workers whose lease is over, where this process can tell."""
+        return workers.overdue(self.db)
+
+    def worker_prune(self, before: int) -> int:
+        """Forgets workers that ended before an instant."""
+        return workers.prune(self.db, before)
+
+    def job_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
+        """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.
+
+        A worker that renewed its lease after the verdict, or proves to be alive, is left alone. The attempt
+        stays counted, the crash is counted, and the job runs again after a moment or ends as failed(crashed);
+        where a cancel was requested it ends as cancelled(user). Needs no job code; safe to run twice, anywhere.
+        """
+        return workers.rescue(self.db, verdicts, limit, rng)
+
+    # Duties
+
+    def lease_take(self, duty: str, holder: str) -> int | None:
+        """The new term, if the duty was free: never held, resigned, or its holder is gone."""
+        return workers.take_lease(self.db, duty, holder)
+
+    def lease_renew(self, duty: str, holder: str, term: int) -> bool:
+        """Whether the duty is still held under this term."""
+        return workers.renew_lease(self.db, duty, holder, term)
+
+    def lease_resign(self, duty: str, holder: str, term: int) -> bool:
+        """Gives the duty back. False: it had gone to somebody else."""
+        return workers.resign_lease(self.db, duty, holder, term)
+
+    def lease_list(self) -> list[Lease]:
+        """Who has which duty."""
+        return workers.list_leases(self.db)
+
+    # Schedules
+
+    def schedule_upsert(self, schedule: Schedule) -> bool:
+        """Creates a schedule or changes its rule. False: it was the same, nothing was written."""
+        return schedules.upsert(self.db, schedule)
+
+    def schedule_get(self, name: str) -> Schedule | None:
+        """One schedule."""
+        return schedules.get(self.db, name)
+
+    def schedule_list(self) -> list[Schedule]:
+        """All schedules by name."""
+        return schedules.list_schedules(self.db)
+
+    def schedule_due(self, limit: int = 100) -> list[Schedule]:
+        """Schedules whose `next_at` has come and that are not paused."""
+        return schedules.due(self.db, limit)
+
+    def schedule_next_due(self) -> int | None:
+        """When the earliest schedule is due."""
+        return schedules.next_due(self.db)
+
+    def schedule_fire(
+        self, schedule: Schedule, *, next_at: int | None, last_at: int | None, new: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
+        """Moves a schedule from the `next_at` that was read and enqueues its slots' jobs, together.
+
+        None: somebody else did, or it was paused meanwhile; nothing was written. Jobs that the overlap rule
+        forbids are left out.
+        """
+        return schedules.fire(self.db, schedule, next_at, last_at, new)
+
+    def schedule_pause(self, name: str) -> bool:
+        """False: unknown or paused already."""
+        return schedules.pause(self.db, name)
+
+    def schedule_resume(self, name: str, next_at: int | None) -> bool:
+        """Goes on at `next_at`. False: unknown or not paused."""
+        return schedules.resume(self.db, name, next_at)
+
+    def schedule_delete(self, name: str) -> bool:
+        """Forgets a schedule; its jobs stay."""
+        return schedules.delete(self.db, name)
+
+    # Graphs
+
+    def job_fan_out(self, limit: int = FANOUT_CHUNK) -> FanOut:
+        """Passes the end of parents on to at most `limit` children; the enders do it themselves, this goes on
+        where they were cut off."""
+        return graph.fan_out(self.db, limit)
+
+    def job_reconcile(self) -> Reconciled:
+        """Repairs waiting jobs that nobody would free. Anything it finds is a defect worth a loud line."""
+        return graph.reconcile(self.db)
+
+    def edge_list(self, job_id: str) -> list[tuple[str, str, int]]:
+        """(parent, child, satisfied) of every edge at a job."""
+        return graph.edges_of(self.db, job_id)
+
+    def workflow_get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
+        """A workflow and how many of its jobs are in which state."""
+        return history.get_workflow(self.db, workflow_id)
+
+    def workflow_list(self, *, limit: int = 100, before: str = LAST_ID) -> list[Workflow]:
+        """The newest workflows before an id."""
+        return history.list_workflows(self.db, limit, before)
+
+    def workflow_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
+        """The ids of a workflow's jobs in these states."""
+        return history.workflow_jobs(self.db, workflow_id, states)

@@ -1,0 +1,126 @@
+"""What Dray asks of a database: transactions, and named statements in them.
+
+All verbs of `base.Backend` are written once against these two protocols; the two databases differ in how they
+open, lock, batch and fail, and in the SQL of their catalogues. A difference shows here as a capability, never as
+a question which database this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from dray.clock import Clock
+from dray.model.queue import Demand
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Later = Callable[[], T]  # an answer that may still be on its way; call it once the transaction is over
+
+
+class Session(Protocol):
+    """Named statements inside one transaction. `now` and `steady` are filled in; lists travel as JSON."""
+
+    def rows(self, name: str, /, **params: Any) -> list[Row]:
+        """All rows of a statement."""
+        ...
+
+    def run(self, name: str, /, **params: Any) -> int:
+        """How many rows a statement changed."""
+        ...
+
+    def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
+        """All rows of a statement whose answer is not needed before the commit."""
+        ...
+
+    def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
+        """Applies a statement to every row; tells for each whether it changed one."""
+        ...
+
+    def insert(self, rows: Sequence[Row]) -> list[bool]:
+        """Writes new jobs; tells for each whether it was written (not: its id or unique lock is there)."""
+        ...
+
+    def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
+        """Takes ready jobs for a live worker out of queues that are not paused."""
+        ...
+
+    def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
+        """Ends attempts by their claims; answers (id, state, fanout_pending) of the rows it wrote."""
+        ...
+
+    def ready(self, demand: Demand) -> bool:
+        """Whether anything of a demand is ready; looks at the index only."""
+        ...
+
+    def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
+        """Opens a worker's transaction, in order with pauses of these queues."""
+        ...
+
+    def forget_results(self, ids: Sequence[str]) -> None:
+        """Drops results that are kept outside the jobs' rows."""
+        ...
+
+    def begin_pause(self, queue: str) -> None:
+        """Opens the transaction of a pause: waits until claims under way on that queue are over."""
+        ...
+
+    def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
+        """Declares workers dead that have not renewed their lease since they were judged."""
+        ...
+
+
+class Database(Protocol):
+    """A database that holds Dray's tables."""
+
+    @property
+    def clock(self) -> Clock:
+        """This process's clock."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """The file or address, fit to be shown."""
+        ...
+
+    @property
+    def boot(self) -> str | None:
+        """The boot within which leases can be compared; None where the server's clock decides."""
+        ...
+
+    def now(self) -> int:
+        """The database's own wall time."""
+        ...
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Runs `work` in one consistent read; it must not write."""
+        ...
+
+    def write(self, work: Callable[[Session], T], *, durable: bool = True, many: bool = False) -> T:
+        """Runs `work` in one transaction and commits.
+
+        `work` runs again from the start after a conflict or a lost connection, so it must not change anything
+        outside. Durable: on disk when this returns; otherwise a power loss may forget it. Many: it writes so many
+        rows that the rate matters more than the number of round trips.
+        """
+        ...
+
+    def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:
+        """As `write`, for work whose answers are not needed before the commit: one round trip where there is one."""
+        ...
+
+    def join(self, connection: Any, work: Callable[[Session], T]) -> T:
+        """Runs `work` in the transaction that a user's own connection has open; neither commits nor rolls back."""
+        ...
+
+    def migrate(self) -> int:
+        """Creates or upgrades the tables; returns the version they are at."""
+        ...
+
+    def version(self) -> int | None:
+        """The version the tables are at; None: there are none."""
+        ...
+
+    def close(self) -> None:
+        """Closes every connection of this process."""
+        ...

@@ -1,0 +1,9 @@
+"""Errors that stay inside the storage layer."""
+
+from __future__ import annotations
+
+from dray.errors import StorageError
+
+
+class DataRefused(StorageError):
+    """The database refused the values of a write (a constraint, a type, a size), not the write itself."""

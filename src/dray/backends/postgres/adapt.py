@@ -1,0 +1,47 @@
+"""Values on the wire: instants as whole microseconds, ids as text."""
+
+from __future__ import annotations
+
+import struct
+from typing import Protocol
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Loader
+from psycopg.pq import Format
+
+_POSTGRES_EPOCH = 946_684_800_000_000  # 2000-01-01, in microseconds since 1970
+_INT8 = struct.Struct("!q")
+
+
+class InstantLoader(Loader):
+    """timestamptz, binary: microseconds since 2000."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> int:
+        return _INT8.unpack(data)[0] + _POSTGRES_EPOCH
+
+
+class IdLoader(Loader):
+    """uuid, binary: 16 bytes."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        text = bytes(data).hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class _Adapting(Protocol):
+    @property
+    def adapters(self) -> AdaptersMap: ...
+
+
+def adapt(target: _Adapting) -> None:
+    """Makes a connection, or a cursor on a user's connection, speak as the rest of Dray does."""
+    target.adapters.register_loader("timestamptz", InstantLoader)
+    target.adapters.register_loader("uuid", IdLoader)
+
+
+Connection = psycopg.Connection[tuple[object, ...]]

@@ -1,0 +1,234 @@
+"""A PostgreSQL database as a `Database`: a few connections, one round trip where one will do."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg.abc import QueryNoTemplate
+from psycopg.sql import SQL, Identifier
+
+from dray.backends import migrate
+from dray.backends.database import Later
+from dray.backends.errors import DataRefused
+from dray.backends.postgres import faults
+from dray.backends.postgres.adapt import Connection
+from dray.backends.postgres.pool import Pool
+from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
+from dray.backends.statements import catalogue
+from dray.clock import Clock, SystemClock
+from dray.config import PostgresAddress
+from dray.errors import ConfigError, SchemaMissing
+from dray.text import redact
+
+T = TypeVar("T")
+
+_TRIES = 8  # of a transaction that conflicts with another
+_CONNECTIONS = 20
+
+
+class PostgresDatabase:
+    """One database (and schema) on a server."""
+
+    boot: str | None = None
+
+    def __init__(
+        self,
+        address: PostgresAddress,
+        *,
+        clock: Clock | None = None,
+        busy_timeout: float = 30.0,
+        connections: int = _CONNECTIONS,
+        create: bool = False,
+    ) -> None:
+        self.place = redact(address.conninfo)
+        self.schema = address.schema
+        self.clock: Clock = clock or SystemClock()
+        self._follows_server = clock is None
+        self._create = create
+        self._catalogue = catalogue("postgres", address.schema)
+        self._pool = Pool(address.conninfo, self.place, connections, busy_timeout)
+        self._schema_is_open = False
+
+    def _times(self) -> dict[str, int | None]:
+        if self._follows_server:
+            return {}
+        return {"now": self.clock.now(), "steady": self.clock.steady()}
+
+    def now(self) -> int:
+        return self.read(lambda tx: tx.rows("server_now"))[0][0]
+
+    # Transactions
+
+    def read(self, work: Callable[[PostgresSession], T]) -> T:
+        return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", durable=True)
+
+    def write(self, work: Callable[[PostgresSession], T], *, durable: bool = True, many: bool = False) -> T:
+        if not many:
+            return self._run(work, "BEGIN", durable=durable)
+
+        def transaction(connection: Connection) -> T:
+            with connection.transaction():
+                return work(PostgresSession(connection, self._catalogue, self._times()))
+
+        return self._again(transaction)
+
+    def exchange(self, work: Callable[[PostgresSession], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002
+        # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
+        def transaction(connection: Connection) -> T:
+            with connection.pipeline() as pipeline:
+                connection.execute("BEGIN")
+                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+                connection.execute("COMMIT")
+            return answer()
+
+        return self._again(transaction)
+
+    def _run(self, work: Callable[[PostgresSession], T], begin: str, *, durable: bool) -> T:
+        def transaction(connection: Connection) -> T:
+            with connection.pipeline() as pipeline:
+                connection.execute(cast(QueryNoTemplate, begin))
+                if not durable:
+                    connection.execute("SET LOCAL synchronous_commit TO off")
+                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+                connection.execute("COMMIT")
+            return answer
+
+        return self._again(transaction)
+
+    def _again(self, transaction: Callable[[Connection], T]) -> T:
+        """Runs a transaction; after a conflict, or once on a fresh connection when the one at hand was dead."""
+        self._open_schema()
+        tries = 0
+        while True:
+            connection, fresh = self._pool.take()
+            tries += 1
+            try:
+                return transaction(connection)
+            except psycopg.Error as error:
+                self._clear(connection)
+                if faults.is_pooler(error):
+                    self._pool.stop_preparing()
+                elif faults.is_lost(error) and not fresh:
+                    self._pool.forget_idle()
+                elif not faults.is_conflict(error) or tries >= _TRIES:
+                    raise faults.translate(error, self.place) from error
+            except UnicodeEncodeError as error:
+                self._clear(connection)
+                raise DataRefused(f"{self.place}: {error}") from error
+            except BaseException:
+                self._clear(connection)
+                raise
+            finally:
+                self._pool.give_back(connection)
+            time.sleep(random.uniform(0, 0.002 * tries))  # noqa: S311 - apart from whom we collided with
+
+    @staticmethod
+    def _clear(connection: Connection) -> None:
+        """Rolls back what is open; a connection that cannot do even that is closed."""
+        try:
+            if not connection.closed:
+                connection.rollback()
+        except psycopg.Error:
+            connection.close()
+
+    def join(self, connection: Any, work: Callable[[PostgresSession], T]) -> T:
+        if not isinstance(connection, psycopg.Connection):
+            raise ConfigError(
+                f"connection= takes a psycopg.Connection for {self.place}, not {type(connection).__name__}"
+            )
+        user = cast("psycopg.Connection[Any]", connection)
+        idle = user.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        if idle and user.autocommit:
+            raise ConfigError("this connection is in autocommit mode: open a transaction first")
+        user.execute("SAVEPOINT dray_join")
+        try:
+            answer = work(PostgresSession(user, self._catalogue, self._times(), is_users=True))
+        except BaseException as error:
+            # The caller may go on and commit: nothing of a failed call may be in that commit.
+            user.execute("ROLLBACK TO SAVEPOINT dray_join")
+            user.execute("RELEASE SAVEPOINT dray_join")
+            if isinstance(error, psycopg.Error):
+                raise faults.translate(error, self.place) from error
+            raise
+        user.execute("RELEASE SAVEPOINT dray_join")
+        return answer
+
+    # Schema
+
+    def _open_schema(self) -> None:
+        """Refuses a database without tables or with tables that are too new, before the first transaction."""
+        if self._schema_is_open:
+            return
+        known = self._meta()
+        if self._create and (not known or int(known["version"]) < migrate.latest("postgres")):
+            self.migrate()
+        elif not known:
+            raise SchemaMissing(f"{self.place}: Dray's tables are not there yet; {migrate.CREATE_HINT}")
+        else:
+            migrate.admit("postgres", int(known["version"]), int(known["oldest_code"]), self.place)
+        self._schema_is_open = True
+
+    def _meta(self) -> dict[str, str]:
+        connection, _ = self._pool.take()
+        try:
+            session = PostgresSession(connection, self._catalogue, self._times())
+            found = session.rows("meta_table", table=self._table("dray_meta"))
+            return dict(session.rows("meta_list")) if found else {}
+        except psycopg.Error as error:
+            self._clear(connection)
+            raise faults.translate(error, self.place) from error
+        finally:
+            self._pool.give_back(connection)
+
+    def _table(self, name: str) -> str:
+        return name if self.schema is None else f"{self.schema}.{name}"
+
+    def migrate(self) -> int:
+        connection, _ = self._pool.take()
+        try:
+            with connection.transaction():
+                version = self._upgrade(connection)
+        except psycopg.Error as error:
+            raise faults.translate(error, self.place) from error
+        finally:
+            self._pool.give_back(connection)
+        self._schema_is_open = True
+        return version
+
+    def _upgrade(self, connection: Connection) -> int:
+        session = PostgresSession(connection, self._catalogue, self._times())
+        session.rows("migrate_lock", space=MIGRATE_SPACE, key=lock_key(self.schema or ""))
+        if self.schema is not None:
+            name = Identifier(self.schema)
+            connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+            connection.execute(SQL("SET LOCAL search_path TO {}").format(name))
+        found = session.rows("meta_table", table=self._table("dray_meta"))
+        known: dict[str, str] = dict(session.rows("meta_list")) if found else {}
+        version = int(known["version"]) if known else None
+        if version is not None:
+            migrate.admit("postgres", version, int(known["oldest_code"]), self.place)
+        return migrate.upgrade(
+            "postgres",
+            version,
+            lambda text: _run_script(connection, text),
+            lambda name, value: _note(session, name, value),
+        )
+
+    def version(self) -> int | None:
+        known = self._meta()
+        return int(known["version"]) if known else None
+
+    def close(self) -> None:
+        self._pool.forget_idle()
+
+
+def _run_script(connection: Connection, text: str) -> None:
+    connection.execute(cast(QueryNoTemplate, text))
+
+
+def _note(session: PostgresSession, name: str, value: int) -> None:
+    session.run("meta_set", name=name, value=str(value))

@@ -1,0 +1,50 @@
+"""PostgreSQL's errors as Dray's, and which of them are worth another try."""
+
+from __future__ import annotations
+
+import psycopg
+
+from dray.backends.errors import DataRefused
+from dray.backends.migrate import CREATE_HINT
+from dray.errors import DrayError, SchemaMissing, StorageError, StorageFull, StorageLocked, StorageUnavailable
+from dray.text import redact
+
+_CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
+_UNPREPARED = {"42P05", "26000"}  # a pooler gave the prepared statement to somebody else
+_MISSING = {"42P01", "3F000", "42703"}  # no such table, schema or column
+_GONE = {"25006", "57P01", "57P02", "57P03", "57P05"}  # now a replica; shutting down; crashed; starting
+
+
+def is_conflict(error: psycopg.Error) -> bool:
+    """Two transactions got in each other's way: the same again will do."""
+    return error.sqlstate in _CONFLICT
+
+
+def is_pooler(error: psycopg.Error) -> bool:
+    """Prepared statements do not work here: something stands between us and the server."""
+    return error.sqlstate in _UNPREPARED
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """The connection is gone, or leads to a server that cannot write: a new one may do."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return state in _GONE or state.startswith("08")
+
+
+def translate(error: psycopg.Error, place: str) -> DrayError:
+    """The error to raise for an error of the driver."""
+    state = error.sqlstate or ""
+    said = redact(str(error).strip().partition("\n")[0])
+    if state[:2] in {"22", "23"} or isinstance(error, psycopg.DataError):
+        return DataRefused(f"{place}: {said}")
+    if state in _MISSING:
+        return SchemaMissing(f"{place}: Dray's tables are missing or too old ({said}); {CREATE_HINT}")
+    if state == "53100":
+        return StorageFull(f"{place}: the server's disk is full; nothing of this call was written")
+    if state == "55P03" or is_conflict(error):
+        return StorageLocked(f"{place}: another transaction stood in the way ({said}); nothing was written")
+    if is_lost(error) or state[:2] in {"28", "3D", "53"}:
+        return StorageUnavailable(f"{place}: cannot be reached: {said}; check the address and the server")
+    return StorageError(f"{place}: {said}")

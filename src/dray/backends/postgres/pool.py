@@ -1,0 +1,146 @@
+"""Connections of one process: opened on demand, kept, bounded, never shared across a fork.
+
+By hand and not psycopg_pool: that starts threads, which neither an idle worker's budget nor a fork can afford, and
+hides why it cannot connect behind its own timeout.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import threading
+import weakref
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from dray.backends.postgres import faults
+from dray.backends.postgres.adapt import Connection, adapt
+from dray.errors import ForkedConnection, StorageLocked
+
+log = logging.getLogger("dray")
+
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "connect_timeout": 10,
+}
+_PREPARE_AFTER = 3  # executions
+
+
+class Pool:
+    """Idle connections, newest first out."""
+
+    def __init__(self, conninfo: str, place: str, size: int, patience: float) -> None:
+        self._conninfo = conninfo
+        self._place = place
+        self._size = size
+        self._patience = patience
+        self._prepares = True
+        self._start_anew()
+        _pools.add(self)
+
+    def _start_anew(self) -> None:
+        self._idle: list[Connection] = []
+        self._free = threading.BoundedSemaphore(self._size)
+        self._lock = threading.Lock()
+        self._used: dict[int, Connection] = {}
+
+    def take(self) -> tuple[Connection, bool]:
+        """A connection, and whether it is fresh; waits while all are in use."""
+        if not self._free.acquire(timeout=self._patience):
+            raise StorageLocked(
+                f"{self._place}: all {self._size} connections of this process were in use for {self._patience:g} s; "
+                "nothing was written"
+            )
+        try:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            fresh = connection is None
+            connection = connection or self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+        self._used[threading.get_ident()] = connection
+        return connection, fresh
+
+    def give_back(self, connection: Connection) -> None:
+        """Keeps a connection that is idle, closes one that is not."""
+        self._used.pop(threading.get_ident(), None)
+        idle = psycopg.pq.TransactionStatus.IDLE
+        if not connection.closed and connection.info.transaction_status == idle:
+            with self._lock:
+                self._idle.append(connection)
+        else:
+            connection.close()
+        self._free.release()
+
+    def _connect(self) -> Connection:
+        try:
+            connection: Connection = psycopg.connect(
+                self._conninfo, autocommit=True, prepare_threshold=None, **self._settings()
+            )
+        except psycopg.Error as error:
+            raise faults.translate(error, self._place) from None
+        adapt(connection)
+        if self._prepares and self._is_direct(connection):
+            connection.prepare_threshold = _PREPARE_AFTER
+        return connection
+
+    def _settings(self) -> dict[str, Any]:
+        given = conninfo_to_dict(self._conninfo)
+        settings = {key: value for key, value in _KEEPALIVE.items() if key not in given}
+        return settings if "application_name" in given else settings | {"application_name": "dray"}
+
+    @staticmethod
+    def _is_direct(connection: Connection) -> bool:
+        """A pooler makes up the process number it greets with; the server knows its own."""
+        found = connection.execute("SELECT pg_backend_pid()").fetchone()
+        return found is not None and found[0] == connection.info.backend_pid
+
+    def stop_preparing(self) -> None:
+        """Something between us and the server mixes sessions: prepared statements cannot be used."""
+        if self._prepares:
+            log.warning("%s: prepared statements do not work here (a pooler?); going on without", self._place)
+        self._prepares = False
+
+    def forget_idle(self) -> None:
+        """Closes idle connections: the server they led to is gone."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def after_fork_in_child(self) -> None:
+        # Closing an inherited connection would say good-bye to the server in the parent's name.
+        for connection in [*self._idle, *self._used.values()]:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._forked_inside = threading.get_ident() in self._used
+        self._start_anew()
+
+    _forked_inside = False
+
+    def refuse_if_forked_inside(self) -> None:
+        """A transaction of this very thread went on across a fork: it belongs to the parent."""
+        if self._forked_inside:
+            self._forked_inside = False
+            raise ForkedConnection(
+                f"{self._place}: this process was forked inside a transaction, which stays the parent's; "
+                "fork outside transactions"
+            )
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for pool in list(_pools):
+        pool.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_tell_child)

@@ -1,0 +1,148 @@
+"""Named statements on a PostgreSQL connection."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import psycopg
+from psycopg.abc import QueryNoTemplate
+from psycopg.rows import tuple_row
+
+from dray.backends.database import Later, Row
+from dray.backends.plain import are_plain, plain_rows
+from dray.backends.postgres import bulk
+from dray.backends.postgres.adapt import adapt
+from dray.backends.statements import Catalogue, Statement
+from dray.model.queue import Demand
+
+# Two-part advisory locks: the first part tells ours from anybody else's, and one use from the other.
+PAUSE_SPACE = 0x64726170  # "drap"
+WORKER_SPACE = 0x64726177  # "draw"
+MIGRATE_SPACE = 0x6472616D  # "dram"
+
+
+def lock_key(name: str) -> int:
+    """The second part of an advisory lock, as PostgreSQL takes it: a signed 32-bit number."""
+    return _signed(zlib.crc32(name.encode()))
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+class PostgresSession:
+    """One transaction's view. Times are None in production: the server's clock counts."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        catalogue: Catalogue,
+        times: dict[str, int | None],
+        *,
+        pipeline: psycopg.Pipeline | None = None,
+        is_users: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._catalogue = catalogue
+        self._times = times
+        self._pipeline = pipeline
+        self._is_users = is_users
+
+    def _cursor(self) -> psycopg.Cursor[Row]:
+        cursor = self._connection.cursor(binary=True, row_factory=tuple_row)
+        if self._is_users:
+            adapt(cursor)  # their connection has its own ways
+        return cursor
+
+    def _execute(self, statement: Statement, params: dict[str, Any]) -> psycopg.Cursor[Row]:
+        values = {name: _plain(params.get(name, self._times.get(name))) for name in statement.parameters}
+        return self._cursor().execute(cast(QueryNoTemplate, statement.text), values)
+
+    def rows(self, name: str, /, **params: Any) -> list[Row]:
+        return self._execute(self._catalogue[name], params).fetchall()
+
+    def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
+        return _answer(self._execute(self._catalogue[name], params))
+
+    def run(self, name: str, /, **params: Any) -> int:
+        cursor = self._execute(self._catalogue[name], params)
+        if self._pipeline is not None:
+            self._pipeline.sync()
+        return cursor.rowcount
+
+    def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
+        if not rows:
+            return []
+        statement = self._catalogue[name]
+        times = {key: self._times.get(key) for key in statement.parameters if key not in statement.columns}
+        cursor = self._cursor()
+        given = [times | dict(zip(statement.columns, row, strict=True)) for row in rows]
+        cursor.executemany(cast(QueryNoTemplate, statement.text), given, returning=True)
+        changed = [cursor.rowcount > 0]
+        while cursor.nextset():
+            changed.append(cursor.rowcount > 0)
+        return changed
+
+    def insert(self, rows: Sequence[Row]) -> list[bool]:
+        # Not in a pipeline, which cannot COPY, nor in a user's transaction, which may be in a pipeline of theirs.
+        can_copy = self._pipeline is None and not self._is_users
+        if can_copy and are_plain(rows) and self._copy(rows):
+            return [True] * len(rows)
+        written = {row[0] for row in self._batch("job_insert", rows)()}
+        return [row[0] in written for row in rows]
+
+    def _copy(self, rows: Sequence[Row]) -> bool:
+        now = self.rows("server_now")[0][0]
+        priorities = {row[0]: row[1] for row in self.rows("queue_list")}
+        plain = plain_rows(rows, now, priorities)
+        return bulk.copy(self._connection, self._catalogue["job_copy"], plain, now)
+
+    def _batch(self, name: str, rows: Sequence[Row]) -> Later[list[Row]]:
+        """A statement that takes all rows at once, as JSON: half the time of arrays of the driver's making."""
+        statement = self._catalogue[name]
+        columns = statement.columns
+        # What is not there reads as NULL: rows are mostly empty, and the server parses what we send.
+        given = [{c: v for c, v in zip(columns, row, strict=True) if v is not None} for row in rows]
+        return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
+
+    def ready(self, demand: Demand) -> bool:
+        found = self.rows("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
+        return bool(found[0][0])
+
+    def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
+        return self.later(
+            "job_claim",
+            worker_id=worker_id,
+            queues=list(demand.queues),
+            tasks=list(demand.tasks),
+            limit=demand.limit,
+            total=demand.limit + demand.ahead,
+        )
+
+    def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
+        return self._batch("job_settle", rows)
+
+    def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
+        keys = sorted({lock_key(queue) for queue in queues})
+        self.later("work_begin", level="on" if durable else "off", space=PAUSE_SPACE, keys=keys)
+
+    def begin_pause(self, queue: str) -> None:
+        self.rows("pause_begin", space=PAUSE_SPACE, key=lock_key(queue))
+
+    def forget_results(self, ids: Sequence[str]) -> None:
+        """Nothing to do: results are in the rows."""
+
+    def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
+        given = [(w, lease, WORKER_SPACE, lock_key(w) & 0xFFFFFFFF) for w, lease in verdicts]
+        return self.each("worker_bury", given)
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, list) else value
+
+
+def _answer(cursor: psycopg.Cursor[Row]) -> Callable[[], list[Row]]:
+    return cursor.fetchall

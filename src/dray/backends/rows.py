@@ -1,0 +1,42 @@
+"""Rows to model: the only place that knows the columns of the SELECTs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+from dray.backends.database import Row
+from dray.model.attempt import LogLine
+from dray.model.job import Job
+from dray.model.schedule import Schedule
+from dray.model.worker import Worker
+from dray.model.workflow import Workflow
+
+_JOB_FIELDS = [field.name for field in fields(Job)]
+_TAGS = _JOB_FIELDS.index("tags")
+_FANOUT = _JOB_FIELDS.index("fanout_pending")
+
+
+def job(row: Row) -> Job:
+    values = list(row)
+    values[_TAGS] = tuple(json.loads(values[_TAGS])) if values[_TAGS] else ()
+    values[_FANOUT] = bool(values[_FANOUT])
+    return Job(*values)
+
+
+def worker(row: Row) -> Worker:
+    values = list(row)
+    values[6], values[7] = tuple(json.loads(values[6])), tuple(json.loads(values[7]))
+    return Worker(*values)
+
+
+def schedule(row: Row) -> Schedule:
+    return Schedule(*row)
+
+
+def workflow(row: Row) -> Workflow:
+    return Workflow(*row)
+
+
+def log_line(row: Row) -> LogLine:
+    return LogLine(*row)

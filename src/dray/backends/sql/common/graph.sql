@@ -1,0 +1,121 @@
+-- name: fanout_pick
+-- One chunk of edges whose parent has ended, with what the child makes of that.
+SELECT e.parent_id, e.child_id, p.state, c.on_parent_failure
+FROM dray_jobs AS p
+JOIN dray_edges AS e ON e.parent_id = p.id AND e.satisfied = 0
+JOIN dray_jobs AS c ON c.id = e.child_id
+WHERE p.fanout_pending ORDER BY e.child_id, e.parent_id LIMIT :limit $skip_locked_c
+
+-- name: fanout_finish
+-- Ends the fan-out of parents that have no open edge left.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM dray_jobs WHERE fanout_pending AND NOT EXISTS
+        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+    ORDER BY id $skip_locked
+)
+UPDATE dray_jobs SET fanout_pending = FALSE WHERE id $in_picked
+
+-- name: fanout_left
+-- Whether any fan-out is left to do.
+SELECT EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending)
+
+-- name: reconcile_parents
+-- Parents that ended while an edge of theirs stayed open and nobody is about to resolve it.
+UPDATE dray_jobs SET fanout_pending = TRUE
+WHERE NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
+    AND id IN (SELECT parent_id FROM dray_edges WHERE satisfied = 0)
+RETURNING id
+
+-- name: reconcile_children
+-- Waiting jobs whose count differs from their open edges: counted anew, and freed at none.
+UPDATE dray_jobs SET
+    waiting_on = (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1),
+    state = CASE
+        WHEN EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1)
+            THEN 'waiting'
+        WHEN run_at > $now THEN 'scheduled'
+        ELSE 'queued' END,
+    updated_at = $now
+WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
+    (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1))
+RETURNING id
+
+-- name: edge_list
+-- The parents and the children of a job.
+SELECT parent_id, child_id, satisfied FROM dray_edges WHERE parent_id = :id OR child_id = :id
+ORDER BY parent_id, child_id
+
+-- name: workflow_insert
+-- Names a workflow; a repeated insert of the same id changes nothing.
+INSERT INTO dray_workflows (id, name, created_at) VALUES (:id, :name, $now) ON CONFLICT DO NOTHING
+
+-- name: workflow_get
+-- One workflow by id.
+SELECT id, name, created_at FROM dray_workflows WHERE id = :id
+
+-- name: workflow_list
+-- The newest workflows before an id.
+SELECT id, name, created_at FROM dray_workflows
+WHERE id < :before ORDER BY id DESC LIMIT :limit
+
+-- name: workflow_counts
+-- The states of the jobs of a workflow.
+SELECT state, count(*) FROM dray_jobs WHERE workflow_id = :id GROUP BY state
+
+-- name: workflow_jobs
+-- The ids of a workflow's jobs in some states, in the order they were made.
+SELECT id FROM dray_jobs WHERE workflow_id = :id AND state $in_texts(states) ORDER BY id
+
+-- name: workflow_ended
+-- Workflows whose jobs have all ended long enough ago.
+SELECT w.id FROM dray_workflows AS w
+WHERE w.created_at < $at(before) AND NOT EXISTS (
+    SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND (
+        j.state IN ('waiting', 'scheduled', 'queued', 'running') OR j.fanout_pending
+        OR j.finished_at >= CASE WHEN j.state = 'failed' THEN $at(failed_before) ELSE $at(before) END
+        OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
+        OR EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+            WHERE e.parent_id = j.id AND c.state = 'waiting')
+    )
+) ORDER BY w.created_at LIMIT :limit
+
+-- name: workflow_prune_jobs
+-- Removes one chunk of the jobs of ended workflows.
+DELETE FROM dray_jobs WHERE id IN
+    (SELECT id FROM dray_jobs WHERE workflow_id $in_ids(ids) LIMIT :limit)
+
+-- name: workflow_prune
+-- Removes workflows that have no jobs left.
+DELETE FROM dray_workflows WHERE id $in_ids(ids)
+    AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = dray_workflows.id)
+
+-- name: edge_insert
+-- rows: parent_id, child_id, satisfied
+-- Wires a child to a parent.
+INSERT INTO dray_edges (parent_id, child_id, satisfied) VALUES (:parent_id, :child_id, :satisfied)
+ON CONFLICT DO NOTHING
+
+-- name: edge_mark
+-- rows: parent_id, child_id, satisfied
+-- Decides an open edge, once.
+UPDATE dray_edges SET satisfied = :satisfied
+WHERE parent_id = :parent_id AND child_id = :child_id AND satisfied = 0
+
+-- name: child_free
+-- rows: child_id, fulfilled
+-- Counts a child's fulfilled parents down; at none it is scheduled or queued.
+UPDATE dray_jobs SET
+    waiting_on = waiting_on - :fulfilled,
+    state = CASE WHEN waiting_on > :fulfilled THEN state WHEN run_at > $now THEN 'scheduled' ELSE 'queued' END,
+    updated_at = $now
+WHERE id = :child_id AND state = 'waiting' AND waiting_on >= :fulfilled
+
+-- name: child_cancel
+-- rows: child_id
+-- Cancels a child whose parent did not complete; its own children are next.
+UPDATE dray_jobs SET
+    state = 'cancelled', reason = 'parent', finished_at = $now, updated_at = $now,
+    unique_lock = CASE WHEN unique_until > $now THEN unique_lock END,
+    fanout_pending = EXISTS
+        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+WHERE id = :child_id AND state = 'waiting'

@@ -1,0 +1,213 @@
+-- name: job_find
+-- Which of these ids exist.
+SELECT id FROM dray_jobs WHERE id $in_ids(ids)
+
+-- name: unique_find
+-- Who holds these unique locks.
+SELECT unique_lock, id FROM dray_jobs WHERE unique_lock $in_texts(locks)
+
+-- name: unique_expire
+-- Frees unique locks whose window is over, so that the next enqueue can take them.
+UPDATE dray_jobs SET unique_lock = NULL, updated_at = $now
+WHERE unique_lock $in_texts(locks) AND unique_until <= $now
+
+-- name: step_find
+-- Which of these steps a workflow has already.
+SELECT step FROM dray_jobs WHERE workflow_id = :workflow_id AND step $in_texts(steps)
+
+-- name: parent_states
+-- The states of the parents of an enqueue. Locked, ids in order, so that none can end before the child counts it.
+SELECT id, state FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_share
+
+-- name: queue_add
+-- Makes a queue known; an existing one is left alone.
+INSERT INTO dray_queues (name, created_at) SELECT value, $now FROM $texts(names) AS n WHERE TRUE
+ON CONFLICT DO NOTHING
+
+-- name: job_cancel
+-- Ends jobs that have not started; on running ones notes the request, once.
+UPDATE dray_jobs SET
+    state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END,
+    reason = CASE WHEN state = 'running' THEN NULL ELSE 'user' END,
+    finished_at = CASE WHEN state = 'running' THEN NULL ELSE $now END,
+    cancel_requested_at = coalesce(cancel_requested_at, $now),
+    unique_lock = CASE WHEN state = 'running' OR unique_until > $now THEN unique_lock END,
+    fanout_pending = state <> 'running' AND EXISTS
+        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0),
+    updated_at = $now
+WHERE id $in_ids(ids) AND state IN ('waiting', 'scheduled', 'queued', 'running')
+RETURNING id, state
+
+-- name: job_expire
+-- Cancels jobs that were not started before their time was over.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM dray_jobs
+    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= $now
+    ORDER BY expires_at LIMIT :limit $skip_locked
+)
+UPDATE dray_jobs SET
+    state = 'cancelled', reason = 'expired', finished_at = $now, updated_at = $now,
+    unique_lock = CASE WHEN unique_until > $now THEN unique_lock END,
+    fanout_pending = EXISTS
+        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+WHERE id $in_picked
+RETURNING id, fanout_pending
+
+-- name: job_promote
+-- Queues the jobs whose time has come; returns their queues.
+WITH picked AS MATERIALIZED (
+    SELECT id FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now
+    ORDER BY run_at LIMIT :limit $skip_locked
+)
+UPDATE dray_jobs SET state = 'queued', updated_at = $now
+WHERE id $in_picked
+RETURNING queue
+
+-- name: job_next_due
+-- When the earliest scheduled job is due.
+SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'
+
+-- name: attempt_keep
+-- Copies the completed attempt that a job's row still shows, before the job runs again.
+INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, started_at, finished_at)
+SELECT id, claim, attempt, worker_id, 'completed', started_at, finished_at
+FROM dray_jobs WHERE id $in_ids(ids) AND state = 'completed'
+ON CONFLICT DO NOTHING
+
+-- name: job_retry
+-- Puts ended jobs back to the start; the claim number goes on, so that no old claim fits again.
+-- Parents that ended without completing are waived: only live ones are waited for.
+UPDATE dray_jobs SET
+    waiting_on = (SELECT count(*) FROM dray_edges AS e JOIN dray_jobs AS p ON p.id = e.parent_id
+        WHERE e.child_id = dray_jobs.id AND p.state IN ('waiting', 'scheduled', 'queued', 'running')),
+    state = CASE WHEN EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS p ON p.id = e.parent_id
+        WHERE e.child_id = dray_jobs.id AND p.state IN ('waiting', 'scheduled', 'queued', 'running'))
+        THEN 'waiting' ELSE 'queued' END,
+    reason = NULL, attempt = 0, crashes = 0, worker_id = NULL, run_at = $now, started_at = NULL,
+    finished_at = NULL, error = NULL, result = NULL, progress = NULL, progress_message = NULL,
+    cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now,
+    expires_at = CASE WHEN expires_at > $now THEN expires_at END
+WHERE id $in_ids(ids) AND state IN ('completed', 'failed', 'cancelled')
+RETURNING id, queue
+
+-- name: retry_own_edges
+-- A retried job waits for those of its parents that are live, and for no other.
+UPDATE dray_edges SET satisfied = CASE WHEN EXISTS (SELECT 1 FROM dray_jobs AS p WHERE p.id = parent_id
+    AND p.state IN ('waiting', 'scheduled', 'queued', 'running')) THEN 0 ELSE 1 END
+WHERE child_id $in_ids(ids)
+
+-- name: retry_child_edges
+-- Children that a retried job had failed wait for it again.
+UPDATE dray_edges SET satisfied = 0 WHERE parent_id $in_ids(ids) AND satisfied = -1
+RETURNING child_id
+
+-- name: retry_children
+-- Brings back the children that were cancelled with a parent, where each parent is now live or fulfilled.
+UPDATE dray_jobs SET
+    waiting_on = (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = 0),
+    state = 'waiting', reason = NULL, finished_at = NULL, attempt = 0, crashes = 0,
+    cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now
+WHERE id $in_ids(ids) AND state = 'cancelled' AND reason = 'parent'
+    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = -1)
+RETURNING id
+
+-- name: job_lock
+-- Waits for whoever is wiring children to these jobs, so that the next statement sees their edges.
+SELECT id FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_update
+
+-- name: job_delete
+-- Removes jobs that do not run and that no waiting child needs.
+DELETE FROM dray_jobs
+WHERE id $in_ids(ids) AND state <> 'running' AND NOT fanout_pending
+    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+        WHERE e.parent_id = dray_jobs.id AND c.state = 'waiting')
+RETURNING id
+
+-- name: job_counts
+-- How many jobs there are, by queue and state.
+SELECT queue, state, count(*) FROM dray_jobs GROUP BY queue, state ORDER BY queue, state
+
+-- name: job_oldest_queued
+-- Since when the first job of each queue could have run.
+SELECT queue, min(run_at) FROM dray_jobs WHERE state = 'queued' GROUP BY queue ORDER BY queue
+
+-- name: job_finished_since
+-- How many jobs ended since an instant, by state.
+SELECT state, count(*) FROM dray_jobs
+WHERE finished_at IS NOT NULL AND state IN ('completed', 'failed', 'cancelled') AND finished_at >= $at(since)
+GROUP BY state
+
+-- name: job_durations
+-- How long the newest completed bodies ran, in microseconds.
+SELECT $microseconds(finished_at - started_at) FROM dray_jobs
+WHERE state = 'completed' AND finished_at IS NOT NULL AND started_at IS NOT NULL AND finished_at >= $at(since)
+ORDER BY finished_at DESC LIMIT :limit
+
+-- name: prune_pick
+-- One chunk of ended jobs that are old enough, oldest first: none of a workflow, none that a waiting child needs.
+SELECT id FROM dray_jobs AS j
+WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
+    AND workflow_id IS NULL AND NOT fanout_pending
+    AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
+    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+        WHERE e.parent_id = j.id AND c.state = 'waiting')
+ORDER BY finished_at LIMIT :limit $skip_locked
+
+-- name: attempt_list
+-- The ended attempts of a job, oldest first.
+SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at
+FROM dray_attempts WHERE job_id = :id ORDER BY claim
+
+-- name: attempt_trim
+-- Keeps the newest attempts of a job.
+DELETE FROM dray_attempts WHERE job_id = :id AND claim <= (
+    SELECT claim FROM dray_attempts WHERE job_id = :id ORDER BY claim DESC LIMIT 1 OFFSET :keep
+)
+
+-- name: log_list
+-- The captured lines of a job from a sequence number on.
+SELECT seq, job_id, claim, at, level, logger, message FROM dray_logs
+WHERE job_id = :id AND seq > :after ORDER BY seq LIMIT :limit
+
+-- name: log_trim
+-- Keeps the newest lines of a job.
+DELETE FROM dray_logs WHERE job_id = :id AND seq <= (
+    SELECT seq FROM dray_logs WHERE job_id = :id ORDER BY seq DESC LIMIT 1 OFFSET :keep
+)
+
+-- name: job_get
+-- Jobs by id, oldest first.
+SELECT $job_columns FROM $jobs WHERE j.id $in_ids(ids) ORDER BY j.id
+
+-- name: job_list
+-- Jobs that fit every given filter, newest first, before an id.
+SELECT $job_columns FROM $jobs
+WHERE j.id < :before AND j.state $in_texts(states)
+    AND (CAST(:reason AS text) IS NULL OR j.reason = :reason)
+    AND (CAST(:queue AS text) IS NULL OR j.queue = :queue)
+    AND (CAST(:task AS text) IS NULL OR j.task = :task)
+    AND (CAST(:workflow_id AS text) IS NULL OR CAST(j.workflow_id AS text) = :workflow_id)
+    AND (CAST(:schedule AS text) IS NULL OR j.schedule = :schedule)
+    AND (CAST(:tag AS text) IS NULL OR EXISTS (SELECT 1 FROM $tags AS t WHERE t.value = :tag))
+    AND ($at(since) IS NULL OR j.created_at >= $at(since))
+ORDER BY j.id DESC LIMIT :limit
+
+-- name: progress_set
+-- rows: id, worker_id, claim, progress, message
+-- How far a running job is, reported by the claim that holds it.
+UPDATE dray_jobs SET progress = :progress, progress_message = :message, updated_at = $now
+WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
+
+-- name: log_insert
+-- rows: id, worker_id, claim, age_us, level, logger, message
+-- One captured log line, from the claim that holds the job.
+INSERT INTO dray_logs (job_id, claim, at, level, logger, message)
+SELECT j.id, j.claim, $now - $span(age_us), CAST(:level AS text), CAST(:logger AS text), CAST(:message AS text)
+FROM dray_jobs AS j
+WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state = 'running'
+
+-- name: settle_found
+-- What became of claims that a settle did not find running.
+SELECT j.id, j.state, j.claim, j.worker_id,
+    EXISTS (SELECT 1 FROM dray_attempts AS a WHERE a.job_id = j.id AND a.claim = j.claim AND a.outcome <> 'crashed')
+FROM dray_jobs AS j WHERE j.id $in_ids(ids)

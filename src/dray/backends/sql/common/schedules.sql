@@ -1,0 +1,55 @@
+-- name: schedule_upsert
+-- Creates a schedule or changes its rule; an unchanged one is not written. last_at and created_at stay.
+INSERT INTO dray_schedules (name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap,
+    next_at, created_at, updated_at)
+VALUES (:name, :task, :queue, :args, :cron, :every_us, :tz, :misfire, :misfire_limit, :overlap,
+    $at(next_at), $at(created_at), $now)
+ON CONFLICT (name) DO UPDATE SET task = excluded.task, queue = excluded.queue, args = excluded.args,
+    cron = excluded.cron, every_us = excluded.every_us, tz = excluded.tz, misfire = excluded.misfire,
+    misfire_limit = excluded.misfire_limit, overlap = excluded.overlap, next_at = excluded.next_at,
+    updated_at = excluded.updated_at
+
+-- name: schedule_get
+-- One schedule by name.
+SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, next_at, last_at,
+    created_at, updated_at, paused_at
+FROM dray_schedules WHERE name = :name
+
+-- name: schedule_list
+-- All schedules by name.
+SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, next_at, last_at,
+    created_at, updated_at, paused_at
+FROM dray_schedules ORDER BY name
+
+-- name: schedule_due
+-- The schedules whose time has come.
+SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, next_at, last_at,
+    created_at, updated_at, paused_at
+FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL AND next_at <= $now
+ORDER BY next_at LIMIT :limit
+
+-- name: schedule_next_due
+-- When the earliest schedule is due.
+SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL
+
+-- name: schedule_advance
+-- Moves a schedule to its next slot, if nobody else has and it is not paused: the winner enqueues.
+UPDATE dray_schedules SET next_at = $at(next_at), last_at = coalesce($at(last_at), last_at)
+WHERE name = :name AND next_at = $at(expected_at) AND paused_at IS NULL
+
+-- name: schedule_busy
+-- Whether a job of this schedule is in one of these states.
+SELECT EXISTS (SELECT 1 FROM dray_jobs WHERE schedule = :name AND schedule IS NOT NULL
+    AND state IN ('waiting', 'scheduled', 'queued', 'running') AND state $in_texts(states))
+
+-- name: schedule_pause
+-- Pauses a schedule.
+UPDATE dray_schedules SET paused_at = $now WHERE name = :name AND paused_at IS NULL
+
+-- name: schedule_resume
+-- Lets a paused schedule go on from a slot in the future.
+UPDATE dray_schedules SET paused_at = NULL, next_at = $at(next_at) WHERE name = :name AND paused_at IS NOT NULL
+
+-- name: schedule_delete
+-- Forgets a schedule; its jobs stay.
+DELETE FROM dray_schedules WHERE name = :name

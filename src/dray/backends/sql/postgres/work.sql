@@ -1,0 +1,163 @@
+-- name: job_insert
+-- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, trace
+-- New jobs; one whose id or unique lock is there already is not written. In the order of the locks: two enqueues
+-- that wait for each other's would deadlock.
+INSERT INTO dray_jobs (id, task, queue, state, reason, priority, run_at, args, max_attempts, max_crashes, timeout,
+    expires_at, unique_key, unique_lock, unique_until, unique_scope, workflow_id, step, waiting_on,
+    on_parent_failure, schedule, slot, name, description, tags, trace, created_at, updated_at, finished_at)
+SELECT r.id, r.task, r.queue,
+    coalesce(r.state, CASE WHEN
+        coalesce(timestamptz 'epoch' + r.run_at * interval '1 microsecond',
+            $now + r.delay_us * interval '1 microsecond') > $now
+        THEN 'scheduled' ELSE 'queued' END),
+    CASE WHEN r.state = 'cancelled' THEN 'parent' END,
+    coalesce(r.priority, q.priority, 0),
+    coalesce(timestamptz 'epoch' + r.run_at * interval '1 microsecond', $now + r.delay_us * interval '1 microsecond'),
+    r.args, r.max_attempts, r.max_crashes, r.timeout,
+    coalesce(timestamptz 'epoch' + r.expires_at * interval '1 microsecond',
+        $now + r.expires_us * interval '1 microsecond'),
+    r.unique_key, CASE WHEN r.state = 'cancelled' THEN NULL ELSE r.unique_key END,
+    $now + r.unique_us * interval '1 microsecond', r.unique_scope, r.workflow_id, r.step, r.waiting_on,
+    r.on_parent_failure, r.schedule, timestamptz 'epoch' + r.slot * interval '1 microsecond',
+    r.name, r.description, r.tags, r.trace, $now, $now, CASE WHEN r.state = 'cancelled' THEN $now END
+FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, task text, queue text, priority integer, run_at bigint,
+    delay_us bigint, state text, args text, max_attempts integer, max_crashes integer, timeout double precision,
+    expires_at bigint, expires_us bigint, unique_key text, unique_us bigint, unique_scope text, workflow_id uuid,
+    step text, waiting_on integer, on_parent_failure text, schedule text, slot bigint, name text, description text,
+    tags text, trace text)
+LEFT JOIN dray_queues AS q ON r.priority IS NULL AND q.name = r.queue
+ORDER BY r.unique_key, r.id
+ON CONFLICT DO NOTHING
+RETURNING id
+
+-- name: job_copy
+-- Many plain new jobs at once.
+COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, name, description,
+    tags, trace, created_at, updated_at)
+FROM STDIN
+
+-- name: work_begin
+-- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it.
+SELECT set_config('synchronous_commit', :level, TRUE), (
+    SELECT count(pg_advisory_xact_lock_shared(:space, CAST(value AS integer))::text)
+    FROM json_array_elements_text(CAST(:keys AS json))
+)
+
+-- name: pause_begin
+-- First in a pause: waits for the claims under way, so that none commits after the pause has returned.
+SELECT pg_advisory_xact_lock(:space, :key)
+
+-- name: job_claim
+-- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever. First how
+-- many each queue and task has among the next jobs, then exactly so many are locked, whoever else is locking.
+WITH share AS MATERIALIZED (
+    SELECT queue, task, count(*) AS n, count(*) FILTER (WHERE place <= :limit) AS now FROM (
+        SELECT q.value AS queue, t.value AS task,
+            row_number() OVER (ORDER BY q.ordinality, r.priority DESC, r.run_at, r.id) AS place
+        FROM json_array_elements_text(CAST(:queues AS json)) WITH ORDINALITY AS q
+        CROSS JOIN json_array_elements_text(CAST(:tasks AS json)) AS t
+        CROSS JOIN LATERAL (
+            SELECT priority, run_at, id FROM dray_jobs
+            WHERE state = 'queued' AND queue = q.value AND task = t.value
+            ORDER BY priority DESC, run_at, id LIMIT :total
+        ) AS r
+        WHERE EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
+            AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+        ORDER BY q.ordinality, r.priority DESC, r.run_at, r.id LIMIT :total
+    ) AS head GROUP BY queue, task
+), picked AS MATERIALIZED (
+    SELECT p.id FROM share CROSS JOIN LATERAL (
+        SELECT c.id, c.harmless, row_number() OVER () AS place FROM (
+            SELECT id, attempt + 1 < max_attempts AND crashes = 0 AS harmless FROM dray_jobs
+            WHERE state = 'queued' AND queue = share.queue AND task = share.task
+            ORDER BY priority DESC, run_at, id LIMIT share.n FOR NO KEY UPDATE SKIP LOCKED
+        ) AS c
+    ) AS p WHERE p.place <= share.now OR p.harmless
+)
+UPDATE dray_jobs AS j SET
+    state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
+    started_at = $now, updated_at = $now,
+    unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
+WHERE j.id $in_picked
+RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
+    j.priority, j.run_at, CAST(j.workflow_id AS text), j.cancel_requested_at IS NOT NULL
+
+-- name: job_ready
+-- Whether any of these queues that is not paused has a job of any of these tasks ready.
+SELECT EXISTS (
+    SELECT 1 FROM json_array_elements_text(CAST(:queues AS json)) AS q
+    CROSS JOIN json_array_elements_text(CAST(:tasks AS json)) AS t
+    CROSS JOIN LATERAL
+        (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = q.value AND task = t.value LIMIT 1) AS r
+    WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+)
+
+-- name: job_settle
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback
+-- Ends attempts, each by its own claim, and records them. Ids in order; a row that somebody's open transaction
+-- holds is left for the next batch. A job put back ends as cancelled(user) where a cancel was requested meanwhile.
+WITH given AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid, claim integer, state text,
+        final boolean, reason text, delay_us bigint, gives_back integer, crash integer, result text,
+        drops_args boolean, error text, started_age_us bigint, finished_age_us bigint, outcome text,
+        error_type text, error_message text, traceback text)
+), locked AS MATERIALIZED (
+    SELECT j.id, j.started_at AS was_started_at FROM dray_jobs AS j JOIN given AS g
+        ON j.id = g.id AND j.worker_id = g.worker_id AND j.claim = g.claim AND j.state = 'running'
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+), written AS (
+    UPDATE dray_jobs AS j SET
+        state = CASE WHEN g.final OR j.cancel_requested_at IS NULL THEN g.state ELSE 'cancelled' END,
+        reason = CASE WHEN g.final THEN g.reason WHEN j.cancel_requested_at IS NOT NULL THEN 'user' END,
+        run_at = CASE WHEN g.final OR g.delay_us IS NULL THEN j.run_at
+            ELSE $now + g.delay_us * interval '1 microsecond' END,
+        attempt = j.attempt - g.gives_back, crashes = j.crashes + g.crash, error = g.error, result = g.result,
+        args = CASE WHEN g.drops_args THEN NULL ELSE j.args END, updated_at = $now,
+        worker_id = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL THEN j.worker_id END,
+        started_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL
+            THEN coalesce($now - g.started_age_us * interval '1 microsecond', j.started_at) END,
+        finished_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL
+            THEN $now - g.finished_age_us * interval '1 microsecond' END,
+        unique_lock = CASE WHEN (g.final OR j.cancel_requested_at IS NOT NULL)
+            AND (j.unique_until IS NULL OR j.unique_until <= $now) THEN NULL ELSE j.unique_lock END,
+        progress = CASE WHEN g.final THEN j.progress END,
+        progress_message = CASE WHEN g.final THEN j.progress_message END,
+        fanout_pending = (g.final OR j.cancel_requested_at IS NOT NULL) AND EXISTS
+            (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = j.id AND e.satisfied = 0)
+    FROM given AS g JOIN locked AS l ON l.id = g.id
+    WHERE j.id = g.id
+    RETURNING j.id, j.claim, j.attempt + g.gives_back AS attempt, j.state, j.fanout_pending,
+        coalesce($now - g.started_age_us * interval '1 microsecond', l.was_started_at) AS started_at,
+        $now - g.finished_age_us * interval '1 microsecond' AS finished_at,
+        g.worker_id, g.outcome, g.error_type, g.error_message, g.traceback
+), recorded AS (
+    INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback,
+        started_at, finished_at)
+    SELECT id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at
+    FROM written WHERE outcome <> 'completed'
+    ON CONFLICT DO NOTHING
+)
+SELECT CAST(id AS text), state, fanout_pending FROM written
+
+-- name: worker_bury
+-- rows: worker_id, lease_until, space, key
+-- Declares a worker dead: its lease is over and was not renewed since it was judged, and no session of its own
+-- holds its advisory lock, which would prove it alive whatever its lease says.
+UPDATE dray_workers SET state = 'dead', stopped_at = $now
+WHERE id = :worker_id AND lease_until = $at(lease_until) AND lease_until < $steady
+    AND state IN ('active', 'draining')
+    AND NOT EXISTS (SELECT 1 FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND l.classid = CAST(CAST(:space AS bigint) AS oid) AND l.objid = CAST(CAST(:key AS bigint) AS oid))
+
+-- name: meta_table
+-- One row if Dray's tables are there.
+SELECT 1 WHERE to_regclass(:table) IS NOT NULL
+
+-- name: server_now
+-- The server's time.
+SELECT $now
+
+-- name: migrate_lock
+-- One migration at a time.
+SELECT pg_advisory_xact_lock(:space, :key)

@@ -1,0 +1,142 @@
+-- name: job_insert
+-- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, trace
+-- One new job; one whose id or unique lock is there already is not written.
+INSERT INTO dray_jobs (id, task, queue, state, reason, priority, run_at, args, max_attempts, max_crashes, timeout,
+    expires_at, unique_key, unique_lock, unique_until, unique_scope, workflow_id, step, waiting_on,
+    on_parent_failure, schedule, slot, name, description, tags, trace, created_at, updated_at, finished_at)
+VALUES (:id, :task, :queue,
+    coalesce(:state, CASE WHEN coalesce(:run_at, :now + :delay_us) > :now THEN 'scheduled' ELSE 'queued' END),
+    CASE WHEN :state = 'cancelled' THEN 'parent' END,
+    coalesce(:priority, (SELECT priority FROM dray_queues WHERE name = :queue), 0),
+    coalesce(:run_at, :now + :delay_us), :args, :max_attempts, :max_crashes, :timeout,
+    coalesce(:expires_at, :now + :expires_us), :unique_key,
+    CASE WHEN :state = 'cancelled' THEN NULL ELSE :unique_key END,
+    :now + :unique_us, :unique_scope, :workflow_id, :step, :waiting_on,
+    :on_parent_failure, :schedule, :slot, :name, :description, :tags, :trace, :now, :now,
+    CASE WHEN :state = 'cancelled' THEN :now END)
+ON CONFLICT DO NOTHING
+
+-- name: job_insert_plain
+-- rows: id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, name, description, tags, trace
+-- One new job of many that need no more than their own values.
+INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, name,
+    description, tags, trace, created_at, updated_at)
+VALUES (:id, :task, :queue, :state, :priority, :run_at, :args, :max_attempts, :max_crashes, :timeout, :name,
+    :description, :tags, :trace, :now, :now)
+ON CONFLICT DO NOTHING
+
+-- name: payload_args
+-- rows: id, args
+-- Arguments too large for the job's row.
+INSERT INTO dray_payloads (job_id, args) SELECT id, :args FROM dray_jobs WHERE id = :id
+ON CONFLICT DO NOTHING
+
+-- name: payload_result
+-- rows: id, result
+-- A result too large for the job's row.
+INSERT INTO dray_payloads (job_id, result) VALUES (:id, :result)
+ON CONFLICT (job_id) DO UPDATE SET result = excluded.result
+
+-- name: payload_drop_args
+-- rows: id
+-- Forgets the large arguments of a job that keeps none.
+UPDATE dray_payloads SET args = NULL WHERE job_id = :id
+
+-- name: payload_drop_result
+-- Forgets the large results of jobs that run again.
+UPDATE dray_payloads SET result = NULL WHERE job_id $in_ids(ids)
+
+-- name: ready_pick
+-- The next jobs of one task in one queue, in order, out of the index alone.
+SELECT -priority, run_at, id FROM dray_jobs
+WHERE state = 'queued' AND queue = :queue AND task = :task
+ORDER BY priority DESC, run_at, id LIMIT :limit
+
+-- name: ready_tasks
+-- The tasks that have jobs ready in one queue, found by hopping along the index.
+WITH RECURSIVE present (task) AS (
+    SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue
+    UNION ALL
+    SELECT (SELECT min(j.task) FROM dray_jobs AS j
+        WHERE j.state = 'queued' AND j.queue = :queue AND j.task > present.task)
+    FROM present WHERE present.task IS NOT NULL
+)
+SELECT task FROM present WHERE task IS NOT NULL
+
+-- name: claim_allowed
+-- Whether this queue may be claimed from by this worker: the one not paused, the other not declared dead.
+SELECT EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
+    AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
+
+-- name: job_claim
+-- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever.
+UPDATE dray_jobs SET
+    state = 'running', worker_id = :worker_id, claim = claim + 1, attempt = attempt + 1,
+    started_at = :now, updated_at = :now,
+    unique_lock = CASE WHEN unique_scope = 'queued' THEN NULL ELSE unique_lock END
+WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued'
+    AND (NOT :harmless OR (attempt + 1 < max_attempts AND crashes = 0))
+RETURNING id, claim, task, queue,
+    coalesce(args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id)),
+    attempt, max_attempts, crashes, max_crashes, timeout, priority, run_at, workflow_id,
+    cancel_requested_at IS NOT NULL
+
+-- name: job_complete
+-- rows: id, worker_id, claim, result, drops_args, started_age_us, finished_age_us
+-- The happy end of an attempt.
+UPDATE dray_jobs SET
+    state = 'completed', finished_at = :now - :finished_age_us, started_at = :now - :started_age_us,
+    updated_at = :now, result = :result, error = NULL,
+    args = CASE WHEN :drops_args THEN NULL ELSE args END,
+    unique_lock = CASE WHEN unique_until > :now THEN unique_lock END,
+    fanout_pending = EXISTS
+        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
+
+-- name: job_settle
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, started_age_us, finished_age_us
+-- Any other end of an attempt; a job put back ends as cancelled(user) where a cancel was requested meanwhile.
+UPDATE dray_jobs SET
+    state = CASE WHEN :final OR cancel_requested_at IS NULL THEN :state ELSE 'cancelled' END,
+    reason = CASE WHEN :final THEN :reason WHEN cancel_requested_at IS NOT NULL THEN 'user' END,
+    run_at = CASE WHEN :final OR :delay_us IS NULL THEN run_at ELSE :now + :delay_us END,
+    attempt = attempt - :gives_back, crashes = crashes + :crash, error = :error, updated_at = :now,
+    worker_id = CASE WHEN :final OR cancel_requested_at IS NOT NULL THEN worker_id END,
+    started_at = CASE WHEN :final OR cancel_requested_at IS NOT NULL
+        THEN coalesce(:now - :started_age_us, started_at) END,
+    finished_at = CASE WHEN :final OR cancel_requested_at IS NOT NULL THEN :now - :finished_age_us END,
+    unique_lock = CASE WHEN (:final OR cancel_requested_at IS NOT NULL)
+        AND (unique_until IS NULL OR unique_until <= :now) THEN NULL ELSE unique_lock END,
+    progress = CASE WHEN :final THEN progress END,
+    progress_message = CASE WHEN :final THEN progress_message END,
+    fanout_pending = (:final OR cancel_requested_at IS NOT NULL) AND EXISTS
+        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
+
+-- name: settled_cancelled
+-- Which of the jobs that were put back ended as cancelled instead.
+SELECT id FROM dray_jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'cancelled'
+
+-- name: attempt_insert
+-- rows: id, worker_id, claim, outcome, error_type, error_message, traceback, started_age_us, finished_age_us
+-- The record of an attempt that is about to be settled.
+INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback,
+    started_at, finished_at)
+SELECT id, claim, attempt, worker_id, :outcome, :error_type, :error_message, :traceback,
+    coalesce(:now - :started_age_us, started_at), :now - :finished_age_us
+FROM dray_jobs WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
+ON CONFLICT DO NOTHING
+
+-- name: worker_bury
+-- rows: worker_id, lease_until
+-- Declares a worker dead, unless it renewed its lease since it was judged.
+UPDATE dray_workers SET state = 'dead', stopped_at = :now
+WHERE id = :worker_id AND lease_until = :lease_until AND state IN ('active', 'draining')
+
+-- name: queue_paused
+-- One row if a queue is paused.
+SELECT 1 FROM dray_queues WHERE name = :name AND paused_at IS NOT NULL
+
+-- name: meta_table
+-- One row if Dray's tables are there.
+SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dray_meta'

@@ -1,0 +1,288 @@
+"""A SQLite file as a `Database`: one writer connection a process behind a lock, readers beside it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dray.backends import migrate
+from dray.backends.database import Later
+from dray.backends.sqlite import faults, files, fork
+from dray.backends.sqlite.connect import connect, first_connect, patiently
+from dray.backends.sqlite.session import SqliteSession
+from dray.backends.statements import catalogue
+from dray.clock import Clock, SystemClock
+from dray.errors import ConfigError, ForkedConnection, SchemaMissing, StorageError
+
+T = TypeVar("T")
+
+_FORK_PATIENCE = 2.0  # seconds that a fork waits for transactions of other threads
+
+
+class SqliteDatabase:
+    """One file. Opened at the first call, again after a fork."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        busy_timeout: float = 30.0,
+        file_mode: int = 0o600,
+        create: bool = True,
+        allow_network: bool = False,
+    ) -> None:
+        self.path = path
+        self.place = str(path)
+        self.clock: Clock = clock or SystemClock()
+        self._busy_timeout = busy_timeout
+        self._file_mode = file_mode
+        self._create = create
+        self._allow_network = allow_network
+        self._catalogue = catalogue("sqlite")
+        self._locks = fork.ProcessLocks(path)
+        self._broken = False
+        self._fork_is_clean = False
+        self._start_anew()
+        fork.watch(self)
+
+    def _start_anew(self) -> None:
+        self._write_lock = threading.Lock()
+        self._writing_thread: int | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._synchronous = ""
+        self._readers_free = threading.Condition()
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._busy_readers = 0
+
+    @property
+    def boot(self) -> str | None:
+        return self.clock.boot
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    # Transactions
+
+    def write(self, work: Callable[[SqliteSession], T], *, durable: bool = True, many: bool = False) -> T:  # noqa: ARG002
+        with self._exclusive() as connection:
+            self._open_schema(connection)
+            return self._transact(connection, work, durable=durable)
+
+    def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
+        return self.write(work, durable=durable)()
+
+    def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
+        self._sync(connection, "FULL" if durable else "NORMAL")
+        # IMMEDIATE: a deferred transaction that writes after reading fails at once when anybody else wrote.
+        patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
+        try:
+            answer = work(SqliteSession(connection, self._catalogue, self.clock))
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise faults.translate(error, self.place) from error
+            raise
+        return answer
+
+    def _sync(self, connection: sqlite3.Connection, level: str) -> None:
+        if level != self._synchronous:
+            connection.execute(f"PRAGMA synchronous = {level}")
+            self._synchronous = level
+
+    @contextmanager
+    def _exclusive(self) -> Generator[sqlite3.Connection]:
+        """The writer connection, for this thread alone."""
+        self._refuse_if_broken()
+        me = threading.get_ident()
+        if self._writing_thread == me:
+            raise StorageError(f"{self.place}: a write was started inside another one of the same thread")
+        if not self._write_lock.acquire(timeout=self._busy_timeout):
+            raise faults.locked(self.place, self._busy_timeout)
+        self._writing_thread = me
+        try:
+            if self._writer is None:
+                files.prepare(self.path, self._file_mode, create=self._create, allow_network=self._allow_network)
+                self._writer = first_connect(self.path, self._busy_timeout)
+                self._synchronous = ""
+            yield self._writer
+        finally:
+            self._writing_thread = None
+            self._write_lock.release()
+
+    def read(self, work: Callable[[SqliteSession], T]) -> T:
+        if self._writer is None:
+            with self._exclusive() as connection:
+                self._open_schema(connection)
+        self._refuse_if_broken()
+        connection = self._take_reader()
+        try:
+            return patiently(lambda: self._look(connection, work), self._busy_timeout, self.place)
+        finally:
+            self._give_reader_back(connection)
+
+    def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
+        connection.execute("BEGIN")
+        try:
+            return work(SqliteSession(connection, self._catalogue, self.clock))
+        finally:
+            connection.execute("COMMIT")
+
+    def _take_reader(self) -> sqlite3.Connection:
+        with self._readers_free:
+            self._busy_readers += 1
+            if self._idle_readers:
+                return self._idle_readers.pop()
+        try:
+            connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            self._give_reader_back(None)
+            raise
+        return connection
+
+    def _give_reader_back(self, connection: sqlite3.Connection | None) -> None:
+        with self._readers_free:
+            self._busy_readers -= 1
+            if connection is not None:
+                self._idle_readers.append(connection)
+            self._readers_free.notify_all()
+
+    def join(self, connection: Any, work: Callable[[SqliteSession], T]) -> T:
+        if not isinstance(connection, sqlite3.Connection):
+            raise ConfigError(
+                f"connection= takes a sqlite3.Connection for {self.place}, not {type(connection).__name__}"
+            )
+        if not connection.in_transaction:
+            if connection.isolation_level is None:
+                raise ConfigError("this connection is in autocommit mode: open a transaction first (BEGIN)")
+            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SAVEPOINT dray_join")
+        try:
+            answer = work(SqliteSession(connection, self._catalogue, self.clock))
+        except BaseException as error:
+            # The caller may go on and commit: nothing of a failed call may be in that commit.
+            connection.execute("ROLLBACK TO dray_join")
+            connection.execute("RELEASE dray_join")
+            if isinstance(error, sqlite3.Error):
+                raise faults.translate(error, self.place) from error
+            raise
+        connection.execute("RELEASE dray_join")
+        return answer
+
+    # Schema
+
+    _schema_is_open = False
+
+    def _open_schema(self, connection: sqlite3.Connection) -> None:
+        """Creates the tables at the first call of this object; refuses tables that are too new."""
+        if self._schema_is_open:
+            return
+        known = self._meta(connection)
+        if not known and not self._create:
+            raise SchemaMissing(f"{self.place}: Dray's tables are missing; run `dray db init`")
+        if int(known.get("version", 0)) < migrate.latest("sqlite") and self._create:
+            self._upgrade(connection)
+        else:
+            migrate.admit("sqlite", int(known["version"]), int(known["oldest_code"]), self.place)
+        self._schema_is_open = True
+
+    def _meta(self, connection: sqlite3.Connection) -> dict[str, str]:
+        def look() -> dict[str, str]:
+            session = SqliteSession(connection, self._catalogue, self.clock)
+            return dict(session.rows("meta_list")) if session.rows("meta_table") else {}
+
+        return patiently(look, self._busy_timeout, self.place)
+
+    def _upgrade(self, connection: sqlite3.Connection) -> int:
+        def work(session: SqliteSession) -> int:
+            # Again inside the lock: another process may have been first.
+            known = dict(session.rows("meta_list")) if session.rows("meta_table") else {}
+            version = int(known["version"]) if known else None
+            if version is not None:
+                migrate.admit("sqlite", version, int(known["oldest_code"]), self.place)
+            return migrate.upgrade(
+                "sqlite",
+                version,
+                lambda text: _run_script(connection, text),
+                lambda name, value: _note(session, name, value),
+            )
+
+        return self._transact(connection, work, durable=True)
+
+    def migrate(self) -> int:
+        with self._exclusive() as connection:
+            version = self._upgrade(connection)
+        self._schema_is_open = True
+        return version
+
+    def version(self) -> int | None:
+        if not self.path.exists():
+            return None
+        with self._exclusive() as connection:
+            known = self._meta(connection)
+        return int(known["version"]) if known else None
+
+    # Fork and end
+
+    def before_fork(self) -> None:
+        mine = self._writing_thread == threading.get_ident()
+        self._fork_is_clean = not mine and self._write_lock.acquire(timeout=_FORK_PATIENCE)
+        self._fork_holds_lock = self._fork_is_clean
+        self._readers_free.acquire()
+        quiet = self._readers_free.wait_for(lambda: not self._busy_readers, timeout=_FORK_PATIENCE)
+        self._fork_is_clean = self._fork_is_clean and quiet
+        if self._writer is not None:
+            self._locks.remember()
+
+    _fork_holds_lock = False
+
+    def after_fork_in_parent(self) -> None:
+        self._readers_free.release()
+        if self._fork_holds_lock:
+            self._write_lock.release()
+
+    def after_fork_in_child(self) -> None:
+        inherited = [*self._idle_readers, *([self._writer] if self._writer is not None else [])]
+        opened = self._writer is not None
+        for connection in inherited:
+            fork.leak(connection)
+        self._start_anew()
+        if opened:
+            self._broken = self._broken or not self._fork_is_clean or not self._locks.take()
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken:
+            raise ForkedConnection(
+                f"{self.place}: a transaction was open while this process was forked, so this child cannot use it; "
+                "fork outside transactions, or start a new process (spawn, forkserver)"
+            )
+
+    def close(self) -> None:
+        with self._write_lock, self._readers_free:
+            for connection in self._idle_readers:
+                connection.close()
+            self._idle_readers.clear()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+
+def _run_script(connection: sqlite3.Connection, text: str) -> None:
+    # Not executescript: it commits what is open first.
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+def _note(session: SqliteSession, name: str, value: int) -> None:
+    session.run("meta_set", name=name, value=str(value))

@@ -1,0 +1,76 @@
+"""SQLite's errors as Dray's: which file, what happened, what to do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from dray.backends.errors import DataRefused
+from dray.errors import (
+    DrayError,
+    SchemaMissing,
+    StorageError,
+    StorageFull,
+    StorageLocked,
+    StorageUnavailable,
+)
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_REFUSED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH}
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """SQLite's result code without the extension; 0 for an error of the Python module itself."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else holds the lock: trying again may help."""
+    return primary_code(error) in _BUSY
+
+
+def translate(error: sqlite3.Error, place: str) -> DrayError:
+    """The error to raise for an error of the driver."""
+    code = primary_code(error)
+    if code in _BUSY:
+        return locked(place, None)
+    if code in _REFUSED or isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):
+        return DataRefused(f"{place}: {error}")
+    if "no such table: dray_" in str(error):
+        return SchemaMissing(f"{place}: Dray's tables are missing; run `dray db init`")
+    kind, text = _SAID.get(code, (StorageError, "{error}"))
+    return kind(f"{place}: " + text.format(error=error, user=os.getuid()))
+
+
+_NOT_WRITABLE = (
+    StorageUnavailable,
+    "cannot be written by user {user}: {error}; the file, its -wal and -shm and their directory must be writable",
+)
+_SAID: dict[int, tuple[type[StorageError], str]] = {
+    sqlite3.SQLITE_FULL: (
+        StorageFull,
+        "the disk is full; nothing of this call was written. Free space and repeat it",
+    ),
+    sqlite3.SQLITE_READONLY: _NOT_WRITABLE,
+    sqlite3.SQLITE_PERM: _NOT_WRITABLE,
+    sqlite3.SQLITE_AUTH: _NOT_WRITABLE,
+    sqlite3.SQLITE_CANTOPEN: (
+        StorageUnavailable,
+        "cannot be opened by user {user}: {error}; check the path and its rights",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        StorageUnavailable,
+        "is not a SQLite database; choose another path, it was left as it is",
+    ),
+    sqlite3.SQLITE_CORRUPT: (StorageError, "is damaged ({error}); stop all workers and restore a backup"),
+    sqlite3.SQLITE_IOERR: (StorageError, "the disk did not answer ({error}); nothing of this call was written"),
+}
+
+
+def locked(place: str, seconds: float | None) -> StorageLocked:
+    """Somebody else kept the write lock."""
+    waited = "" if seconds is None else f" for {seconds:g} s"
+    return StorageLocked(
+        f"{place}: another connection kept the write lock{waited}; nothing was written. If it is one of this "
+        "process, enqueue with connection= on it; otherwise look for a long transaction in another program"
+    )

@@ -1,0 +1,183 @@
+"""Named statements on a SQLite connection."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from itertools import islice
+from typing import Any
+
+from dray.backends.database import Later, Row
+from dray.backends.plain import are_plain, plain_rows
+from dray.backends.statements import Catalogue
+from dray.clock import Clock
+from dray.model.job import State
+from dray.model.queue import Demand
+
+PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
+
+# Columns of an insert and of a settlement.
+_ARGS = 7
+_STATE, _FINAL, _RESULT, _DROPS, _OUTCOME = 3, 4, 9, 10, 14
+
+
+class SqliteSession:
+    """One transaction's view; `now` stands still in it."""
+
+    def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue, clock: Clock) -> None:
+        self._connection = connection
+        self._catalogue = catalogue
+        self._time = {"now": clock.now(), "steady": clock.steady()}
+
+    def _execute(self, name: str, params: dict[str, Any]) -> sqlite3.Cursor:
+        statement = self._catalogue[name]
+        values = self._time | {
+            key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()
+        }
+        cursor = self._connection.cursor()
+        cursor.row_factory = None  # a user's connection may have its own
+        return cursor.execute(statement.text, statement.bind(values))
+
+    def rows(self, name: str, /, **params: Any) -> list[Row]:
+        return self._execute(name, params).fetchall()
+
+    def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
+        return _known(self.rows(name, **params))
+
+    def run(self, name: str, /, **params: Any) -> int:
+        return self._execute(name, params).rowcount
+
+    def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
+        if not rows:
+            return []
+        statement = self._catalogue[name]
+        tail = tuple(self._time[key] for key in statement.parameters[len(statement.columns) :])
+        given = [row + tail for row in rows] if tail else rows
+        if len(given) == 1:
+            return [self._connection.execute(statement.text, given[0]).rowcount > 0]
+        self._connection.execute("SAVEPOINT dray_each")
+        changed = self._connection.executemany(statement.text, given).rowcount
+        if changed in {0, len(given)}:
+            self._connection.execute("RELEASE dray_each")
+            return [changed > 0] * len(given)
+        # Some did and some did not, and executemany does not say which: do it again one by one.
+        self._connection.execute("ROLLBACK TO dray_each")
+        self._connection.execute("RELEASE dray_each")
+        return [self._connection.execute(statement.text, row).rowcount > 0 for row in given]
+
+    def insert(self, rows: Sequence[Row]) -> list[bool]:
+        large = [(row[0], row[_ARGS]) for row in rows if len(row[_ARGS]) > PAYLOAD_SIZE]
+        if large:
+            rows = [
+                row[:_ARGS] + (None,) + row[_ARGS + 1 :] if len(row[_ARGS]) > PAYLOAD_SIZE else row for row in rows
+            ]
+        if are_plain(rows):
+            priorities = {row[0]: row[1] for row in self.rows("queue_list")}
+            written = self.each("job_insert_plain", list(plain_rows(rows, self._time["now"], priorities)))
+        else:
+            written = self.each("job_insert", rows)
+        self.each("payload_args", large)
+        return written
+
+    def ready(self, demand: Demand) -> bool:
+        wanted = set(demand.tasks)
+        return any(
+            not wanted.isdisjoint(row[0] for row in self.rows("ready_tasks", queue=queue))
+            for queue in demand.queues
+            if not self.rows("queue_paused", name=queue)
+        )
+
+    def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
+        claimed: list[Row] = []
+        limit, ahead = demand.limit, demand.ahead
+        for queue in demand.queues:
+            if limit + ahead <= 0:
+                break
+            if not self.rows("claim_allowed", worker_id=worker_id, queue=queue)[0][0]:
+                continue
+            picked = self._pick(queue, demand.tasks, limit + ahead)
+            claimed += self._take(worker_id, picked[:limit], harmless=False)
+            claimed += self._take(worker_id, picked[limit:], harmless=True)
+            ahead -= max(0, len(picked) - limit)
+            limit -= min(limit, len(picked))
+        return _known(claimed)
+
+    def _pick(self, queue: str, tasks: Sequence[str], limit: int) -> list[str]:
+        """The ids of the next jobs of a queue. Each task has its own stretch of the index, so that jobs of tasks
+        this worker lacks cost nothing however many they are; the stretches are merged."""
+        if len(tasks) > 2:
+            present = {row[0] for row in self.rows("ready_tasks", queue=queue)}
+            tasks = [task for task in tasks if task in present]
+        pick = self._catalogue["ready_pick"].text
+        with ExitStack() as cursors:
+            heads = [
+                cursors.enter_context(closing(self._connection.execute(pick, (queue, task, limit)))) for task in tasks
+            ]
+            merged = heads[0] if len(heads) == 1 else heapq.merge(*heads)
+            return [row[2] for row in islice(merged, limit)]
+
+    def _take(self, worker_id: str, ids: list[str], *, harmless: bool) -> list[Row]:
+        if not ids:
+            return []
+        return self.rows("job_claim", worker_id=worker_id, ids=ids, harmless=harmless)
+
+    def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
+        completions = [row for row in rows if row[_STATE] == State.COMPLETED]
+        others = [row for row in rows if row[_STATE] != State.COMPLETED]
+        written = self._complete(completions) if completions else []
+        written += self._settle_others(others) if others else []
+        left = bool(self.rows("fanout_left")[0][0])
+        return _known([(job_id, state, left) for job_id, state in written])
+
+    def _complete(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
+        given = [
+            (i, w, c, r if r is None or len(r) <= PAYLOAD_SIZE else None, d, s, f)
+            for i, w, c, _, _, _, _, _, _, r, d, _, s, f, _, _, _, _ in rows
+        ]
+        changed = self.each("job_complete", given)
+        done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]
+        large = [(row[0], row[_RESULT]) for row in done if row[_RESULT] and len(row[_RESULT]) > PAYLOAD_SIZE]
+        self.each("payload_result", large)
+        self.each("payload_drop_args", [(row[0],) for row in done if row[_DROPS]])
+        return [(row[0], State.COMPLETED) for row in done]
+
+    def _settle_others(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
+        # The record first, while the row still shows the attempt that ends.
+        self.each(
+            "attempt_insert",
+            [
+                (i, w, c, outcome, kind, message, trace, s, f)
+                for i, w, c, _, _, _, _, _, _, _, _, _, s, f, outcome, kind, message, trace in rows
+                if outcome is not None
+            ],
+        )
+        changed = self.each(
+            "job_settle",
+            [
+                (i, w, c, state, final, reason, delay, back, crash, error, s, f)
+                for i, w, c, state, final, reason, delay, back, crash, _, _, error, s, f, _, _, _, _ in rows
+            ],
+        )
+        done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]
+        put_back = [row[0] for row in done if not row[_FINAL]]
+        stopped = {row[0] for row in self.rows("settled_cancelled", ids=put_back)} if put_back else set[str]()
+        return [(row[0], State.CANCELLED if row[0] in stopped else row[_STATE]) for row in done]
+
+    def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
+        """Nothing to do: there is one writer, and how its commit is synced is set before BEGIN."""
+
+    def begin_pause(self, queue: str) -> None:
+        """Nothing to do: there is one writer."""
+
+    def forget_results(self, ids: Sequence[str]) -> None:
+        self.run("payload_drop_result", ids=list(ids))
+
+    def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
+        return self.each("worker_bury", [tuple(verdict) for verdict in verdicts])
+
+
+def _known(rows: list[Row]) -> Callable[[], list[Row]]:
+    return lambda: rows

@@ -1,0 +1,156 @@
+"""The catalogue: every SQL statement Dray runs, by name.
+
+Statements live in `.sql` files as blocks: a `-- name:` line, a line that says what the statement does, for
+statements that are applied to many rows a `-- rows:` line with their columns, and the SQL with `:name`
+parameters. A database's catalogue is `sql/common/` overlaid with its own folder. What differs between the two
+only in spelling is written once, with the words of `_WORDS`. `checks/statements.py` checks it all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Literal
+
+Dialect = Literal["sqlite", "postgres"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement, its parameters rewritten to what the driver takes."""
+
+    name: str
+    about: str
+    text: str
+    parameters: tuple[str, ...]  # in the order of the placeholders, each once
+    columns: tuple[str, ...]  # of the rows it is applied to; empty for a statement that runs once
+
+    def bind(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values in the order of the placeholders."""
+        return tuple([values[name] for name in self.parameters])
+
+
+Catalogue = Mapping[str, Statement]
+
+_JOB_COLUMNS = """
+    j.id, j.task, j.queue, j.state, j.reason, j.priority, j.run_at, {args}, {result}, j.error, j.attempt,
+    j.max_attempts, j.crashes, j.max_crashes, j.claim, j.worker_id, j.timeout, j.expires_at, j.unique_key,
+    j.unique_lock, j.unique_until, j.unique_scope, j.workflow_id, j.step, j.waiting_on, j.on_parent_failure,
+    j.fanout_pending, j.schedule, j.slot, j.progress, j.progress_message, j.cancel_requested_at, j.name,
+    j.description, j.tags, j.trace, j.created_at, j.updated_at, j.started_at, j.finished_at"""
+
+# `$now` is the time of the statement, not of the transaction: a user's transaction may be open for an hour.
+# statement_timestamp() and not clock_timestamp(): a volatile function cannot be compared through an index.
+_POSTGRES_INSTANT = r"(timestamptz 'epoch' + CAST(:\1 AS bigint) * interval '1 microsecond')"
+_WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
+    "sqlite": (
+        (r"\$now\b", ":now"),
+        (r"\$steady\b", ":steady"),
+        (r"\$at\((\w+)\)", r":\1"),
+        (r"\$span\((\w+)\)", r":\1"),
+        (r"\$microseconds\((.+?)\)", r"\1"),
+        (r"\$in_(ids|texts)\((\w+)\)", r"IN (SELECT value FROM json_each(:\2))"),
+        (r"\$texts\((\w+)\)", r"json_each(:\1)"),
+        (r"\$in_picked\b", "IN (SELECT id FROM picked)"),
+        (
+            r"\$job_columns\b",
+            _JOB_COLUMNS.format(args="coalesce(j.args, p.args)", result="coalesce(j.result, p.result)"),
+        ),
+        (r"\$jobs\b", "dray_jobs AS j LEFT JOIN dray_payloads AS p ON p.job_id = j.id"),
+        (r"\$tags\b", "json_each(j.tags)"),
+        (r"\$skip_locked(_\w)?\b", ""),
+        (r"\$for_(share|update)\b", ""),
+    ),
+    "postgres": (
+        (r"\$now\b", "coalesce($at(now), statement_timestamp())"),
+        (r"\$steady\b", "coalesce($at(steady), statement_timestamp())"),
+        (r"\$at\((\w+)\)", _POSTGRES_INSTANT),
+        (r"\$span\((\w+)\)", r"(CAST(:\1 AS bigint) * interval '1 microsecond')"),
+        (r"\$microseconds\((.+?)\)", r"(extract(epoch FROM \1) * 1000000)::bigint"),
+        # Arrays and not sub-selects: a join lets the planner guess the number of rows, and read the whole table.
+        (r"\$in_ids\((\w+)\)", r"= ANY (ARRAY(SELECT value::uuid FROM $texts(\1)))"),
+        (r"\$in_texts\((\w+)\)", r"= ANY (ARRAY(SELECT value FROM $texts(\1)))"),
+        (r"\$in_picked\b", "= ANY (ARRAY(SELECT id FROM picked))"),
+        (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),
+        (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
+        (r"\$jobs\b", "dray_jobs AS j"),
+        (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
+        (r"\$skip_locked_(\w)\b", r"FOR NO KEY UPDATE OF \1 SKIP LOCKED"),
+        (r"\$skip_locked\b", "FOR NO KEY UPDATE SKIP LOCKED"),
+        (r"\$for_share\b", "FOR SHARE"),
+        (r"\$for_update\b", "FOR UPDATE"),
+    ),
+}
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_ROWS = re.compile(r"^-- rows: (.+)$")
+_TABLE = re.compile(r"\bdray_[a-z]+\b")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+
+
+@cache
+def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
+    """All statements of one database, their tables in a schema where one is named.
+
+    In the statements and not in the session's search_path: behind a pooler a session is nobody's.
+    """
+    blocks = {**_folder("common"), **_folder(dialect)}
+    statements = {name: _statement(dialect, name, body) for name, body in blocks.items()}
+    if schema is None:
+        return statements
+    return {
+        name: replace(statement, text=_TABLE.sub(rf'"{schema}".\g<0>', statement.text))
+        for name, statement in statements.items()
+    }
+
+
+def sql_files(folder: str, kind: str = "sql") -> list[Traversable]:
+    """The `.sql` files of a folder of this package, by name."""
+    found = (files("dray.backends") / kind / folder).iterdir()
+    return sorted((f for f in found if f.name.endswith(".sql")), key=lambda f: f.name)
+
+
+def _folder(folder: str) -> dict[str, str]:
+    blocks: dict[str, str] = {}
+    for file in sql_files(folder):
+        for name, body in _blocks(file.read_text(encoding="utf-8")):
+            if name in blocks:
+                raise ValueError(f"statement {name} stands twice in sql/{folder}")
+            blocks[name] = body
+    return blocks
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    names = list(_NAME.finditer(text))
+    ends = [match.start() for match in names[1:]] + [len(text)]
+    for match, end in zip(names, ends, strict=True):
+        yield match[1], text[match.end() : end].strip()
+
+
+def _statement(dialect: Dialect, name: str, body: str) -> Statement:
+    about: list[str] = []
+    columns: tuple[str, ...] = ()
+    lines: list[str] = []
+    for line in body.splitlines():
+        if found := _ROWS.match(line):
+            columns = tuple(found[1].replace(" ", "").split(","))
+        elif line.startswith("--"):
+            about.append(line.removeprefix("--").strip())
+        else:
+            lines.append(line)
+    text = "\n".join(lines).strip().removesuffix(";")
+    for word, spelling in _WORDS[dialect]:
+        text = re.sub(word, spelling, text)
+    if dialect == "postgres":
+        parameters = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+        text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+    else:
+        # The columns first: the tuples of a batch are then bound as they come.
+        found_names = _PARAMETER.findall(text)
+        parameters = tuple(dict.fromkeys([*columns, *found_names]))
+        text = _PARAMETER.sub(lambda match: f"?{parameters.index(match[1]) + 1}", text)
+    return Statement(name, " ".join(about), text, parameters, columns)

@@ -1,0 +1,138 @@
+"""Jobs that wait for others: wiring them at enqueue, and letting them go when a parent ends.
+
+A child's `waiting_on` counts its edges that are not satisfied. The end of a parent sets `fanout_pending` on it in
+the same statement; `fan_out` then decides its open edges in chunks, each edge once, and counts the children down
+by the edges it decided itself. A crash between the two leaves the flag, and anybody's next `fan_out` goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dray.backends.database import Database, Session
+from dray.errors import GraphError, UnknownJob
+from dray.model.job import NewJob, State
+from dray.model.limits import FANOUT_CHUNK
+from dray.model.workflow import Edge, decide_edge, order
+
+
+class Place(NamedTuple):
+    """Where a new job starts: a state of its own (None: queued or scheduled by its time) and its edges."""
+
+    state: str | None
+    waiting_on: int
+    edges: tuple[tuple[str, int], ...]  # parent id, satisfied
+
+
+FREE = Place(None, 0, ())
+
+
+def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Place]:
+    """Decides for every job with parents how it starts. Refuses cycles and parents that are not there."""
+    if not any(job.parents for job in jobs):
+        return {}
+    by_id = {job.id: job for job in jobs}
+    outside = sorted({parent for job in jobs for parent in job.parents if parent not in by_id})
+    states: dict[str, str] = dict(tx.rows("parent_states", ids=outside))
+    for job in jobs:
+        for parent in job.parents:
+            if parent not in by_id and parent not in states:
+                raise UnknownJob(
+                    f"job {job.id} ({job.task}) was to run after job {parent}, which does not exist: "
+                    "it was never committed, was rolled back or was pruned; nothing was enqueued"
+                )
+    places: dict[str, Place] = {}
+    for job_id in order({job.id: [p for p in job.parents if p in by_id] for job in jobs}):
+        places[job_id] = _place_one(by_id[job_id], states)
+        states[job_id] = places[job_id].state or State.QUEUED
+    return places
+
+
+def _place_one(job: NewJob, states: dict[str, str]) -> Place:
+    decided = {parent: decide_edge(states[parent], job.on_parent_failure) for parent in job.parents}
+    if Edge.CANCEL in decided.values():
+        edges = tuple((parent, -1 if edge is Edge.CANCEL else edge.satisfied) for parent, edge in decided.items())
+        return Place(State.CANCELLED, 0, edges)
+    edges = tuple((parent, edge.satisfied) for parent, edge in decided.items())
+    waiting_on = sum(satisfied != 1 for _, satisfied in edges)
+    return Place(State.WAITING if waiting_on else None, waiting_on, edges)
+
+
+def wire(tx: Session, jobs: Sequence[NewJob], places: dict[str, Place], winners: dict[str, str]) -> None:
+    """Writes the edges of the jobs that were written."""
+    edges: list[tuple[str, str, int]] = []
+    for job in jobs:
+        if job.id not in places or job.id in winners:
+            continue
+        for parent, satisfied in places[job.id].edges:
+            if parent in winners:
+                raise GraphError(
+                    f"job {parent} is unique and its key is held by job {winners[parent]}, so job {job.id} cannot "
+                    "run after it; nothing was enqueued: make it run after that job, or drop `unique` there"
+                )
+            edges.append((parent, job.id, satisfied))
+    if edges:
+        tx.each("edge_insert", edges)
+
+
+class FanOut(NamedTuple):
+    """What one step did: how many edges it decided, and whether any are left."""
+
+    decided: int
+    left: bool
+
+
+def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
+    def work(tx: Session) -> FanOut:
+        picked = tx.rows("fanout_pick", limit=limit)
+        edges = [(parent, child, decide_edge(state, policy)) for parent, child, state, policy in picked]
+        marked = tx.each("edge_mark", [(parent, child, edge.satisfied) for parent, child, edge in edges])
+        decided = [edge for edge, was_marked in zip(edges, marked, strict=True) if was_marked]
+        lost = sorted({child for _, child, edge in decided if edge is Edge.CANCEL})
+        tx.each("child_cancel", [(child,) for child in lost])
+        fulfilled = Counter(child for _, child, edge in decided if edge.satisfied == 1)
+        tx.each("child_free", sorted(fulfilled.items()))
+        tx.run("fanout_finish")
+        return FanOut(len(decided), bool(tx.rows("fanout_left")[0][0]))
+
+    return db.write(work, durable=False)
+
+
+def fan_out_all(db: Database) -> None:
+    """Goes on until nothing is left or nothing moves (rows that somebody's open transaction holds)."""
+    while True:
+        step = fan_out(db)
+        if not step.left or not step.decided:
+            return
+
+
+def revive_children(tx: Session, parents: list[str]) -> None:
+    """Children that were cancelled with these parents wait again, and theirs, level by level."""
+    while parents:
+        children = sorted({row[0] for row in tx.rows("retry_child_edges", ids=parents)})
+        parents = [row[0] for row in tx.rows("retry_children", ids=children)]
+
+
+class Reconciled(NamedTuple):
+    """What did not add up and was repaired: parents whose end nobody passed on, children counted wrong."""
+
+    parents: list[str]
+    children: list[str]
+
+
+def reconcile(db: Database) -> Reconciled:
+    def work(tx: Session) -> Reconciled:
+        parents = [row[0] for row in tx.rows("reconcile_parents")]
+        children = [row[0] for row in tx.rows("reconcile_children")]
+        return Reconciled(parents, children)
+
+    repaired = db.write(work)
+    if repaired.parents:
+        fan_out_all(db)
+    return repaired
+
+
+def edges_of(db: Database, job_id: str) -> list[tuple[str, str, int]]:
+    return [(p, c, s) for p, c, s in db.read(lambda tx: tx.rows("edge_list", id=job_id))]

@@ -1,0 +1,95 @@
+"""What is kept of the past, for how long, and the numbers drawn from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.backends import rows
+from dray.backends.database import Database, Session
+from dray.model.attempt import Attempt
+from dray.model.limits import PRUNE_CHUNK
+from dray.model.retention import Retention
+from dray.model.workflow import Workflow
+
+_DURATIONS = 1_000  # newest bodies that the percentiles are taken over
+_WORKFLOWS = 100  # ended workflows looked at in one step
+
+
+def attempts(db: Database, job_id: str) -> list[Attempt]:
+    return [Attempt(*row) for row in db.read(lambda tx: tx.rows("attempt_list", id=job_id))]
+
+
+def prune(db: Database, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
+    """Removes at most `limit` jobs; call again while it removes as many."""
+    cutoffs = retention.cutoffs(db.now())
+
+    def work(tx: Session) -> int:
+        removed = 0
+        for state, before in cutoffs.items():
+            picked = [row[0] for row in tx.rows("prune_pick", state=state, before=before, limit=limit - removed)]
+            if picked:
+                removed += len(tx.rows("job_delete", ids=picked))
+        if removed < limit and "completed" in cutoffs:
+            removed += _prune_workflows(tx, cutoffs, limit - removed)
+        return removed
+
+    return db.write(work, durable=False)
+
+
+def _prune_workflows(tx: Session, cutoffs: dict[str, int], limit: int) -> int:
+    before, failed_before = cutoffs["completed"], cutoffs.get("failed", 0)
+    found = tx.rows("workflow_ended", before=before, failed_before=failed_before, limit=_WORKFLOWS)
+    ids = [row[0] for row in found]
+    if not ids:
+        return 0
+    removed = tx.run("workflow_prune_jobs", ids=ids, limit=limit)
+    tx.run("workflow_prune", ids=ids)
+    return removed
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers for people: how many jobs, how old, how fast."""
+
+    counts: dict[str, dict[str, int]]  # queue -> state -> jobs
+    oldest_queued_us: dict[str, int]  # queue -> how long its first job has been ready
+    finished: dict[str, int]  # state -> jobs that ended within the window
+    window_us: int
+    p50_us: int | None  # of the newest completed bodies in the window
+    p95_us: int | None
+
+
+def stats(db: Database, window_us: int) -> Stats:
+    now = db.now()
+
+    def work(tx: Session) -> Stats:
+        counts: dict[str, dict[str, int]] = {}
+        for queue, state, n in tx.rows("job_counts"):
+            counts.setdefault(queue, {})[state] = n
+        oldest = {queue: max(0, now - at) for queue, at in tx.rows("job_oldest_queued")}
+        finished = dict(tx.rows("job_finished_since", since=now - window_us))
+        found = tx.rows("job_durations", since=now - window_us, limit=_DURATIONS)
+        ran = sorted(row[0] for row in found)
+        p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
+        return Stats(counts, oldest, finished, window_us, p50, p95)
+
+    return db.read(work)
+
+
+def get_workflow(db: Database, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
+    def work(tx: Session) -> tuple[Workflow, dict[str, int]] | None:
+        found = tx.rows("workflow_get", id=workflow_id)
+        if not found:
+            return None
+        return rows.workflow(found[0]), dict(tx.rows("workflow_counts", id=workflow_id))
+
+    return db.read(work)
+
+
+def list_workflows(db: Database, limit: int, before: str) -> list[Workflow]:
+    return [rows.workflow(r) for r in db.read(lambda tx: tx.rows("workflow_list", limit=limit, before=before))]
+
+
+def workflow_jobs(db: Database, workflow_id: str, states: frozenset[str]) -> list[str]:
+    found = db.read(lambda tx: tx.rows("workflow_jobs", id=workflow_id, states=sorted(states)))
+    return [row[0] for row in found]

@@ -1,0 +1,215 @@
+"""Jobs as producers and operators see them: enqueue, look up, cancel, retry, delete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dray.backends import rows
+from dray.backends.database import Database, Row, Session
+from dray.backends.plain import MANY
+from dray.backends.store import graph
+from dray.errors import GraphError, StorageError
+from dray.model.job import CancelResult, Enqueued, Job, NewJob, State
+from dray.model.workflow import Workflow
+
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_INSERT_ROUNDS = 3
+
+
+def enqueue(
+    db: Database,
+    known_queues: set[str],
+    jobs: Sequence[NewJob],
+    workflow: Workflow | None = None,
+    connection: Any = None,
+) -> list[Enqueued]:
+    new_queues = {job.queue for job in jobs} - known_queues
+
+    def work(tx: Session) -> list[Enqueued]:
+        if workflow is not None:
+            tx.run("workflow_insert", id=workflow.id, name=workflow.name)
+        return insert(tx, jobs, new_queues)
+
+    if connection is not None:
+        return db.join(connection, work)
+    answer = db.write(work, many=len(jobs) >= MANY)
+    known_queues.update(new_queues)
+    return answer
+
+
+def insert(tx: Session, jobs: Sequence[NewJob], new_queues: set[str]) -> list[Enqueued]:
+    """Writes jobs and their edges in an open transaction."""
+    if new_queues:
+        tx.run("queue_add", names=sorted(new_queues))
+    locks = sorted({job.unique_key for job in jobs if job.unique_key is not None})
+    if locks:
+        tx.run("unique_expire", locks=locks)
+    places = graph.place(tx, jobs)
+    written = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in jobs])
+    winners = {} if all(written) else _winners(tx, jobs, written, places)
+    graph.wire(tx, jobs, places, winners)
+    return [Enqueued(winners.get(job.id, job.id), job.id in winners) for job in jobs]
+
+
+def _winners(
+    tx: Session, jobs: Sequence[NewJob], written: list[bool], places: dict[str, graph.Place]
+) -> dict[str, str]:
+    """For each job that was not written because another holds its unique key: that other's id."""
+    winners: dict[str, str] = {}
+    left = [job for job, was_written in zip(jobs, written, strict=True) if not was_written]
+    for _ in range(_INSERT_ROUNDS):
+        # An id that is there already is this very enqueue, whose COMMIT answer was lost: not a duplicate.
+        own = {row[0] for row in tx.rows("job_find", ids=[job.id for job in left])}
+        left = [job for job in left if job.id not in own]
+        holders = dict(tx.rows("unique_find", locks=[job.unique_key for job in left if job.unique_key]))
+        winners.update({job.id: holders[job.unique_key] for job in left if job.unique_key in holders})
+        left = [job for job in left if job.id not in winners]
+        _refuse_repeated_steps(tx, left)
+        if not left:
+            return winners
+        # The holder ended between our INSERT and our look: the key is free again.
+        again = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in left])
+        left = [job for job, was_written in zip(left, again, strict=True) if not was_written]
+        if not left:
+            return winners
+    raise StorageError(
+        f"job {left[0].id}: its unique key {left[0].unique_key!r} changed hands "
+        f"{_INSERT_ROUNDS} times while it was being enqueued; nothing was written, enqueue it again"
+    )
+
+
+def _refuse_repeated_steps(tx: Session, jobs: Sequence[NewJob]) -> None:
+    for job in jobs:
+        if job.workflow_id is None or job.step is None:
+            continue
+        if tx.rows("step_find", workflow_id=job.workflow_id, steps=[job.step]):
+            raise GraphError(
+                f"workflow {job.workflow_id} has a step {job.step!r} already; give this step another name"
+            )
+
+
+def _row(job: NewJob, place: graph.Place) -> Row:
+    return (
+        job.id,
+        job.task,
+        job.queue,
+        job.priority,
+        job.run_at,
+        job.delay_us,
+        place.state,
+        job.args,
+        job.max_attempts,
+        job.max_crashes,
+        job.timeout,
+        job.expires_at,
+        job.expires_us,
+        job.unique_key,
+        job.unique_us,
+        job.unique_scope if job.unique_key is not None else None,
+        job.workflow_id,
+        job.step,
+        place.waiting_on,
+        job.on_parent_failure,
+        job.schedule,
+        job.slot,
+        job.name,
+        job.description,
+        json.dumps(job.tags) if job.tags else None,
+        job.trace,
+    )
+
+
+def get(db: Database, ids: Sequence[str]) -> list[Job]:
+    return [rows.job(row) for row in db.read(lambda tx: tx.rows("job_get", ids=list(ids)))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs a list shows; what is None does not matter."""
+
+    states: frozenset[State] = frozenset(State)
+    reason: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    tag: str | None = None
+    workflow_id: str | None = None
+    schedule: str | None = None
+    since: int | None = None
+
+
+def list_jobs(db: Database, fit: Filter, limit: int, before: str | None) -> list[Job]:
+    found = db.read(
+        lambda tx: tx.rows(
+            "job_list",
+            before=before or LAST_ID,
+            states=sorted(fit.states),
+            reason=fit.reason,
+            queue=fit.queue,
+            task=fit.task,
+            tag=fit.tag,
+            workflow_id=fit.workflow_id,
+            schedule=fit.schedule,
+            since=fit.since,
+            limit=limit,
+        )
+    )
+    return [rows.job(row) for row in found]
+
+
+def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
+    def work(tx: Session) -> dict[str, CancelResult]:
+        states = dict(tx.rows("job_cancel", ids=list(ids)))
+        final = {row[0] for row in tx.rows("job_find", ids=[i for i in ids if i not in states])}
+        return {
+            i: CancelResult.REQUESTED
+            if states.get(i) == State.RUNNING
+            else CancelResult.CANCELLED
+            if i in states
+            else CancelResult.FINAL
+            if i in final
+            else CancelResult.UNKNOWN
+            for i in ids
+        }
+
+    answer = db.write(work)
+    graph.fan_out_all(db)
+    return answer
+
+
+def retry(db: Database, ids: Sequence[str]) -> list[str]:
+    def work(tx: Session) -> list[str]:
+        tx.run("attempt_keep", ids=list(ids))
+        retried = [row[0] for row in tx.rows("job_retry", ids=list(ids))]
+        tx.forget_results(retried)
+        tx.run("retry_own_edges", ids=retried)
+        graph.revive_children(tx, retried)
+        return retried
+
+    return db.write(work) if ids else []
+
+
+def delete(db: Database, ids: Sequence[str]) -> list[str]:
+    def work(tx: Session) -> list[str]:
+        tx.rows("job_lock", ids=list(ids))
+        return [row[0] for row in tx.rows("job_delete", ids=list(ids))]
+
+    return db.write(work)
+
+
+def promote(db: Database, limit: int) -> list[str]:
+    """The queues that got jobs, one entry a job."""
+    return [row[0] for row in db.write(lambda tx: tx.rows("job_promote", limit=limit), durable=False)]
+
+
+def next_due(db: Database) -> int | None:
+    return db.read(lambda tx: tx.rows("job_next_due"))[0][0]
+
+
+def expire(db: Database, limit: int) -> list[str]:
+    expired = db.write(lambda tx: tx.rows("job_expire", limit=limit))
+    if any(fanout_pending for _, fanout_pending in expired):
+        graph.fan_out_all(db)
+    return [row[0] for row in expired]

@@ -1,0 +1,89 @@
+"""Schedules: rows that enqueue. A slot fires once, whoever and however many try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.backends import rows
+from dray.backends.database import Database, Session
+from dray.backends.store.jobs import insert
+from dray.model.job import Enqueued, NewJob
+from dray.model.schedule import Overlap, Schedule, same_rule
+
+
+def upsert(db: Database, schedule: Schedule) -> bool:
+    def work(tx: Session) -> bool:
+        found = tx.rows("schedule_get", name=schedule.name)
+        if found and same_rule(rows.schedule(found[0]), schedule):
+            return False
+        tx.run(
+            "schedule_upsert",
+            name=schedule.name,
+            task=schedule.task,
+            queue=schedule.queue,
+            args=schedule.args,
+            cron=schedule.cron,
+            every_us=schedule.every_us,
+            tz=schedule.tz,
+            misfire=schedule.misfire,
+            misfire_limit=schedule.misfire_limit,
+            overlap=schedule.overlap,
+            next_at=schedule.next_at,
+            created_at=schedule.created_at,
+        )
+        return True
+
+    return db.write(work)
+
+
+def get(db: Database, name: str) -> Schedule | None:
+    found = db.read(lambda tx: tx.rows("schedule_get", name=name))
+    return rows.schedule(found[0]) if found else None
+
+
+def list_schedules(db: Database) -> list[Schedule]:
+    return [rows.schedule(row) for row in db.read(lambda tx: tx.rows("schedule_list"))]
+
+
+def due(db: Database, limit: int) -> list[Schedule]:
+    return [rows.schedule(row) for row in db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
+
+
+def next_due(db: Database) -> int | None:
+    return db.read(lambda tx: tx.rows("schedule_next_due"))[0][0]
+
+
+def fire(
+    db: Database, schedule: Schedule, next_at: int | None, last_at: int | None, jobs: Sequence[NewJob]
+) -> list[Enqueued] | None:
+    def work(tx: Session) -> list[Enqueued] | None:
+        moved = tx.run(
+            "schedule_advance",
+            name=schedule.name,
+            expected_at=schedule.next_at,
+            next_at=next_at,
+            last_at=last_at,
+        )
+        if not moved:
+            return None
+        blocking = sorted(Overlap(schedule.overlap).blocking_states)
+        fired: list[Enqueued] = []
+        for job in jobs:
+            if blocking and tx.rows("schedule_busy", name=schedule.name, states=blocking)[0][0]:
+                continue
+            fired += insert(tx, [job], {job.queue})
+        return fired
+
+    return db.write(work)
+
+
+def pause(db: Database, name: str) -> bool:
+    return db.write(lambda tx: tx.run("schedule_pause", name=name)) > 0
+
+
+def resume(db: Database, name: str, next_at: int | None) -> bool:
+    return db.write(lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
+
+
+def delete(db: Database, name: str) -> bool:
+    return db.write(lambda tx: tx.run("schedule_delete", name=name)) > 0

@@ -1,0 +1,194 @@
+"""Jobs in a worker's hands: claimed, reported on, ended. Every write carries the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dray.backends import rows
+from dray.backends.database import Database, Later, Row, Session
+from dray.backends.errors import DataRefused
+from dray.backends.store import graph
+from dray.model.attempt import LogLine
+from dray.model.job import FINAL, Claim, Settled, Settlement, State, unstorable
+from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
+from dray.model.queue import Demand
+
+
+class Exchange(NamedTuple):
+    """What one transaction of a worker brought."""
+
+    settled: Settled
+    promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
+    claims: list[Claim]
+
+
+NOTHING = Demand((), (), 0)
+
+
+def _none() -> list[Row]:
+    return []
+
+
+def exchange(
+    db: Database, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
+) -> Exchange:
+    refused: list[str] = []
+    try:
+        written, promoted, claims = _transact(db, worker_id, settlements, demand, durable=durable)
+    except DataRefused as error:
+        written = _settle_one_by_one(db, worker_id, settlements, refused, error, durable=durable)
+        _, promoted, claims = _transact(db, worker_id, (), demand, durable=durable)
+    if any(fanout_pending for _, _, fanout_pending in written):
+        graph.fan_out_all(db)
+    settled = _judge(db, worker_id, settlements, written, refused)
+    return Exchange(settled, promoted, claims)
+
+
+def _transact(
+    db: Database, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool
+) -> tuple[list[Row], list[str], list[Claim]]:
+    def work(tx: Session) -> Later[tuple[list[Row], list[str], list[Claim]]]:
+        tx.begin_work(demand.queues, durable=durable)
+        written = tx.settle(settle_rows(db, worker_id, settlements)) if settlements else _none
+        _trim_attempts(tx, settlements)
+        if not demand.limit + demand.ahead:
+            return lambda: (written(), [], [])
+        expired = tx.later("job_expire", limit=PROMOTE_CHUNK)
+        promoted = tx.later("job_promote", limit=PROMOTE_CHUNK)
+        claimed = tx.claim(worker_id, demand)
+
+        def answer() -> tuple[list[Row], list[str], list[Claim]]:
+            ended = [(i, State.CANCELLED, fanout_pending) for i, fanout_pending in expired()]
+            return [*written(), *ended], [row[0] for row in promoted()], _in_order(demand, claimed())
+
+        return answer
+
+    return db.exchange(work, durable=durable)
+
+
+def _in_order(demand: Demand, claimed: list[Row]) -> list[Claim]:
+    """RETURNING has an order of its own; bodies start in the order of the queues."""
+    place = {queue: n for n, queue in enumerate(demand.queues)}
+    claims = [Claim(*row) for row in claimed]
+    claims.sort(key=lambda c: (place[c.queue], -c.priority, c.run_at, c.id))
+    return claims
+
+
+def _trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:
+    for settlement in settlements:
+        if settlement.claim > ATTEMPTS_KEPT and settlement.outcome is not None:
+            tx.later("attempt_trim", id=settlement.id, keep=ATTEMPTS_KEPT)
+
+
+def settle_rows(
+    db: Database, worker_id: str, settlements: Sequence[Settlement], *, crashed: bool = False
+) -> list[Row]:
+    """Settlements as the statements take them: readings of the steady clock become ages."""
+    steady = db.clock.steady()
+    return [
+        (
+            s.id,
+            worker_id,
+            s.claim,
+            s.state,
+            s.state in FINAL,
+            s.reason,
+            s.delay_us,
+            int(s.gives_back),
+            int(crashed),
+            s.result,
+            s.drops_args,
+            s.error,
+            None if crashed else steady - s.started,
+            steady - s.finished,
+            s.outcome,
+            s.error_type,
+            s.error_message,
+            s.traceback,
+        )
+        for s in settlements
+    ]
+
+
+def _settle_one_by_one(
+    db: Database,
+    worker_id: str,
+    settlements: Sequence[Settlement],
+    refused: list[str],
+    error: DataRefused,
+    *,
+    durable: bool,
+) -> list[Row]:
+    """Halves a batch that the database refused until the bad outcome is alone; that one is written as failed."""
+    if len(settlements) == 1:
+        refused.append(settlements[0].id)
+        settlements = [unstorable(settlements[0], str(error))]
+        return _transact(db, worker_id, settlements, NOTHING, durable=durable)[0]
+    middle = len(settlements) // 2
+    written: list[Row] = []
+    for half in (settlements[:middle], settlements[middle:]):
+        try:
+            written += _transact(db, worker_id, half, NOTHING, durable=durable)[0]
+        except DataRefused as again:
+            written += _settle_one_by_one(db, worker_id, half, refused, again, durable=durable)
+    return written
+
+
+def _judge(
+    db: Database,
+    worker_id: str,
+    settlements: Sequence[Settlement],
+    written: list[Row],
+    refused: list[str],
+) -> Settled:
+    """Sorts the outcomes that were not written: lost, there already, or only locked for the moment."""
+    states = {row[0]: row[1] for row in written}
+    cancelled = [s.id for s in settlements if s.state not in FINAL and states.get(s.id) == State.CANCELLED]
+    missing = [s for s in settlements if s.id not in states]
+    settled = Settled([], [], [], refused, cancelled)
+    if not missing:
+        return settled
+    found = {row[0]: row for row in db.read(lambda tx: tx.rows("settle_found", ids=[s.id for s in missing]))}
+    for s in missing:
+        _, state, claim, holder, recorded = found.get(s.id, (s.id, None, None, None, False))
+        if claim != s.claim or (holder is not None and holder != worker_id):
+            settled.stale.append(s.id)
+        elif state == State.RUNNING:
+            settled.locked.append(s.id)
+        elif recorded or (state in FINAL and holder == worker_id):
+            settled.already.append(s.id)
+        else:
+            settled.stale.append(s.id)
+    return settled
+
+
+def report_progress(
+    db: Database, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
+) -> list[bool]:
+    given = [(i, worker_id, claim, percent, message) for i, claim, percent, message in reports]
+    return db.write(lambda tx: tx.each("progress_set", given), durable=False)
+
+
+def write_logs(db: Database, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+    def work(tx: Session) -> list[bool]:
+        given = [
+            (line.job_id, worker_id, line.claim, steady - line.at, line.level, line.logger, line.message)
+            for line in lines
+        ]
+        written = tx.each("log_insert", given)
+        for job_id in {line.job_id for line in lines}:
+            tx.run("log_trim", id=job_id, keep=LOG_LINES)
+        return written
+
+    steady = db.clock.steady()
+    return db.write(work, durable=False)
+
+
+def probe(db: Database, demand: Demand) -> bool:
+    return db.read(lambda tx: tx.ready(demand))
+
+
+def list_logs(db: Database, job_id: str, after: int, limit: int) -> list[tuple[int, LogLine]]:
+    found = db.read(lambda tx: tx.rows("log_list", id=job_id, after=after, limit=limit))
+    return [(row[0], rows.log_line(row[1:])) for row in found]

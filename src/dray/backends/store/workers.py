@@ -1,0 +1,108 @@
+"""Workers and their proof of life, the jobs of dead ones, and who does which duty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from dray.backends import rows
+from dray.backends.database import Database, Row, Session
+from dray.backends.store import graph
+from dray.backends.store.work import settle_rows
+from dray.model.job import Held, Rng, crashed
+from dray.model.lease import Lease
+from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
+
+
+def register(db: Database, worker: NewWorker, lease_us: int) -> None:
+    db.write(
+        lambda tx: tx.run(
+            "worker_register",
+            id=worker.id,
+            name=worker.name,
+            host=worker.host,
+            pid=worker.pid,
+            boot=worker.boot,
+            lock=worker.lock,
+            queues=json.dumps(worker.queues),
+            tasks=json.dumps(worker.tasks),
+            concurrency=worker.concurrency,
+            lease_us=lease_us,
+        )
+    )
+
+
+def beat(db: Database, worker_id: str, lease_us: int, state: str, *, durable: bool) -> Beat:
+    def work(tx: Session) -> Beat:
+        alive = tx.run("worker_beat", id=worker_id, lease_us=lease_us, state=state) > 0
+        held = [Held(i, claim, bool(asked)) for i, claim, asked in tx.rows("worker_held", id=worker_id)]
+        return Beat(alive, held)
+
+    return db.write(work, durable=durable)
+
+
+def deregister(db: Database, worker_id: str) -> bool:
+    def work(tx: Session) -> bool:
+        tx.run("lease_resign_all", holder=worker_id)
+        return tx.run("worker_stop", id=worker_id) > 0
+
+    return db.write(work)
+
+
+def list_workers(db: Database, limit: int) -> list[Worker]:
+    return [rows.worker(row) for row in db.read(lambda tx: tx.rows("worker_list", limit=limit))]
+
+
+def overdue(db: Database) -> list[Verdict]:
+    return [Verdict(*row) for row in db.read(lambda tx: tx.rows("worker_overdue", boot=db.boot))]
+
+
+def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> list[Rescued]:
+    def work(tx: Session) -> list[Rescued]:
+        tx.bury(verdicts)
+        orphans = tx.rows("rescue_pick", limit=limit)
+        given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
+        written = tx.settle(given)() if given else []
+        taken = {row[0]: row for row in orphans}
+        return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
+
+    rescued = db.write(work)
+    if rescued:
+        graph.fan_out_all(db)
+    return rescued
+
+
+def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
+    job_id, claim, worker_id, attempt, max_attempts, crashes, max_crashes, _ = orphan
+    settlement = crashed(
+        job_id,
+        claim,
+        worker_id,
+        attempts_left=max_attempts - attempt,
+        crashes_left=max_crashes - crashes - 1,
+        crashes=crashes + 1,
+        rng=rng,
+        at=db.clock.steady(),
+    )
+    return settle_rows(db, worker_id, [settlement], crashed=True)
+
+
+def prune(db: Database, before: int) -> int:
+    return db.write(lambda tx: tx.run("worker_prune", before=before), durable=False)
+
+
+def take_lease(db: Database, duty: str, holder: str) -> int | None:
+    found = db.write(lambda tx: tx.rows("lease_take", duty=duty, holder=holder), durable=False)
+    return found[0][0] if found else None
+
+
+def renew_lease(db: Database, duty: str, holder: str, term: int) -> bool:
+    return bool(db.read(lambda tx: tx.rows("lease_renew", duty=duty, holder=holder, term=term))[0][0])
+
+
+def resign_lease(db: Database, duty: str, holder: str, term: int) -> bool:
+    return db.write(lambda tx: tx.run("lease_resign", duty=duty, holder=holder, term=term), durable=False) > 0
+
+
+def list_leases(db: Database) -> list[Lease]:
+    return [Lease(*row) for row in db.read(lambda tx: tx.rows("lease_list"))]
