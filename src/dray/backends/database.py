@@ -41,6 +41,10 @@ class Session(Protocol):
         """Writes new jobs; tells for each whether it was written (not: its id or unique lock is there)."""
         ...
 
+    def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
+        """Cancels what expired, then queues what is due: the answers of `job_expire` and `job_promote`."""
+        ...
+
     def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
         """Takes ready jobs for a live worker out of queues that are not paused."""
         ...

@@ -21,7 +21,7 @@ from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_
 from dray.backends.statements import catalogue
 from dray.clock import Clock, SystemClock
 from dray.config import PostgresAddress
-from dray.errors import ConfigError, SchemaMissing
+from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.text import redact
 
 T = TypeVar("T")
@@ -109,6 +109,7 @@ class PostgresDatabase:
             try:
                 return transaction(connection)
             except psycopg.Error as error:
+                self._refuse_if_forked(connection)
                 self._clear(connection)
                 if faults.is_pooler(error):
                     self._pool.stop_preparing()
@@ -125,6 +126,13 @@ class PostgresDatabase:
             finally:
                 self._pool.give_back(connection)
             time.sleep(random.uniform(0, 0.002 * tries))  # noqa: S311 - apart from whom we collided with
+
+    def _refuse_if_forked(self, connection: Connection) -> None:
+        if not self._pool.owns(connection):
+            raise ForkedConnection(
+                f"{self.place}: this process was forked inside a transaction, which stays the parent's; "
+                "fork outside transactions"
+            )
 
     @staticmethod
     def _clear(connection: Connection) -> None:

@@ -6,7 +6,6 @@ hides why it cannot connect behind its own timeout.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import threading
@@ -18,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection, adapt
-from dray.errors import ForkedConnection, StorageLocked
+from dray.errors import StorageLocked
 
 log = logging.getLogger("dray")
 
@@ -66,12 +65,14 @@ class Pool:
         except BaseException:
             self._free.release()
             raise
-        self._used[threading.get_ident()] = connection
+        self._used[id(connection)] = connection
         return connection, fresh
 
     def give_back(self, connection: Connection) -> None:
         """Keeps a connection that is idle, closes one that is not."""
-        self._used.pop(threading.get_ident(), None)
+        if not self.owns(connection):
+            return
+        del self._used[id(connection)]
         idle = psycopg.pq.TransactionStatus.IDLE
         if not connection.closed and connection.info.transaction_status == idle:
             with self._lock:
@@ -116,23 +117,18 @@ class Pool:
         for connection in idle:
             connection.close()
 
+    def owns(self, connection: Connection) -> bool:
+        """Whether a connection is out on loan from this pool, and not from the parent's before a fork."""
+        return id(connection) in self._used
+
     def after_fork_in_child(self) -> None:
-        # Closing an inherited connection would say good-bye to the server in the parent's name.
+        # The sockets are the parent's: anything we said on them, even good-bye, would be said in its name.
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for connection in [*self._idle, *self._used.values()]:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-        self._forked_inside = threading.get_ident() in self._used
+            if not connection.closed:
+                os.dup2(nowhere, connection.fileno(), inheritable=False)
+        os.close(nowhere)
         self._start_anew()
-
-    _forked_inside = False
-
-    def refuse_if_forked_inside(self) -> None:
-        """A transaction of this very thread went on across a fork: it belongs to the parent."""
-        if self._forked_inside:
-            self._forked_inside = False
-            raise ForkedConnection(
-                f"{self._place}: this process was forked inside a transaction, which stays the parent's; "
-                "fork outside transactions"
-            )
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -112,6 +112,9 @@ class PostgresSession:
         found = self.rows("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
         return bool(found[0][0])
 
+    def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
+        return self.later("job_expire", limit=limit), self.later("job_promote", limit=limit)
+
     def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
         return self.later(
             "job_claim",

@@ -58,6 +58,7 @@ class SqliteDatabase:
         self._readers_free = threading.Condition()
         self._idle_readers: list[sqlite3.Connection] = []
         self._busy_readers = 0
+        self._sessions: set[SqliteSession] = set()
 
     @property
     def boot(self) -> str | None:
@@ -80,16 +81,28 @@ class SqliteDatabase:
         self._sync(connection, "FULL" if durable else "NORMAL")
         # IMMEDIATE: a deferred transaction that writes after reading fails at once when anybody else wrote.
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
-        try:
-            answer = work(SqliteSession(connection, self._catalogue, self.clock))
-            connection.execute("COMMIT")
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise faults.translate(error, self.place) from error
-            raise
+        with self._session(connection) as session:
+            try:
+                answer = work(session)
+                session.check()
+                connection.execute("COMMIT")
+            except BaseException as error:
+                # In a forked child the transaction is the parent's: a ROLLBACK here would undo it there.
+                if connection.in_transaction and not session.forked:
+                    connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise faults.translate(error, self.place) from error
+                raise
         return answer
+
+    @contextmanager
+    def _session(self, connection: sqlite3.Connection) -> Generator[SqliteSession]:
+        session = SqliteSession(connection, self._catalogue, self.clock)
+        self._sessions.add(session)
+        try:
+            yield session
+        finally:
+            self._sessions.discard(session)
 
     def _sync(self, connection: sqlite3.Connection, level: str) -> None:
         if level != self._synchronous:
@@ -103,7 +116,8 @@ class SqliteDatabase:
         me = threading.get_ident()
         if self._writing_thread == me:
             raise StorageError(f"{self.place}: a write was started inside another one of the same thread")
-        if not self._write_lock.acquire(timeout=self._busy_timeout):
+        lock = self._write_lock  # after a fork in between, the child has another one
+        if not lock.acquire(timeout=self._busy_timeout):
             raise faults.locked(self.place, self._busy_timeout)
         self._writing_thread = me
         try:
@@ -114,7 +128,7 @@ class SqliteDatabase:
             yield self._writer
         finally:
             self._writing_thread = None
-            self._write_lock.release()
+            lock.release()
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
         if self._writer is None:
@@ -129,10 +143,12 @@ class SqliteDatabase:
 
     def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
         connection.execute("BEGIN")
-        try:
-            return work(SqliteSession(connection, self._catalogue, self.clock))
-        finally:
-            connection.execute("COMMIT")
+        with self._session(connection) as session:
+            try:
+                return work(session)
+            finally:
+                if not session.forked:
+                    connection.execute("COMMIT")
 
     def _take_reader(self) -> sqlite3.Connection:
         with self._readers_free:
@@ -149,6 +165,8 @@ class SqliteDatabase:
 
     def _give_reader_back(self, connection: sqlite3.Connection | None) -> None:
         with self._readers_free:
+            if self._busy_readers == 0:
+                return  # taken by the parent before a fork
             self._busy_readers -= 1
             if connection is not None:
                 self._idle_readers.append(connection)
@@ -253,6 +271,8 @@ class SqliteDatabase:
         opened = self._writer is not None
         for connection in inherited:
             fork.leak(connection)
+        for session in self._sessions:
+            session.forked = True
         self._start_anew()
         if opened:
             self._broken = self._broken or not self._fork_is_clean or not self._locks.take()

@@ -14,6 +14,7 @@ from dray.backends.database import Later, Row
 from dray.backends.plain import are_plain, plain_rows
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
+from dray.errors import ForkedConnection
 from dray.model.job import State
 from dray.model.queue import Demand
 
@@ -31,8 +32,17 @@ class SqliteSession:
         self._connection = connection
         self._catalogue = catalogue
         self._time = {"now": clock.now(), "steady": clock.steady()}
+        self.forked = False  # set in a child: the transaction is the parent's
+
+    def check(self) -> None:
+        """Refuses to go on with a transaction that was open across a fork."""
+        if self.forked:
+            raise ForkedConnection(
+                "this process was forked inside a transaction, which stays the parent's; fork outside transactions"
+            )
 
     def _execute(self, name: str, params: dict[str, Any]) -> sqlite3.Cursor:
+        self.check()
         statement = self._catalogue[name]
         values = self._time | {
             key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()
@@ -53,6 +63,7 @@ class SqliteSession:
     def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
         if not rows:
             return []
+        self.check()
         statement = self._catalogue[name]
         tail = tuple(self._time[key] for key in statement.parameters[len(statement.columns) :])
         given = [row + tail for row in rows] if tail else rows
@@ -88,6 +99,14 @@ class SqliteSession:
             not wanted.isdisjoint(row[0] for row in self.rows("ready_tasks", queue=queue))
             for queue in demand.queues
             if not self.rows("queue_paused", name=queue)
+        )
+
+    def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
+        # One look at two index heads instead of two updates that mostly find nothing.
+        expired, due = self.rows("tend_due")[0]
+        return (
+            _known(self.rows("job_expire", limit=limit) if expired else []),
+            _known(self.rows("job_promote", limit=limit) if due else []),
         )
 
     def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:

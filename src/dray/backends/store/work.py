@@ -54,8 +54,7 @@ def _transact(
         _trim_attempts(tx, settlements)
         if not demand.limit + demand.ahead:
             return lambda: (written(), [], [])
-        expired = tx.later("job_expire", limit=PROMOTE_CHUNK)
-        promoted = tx.later("job_promote", limit=PROMOTE_CHUNK)
+        expired, promoted = tx.tend(PROMOTE_CHUNK)
         claimed = tx.claim(worker_id, demand)
 
         def answer() -> tuple[list[Row], list[str], list[Claim]]:

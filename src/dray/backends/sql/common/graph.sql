@@ -1,10 +1,10 @@
 -- name: fanout_pick
--- One chunk of edges whose parent has ended, with what the child makes of that.
+-- One chunk of edges whose parent has ended, with what the child makes of that. CROSS JOIN: from the parents, not
+-- through all edges.
 SELECT e.parent_id, e.child_id, p.state, c.on_parent_failure
-FROM dray_jobs AS p
-JOIN dray_edges AS e ON e.parent_id = p.id AND e.satisfied = 0
-JOIN dray_jobs AS c ON c.id = e.child_id
-WHERE p.fanout_pending ORDER BY e.child_id, e.parent_id LIMIT :limit $skip_locked_c
+FROM dray_jobs AS p CROSS JOIN dray_edges AS e CROSS JOIN dray_jobs AS c
+WHERE p.fanout_pending AND e.parent_id = p.id AND e.satisfied = 0 AND c.id = e.child_id
+ORDER BY e.parent_id, e.child_id LIMIT :limit $skip_locked_c
 
 -- name: fanout_finish
 -- Ends the fan-out of parents that have no open edge left.

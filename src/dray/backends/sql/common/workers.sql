@@ -44,7 +44,7 @@ FROM dray_jobs AS j
 WHERE j.state = 'running' AND NOT EXISTS (
     SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining')
 )
-ORDER BY j.id LIMIT :limit $skip_locked
+ORDER BY j.worker_id LIMIT :limit $skip_locked_j
 
 -- name: lease_take
 -- Takes a duty that is free: never held, resigned, or held by a worker that is gone. The term goes up.

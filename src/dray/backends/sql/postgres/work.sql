@@ -88,7 +88,8 @@ SELECT EXISTS (
     SELECT 1 FROM json_array_elements_text(CAST(:queues AS json)) AS q
     CROSS JOIN json_array_elements_text(CAST(:tasks AS json)) AS t
     CROSS JOIN LATERAL
-        (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = q.value AND task = t.value LIMIT 1) AS r
+        (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = q.value AND task = t.value
+            ORDER BY priority DESC, run_at, id LIMIT 1) AS r
     WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
 )
 

@@ -47,7 +47,7 @@ UPDATE dray_payloads SET args = NULL WHERE job_id = :id
 UPDATE dray_payloads SET result = NULL WHERE job_id $in_ids(ids)
 
 -- name: ready_pick
--- The next jobs of one task in one queue, in order, out of the index alone.
+-- The next jobs of one task in one queue, in order, off the index.
 SELECT -priority, run_at, id FROM dray_jobs
 WHERE state = 'queued' AND queue = :queue AND task = :task
 ORDER BY priority DESC, run_at, id LIMIT :limit
@@ -62,6 +62,12 @@ WITH RECURSIVE present (task) AS (
     FROM present WHERE present.task IS NOT NULL
 )
 SELECT task FROM present WHERE task IS NOT NULL
+
+-- name: tend_due
+-- Whether anything has expired, and whether anything is due.
+SELECT EXISTS (SELECT 1 FROM dray_jobs
+        WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= :now),
+    EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'scheduled' AND run_at <= :now)
 
 -- name: claim_allowed
 -- Whether this queue may be claimed from by this worker: the one not paused, the other not declared dead.

@@ -1,0 +1,168 @@
+"""The index of every hot statement, with 100,000 rows there: what a plan reads must not grow with the table."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dray.backends import open_backend
+from dray.backends.statements import catalogue
+from dray.clock import Ids, SystemClock
+
+ROWS = 100_000
+IDS = Ids(SystemClock())
+WORKER = IDS.new()
+SOME_IDS = json.dumps([IDS.new() for _ in range(100)])
+
+# statement -> (parameters, the index its plan must use)
+HOT: dict[str, tuple[dict[str, Any], str]] = {
+    "job_promote": ({"limit": 1000}, "dray_jobs_due"),
+    "job_expire": ({"limit": 1000}, "dray_jobs_expires"),
+    "job_next_due": ({}, "dray_jobs_due"),
+    "rescue_pick": ({"limit": 1000}, "dray_jobs_running"),
+    "worker_held": ({"id": WORKER}, "dray_jobs_running"),
+    "prune_pick": ({"state": "completed", "before": 1, "limit": 1000}, "dray_jobs_finished"),
+    "job_delete": ({"ids": SOME_IDS}, "PRIMARY"),
+    "unique_find": ({"locks": json.dumps(["key 1", "key 2"])}, "dray_jobs_unique"),
+    "unique_expire": ({"locks": json.dumps(["key 1", "key 2"])}, "dray_jobs_unique"),
+    "job_find": ({"ids": SOME_IDS}, "PRIMARY"),
+    "job_get": ({"ids": SOME_IDS}, "PRIMARY"),
+    "job_cancel": ({"ids": SOME_IDS}, "PRIMARY"),
+    "settle_found": ({"ids": SOME_IDS}, "PRIMARY"),
+    "parent_states": ({"ids": SOME_IDS}, "PRIMARY"),
+    "fanout_pick": ({"limit": 1000}, "dray_jobs_fanout"),
+    "fanout_left": ({}, "dray_jobs_fanout"),
+    "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_schedule"),
+}
+SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
+    **HOT,
+    "ready_pick": ({"queue": "default", "task": "t", "limit": 100}, "INDEX dray_jobs_ready (queue=? AND task=?)"),
+    "ready_tasks": ({"queue": "default"}, "INDEX dray_jobs_ready (queue=? AND task>?)"),
+    "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "harmless": 0}, "PRIMARY"),
+    "tend_due": ({}, "dray_jobs_expires"),
+    "job_complete": ({}, "PRIMARY"),
+    "job_settle": ({}, "PRIMARY"),
+    "attempt_insert": ({}, "PRIMARY"),
+    "progress_set": ({}, "PRIMARY"),
+}
+SETTLED = json.dumps([{"id": IDS.new(), "worker_id": WORKER, "claim": 1, "state": "completed", "final": True}] * 100)
+POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
+    **HOT,
+    "job_claim": (
+        {"worker_id": WORKER, "queues": '["default"]', "tasks": '["t", "u"]', "limit": 100, "total": 100},
+        "dray_jobs_ready",
+    ),
+    "job_ready": ({"queues": '["default"]', "tasks": '["t", "u"]'}, "dray_jobs_ready"),
+    "job_settle": ({"rows": SETTLED}, "PRIMARY"),
+}
+STATES = ["queued", "scheduled", "running", "completed", "failed", "cancelled", "waiting"]
+
+
+def rows() -> Generator[dict[str, Any]]:
+    """All states in turn; every hundredth job is unique, every tenth expires."""
+    for n in range(ROWS):
+        state = STATES[n % len(STATES)]
+        final = state in {"completed", "failed", "cancelled"}
+        yield {
+            "id": IDS.new(),
+            "task": "tu"[n % 2],
+            "queue": "default",
+            "state": state,
+            "reason": "user" if state in {"failed", "cancelled"} else None,
+            "priority": n % 3,
+            "run_at": n,
+            "max_attempts": 3,
+            "max_crashes": 3,
+            "worker_id": IDS.new() if state == "running" else None,
+            "expires_at": n if n % 10 == 0 else None,
+            "unique_lock": f"key {n}" if n % 100 == 0 else None,
+            "created_at": n,
+            "updated_at": n,
+            "started_at": n if state == "running" else None,
+            "finished_at": n if final else None,
+        }
+
+
+COLUMNS = list(next(rows()))
+
+
+@pytest.fixture(scope="module")
+def sqlite_connection(tmp_path_factory: pytest.TempPathFactory) -> Generator[sqlite3.Connection]:
+    path: Path = tmp_path_factory.mktemp("plans") / "jobs.db"
+    backend = open_backend(f"sqlite:///{path}")
+    backend.migrate()
+    backend.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("BEGIN")
+    marks = ", ".join(f":{column}" for column in COLUMNS)
+    connection.executemany(f"INSERT INTO dray_jobs ({', '.join(COLUMNS)}) VALUES ({marks})", rows())
+    connection.execute("COMMIT")
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def postgres_connection(postgres_server: str) -> Generator[psycopg.Connection]:
+    url = f"{postgres_server}&schema=test_plans"
+    backend = open_backend(url)
+    backend.migrate()
+    backend.close()
+    instants = {"run_at", "expires_at", "created_at", "updated_at", "started_at", "finished_at"}
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("SET search_path TO test_plans")
+        with connection.cursor().copy(f"COPY dray_jobs ({', '.join(COLUMNS)}) FROM STDIN".encode()) as copy:
+            for row in rows():
+                copy.write_row([_instant(v) if c in instants and v is not None else v for c, v in row.items()])
+        connection.execute("ANALYZE dray_jobs")
+        yield connection
+        connection.execute("DROP SCHEMA test_plans CASCADE")
+
+
+def _instant(seconds: int) -> str:
+    return f"2026-01-01 00:{seconds // 60 % 60:02}:{seconds % 60:02}+00"
+
+
+@pytest.mark.parametrize("name", SQLITE_HOT)
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
+def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Connection) -> None:
+    if analyzed:
+        sqlite_connection.execute("ANALYZE")
+    params, index = SQLITE_HOT[name]
+    statement = catalogue("sqlite")[name]
+    values = [params.get(parameter) for parameter in statement.parameters]
+    plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
+
+    wanted = "sqlite_autoindex_dray_jobs_1" if index == "PRIMARY" else index
+    assert any(wanted in step for step in plan), plan
+    assert not [step for step in plan if step.startswith("SCAN") and "dray_jobs" in step and "INDEX" not in step], (
+        plan
+    )
+    assert not [step for step in plan if step.startswith("SCAN j") and "INDEX" not in step], plan
+
+
+def test_sqlite_reads_ready_jobs_in_order_without_sorting(sqlite_connection: sqlite3.Connection) -> None:
+    statement = catalogue("sqlite")["ready_pick"]
+    plan = sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", ("default", "t", 10)).fetchall()
+    assert not [row for row in plan if "TEMP B-TREE" in row[3]]
+
+
+@pytest.mark.parametrize("name", POSTGRES_HOT)
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_postgres_plan(name: str, mode: str, postgres_connection: psycopg.Connection) -> None:
+    params, index = POSTGRES_HOT[name]
+    statement = catalogue("postgres")[name]
+    values = {p: params.get(p) for p in statement.parameters}
+    postgres_connection.execute(f"SET plan_cache_mode TO {mode}".encode())
+    cursor = postgres_connection.execute(f"EXPLAIN {statement.text}".encode(), values, prepare=True)
+    plan = [str(row[0]) for row in cursor]
+
+    wanted = "dray_jobs_pkey" if index == "PRIMARY" else index
+    assert any(wanted in step for step in plan), "\n".join(plan)
+    assert not [step for step in plan if "Seq Scan on dray_jobs" in step], "\n".join(plan)

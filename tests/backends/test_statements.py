@@ -1,0 +1,56 @@
+"""Every named statement is valid on the database it is for."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dray.backends import open_backend
+from dray.backends.statements import Statement, catalogue
+
+SQLITE = sorted(catalogue("sqlite").values(), key=lambda statement: statement.name)
+POSTGRES = sorted(catalogue("postgres").values(), key=lambda statement: statement.name)
+
+
+@pytest.fixture(scope="module")
+def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("statements") / "jobs.db"
+    backend = open_backend(f"sqlite:///{path}")
+    backend.migrate()
+    backend.close()
+    return path
+
+
+@pytest.mark.parametrize("statement", SQLITE, ids=lambda s: s.name)
+def test_sqlite_can_prepare(statement: Statement, sqlite_file: Path) -> None:
+    connection = sqlite3.connect(sqlite_file)
+    try:
+        connection.execute(f"EXPLAIN {statement.text}", [None] * len(statement.parameters))
+    finally:
+        connection.close()
+
+
+def test_postgres_can_prepare_every_statement(postgres_url: str) -> None:
+    backend = open_backend(postgres_url)
+    backend.migrate()
+    backend.close()
+    schema = postgres_url.partition("schema=")[2]
+    server = postgres_url.partition("&schema=")[0]
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'SET search_path TO "{schema}"'.encode())
+        for statement in POSTGRES:
+            if statement.text.startswith("COPY"):
+                continue  # a utility statement: it cannot be prepared, the bulk enqueue tests run it
+            numbered = statement.text
+            for number, name in enumerate(statement.parameters, 1):
+                numbered = numbered.replace(f"%({name})s", f"${number}")
+            connection.execute(f"PREPARE {statement.name} AS {numbered.replace('%%', '%')}".encode())
+
+
+def test_statements_name_their_tables_in_the_schema_that_is_asked_for() -> None:
+    for statement in catalogue("postgres", "jobs_schema").values():
+        bare = statement.text.replace('"jobs_schema".dray_', "")
+        assert "dray_" not in bare.replace("dray_copy", ""), statement.name

@@ -1,0 +1,64 @@
+"""A small world for storage tests: makes jobs and workers in one line, and claims and settles for them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from dray.backends import Backend
+from dray.clock import Ids, ManualClock
+from dray.instants import SECOND
+from dray.model import job as model
+from dray.model.job import Claim, Job, NewJob, Outcome, Settled
+from dray.model.queue import Demand
+from dray.model.worker import NewWorker
+
+LEASE_US = 15 * SECOND
+
+
+class World:
+    """A backend with hands. Everything goes through the public verbs of the contract."""
+
+    def __init__(self, backend: Backend, clock: ManualClock, ids: Ids) -> None:
+        self.backend = backend
+        self.clock = clock
+        self.ids = ids
+        self.rng = random.Random(7)
+
+    def new(self, task: str = "task", **options: Any) -> NewJob:
+        return NewJob(id=self.ids.new(), task=task, **options)
+
+    def enqueue(self, task: str = "task", **options: Any) -> str:
+        return self.backend.job_enqueue([self.new(task, **options)])[0].id
+
+    def worker(self) -> str:
+        worker = NewWorker(id=self.ids.new(), name="w", host="here", pid=1, boot=self.clock.boot)
+        self.backend.worker_register(worker, LEASE_US)
+        return worker.id
+
+    def claim(self, worker: str, limit: int = 1, *, ahead: int = 0, queue: str = "default", tasks: tuple[str, ...] = ("task",)) -> list[Claim]:
+        return self.backend.job_claim(worker, Demand((queue,), tasks, limit, ahead))
+
+    def claim_one(self, worker: str, **options: Any) -> Claim:
+        (claim,) = self.claim(worker, 1, **options)
+        return claim
+
+    def job(self, job_id: str) -> Job:
+        (found,) = self.backend.job_get([job_id])
+        return found
+
+    def complete(self, worker: str, claim: Claim, result: str | None = None) -> Settled:
+        now = self.clock.steady()
+        return self.backend.job_settle(worker, [model.completed(claim, now, now, result)])
+
+    def fail(self, worker: str, claim: Claim, *, delay_us: int = 0) -> Settled:
+        """The body raised: a retry after the delay, or the end when no attempt is left."""
+        now = self.clock.steady()
+        settlement = model.errored(claim, now, now, Outcome.ERROR, delay_us, "ValueError", "no", "trace")
+        return self.backend.job_settle(worker, [settlement])
+
+    def bury(self, worker: str) -> None:
+        """Lets a worker's lease run out and takes its jobs back."""
+        self.clock.advance(LEASE_US + SECOND)
+        verdicts = [v for v in self.backend.worker_overdue() if v.worker_id == worker]
+        self.backend.job_rescue(verdicts, rng=self.rng)
