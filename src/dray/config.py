@@ -1,11 +1,14 @@
-"""Database addresses: what a user writes, and what it means."""
+"""Database addresses: what a user writes, and what it means.
+
+An address may carry a password, so no message here repeats a PostgreSQL address that could not be taken apart.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from dray.errors import ConfigError
 from dray.text import redact
@@ -14,6 +17,13 @@ DEFAULT_URL = "sqlite:///dray.db"
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What RFC 3986 lets stand in the part before the host; anything else has to be percent-encoded.
+_CREDENTIALS = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*")
+_MALFORMED = (
+    "this PostgreSQL address cannot be taken apart: write postgresql://user:password@host:port/database, and "
+    "percent-encode special characters in user and password (@ as %40, / as %2F, # as %23, ? as %3F, % as %25)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,15 @@ class PostgresAddress:
 def parse_address(url: str) -> SqliteAddress | PostgresAddress:
     """The database that an address names; a relative SQLite path is resolved against the current directory, now."""
     scheme = url.partition("://")[0] if "://" in url else ""
-    if not scheme or scheme == "file":
-        return _sqlite(url.removeprefix("file://"), url)
-    if scheme == "sqlite":
-        return _sqlite(unquote(url.removeprefix("sqlite://").removeprefix("/")), url)
     if scheme in _POSTGRES:
         return _postgres(url)
+    if not scheme:
+        return _sqlite(url, url)
+    if scheme in {"sqlite", "file"}:
+        path = url.removeprefix("sqlite:///").removeprefix("file://").removeprefix("sqlite://")
+        if "?" in path:
+            raise ConfigError(f"{url!r} has options that Dray does not know; use sqlite:///file.db")
+        return _sqlite(unquote(path, errors="surrogateescape"), url)
     raise ConfigError(
         f"{redact(url)!r} is no database address that Dray knows; use sqlite:///file.db, a plain path, "
         "or postgresql://user@host/db"
@@ -43,22 +56,25 @@ def parse_address(url: str) -> SqliteAddress | PostgresAddress:
 
 
 def _sqlite(path: str, url: str) -> SqliteAddress:
-    if path in {"", ":memory:"} or "?" in path:
+    if path in {"", ":memory:"}:
         raise ConfigError(
             f"{url!r} names no file; a queue has to outlive its process: use a path such as sqlite:///dray.db"
         )
     if "\0" in path:
         raise ConfigError(f"{url!r} contains a NUL character; use a plain path")
-    return SqliteAddress(Path(path).expanduser().resolve())
+    try:
+        return SqliteAddress(Path(path).expanduser().resolve())
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(f"{url!r} leads nowhere ({error}); use a plain path") from None
 
 
 def _postgres(url: str) -> PostgresAddress:
-    parts = urlsplit(url)
+    parts = _take_apart(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(query).get("schema")
     if schema is not None and not _SCHEMA.fullmatch(schema):
         raise ConfigError(
-            f"schema {schema!r} in {redact(url)} cannot be used: lower-case letters, digits and _, at most 63"
+            f"schema {schema[:80]!r} cannot be used: lower-case letters, digits and _, not a digit first, at most 63"
         )
     rest = urlencode([(name, value) for name, value in query if name != "schema"])
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
@@ -66,3 +82,24 @@ def _postgres(url: str) -> PostgresAddress:
         # urlunsplit drops the // of an address that leaves host and user to the defaults.
         conninfo = conninfo.replace("postgresql:", "postgresql://", 1)
     return PostgresAddress(conninfo, schema)
+
+
+def _take_apart(url: str) -> SplitResult:
+    """The parts of an address. A password with a bare @, /, ? or # would end up in another part, and in messages."""
+    try:
+        parts = urlsplit(url)
+        credentials, _, _ = parts.netloc.rpartition("@")
+        numbers = [int(port) for port in re.findall(r":(\d*)(?:,|$)", parts.netloc.rpartition("@")[2]) if port]
+    except ValueError:
+        raise ConfigError(_MALFORMED) from None
+    strange = (
+        _CONTROL.search(url)
+        or parts.fragment
+        or "@" in parts.path + parts.query
+        or not _CREDENTIALS.fullmatch(credentials)
+        or any(not 0 < number < 65_536 for number in numbers)
+        or (not credentials and ":" in re.sub(r"\[[^\]]*\]|:\d*(?=,|$)", "", parts.netloc))
+    )
+    if strange:
+        raise ConfigError(_MALFORMED)
+    return parts

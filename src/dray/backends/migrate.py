@@ -7,11 +7,11 @@ the last one applied; `oldest_code` the lowest number that code must know to be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from dray.backends.statements import Dialect, sql_files
-from dray.errors import SchemaTooNew
+from dray.errors import SchemaMissing, SchemaTooNew
 
 log = logging.getLogger("dray")
 
@@ -31,28 +31,40 @@ def latest(dialect: Dialect) -> int:
     return max(migrations(dialect))
 
 
+def is_behind(dialect: Dialect, known: Mapping[str, str]) -> bool:
+    """Whether there is something to create or upgrade."""
+    return not known or int(known["version"]) < latest(dialect)
+
+
 def upgrade(
-    dialect: Dialect, version: int | None, script: Callable[[str], None], note: Callable[[str, int], None]
+    dialect: Dialect,
+    known: Mapping[str, str],
+    place: str,
+    script: Callable[[str], None],
+    note: Callable[[str, int], None],
 ) -> int:
     """Applies what is missing, inside the caller's transaction and under its lock; returns the new version."""
-    target = latest(dialect)
-    if version is not None and version >= target:
-        return version
+    if not is_behind(dialect, known):
+        admit(dialect, known, place)
+        return int(known["version"])
+    version = int(known.get("version", 0))
     for number, text in sorted(migrations(dialect).items()):
-        if version is None or number > version:
+        if number > version:
             script(text)
-    note("version", target)
+    note("version", latest(dialect))
     note("oldest_code", OLDEST_CODE)
-    return target
+    return latest(dialect)
 
 
-def admit(dialect: Dialect, version: int, oldest_code: int, place: str) -> None:
-    """Refuses tables that need newer code; merely newer ones are used, with a warning."""
-    known = latest(dialect)
-    if known < oldest_code:
+def admit(dialect: Dialect, known: Mapping[str, str], place: str) -> None:
+    """Refuses tables that this code must not write to; merely newer ones are used, with a warning."""
+    version, oldest_code, ours = int(known["version"]), int(known["oldest_code"]), latest(dialect)
+    if ours < oldest_code:
         raise SchemaTooNew(
             f"{place}: its tables (version {version}) need a Dray that knows version {oldest_code}; "
-            f"this one knows {known}. Nothing was written: upgrade Dray here"
+            f"this one knows {ours}. Nothing was written: upgrade Dray here"
         )
-    if known < version:
-        log.warning("%s: its tables (version %d) are newer than this Dray knows (%d)", place, version, known)
+    if version < ours:
+        raise SchemaMissing(f"{place}: its tables are at version {version}, this Dray needs {ours}; {CREATE_HINT}")
+    if version > ours:
+        log.warning("%s: its tables (version %d) are newer than this Dray knows (%d)", place, version, ours)

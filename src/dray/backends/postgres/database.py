@@ -102,6 +102,9 @@ class PostgresDatabase:
     def _again(self, transaction: Callable[[Connection], T]) -> T:
         """Runs a transaction; after a conflict, or once on a fresh connection when the one at hand was dead."""
         self._open_schema()
+        return self._persist(transaction)
+
+    def _persist(self, transaction: Callable[[Connection], T]) -> T:
         tries = 0
         while True:
             connection, fresh = self._pool.take()
@@ -172,38 +175,33 @@ class PostgresDatabase:
         if self._schema_is_open:
             return
         known = self._meta()
-        if self._create and (not known or int(known["version"]) < migrate.latest("postgres")):
+        if self._create and migrate.is_behind("postgres", known):
             self.migrate()
         elif not known:
             raise SchemaMissing(f"{self.place}: Dray's tables are not there yet; {migrate.CREATE_HINT}")
         else:
-            migrate.admit("postgres", int(known["version"]), int(known["oldest_code"]), self.place)
+            migrate.admit("postgres", known, self.place)
         self._schema_is_open = True
 
     def _meta(self) -> dict[str, str]:
-        connection, _ = self._pool.take()
-        try:
-            session = PostgresSession(connection, self._catalogue, self._times())
-            found = session.rows("meta_table", table=self._table("dray_meta"))
-            return dict(session.rows("meta_list")) if found else {}
-        except psycopg.Error as error:
-            self._clear(connection)
-            raise faults.translate(error, self.place) from error
-        finally:
-            self._pool.give_back(connection)
+        def look(connection: Connection) -> dict[str, str]:
+            return self._known_of(PostgresSession(connection, self._catalogue, self._times()))
+
+        return self._persist(look)
+
+    def _known_of(self, session: PostgresSession) -> dict[str, str]:
+        found = session.rows("meta_table", table=self._table("dray_meta"))
+        return dict(session.rows("meta_list")) if found else {}
 
     def _table(self, name: str) -> str:
         return name if self.schema is None else f"{self.schema}.{name}"
 
     def migrate(self) -> int:
-        connection, _ = self._pool.take()
-        try:
+        def transaction(connection: Connection) -> int:
             with connection.transaction():
-                version = self._upgrade(connection)
-        except psycopg.Error as error:
-            raise faults.translate(error, self.place) from error
-        finally:
-            self._pool.give_back(connection)
+                return self._upgrade(connection)
+
+        version = self._persist(transaction)
         self._schema_is_open = True
         return version
 
@@ -214,14 +212,10 @@ class PostgresDatabase:
             name = Identifier(self.schema)
             connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
             connection.execute(SQL("SET LOCAL search_path TO {}").format(name))
-        found = session.rows("meta_table", table=self._table("dray_meta"))
-        known: dict[str, str] = dict(session.rows("meta_list")) if found else {}
-        version = int(known["version"]) if known else None
-        if version is not None:
-            migrate.admit("postgres", version, int(known["oldest_code"]), self.place)
         return migrate.upgrade(
             "postgres",
-            version,
+            self._known_of(session),
+            self.place,
             lambda text: _run_script(connection, text),
             lambda name, value: _note(session, name, value),
         )

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection, adapt
-from dray.errors import StorageLocked
+from dray.errors import ConfigError, StorageLocked
 
 log = logging.getLogger("dray")
 
@@ -86,6 +86,9 @@ class Pool:
             connection: Connection = psycopg.connect(
                 self._conninfo, autocommit=True, prepare_threshold=None, **self._settings()
             )
+        except psycopg.ProgrammingError:
+            # The address itself; the driver's text would repeat the part it stumbled over, maybe the password.
+            raise ConfigError(f"{self._place}: the address has a part that PostgreSQL does not know") from None
         except psycopg.Error as error:
             raise faults.translate(error, self._place) from None
         adapt(connection)
@@ -94,7 +97,7 @@ class Pool:
         return connection
 
     def _settings(self) -> dict[str, Any]:
-        given = conninfo_to_dict(self._conninfo)
+        given: dict[str, Any] = conninfo_to_dict(self._conninfo)
         settings = {key: value for key, value in _KEEPALIVE.items() if key not in given}
         return settings if "application_name" in given else settings | {"application_name": "dray"}
 

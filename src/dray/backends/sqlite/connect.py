@@ -7,6 +7,7 @@ switch to WAL does not honour it at all. So every connection has a timeout of 0 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sqlite3
 import time
@@ -42,7 +43,7 @@ def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection that waits for nobody, opens no transactions by itself and never creates a file."""
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=rw",
+        f"file:{quote(os.fsencode(path))}?mode=rw",
         uri=True,
         timeout=0,
         isolation_level=None,
@@ -56,20 +57,8 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def first_connect(path: Path, seconds: float) -> sqlite3.Connection:
-    """The first connection of a process: brings the file into WAL mode if it is not."""
-    place = str(path)
-    is_new = path.stat().st_size == 0
-    connection = patiently(lambda: connect(path), seconds, place)
-    try:
-        patiently(lambda: _enter_wal(connection, place, is_new=is_new), seconds, place)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> None:
+def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> None:
+    """Brings the file into write-ahead logging if it is not; try it again while somebody holds a lock."""
     if is_new:
         # Ignored once the file is in WAL mode, so it comes first; without effect if another process was faster.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from dray.backends import migrate
 from dray.backends.database import Later
 from dray.backends.sqlite import faults, files, fork
-from dray.backends.sqlite.connect import connect, first_connect, patiently
+from dray.backends.sqlite.connect import connect, enter_wal, patiently
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.statements import catalogue
 from dray.clock import Clock, SystemClock
@@ -46,7 +47,9 @@ class SqliteDatabase:
         self._catalogue = catalogue("sqlite")
         self._locks = fork.ProcessLocks(path)
         self._broken = False
+        self._has_inherited = False
         self._fork_is_clean = False
+        self._fork_holds_lock = False
         self._start_anew()
         fork.watch(self)
 
@@ -57,7 +60,8 @@ class SqliteDatabase:
         self._synchronous = ""
         self._readers_free = threading.Condition()
         self._idle_readers: list[sqlite3.Connection] = []
-        self._busy_readers = 0
+        self._busy_readers: Counter[int] = Counter()  # by thread
+        self._forking = False
         self._sessions: set[SqliteSession] = set()
 
     @property
@@ -71,7 +75,6 @@ class SqliteDatabase:
 
     def write(self, work: Callable[[SqliteSession], T], *, durable: bool = True, many: bool = False) -> T:  # noqa: ARG002
         with self._exclusive() as connection:
-            self._open_schema(connection)
             return self._transact(connection, work, durable=durable)
 
     def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
@@ -122,9 +125,7 @@ class SqliteDatabase:
         self._writing_thread = me
         try:
             if self._writer is None:
-                files.prepare(self.path, self._file_mode, create=self._create, allow_network=self._allow_network)
-                self._writer = first_connect(self.path, self._busy_timeout)
-                self._synchronous = ""
+                self._writer = self._open(create=self._create)
             yield self._writer
         finally:
             self._writing_thread = None
@@ -132,8 +133,8 @@ class SqliteDatabase:
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
         if self._writer is None:
-            with self._exclusive() as connection:
-                self._open_schema(connection)
+            with self._exclusive():
+                pass  # the file and its tables are there now
         self._refuse_if_broken()
         connection = self._take_reader()
         try:
@@ -147,12 +148,14 @@ class SqliteDatabase:
             try:
                 return work(session)
             finally:
-                if not session.forked:
+                if connection.in_transaction and not session.forked:
                     connection.execute("COMMIT")
 
     def _take_reader(self) -> sqlite3.Connection:
         with self._readers_free:
-            self._busy_readers += 1
+            # A fork waits for the readers there are; were others let in, it would wait for ever.
+            self._readers_free.wait_for(lambda: not self._forking)
+            self._busy_readers[threading.get_ident()] += 1
             if self._idle_readers:
                 return self._idle_readers.pop()
         try:
@@ -165,9 +168,10 @@ class SqliteDatabase:
 
     def _give_reader_back(self, connection: sqlite3.Connection | None) -> None:
         with self._readers_free:
-            if self._busy_readers == 0:
-                return  # taken by the parent before a fork
-            self._busy_readers -= 1
+            me = threading.get_ident()
+            if not self._busy_readers[me]:
+                return  # taken by the parent, before a fork
+            self._busy_readers -= Counter([me])
             if connection is not None:
                 self._idle_readers.append(connection)
             self._readers_free.notify_all()
@@ -194,40 +198,45 @@ class SqliteDatabase:
         connection.execute("RELEASE dray_join")
         return answer
 
-    # Schema
+    # Opening
 
-    _schema_is_open = False
+    def _open(self, *, create: bool) -> sqlite3.Connection:
+        """The writer, on a file that is in order: in WAL mode, its tables made or admitted."""
+        files.prepare(self.path, self._file_mode, create=create, allow_network=self._allow_network)
+        if self._locks.are_inherited():
+            self._locks.remember()
+            self._broken = not self._locks.take()
+            self._refuse_if_broken()
+        is_new = self.path.stat().st_size == 0
+        self._synchronous = ""
+        connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
+        try:
+            known = self._meta(connection)
+            self._refuse_to_create(known, create=create)
+            patiently(lambda: enter_wal(connection, self.place, is_new=is_new), self._busy_timeout, self.place)
+            if create and migrate.is_behind("sqlite", known):
+                self._upgrade(connection)
+            else:
+                migrate.admit("sqlite", known, self.place)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def _open_schema(self, connection: sqlite3.Connection) -> None:
-        """Creates the tables at the first call of this object; refuses tables that are too new."""
-        if self._schema_is_open:
-            return
-        known = self._meta(connection)
-        if not known and not self._create:
+    def _refuse_to_create(self, known: dict[str, str], *, create: bool) -> None:
+        if not known and not create:
             raise SchemaMissing(f"{self.place}: Dray's tables are missing; run `dray db init`")
-        if int(known.get("version", 0)) < migrate.latest("sqlite") and self._create:
-            self._upgrade(connection)
-        else:
-            migrate.admit("sqlite", int(known["version"]), int(known["oldest_code"]), self.place)
-        self._schema_is_open = True
 
     def _meta(self, connection: sqlite3.Connection) -> dict[str, str]:
-        def look() -> dict[str, str]:
-            session = SqliteSession(connection, self._catalogue, self.clock)
-            return dict(session.rows("meta_list")) if session.rows("meta_table") else {}
-
-        return patiently(look, self._busy_timeout, self.place)
+        return patiently(lambda: self._look(connection, _known_of), self._busy_timeout, self.place)
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
         def work(session: SqliteSession) -> int:
-            # Again inside the lock: another process may have been first.
-            known = dict(session.rows("meta_list")) if session.rows("meta_table") else {}
-            version = int(known["version"]) if known else None
-            if version is not None:
-                migrate.admit("sqlite", version, int(known["oldest_code"]), self.place)
+            # Looked up again inside the lock: another process may have been first.
             return migrate.upgrade(
                 "sqlite",
-                version,
+                _known_of(session),
+                self.place,
                 lambda text: _run_script(connection, text),
                 lambda name, value: _note(session, name, value),
             )
@@ -235,47 +244,57 @@ class SqliteDatabase:
         return self._transact(connection, work, durable=True)
 
     def migrate(self) -> int:
-        with self._exclusive() as connection:
-            version = self._upgrade(connection)
-        self._schema_is_open = True
-        return version
+        create, self._create = self._create, True
+        try:
+            with self._exclusive() as connection:
+                return self._upgrade(connection)
+        finally:
+            self._create = create
 
     def version(self) -> int | None:
-        if not self.path.exists():
+        if not files.is_there(self.path):
             return None
-        with self._exclusive() as connection:
+        connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
+        try:
             known = self._meta(connection)
+        finally:
+            connection.close()
         return int(known["version"]) if known else None
 
     # Fork and end
 
     def before_fork(self) -> None:
-        mine = self._writing_thread == threading.get_ident()
-        self._fork_is_clean = not mine and self._write_lock.acquire(timeout=_FORK_PATIENCE)
-        self._fork_holds_lock = self._fork_is_clean
-        self._readers_free.acquire()
-        quiet = self._readers_free.wait_for(lambda: not self._busy_readers, timeout=_FORK_PATIENCE)
-        self._fork_is_clean = self._fork_is_clean and quiet
-        if self._writer is not None:
+        me = threading.get_ident()
+        mine = self._writing_thread == me or self._busy_readers[me] > 0
+        self._fork_holds_lock = not mine and self._write_lock.acquire(timeout=_FORK_PATIENCE)
+        with self._readers_free:
+            self._forking = True
+            quiet = not mine and self._readers_free.wait_for(lambda: not +self._busy_readers, timeout=_FORK_PATIENCE)
+        self._fork_is_clean = self._fork_holds_lock and quiet
+        if self._has_files_open():
             self._locks.remember()
 
-    _fork_holds_lock = False
-
     def after_fork_in_parent(self) -> None:
-        self._readers_free.release()
+        with self._readers_free:
+            self._forking = False
+            self._readers_free.notify_all()
         if self._fork_holds_lock:
             self._write_lock.release()
 
     def after_fork_in_child(self) -> None:
-        inherited = [*self._idle_readers, *([self._writer] if self._writer is not None else [])]
-        opened = self._writer is not None
-        for connection in inherited:
+        opened = self._has_files_open()
+        for connection in [*self._idle_readers, *([self._writer] if self._writer is not None else [])]:
             fork.leak(connection)
         for session in self._sessions:
             session.forked = True
         self._start_anew()
         if opened:
+            self._has_inherited = True
             self._broken = self._broken or not self._fork_is_clean or not self._locks.take()
+
+    def _has_files_open(self) -> bool:
+        """Whether SQLite has this database open in this process: by us, or by a connection of a forebear's."""
+        return self._has_inherited or self._writer is not None or bool(self._idle_readers)
 
     def _refuse_if_broken(self) -> None:
         if self._broken:
@@ -302,6 +321,10 @@ def _run_script(connection: sqlite3.Connection, text: str) -> None:
         if sqlite3.complete_statement(statement):
             connection.execute(statement)
             statement = ""
+
+
+def _known_of(session: SqliteSession) -> dict[str, str]:
+    return dict(session.rows("meta_list")) if session.rows("meta_table") else {}
 
 
 def _note(session: SqliteSession, name: str, value: int) -> None:

@@ -17,44 +17,77 @@ from dray.errors import StorageUnavailable
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "ncpfs"}
 
 
-def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
-    """Makes sure there is a file to open, or says why not."""
+def is_there(path: Path) -> bool:
+    """Whether there is a file that this user can read and write; an error if there is something else."""
     try:
         found = path.stat()
     except FileNotFoundError:
-        if not create:
-            raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`") from None
-        _refuse_network(path.parent, path, allow_network=allow_network)
-        _make(path, mode)
-        return
-    except (PermissionError, NotADirectoryError) as error:
-        raise StorageUnavailable(f"{path}: cannot be reached by user {os.getuid()}: {error.strerror}") from None
+        return False
+    except OSError as error:
+        raise StorageUnavailable(f"{path}: cannot be reached by user {os.geteuid()}: {error.strerror}") from None
     if stat.S_ISDIR(found.st_mode):
         raise StorageUnavailable(f"{path}: is a directory; name a file in it, such as {path / 'dray.db'}")
-    _refuse_network(path, path, allow_network=allow_network)
+    if not stat.S_ISREG(found.st_mode):
+        raise StorageUnavailable(f"{path}: is not an ordinary file; choose another path")
+    # SQLite would open it read-only and leave a -wal and -shm of the wrong owner beside it.
+    if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+        raise StorageUnavailable(
+            f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner"
+        )
+    return True
+
+
+def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
+    """Makes sure there is a file to open, or says why not."""
+    there = is_there(path)
+    if not there and not create:
+        raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
+    kind = _file_system(path if there else path.parent)
+    if kind in _NETWORK and not allow_network:
+        raise StorageUnavailable(
+            f"{path}: lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
+            "use a local disk, or PostgreSQL"
+        )
+    if not there:
+        _make(path, mode)
 
 
 def _make(path: Path, mode: int) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise StorageUnavailable(f"{path}: the directory {folder} does not exist; create it first")
-    draft = folder / f".{path.name}.{secrets.token_hex(6)}"
     try:
-        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+        _make_linked(path, mode)
+        _sync_folder(folder)
     except OSError as error:
         raise StorageUnavailable(
-            f"{path}: cannot be created by user {os.getuid()}: {error.strerror}; "
+            f"{path}: cannot be created by user {os.geteuid()}: {error.strerror}; "
             f"make {folder} writable or choose another path"
         ) from None
+
+
+def _make_linked(path: Path, mode: int) -> None:
+    draft = path.parent / f".dray-{secrets.token_hex(6)}"
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         os.fchmod(descriptor, mode)
         os.link(draft, path)
     except FileExistsError:
         pass  # another process was first: its file is as good
+    except OSError:
+        _make_directly(path, mode)
     finally:
         os.close(descriptor)
         draft.unlink()
-    _sync_folder(folder)
+
+
+def _make_directly(path: Path, mode: int) -> None:
+    # A file system without hard links. Nobody else can have opened the file: it is new.
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        return
+    os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -66,20 +99,11 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _refuse_network(where: Path, path: Path, *, allow_network: bool) -> None:
-    kind = _file_system(where)
-    if kind in _NETWORK and not allow_network:
-        raise StorageUnavailable(
-            f"{path}: lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
-            "use a local disk, or PostgreSQL"
-        )
-
-
 def _file_system(where: Path) -> str | None:
     """The type of file system that a path lies on, as the kernel names it; None where it does not say."""
     try:
         device = where.stat().st_dev
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
     wanted = f"{os.major(device)}:{os.minor(device)}"

@@ -14,6 +14,7 @@ import ctypes
 import fcntl
 import os
 import sqlite3
+import threading
 import weakref
 from pathlib import Path
 from typing import Protocol
@@ -31,24 +32,40 @@ class Forking(Protocol):
     def after_fork_in_child(self) -> None: ...
 
 
-_databases: weakref.WeakSet[Forking] = weakref.WeakSet()
+class _Forks:
+    """Tells databases of every fork, one fork at a time."""
+
+    def __init__(self) -> None:
+        self.databases: weakref.WeakSet[Forking] = weakref.WeakSet()
+        self.happened = False  # this process is somebody's child, forked after this module was imported
+        self._one_at_a_time = threading.Lock()
+        self._told: list[Forking] = []
+        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
+
+    def _before(self) -> None:
+        self._one_at_a_time.acquire()
+        self._told = list(self.databases)
+        for database in self._told:
+            database.before_fork()
+
+    def _in_parent(self) -> None:
+        for database in self._told:
+            database.after_fork_in_parent()
+        self._one_at_a_time.release()
+
+    def _in_child(self) -> None:
+        self.happened = True
+        self._one_at_a_time = threading.Lock()
+        for database in self._told:
+            database.after_fork_in_child()
+
+
+_forks = _Forks()
 
 
 def watch(database: Forking) -> None:
     """Tells a database of every fork of this process."""
-    _databases.add(database)
-
-
-def _tell(what: str) -> None:
-    for database in list(_databases):
-        getattr(database, what)()
-
-
-os.register_at_fork(
-    before=lambda: _tell("before_fork"),
-    after_in_parent=lambda: _tell("after_fork_in_parent"),
-    after_in_child=lambda: _tell("after_fork_in_child"),
-)
+    _forks.databases.add(database)
 
 
 def leak(connection: sqlite3.Connection) -> None:
@@ -60,27 +77,46 @@ class ProcessLocks:
     """The locks that SQLite believes this process to hold, taken for real after a fork."""
 
     def __init__(self, path: Path) -> None:
-        self._files = {
-            path: (_SHARED_FIRST, _SHARED_SIZE),
-            path.with_name(f"{path.name}-shm"): (_SHM_GUARD, 1),
-        }
+        self._shm = path.with_name(f"{path.name}-shm")
+        self._ranges = {path: (_SHARED_FIRST, _SHARED_SIZE), self._shm: (_SHM_GUARD, 1)}
         self._descriptors: dict[Path, int] = {}
         self._inodes: dict[Path, int] = {}
 
     def remember(self) -> None:
         """Before the fork: which files SQLite has open."""
-        self._inodes = {file: file.stat().st_ino for file in self._files if file.exists()}
+        self._inodes = {file: file.stat().st_ino for file in self._ranges if file.exists()}
 
     def take(self) -> bool:
         """In the child: takes the locks. False: the files are no longer those that SQLite has open."""
-        for file, (start, length) in self._files.items():
+        try:
+            taken = [self._take(file, *self._ranges[file]) for file in self._ranges]
+            return all(taken)
+        except OSError:
+            return False
+
+    def _take(self, file: Path, start: int, length: int) -> bool:
+        if file not in self._descriptors:
+            self._descriptors[file] = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = self._descriptors[file]
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+        found = os.fstat(descriptor)
+        return found.st_ino == self._inodes.get(file) and found.st_nlink > 0
+
+    def are_inherited(self) -> bool:
+        """Whether a connection that is not Dray's, a user's own, came through a fork: it has the -shm open."""
+        return _forks.happened and not self._descriptors and _has_open(self._shm)
+
+
+def _has_open(file: Path) -> bool:
+    try:
+        wanted = file.stat()
+        for entry in os.scandir("/proc/self/fd"):
             try:
-                if file not in self._descriptors:
-                    self._descriptors[file] = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-                descriptor = self._descriptors[file]
-                fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
-                if os.fstat(descriptor).st_ino != self._inodes.get(file) or not os.fstat(descriptor).st_nlink:
-                    return False
-            except OSError:
-                return False
-        return True
+                found = os.fstat(int(entry.name))
+            except (OSError, ValueError):
+                continue
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    except OSError:
+        return False
+    return False

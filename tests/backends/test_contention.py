@@ -1,0 +1,129 @@
+"""Many workers at one table: every job is claimed once, none is skipped, and nobody hears of a lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.backends.processes import (
+    ask_together,
+    drain,
+    enqueue,
+    enqueue_some,
+    integrity,
+    job_ids,
+    new_job,
+    raw_sql,
+    register,
+    work_off,
+)
+
+from dray.backends import open_backend
+from dray.config import SqliteAddress, parse_address
+
+JOBS = 2_000
+WORKERS = 8
+BATCH = 7  # no divisor of the number of jobs: the last claims are short ones
+
+Rounds = list[list[list[Any]]]
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    """A database with 2,000 jobs in its queue."""
+    backend = open_backend(url)
+    backend.migrate()
+    backend.job_enqueue([new_job() for _ in range(JOBS)])
+    backend.close()
+    return url
+
+
+def assert_each_once(url: str, by_worker: list[Rounds]) -> None:
+    claims = [tuple(claim) for rounds in by_worker for claimed in rounds for claim in claimed]
+    claimed_twice = [job_id for job_id, times in Counter(job_id for job_id, _, _ in claims).items() if times > 1]
+    assert claimed_twice == []
+    assert sorted(claims) == [(job_id, 1, 1) for job_id in job_ids(url)]
+    assert len(claims) == JOBS
+    assert raw_sql(url, "SELECT state, attempt, claim, count(*) FROM dray_jobs GROUP BY 1, 2, 3") == [
+        ("completed", 1, 1, JOBS)
+    ]
+    for rounds in by_worker:
+        for claimed in rounds:
+            ids = [job_id for job_id, _, _ in claimed]
+            assert ids == sorted(ids), "the oldest first"
+            assert len(ids) <= BATCH
+    address = parse_address(url)
+    if isinstance(address, SqliteAddress):
+        assert integrity(address.path) == "ok"
+        for rounds in by_worker:
+            ids = [job_id for claimed in rounds for job_id, _, _ in claimed]
+            assert ids == sorted(ids), "one writer at a time: also from claim to claim"
+
+
+def test_eight_threads_claim_every_job_exactly_once(filled: str) -> None:
+    backend = open_backend(filled)
+    start = threading.Barrier(WORKERS)
+
+    def work(_: int) -> Rounds:
+        worker = register(backend)
+        start.wait(10)
+        return drain(backend, worker, BATCH)
+
+    with ThreadPoolExecutor(WORKERS) as threads:
+        by_worker = list(threads.map(work, range(WORKERS)))
+
+    backend.close()
+    assert_each_once(filled, by_worker)
+
+
+def test_eight_processes_claim_every_job_exactly_once(filled: str) -> None:
+    by_worker = ask_together(work_off, [(filled, BATCH)] * WORKERS)
+
+    assert_each_once(filled, by_worker)
+    assert sum(1 for rounds in by_worker if rounds) > 1, "they did meet"
+
+
+def test_producers_and_workers_in_one_database_lose_nothing(url: str) -> None:
+    """Four threads enqueue, four work and one reads, all through one backend, beside two other processes."""
+    backend = open_backend(url)
+    backend.migrate()
+    produced = threading.Event()
+
+    def produce() -> list[str]:
+        return [enqueue(backend) for _ in range(25)]
+
+    def consume() -> list[str]:
+        worker = register(backend)
+        claimed: list[str] = []
+        while True:
+            last = produced.is_set()
+            claimed += [job_id for claims in drain(backend, worker, 3) for job_id, _, _ in claims]
+            if last:
+                return claimed
+
+    def look() -> int:
+        looks = 0
+        while not produced.is_set():
+            backend.job_list(limit=5)
+            looks += 1
+        return looks
+
+    with ThreadPoolExecutor(9) as threads:
+        producers = [threads.submit(produce) for _ in range(4)]
+        consumers = [threads.submit(consume) for _ in range(4)]
+        looking = threads.submit(look)
+        try:
+            elsewhere = ask_together(enqueue_some, [(url, 25)] * 2)
+            made = [job_id for producer in producers for job_id in producer.result(30)]
+        finally:
+            produced.set()
+        claimed = [job_id for consumer in consumers for job_id in consumer.result(30)]
+        assert looking.result(30) > 0
+
+    made += [job_id for each in elsewhere for job_id in each]
+    backend.close()
+    assert sorted(claimed) == sorted(made) == job_ids(url)
+    assert raw_sql(url, "SELECT state, count(*) FROM dray_jobs GROUP BY 1") == [("completed", 150)]

@@ -1,0 +1,337 @@
+"""Tables of another age: too new, newer, half made, and beside somebody else's."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.backends.processes import (
+    Process,
+    enqueue,
+    integrity,
+    job_ids,
+    migrate_and_hang,
+    raw_sql,
+    register,
+)
+
+from dray.backends import Backend, migrate, open_backend
+from dray.backends.statements import Dialect
+from dray.config import SqliteAddress, parse_address
+from dray.errors import DrayError, SchemaTooNew, StorageLocked
+from dray.model.queue import Demand
+
+USES: dict[str, Callable[[Backend], Any]] = {
+    "enqueue": enqueue,
+    "list": lambda backend: backend.job_list(),
+    "claim": lambda backend: backend.job_claim(register(backend), Demand(("default",), ("task",), 1)),
+    "probe": lambda backend: backend.job_probe(Demand(("default",), ("task",), 1)),
+    "pause": lambda backend: backend.queue_pause("default"),
+    "migrate": lambda backend: backend.migrate(),
+}
+
+
+def tables(url: str) -> list[str]:
+    """The names of all tables in the file or schema, the user's among them."""
+    if isinstance(parse_address(url), SqliteAddress):
+        found = raw_sql(url, "SELECT name FROM sqlite_master WHERE type = 'table'")
+    else:
+        found = raw_sql(url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    return sorted(row[0] for row in found)
+
+
+def contents(url: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table."""
+    return {table: sorted(raw_sql(url, f"SELECT * FROM {table}"), key=repr) for table in tables(url)}
+
+
+@pytest.fixture
+def migrated(url: str) -> str:
+    """Tables with a job in them, and nobody who has them open."""
+    backend = open_backend(url)
+    backend.migrate()
+    enqueue(backend)
+    backend.close()
+    return url
+
+
+def set_version(url: str, version: int, oldest_code: int) -> None:
+    raw_sql(url, f"UPDATE dray_meta SET value = '{version}' WHERE name = 'version'")
+    raw_sql(url, f"UPDATE dray_meta SET value = '{oldest_code}' WHERE name = 'oldest_code'")
+
+
+@pytest.mark.parametrize("use", USES)
+def test_tables_that_need_newer_code_are_refused_and_stay_as_they_are(migrated: str, use: str) -> None:
+    set_version(migrated, 99, 99)
+    before = contents(migrated)
+    backend = open_backend(migrated, create=True)
+
+    for _ in range(2):
+        with pytest.raises(SchemaTooNew, match="99") as caught:
+            USES[use](backend)
+        assert "\n" not in str(caught.value)
+        assert "upgrade Dray" in str(caught.value)
+
+    backend.close()
+    assert contents(migrated) == before
+
+
+def test_a_file_that_needs_newer_code_keeps_every_byte(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    backend = open_backend(str(path))
+    enqueue(backend)
+    backend.close()
+    set_version(str(path), 99, 99)
+    before = path.read_bytes()
+
+    for use in USES.values():
+        refused = open_backend(str(path))
+        with pytest.raises(SchemaTooNew):
+            use(refused)
+        refused.close()
+
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["jobs.db"]
+
+
+def test_tables_that_are_merely_newer_are_used_with_one_warning(
+    migrated: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_version(migrated, 99, 1)
+    caplog.set_level(logging.INFO, logger="dray")
+    backend = open_backend(migrated, create=True)
+
+    enqueue(backend)
+    enqueue(backend)
+    assert len(backend.job_list()) == 3
+
+    (warning,) = caplog.records
+    assert warning.levelno == logging.WARNING
+    assert "version 99" in warning.getMessage()
+    assert backend.schema_version() == 99
+    backend.close()
+    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "99", "oldest_code": "1"}
+
+
+def test_a_migration_does_not_take_newer_tables_back(migrated: str) -> None:
+    set_version(migrated, 99, 1)
+    before = contents(migrated)
+    backend = open_backend(migrated)
+
+    assert backend.migrate() == 99
+
+    backend.close()
+    assert contents(migrated) == before
+
+
+def test_migrating_twice_changes_nothing(migrated: str) -> None:
+    before = contents(migrated)
+    backend = open_backend(migrated)
+
+    assert backend.migrate() == 1
+    assert backend.migrate() == 1
+
+    backend.close()
+    assert contents(migrated) == before
+    again = open_backend(migrated)
+    assert again.migrate() == again.schema_version() == 1
+    again.close()
+    assert contents(migrated) == before
+
+
+def test_migrating_an_up_to_date_file_does_not_write_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    backend = open_backend(str(path))
+    backend.migrate()
+    backend.close()
+    before = path.read_bytes()
+
+    backend.migrate()
+    backend.close()
+
+    assert path.read_bytes() == before
+
+
+def test_a_migration_killed_half_way_leaves_nothing_and_the_next_one_does_it_all(url: str) -> None:
+    with Process(migrate_and_hang, url) as process:
+        assert process.hear() == "half-way"
+        process.kill()
+
+    assert tables(url) == []
+    backend = open_backend(url)
+    assert backend.schema_version() is None
+    assert backend.migrate() == 1
+    made = enqueue(backend)
+    backend.close()
+    assert job_ids(url) == [made]
+
+
+def test_the_next_opener_migrates_a_file_whose_migration_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with Process(migrate_and_hang, str(path)) as process:
+        assert process.hear() == "half-way"
+        process.kill()
+
+    backend = open_backend(str(path))
+    made = enqueue(backend)
+
+    backend.close()
+    assert job_ids(str(path)) == [made]
+    assert raw_sql(str(path), "PRAGMA auto_vacuum") == [(2,)]
+    assert integrity(path) == "ok"
+
+
+@pytest.fixture
+def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes this code the next release: one with a second migration."""
+
+    def release(second: str) -> None:
+        known = migrate.migrations
+
+        def migrations(dialect: Dialect) -> dict[int, str]:
+            return {**known(dialect), 2: second}
+
+        monkeypatch.setattr(migrate, "migrations", migrations)
+
+    return release
+
+
+def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_code: Callable[[str], None]) -> None:
+    old = open_backend(migrated)
+    made = [job.id for job in old.job_list()]
+    newer_code("CREATE TABLE dray_second (x integer);\n")
+    new = open_backend(migrated)
+
+    assert new.migrate() == 2
+
+    made += [enqueue(new), enqueue(old)]  # the release before keeps running beside it
+    new.close()
+    old.close()
+    assert "dray_second" in tables(migrated)
+    assert job_ids(migrated) == sorted(made)
+    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "2", "oldest_code": "1"}
+
+
+def test_a_migration_that_fails_leaves_the_tables_at_the_version_before(
+    migrated: str, newer_code: Callable[[str], None]
+) -> None:
+    before = contents(migrated)
+    newer_code("CREATE TABLE dray_second (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
+    backend = open_backend(migrated)
+
+    with pytest.raises(DrayError):
+        backend.migrate()
+
+    backend.close()
+    assert contents(migrated) == before
+
+
+# A file that is somebody else's
+
+
+@pytest.fixture
+def users_file(tmp_path: Path) -> Path:
+    """A database in rollback mode with a table, numbers and a mode of its user's choice."""
+    path = tmp_path / "app.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE users (name TEXT PRIMARY KEY)")
+    connection.execute("CREATE INDEX by_name ON users (name)")
+    connection.execute("INSERT INTO users VALUES ('ada'), ('grace')")
+    connection.execute("PRAGMA user_version = 42")
+    connection.execute("PRAGMA application_id = 4711")
+    connection.commit()
+    connection.close()
+    path.chmod(0o644)
+    return path
+
+
+def test_a_users_tables_and_numbers_in_the_same_file_stay_untouched(users_file: Path) -> None:
+    backend = open_backend(str(users_file))
+
+    made = enqueue(backend)
+
+    backend.close()
+    url = str(users_file)
+    assert raw_sql(url, "SELECT name FROM users ORDER BY name") == [("ada",), ("grace",)]
+    assert raw_sql(url, "PRAGMA user_version") == [(42,)]
+    assert raw_sql(url, "PRAGMA application_id") == [(4711,)]
+    theirs = "SELECT name FROM sqlite_master WHERE name NOT LIKE '%dray%' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    assert raw_sql(url, theirs) == [("by_name",), ("users",)]
+    assert job_ids(url) == [made]
+
+
+def test_a_users_file_is_switched_to_wal_with_one_line_and_keeps_its_other_modes(
+    users_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="dray")
+    for _ in range(2):
+        backend = open_backend(str(users_file))
+        enqueue(backend)
+        assert len(backend.job_list()) > 0
+        backend.close()
+
+    (line,) = caplog.records
+    assert "WAL" in line.getMessage()
+    assert str(users_file) in line.getMessage()
+    assert raw_sql(str(users_file), "PRAGMA journal_mode") == [("wal",)]
+    assert raw_sql(str(users_file), "PRAGMA auto_vacuum") == [(0,)]
+    assert users_file.stat().st_mode & 0o7777 == 0o644
+
+
+def test_a_new_file_is_put_into_wal_mode_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="dray")
+    backend = open_backend(str(tmp_path / "jobs.db"))
+
+    enqueue(backend)
+
+    backend.close()
+    assert caplog.records == []
+
+
+def test_a_users_file_that_somebody_reads_is_switched_once_the_reader_is_done(users_file: Path) -> None:
+    reader = sqlite3.connect(users_file, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM users").fetchall()
+    backend = open_backend(str(users_file), busy_timeout=0.2)
+
+    with pytest.raises(StorageLocked, match=r"app\.db"):
+        enqueue(backend)
+    reader.execute("COMMIT")
+    reader.close()
+
+    made = enqueue(backend)
+    backend.close()
+    assert job_ids(str(users_file)) == [made]
+
+
+def test_users_tables_in_the_same_schema_stay_untouched(postgres_url: str) -> None:
+    schema = postgres_url.rpartition("schema=")[2]
+    raw_sql(postgres_url, f"CREATE SCHEMA {schema}")
+    raw_sql(postgres_url, "CREATE TABLE users AS SELECT 'ada' AS name")
+    backend = open_backend(postgres_url)
+
+    backend.migrate()
+    enqueue(backend)
+
+    backend.close()
+    assert raw_sql(postgres_url, "SELECT name FROM users") == [("ada",)]
+    assert {table for table in tables(postgres_url) if not table.startswith("dray_")} == {"users"}
+
+
+def test_two_schemas_of_one_database_know_nothing_of_each_other(postgres_url: str) -> None:
+    first = open_backend(postgres_url)
+    second = open_backend(f"{postgres_url}_b")
+    try:
+        assert first.migrate() == second.migrate() == 1
+
+        made = enqueue(first), enqueue(second)
+
+        assert (job_ids(postgres_url), job_ids(f"{postgres_url}_b")) == ([made[0]], [made[1]])
+    finally:
+        first.close()
+        second.close()
+        raw_sql(postgres_url, f"DROP SCHEMA {postgres_url.rpartition('schema=')[2]}_b CASCADE")

@@ -1,0 +1,228 @@
+"""The first opening of a database: by many at once, by a reader, by nobody who may make tables."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.backends.processes import (
+    ask_together,
+    enqueue,
+    enqueue_some,
+    integrity,
+    job_ids,
+    migrate_database,
+    raw_sql,
+)
+
+from dray.backends import open_backend
+from dray.backends.sqlite import database as sqlite_database
+from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
+
+
+@pytest.fixture
+def empty_database(postgres_server: str) -> Iterator[str]:
+    """The address of a fresh PostgreSQL database, without a schema of its own."""
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE opening")
+    yield postgres_server.replace("/postgres?", "/opening?")
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("DROP DATABASE opening WITH (FORCE)")
+
+
+def test_twenty_processes_open_an_empty_file_at_once_and_lose_no_job(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+
+    made = ask_together(enqueue_some, [(str(path), 5)] * 20)
+
+    assert job_ids(str(path)) == sorted(job_id for each in made for job_id in each)
+    assert len(job_ids(str(path))) == 100
+    assert raw_sql(str(path), "PRAGMA auto_vacuum") == [(2,)]
+    assert raw_sql(str(path), "PRAGMA journal_mode") == [("wal",)]
+    assert integrity(path) == "ok"
+    assert raw_sql(str(path), "SELECT count(*) FROM dray_meta WHERE name = 'version'") == [(1,)]
+    assert [file.name for file in tmp_path.iterdir()] == ["jobs.db"], "drafts, or a -wal after the last closed"
+
+
+def test_twenty_processes_migrate_an_empty_schema_at_once(postgres_url: str) -> None:
+    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [1] * 20
+
+    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("1",)]
+
+
+def test_twenty_processes_migrate_an_empty_database_at_once(empty_database: str) -> None:
+    assert ask_together(migrate_database, [(empty_database,)] * 20) == [1] * 20
+
+    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("1",)]
+
+
+def test_threads_share_the_first_opening(url: str) -> None:
+    backend = open_backend(url, create=True)
+    start = threading.Barrier(8)
+
+    def use(number: int) -> list[str]:
+        start.wait(10)
+        if number % 2:
+            backend.job_list()
+            return []
+        return [enqueue(backend) for _ in range(3)]
+
+    with ThreadPoolExecutor(8) as threads:
+        made = [job_id for each in threads.map(use, range(8)) for job_id in each]
+
+    backend.close()
+    assert job_ids(url) == sorted(made)
+
+
+def test_a_reader_waits_while_another_thread_makes_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half_way, go_on = threading.Event(), threading.Event()
+    run_script = sqlite_database._run_script
+
+    def slowly(connection: sqlite3.Connection, text: str) -> None:
+        half_way.set()
+        assert go_on.wait(10)
+        run_script(connection, text)
+
+    monkeypatch.setattr(sqlite_database, "_run_script", slowly)
+    backend = open_backend(str(tmp_path / "jobs.db"))
+    with ThreadPoolExecutor(2) as threads:
+        writer = threads.submit(enqueue, backend)
+        assert half_way.wait(10)
+        reader = threads.submit(backend.job_list)
+        _is_done(reader, 0.2)
+        go_on.set()
+        writer.result(10)
+        found = reader.result(10)
+
+    assert len(found) in {0, 1}
+    backend.close()
+
+
+def _is_done(future: Any, seconds: float) -> bool:
+    """Gives a thread time to do the wrong thing."""
+    try:
+        future.exception(seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_opening_alone_makes_nothing(tmp_path: Path) -> None:
+    backend = open_backend(str(tmp_path / "jobs.db"))
+
+    assert backend.schema_version() is None
+    backend.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_read_makes_the_tables_of_a_file_as_the_first_write_does(tmp_path: Path) -> None:
+    backend = open_backend(str(tmp_path / "jobs.db"))
+
+    assert backend.job_list() == []
+    assert backend.schema_version() == 1
+    backend.close()
+
+
+def test_asking_for_the_version_first_does_not_spoil_the_first_read(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").touch()
+    backend = open_backend(str(tmp_path / "jobs.db"))
+
+    assert backend.schema_version() is None
+    assert backend.job_list() == []
+    backend.close()
+
+
+def test_postgres_without_a_migration_says_which_command_to_run_and_makes_nothing(postgres_url: str) -> None:
+    backend = open_backend(postgres_url)
+
+    for use in (backend.job_list, lambda: enqueue(backend), backend.job_list):
+        with pytest.raises(SchemaMissing, match="`dray db migrate`") as caught:
+            use()
+        assert isinstance(caught.value, ConfigError)
+        assert "\n" not in str(caught.value)
+
+    assert backend.schema_version() is None
+    backend.close()
+    schema = postgres_url.rpartition("schema=")[2]
+    assert (
+        raw_sql(postgres_url, f"SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('{schema}')") == []
+    )
+    assert raw_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'dray%'") == []
+
+
+def test_postgres_makes_its_tables_at_the_first_call_where_it_is_told_to(postgres_url: str) -> None:
+    backend = open_backend(postgres_url, create=True)
+
+    made = enqueue(backend)
+
+    backend.close()
+    assert job_ids(postgres_url) == [made]
+
+
+def test_one_object_goes_on_after_the_migration_it_asked_for(postgres_url: str) -> None:
+    backend = open_backend(postgres_url)
+    with pytest.raises(SchemaMissing):
+        backend.job_list()
+
+    assert backend.migrate() == 1
+
+    assert backend.job_list() == []
+    backend.close()
+
+
+def test_who_may_not_create_finds_no_file_and_makes_none(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    backend = open_backend(str(path), create=False)
+
+    with pytest.raises(StorageUnavailable, match="no such file") as caught:
+        backend.job_list()
+
+    assert str(path) in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_may_not_create_leaves_a_file_without_our_tables_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.db"
+    raw_sql(str(path), "CREATE TABLE mine (x)")
+    before = path.read_bytes()
+    backend = open_backend(str(path), create=False)
+
+    with pytest.raises(SchemaMissing):
+        backend.job_list()
+    with pytest.raises(SchemaMissing):
+        enqueue(backend)
+
+    backend.close()
+    assert path.read_bytes() == before
+
+
+def test_asking_a_foreign_file_for_its_version_leaves_it_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.db"
+    raw_sql(str(path), "CREATE TABLE mine (x)")
+    before = path.read_bytes()
+    backend = open_backend(str(path))
+
+    assert backend.schema_version() is None
+
+    backend.close()
+    assert path.read_bytes() == before
+
+
+def test_a_closed_backend_opens_again_at_the_next_call(url: str) -> None:
+    backend = open_backend(url)
+    backend.migrate()
+    made = [enqueue(backend)]
+    backend.close()
+
+    made.append(enqueue(backend))
+
+    assert [job.id for job in backend.job_list()] == sorted(made, reverse=True)
+    backend.close()

