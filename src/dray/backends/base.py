@@ -173,7 +173,7 @@ class Backend:
         return queues.resume(self.db, name)
 
     def queue_list(self) -> list[Queue]:
-        """All queues that were ever enqueued to, set or paused."""
+        """All queues that were enqueued to (other than on a user's connection), served, set or paused."""
         return queues.list_queues(self.db)
 
     # Workers

@@ -62,6 +62,10 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         ),
         (r"\$jobs\b", "dray_jobs AS j LEFT JOIN dray_payloads AS p ON p.job_id = j.id"),
         (r"\$tags\b", "json_each(j.tags)"),
+        (
+            r"\$has_args\b",
+            "(args IS NOT NULL OR EXISTS (SELECT 1 FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id))",
+        ),
         (r"\$skip_locked(_\w)?\b", ""),
         (r"\$for_(share|update)\b", ""),
     ),
@@ -79,6 +83,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
         (r"\$jobs\b", "dray_jobs AS j"),
         (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
+        (r"\$has_args\b", "args IS NOT NULL"),
         (r"\$skip_locked_(\w)\b", r"FOR NO KEY UPDATE OF \1 SKIP LOCKED"),
         (r"\$skip_locked\b", "FOR NO KEY UPDATE SKIP LOCKED"),
         (r"\$for_share\b", "FOR SHARE"),

@@ -44,4 +44,13 @@ def adapt(target: _Adapting) -> None:
     target.adapters.register_loader("uuid", IdLoader)
 
 
+def adapt_anew(target: _Adapting) -> None:
+    """As `adapt`, and takes back what a user may have registered for the types that Dray reads."""
+    for name in ("text", "int2", "int4", "int8", "bool", "float8"):
+        loader = psycopg.adapters.get_loader(psycopg.adapters.types[name].oid, Format.BINARY)
+        if loader is not None:
+            target.adapters.register_loader(name, loader)
+    adapt(target)
+
+
 Connection = psycopg.Connection[tuple[object, ...]]

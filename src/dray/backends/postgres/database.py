@@ -16,6 +16,7 @@ from dray.backends.database import Later
 from dray.backends.errors import DataRefused
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection
+from dray.backends.postgres.join import joined
 from dray.backends.postgres.pool import Pool
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import catalogue
@@ -27,6 +28,7 @@ from dray.text import redact
 T = TypeVar("T")
 
 _TRIES = 8  # of a transaction that conflicts with another
+_CONNECTION_TRIES = 3  # of a transaction whose connection was lost; connecting itself is tried once
 _CONNECTIONS = 20
 
 
@@ -100,14 +102,14 @@ class PostgresDatabase:
         return self._again(transaction)
 
     def _again(self, transaction: Callable[[Connection], T]) -> T:
-        """Runs a transaction; after a conflict, or once on a fresh connection when the one at hand was dead."""
+        """Runs a transaction; after a conflict, or on a fresh connection when the one at hand was dead."""
         self._open_schema()
         return self._persist(transaction)
 
     def _persist(self, transaction: Callable[[Connection], T]) -> T:
         tries = 0
         while True:
-            connection, fresh = self._pool.take()
+            connection = self._pool.take()
             tries += 1
             try:
                 return transaction(connection)
@@ -116,7 +118,7 @@ class PostgresDatabase:
                 self._clear(connection)
                 if faults.is_pooler(error):
                     self._pool.stop_preparing()
-                elif faults.is_lost(error) and not fresh:
+                elif faults.is_lost(error) and tries < _CONNECTION_TRIES:
                     self._pool.forget_idle()
                 elif not faults.is_conflict(error) or tries >= _TRIES:
                     raise faults.translate(error, self.place) from error
@@ -147,26 +149,21 @@ class PostgresDatabase:
             connection.close()
 
     def join(self, connection: Any, work: Callable[[PostgresSession], T]) -> T:
-        if not isinstance(connection, psycopg.Connection):
+        with joined(connection, self.place) as theirs:
+            session = PostgresSession(theirs, self._catalogue, self._times(), is_users=True)
+            self._refuse_elsewhere(session)
+            try:
+                return work(session)
+            except UnicodeEncodeError as error:
+                raise DataRefused(f"{self.place}: {error}") from error
+
+    def _refuse_elsewhere(self, session: PostgresSession) -> None:
+        theirs, ours = session.rows("server_identity"), self.read(lambda tx: tx.rows("server_identity"))
+        if theirs != ours:
             raise ConfigError(
-                f"connection= takes a psycopg.Connection for {self.place}, not {type(connection).__name__}"
+                f"this connection leads to another database ({theirs[0][0]!r}) than the queue ({self.place}); "
+                "use a connection to the same one"
             )
-        user = cast("psycopg.Connection[Any]", connection)
-        idle = user.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if idle and user.autocommit:
-            raise ConfigError("this connection is in autocommit mode: open a transaction first")
-        user.execute("SAVEPOINT dray_join")
-        try:
-            answer = work(PostgresSession(user, self._catalogue, self._times(), is_users=True))
-        except BaseException as error:
-            # The caller may go on and commit: nothing of a failed call may be in that commit.
-            user.execute("ROLLBACK TO SAVEPOINT dray_join")
-            user.execute("RELEASE SAVEPOINT dray_join")
-            if isinstance(error, psycopg.Error):
-                raise faults.translate(error, self.place) from error
-            raise
-        user.execute("RELEASE SAVEPOINT dray_join")
-        return answer
 
     # Schema
 

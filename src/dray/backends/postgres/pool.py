@@ -50,8 +50,8 @@ class Pool:
         self._lock = threading.Lock()
         self._used: dict[int, Connection] = {}
 
-    def take(self) -> tuple[Connection, bool]:
-        """A connection, and whether it is fresh; waits while all are in use."""
+    def take(self) -> Connection:
+        """A connection; waits while all are in use."""
         if not self._free.acquire(timeout=self._patience):
             raise StorageLocked(
                 f"{self._place}: all {self._size} connections of this process were in use for {self._patience:g} s; "
@@ -60,13 +60,12 @@ class Pool:
         try:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
-            fresh = connection is None
             connection = connection or self._connect()
         except BaseException:
             self._free.release()
             raise
         self._used[id(connection)] = connection
-        return connection, fresh
+        return connection
 
     def give_back(self, connection: Connection) -> None:
         """Keeps a connection that is idle, closes one that is not."""

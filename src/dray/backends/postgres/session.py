@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
+from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from dray.backends.database import Later, Row
 from dray.backends.plain import are_plain, plain_rows
 from dray.backends.postgres import bulk
-from dray.backends.postgres.adapt import adapt
+from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.statements import Catalogue, Statement
 from dray.model.queue import Demand
 
@@ -52,13 +54,16 @@ class PostgresSession:
         self._is_users = is_users
 
     def _cursor(self) -> psycopg.Cursor[Row]:
-        cursor = self._connection.cursor(binary=True, row_factory=tuple_row)
-        if self._is_users:
-            adapt(cursor)  # their connection has its own ways
+        if not self._is_users:
+            return self._connection.cursor(binary=True, row_factory=tuple_row)
+        # Their connection may have cursors and types of its own.
+        cursor = psycopg.Cursor(self._connection, row_factory=tuple_row)
+        cursor.format = Format.BINARY
+        adapt_anew(cursor)
         return cursor
 
     def _execute(self, statement: Statement, params: dict[str, Any]) -> psycopg.Cursor[Row]:
-        values = {name: _plain(params.get(name, self._times.get(name))) for name in statement.parameters}
+        values = {name: _plain(name, params.get(name, self._times.get(name))) for name in statement.parameters}
         return self._cursor().execute(cast(QueryNoTemplate, statement.text), values)
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
@@ -126,7 +131,14 @@ class PostgresSession:
         )
 
     def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
-        return self._batch("job_settle", rows)
+        written = self._batch("job_settle", rows)
+        marked = self.later("fanout_mark", ids=[row[0] for row in rows])
+
+        def answer() -> list[Row]:
+            parents = {row[0] for row in marked()}
+            return [(job_id, state, job_id in parents) for job_id, state in written()]
+
+        return answer
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         keys = sorted({lock_key(queue) for queue in queues})
@@ -143,8 +155,18 @@ class PostgresSession:
         return self.each("worker_bury", given)
 
 
-def _plain(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list) else value
+_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NO_ID = "00000000-0000-0000-0000-000000000000"
+_IDS = {"id", "workflow_id", "worker_id", "holder", "before"}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value as the driver takes it. What is no id names no row: it must not be an error of the type `uuid`."""
+    if isinstance(value, list):
+        return json.dumps([v for v in cast("list[str]", value) if _ID.fullmatch(v)] if name == "ids" else value)
+    if name in _IDS and isinstance(value, str) and not _ID.fullmatch(value):
+        return _NO_ID
+    return value
 
 
 def _answer(cursor: psycopg.Cursor[Row]) -> Callable[[], list[Row]]:

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from dray.backends import migrate
 from dray.backends.database import Later
+from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import connect, enter_wal, patiently
+from dray.backends.sqlite.join import joined
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.statements import catalogue
 from dray.clock import Clock, SystemClock
-from dray.errors import ConfigError, ForkedConnection, SchemaMissing, StorageError
+from dray.errors import ForkedConnection, SchemaMissing, StorageError
 
 T = TypeVar("T")
 
@@ -93,10 +95,15 @@ class SqliteDatabase:
                 # In a forked child the transaction is the parent's: a ROLLBACK here would undo it there.
                 if connection.in_transaction and not session.forked:
                     connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    raise faults.translate(error, self.place) from error
+                self._raise_translated(error)
                 raise
         return answer
+
+    def _raise_translated(self, error: BaseException) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise faults.translate(error, self.place) from error
+        if isinstance(error, (UnicodeEncodeError, OverflowError)):
+            raise DataRefused(f"{self.place}: {error}") from error
 
     @contextmanager
     def _session(self, connection: sqlite3.Connection) -> Generator[SqliteSession]:
@@ -177,26 +184,11 @@ class SqliteDatabase:
             self._readers_free.notify_all()
 
     def join(self, connection: Any, work: Callable[[SqliteSession], T]) -> T:
-        if not isinstance(connection, sqlite3.Connection):
-            raise ConfigError(
-                f"connection= takes a sqlite3.Connection for {self.place}, not {type(connection).__name__}"
-            )
-        if not connection.in_transaction:
-            if connection.isolation_level is None:
-                raise ConfigError("this connection is in autocommit mode: open a transaction first (BEGIN)")
-            connection.execute("BEGIN IMMEDIATE")
-        connection.execute("SAVEPOINT dray_join")
-        try:
-            answer = work(SqliteSession(connection, self._catalogue, self.clock))
-        except BaseException as error:
-            # The caller may go on and commit: nothing of a failed call may be in that commit.
-            connection.execute("ROLLBACK TO dray_join")
-            connection.execute("RELEASE dray_join")
-            if isinstance(error, sqlite3.Error):
-                raise faults.translate(error, self.place) from error
-            raise
-        connection.execute("RELEASE dray_join")
-        return answer
+        with joined(connection, self.path) as theirs:
+            try:
+                return work(SqliteSession(theirs, self._catalogue, self.clock))
+            except (UnicodeEncodeError, OverflowError) as error:
+                raise DataRefused(f"{self.place}: {error}") from error
 
     # Opening
 

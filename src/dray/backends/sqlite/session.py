@@ -148,8 +148,8 @@ class SqliteSession:
         others = [row for row in rows if row[_STATE] != State.COMPLETED]
         written = self._complete(completions) if completions else []
         written += self._settle_others(others) if others else []
-        left = bool(self.rows("fanout_left")[0][0])
-        return _known([(job_id, state, left) for job_id, state in written])
+        parents = {row[0] for row in self.rows("fanout_mark", ids=[job_id for job_id, _ in written])}
+        return _known([(job_id, state, job_id in parents) for job_id, state in written])
 
     def _complete(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
         given = [

@@ -112,6 +112,9 @@ def revive_children(tx: Session, parents: list[str]) -> None:
     """Children that were cancelled with these parents wait again, and theirs, level by level."""
     while parents:
         children = sorted({row[0] for row in tx.rows("retry_child_edges", ids=parents)})
+        # Whoever is just passing the end of another parent on to them has to be done first, or is counted wrong.
+        tx.rows("job_lock", ids=children)
+        tx.rows("retry_lock_parents", ids=children)
         parents = [row[0] for row in tx.rows("retry_children", ids=children)]
 
 

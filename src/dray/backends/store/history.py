@@ -29,7 +29,7 @@ def prune(db: Database, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
             picked = [row[0] for row in tx.rows("prune_pick", state=state, before=before, limit=limit - removed)]
             if picked:
                 removed += len(tx.rows("job_delete", ids=picked))
-        if removed < limit and "completed" in cutoffs:
+        if removed < limit and cutoffs:
             removed += _prune_workflows(tx, cutoffs, limit - removed)
         return removed
 
@@ -37,12 +37,14 @@ def prune(db: Database, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
 
 
 def _prune_workflows(tx: Session, cutoffs: dict[str, int], limit: int) -> int:
-    before, failed_before = cutoffs["completed"], cutoffs.get("failed", 0)
-    found = tx.rows("workflow_ended", before=before, failed_before=failed_before, limit=_WORKFLOWS)
+    # What has no cut-off is kept: nothing ended before 1970.
+    kept = {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}
+    found = tx.rows("workflow_ended", newest=max(cutoffs.values()), limit=_WORKFLOWS, **kept)
     ids = [row[0] for row in found]
     if not ids:
         return 0
-    removed = tx.run("workflow_prune_jobs", ids=ids, limit=limit)
+    picked = [row[0] for row in tx.rows("workflow_prune_pick", ids=ids, limit=limit)]
+    removed = len(tx.rows("job_delete", ids=picked))
     tx.run("workflow_prune", ids=ids)
     return removed
 

@@ -29,9 +29,12 @@ def enqueue(
     new_queues = {job.queue for job in jobs} - known_queues
 
     def work(tx: Session) -> list[Enqueued]:
+        # Not in a user's transaction: until they commit, every other enqueue to that queue would wait for it.
+        if new_queues and connection is None:
+            tx.run("queue_add", names=sorted(new_queues))
         if workflow is not None:
             tx.run("workflow_insert", id=workflow.id, name=workflow.name)
-        return insert(tx, jobs, new_queues)
+        return insert(tx, jobs)
 
     if connection is not None:
         return db.join(connection, work)
@@ -40,10 +43,8 @@ def enqueue(
     return answer
 
 
-def insert(tx: Session, jobs: Sequence[NewJob], new_queues: set[str]) -> list[Enqueued]:
+def insert(tx: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Writes jobs and their edges in an open transaction."""
-    if new_queues:
-        tx.run("queue_add", names=sorted(new_queues))
     locks = sorted({job.unique_key for job in jobs if job.unique_key is not None})
     if locks:
         tx.run("unique_expire", locks=locks)
@@ -162,6 +163,7 @@ def list_jobs(db: Database, fit: Filter, limit: int, before: str | None) -> list
 def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
     def work(tx: Session) -> dict[str, CancelResult]:
         states = dict(tx.rows("job_cancel", ids=list(ids)))
+        tx.run("fanout_mark", ids=list(states))
         final = {row[0] for row in tx.rows("job_find", ids=[i for i in ids if i not in states])}
         return {
             i: CancelResult.REQUESTED
@@ -181,10 +183,13 @@ def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
 
 def retry(db: Database, ids: Sequence[str]) -> list[str]:
     def work(tx: Session) -> list[str]:
+        tx.rows("job_lock", ids=list(ids))
+        tx.rows("retry_lock_parents", ids=list(ids))
         tx.run("attempt_keep", ids=list(ids))
         retried = [row[0] for row in tx.rows("job_retry", ids=list(ids))]
         tx.forget_results(retried)
         tx.run("retry_own_edges", ids=retried)
+        tx.run("retry_wait", ids=retried)
         graph.revive_children(tx, retried)
         return retried
 
@@ -209,7 +214,7 @@ def next_due(db: Database) -> int | None:
 
 
 def expire(db: Database, limit: int) -> list[str]:
-    expired = db.write(lambda tx: tx.rows("job_expire", limit=limit))
-    if any(fanout_pending for _, fanout_pending in expired):
+    expired = [row[0] for row in db.write(lambda tx: tx.rows("job_expire", limit=limit))]
+    if expired:
         graph.fan_out_all(db)
-    return [row[0] for row in expired]
+    return expired

@@ -8,7 +8,7 @@ from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.backends.store.jobs import insert
 from dray.model.job import Enqueued, NewJob
-from dray.model.schedule import Overlap, Schedule, same_rule
+from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
 def upsert(db: Database, schedule: Schedule) -> bool:
@@ -16,7 +16,7 @@ def upsert(db: Database, schedule: Schedule) -> bool:
         found = tx.rows("schedule_get", name=schedule.name)
         if found and same_rule(rows.schedule(found[0]), schedule):
             return False
-        tx.run(
+        written = tx.run(
             "schedule_upsert",
             name=schedule.name,
             task=schedule.task,
@@ -31,7 +31,7 @@ def upsert(db: Database, schedule: Schedule) -> bool:
             next_at=schedule.next_at,
             created_at=schedule.created_at,
         )
-        return True
+        return written > 0
 
     return db.write(work)
 
@@ -66,12 +66,13 @@ def fire(
         )
         if not moved:
             return None
-        blocking = sorted(Overlap(schedule.overlap).blocking_states)
+        blocking = sorted(blocking_states(schedule.overlap))
         fired: list[Enqueued] = []
         for job in jobs:
             if blocking and tx.rows("schedule_busy", name=schedule.name, states=blocking)[0][0]:
                 continue
-            fired += insert(tx, [job], {job.queue})
+            tx.run("queue_add", names=[job.queue])
+            fired += insert(tx, [job])
         return fired
 
     return db.write(work)

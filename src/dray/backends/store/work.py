@@ -58,7 +58,8 @@ def _transact(
         claimed = tx.claim(worker_id, demand)
 
         def answer() -> tuple[list[Row], list[str], list[Claim]]:
-            ended = [(i, State.CANCELLED, fanout_pending) for i, fanout_pending in expired()]
+            # Whether an expired job has children, the next look at the fan-out finds out.
+            ended = [(row[0], State.CANCELLED, True) for row in expired()]
             return [*written(), *ended], [row[0] for row in promoted()], _in_order(demand, claimed())
 
         return answer

@@ -15,8 +15,10 @@ from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
 
 
 def register(db: Database, worker: NewWorker, lease_us: int) -> None:
-    db.write(
-        lambda tx: tx.run(
+    def work(tx: Session) -> None:
+        if worker.queues:
+            tx.run("queue_add", names=sorted(worker.queues))
+        tx.run(
             "worker_register",
             id=worker.id,
             name=worker.name,
@@ -29,7 +31,8 @@ def register(db: Database, worker: NewWorker, lease_us: int) -> None:
             concurrency=worker.concurrency,
             lease_us=lease_us,
         )
-    )
+
+    db.write(work)
 
 
 def beat(db: Database, worker_id: str, lease_us: int, state: str, *, durable: bool) -> Beat:

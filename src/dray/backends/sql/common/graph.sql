@@ -1,3 +1,12 @@
+-- name: fanout_mark
+-- Of jobs that have just ended, those whose children are to be told. A statement of its own: only a snapshot taken
+-- after the row was locked shows the edges of an enqueue that committed meanwhile.
+WITH picked AS MATERIALIZED (
+    SELECT DISTINCT e.parent_id AS id FROM dray_edges AS e WHERE e.satisfied = 0 AND e.parent_id $in_ids(ids)
+)
+UPDATE dray_jobs SET fanout_pending = TRUE WHERE id $in_picked AND finished_at IS NOT NULL
+RETURNING id
+
 -- name: fanout_pick
 -- One chunk of edges whose parent has ended, with what the child makes of that. CROSS JOIN: from the parents, not
 -- through all edges.
@@ -67,22 +76,22 @@ SELECT state, count(*) FROM dray_jobs WHERE workflow_id = :id GROUP BY state
 SELECT id FROM dray_jobs WHERE workflow_id = :id AND state $in_texts(states) ORDER BY id
 
 -- name: workflow_ended
--- Workflows whose jobs have all ended long enough ago.
+-- Workflows whose jobs have all ended, each longer ago than jobs of its state are kept.
 SELECT w.id FROM dray_workflows AS w
-WHERE w.created_at < $at(before) AND NOT EXISTS (
+WHERE w.created_at < $at(newest) AND NOT EXISTS (
     SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND (
-        j.state IN ('waiting', 'scheduled', 'queued', 'running') OR j.fanout_pending
-        OR j.finished_at >= CASE WHEN j.state = 'failed' THEN $at(failed_before) ELSE $at(before) END
+        j.finished_at IS NULL OR j.fanout_pending
+        OR j.finished_at >= CASE j.state
+            WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END
         OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
         OR EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
             WHERE e.parent_id = j.id AND c.state = 'waiting')
     )
 ) ORDER BY w.created_at LIMIT :limit
 
--- name: workflow_prune_jobs
--- Removes one chunk of the jobs of ended workflows.
-DELETE FROM dray_jobs WHERE id IN
-    (SELECT id FROM dray_jobs WHERE workflow_id $in_ids(ids) LIMIT :limit)
+-- name: workflow_prune_pick
+-- One chunk of the jobs of ended workflows; none that somebody is wiring a child to.
+SELECT id FROM dray_jobs WHERE workflow_id $in_ids(ids) LIMIT :limit $skip_locked
 
 -- name: workflow_prune
 -- Removes workflows that have no jobs left.

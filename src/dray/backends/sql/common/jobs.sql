@@ -32,14 +32,12 @@ UPDATE dray_jobs SET
     finished_at = CASE WHEN state = 'running' THEN NULL ELSE $now END,
     cancel_requested_at = coalesce(cancel_requested_at, $now),
     unique_lock = CASE WHEN state = 'running' OR unique_until > $now THEN unique_lock END,
-    fanout_pending = state <> 'running' AND EXISTS
-        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0),
     updated_at = $now
 WHERE id $in_ids(ids) AND state IN ('waiting', 'scheduled', 'queued', 'running')
 RETURNING id, state
 
 -- name: job_expire
--- Cancels jobs that were not started before their time was over.
+-- Cancels jobs that were not started before their time was over; whether they have children, the fan-out finds out.
 WITH picked AS MATERIALIZED (
     SELECT id FROM dray_jobs
     WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= $now
@@ -47,11 +45,9 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE dray_jobs SET
     state = 'cancelled', reason = 'expired', finished_at = $now, updated_at = $now,
-    unique_lock = CASE WHEN unique_until > $now THEN unique_lock END,
-    fanout_pending = EXISTS
-        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+    unique_lock = CASE WHEN unique_until > $now THEN unique_lock END, fanout_pending = TRUE
 WHERE id $in_picked
-RETURNING id, fanout_pending
+RETURNING id
 
 -- name: job_promote
 -- Queues the jobs whose time has come; returns their queues.
@@ -75,26 +71,34 @@ FROM dray_jobs WHERE id $in_ids(ids) AND state = 'completed'
 ON CONFLICT DO NOTHING
 
 -- name: job_retry
--- Puts ended jobs back to the start; the claim number goes on, so that no old claim fits again.
--- Parents that ended without completing are waived: only live ones are waited for.
+-- Puts ended jobs back to the start; the claim number goes on, so that no old claim fits again. Not those whose
+-- arguments were dropped when they completed.
 UPDATE dray_jobs SET
-    waiting_on = (SELECT count(*) FROM dray_edges AS e JOIN dray_jobs AS p ON p.id = e.parent_id
-        WHERE e.child_id = dray_jobs.id AND p.state IN ('waiting', 'scheduled', 'queued', 'running')),
-    state = CASE WHEN EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS p ON p.id = e.parent_id
-        WHERE e.child_id = dray_jobs.id AND p.state IN ('waiting', 'scheduled', 'queued', 'running'))
-        THEN 'waiting' ELSE 'queued' END,
-    reason = NULL, attempt = 0, crashes = 0, worker_id = NULL, run_at = $now, started_at = NULL,
-    finished_at = NULL, error = NULL, result = NULL, progress = NULL, progress_message = NULL,
+    state = 'queued', waiting_on = 0, reason = NULL, attempt = 0, crashes = 0, worker_id = NULL, run_at = $now,
+    started_at = NULL, finished_at = NULL, error = NULL, result = NULL, progress = NULL, progress_message = NULL,
     cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now,
     expires_at = CASE WHEN expires_at > $now THEN expires_at END
-WHERE id $in_ids(ids) AND state IN ('completed', 'failed', 'cancelled')
-RETURNING id, queue
+WHERE id $in_ids(ids) AND state IN ('completed', 'failed', 'cancelled') AND $has_args
+RETURNING id
+
+-- name: retry_lock_parents
+-- Keeps the parents of jobs that start over from ending until it is counted which of them are live.
+SELECT p.id FROM dray_jobs AS p
+WHERE p.id IN (SELECT e.parent_id FROM dray_edges AS e WHERE e.child_id $in_ids(ids))
+ORDER BY p.id $for_share
 
 -- name: retry_own_edges
--- A retried job waits for those of its parents that are live, and for no other.
+-- A job that starts over waits for those of its parents that are live; those that ended otherwise are waived.
 UPDATE dray_edges SET satisfied = CASE WHEN EXISTS (SELECT 1 FROM dray_jobs AS p WHERE p.id = parent_id
     AND p.state IN ('waiting', 'scheduled', 'queued', 'running')) THEN 0 ELSE 1 END
 WHERE child_id $in_ids(ids)
+
+-- name: retry_wait
+-- Jobs that start over and have live parents wait for them.
+UPDATE dray_jobs SET state = 'waiting',
+    waiting_on = (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = 0)
+WHERE id $in_ids(ids) AND state = 'queued'
+    AND EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = 0)
 
 -- name: retry_child_edges
 -- Children that a retried job had failed wait for it again.
@@ -106,7 +110,8 @@ RETURNING child_id
 UPDATE dray_jobs SET
     waiting_on = (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = 0),
     state = 'waiting', reason = NULL, finished_at = NULL, attempt = 0, crashes = 0,
-    cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now
+    cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now,
+    expires_at = CASE WHEN expires_at > $now THEN expires_at END
 WHERE id $in_ids(ids) AND state = 'cancelled' AND reason = 'parent'
     AND NOT EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied = -1)
 RETURNING id

@@ -8,6 +8,11 @@ ON CONFLICT (name) DO UPDATE SET task = excluded.task, queue = excluded.queue, a
     cron = excluded.cron, every_us = excluded.every_us, tz = excluded.tz, misfire = excluded.misfire,
     misfire_limit = excluded.misfire_limit, overlap = excluded.overlap, next_at = excluded.next_at,
     updated_at = excluded.updated_at
+WHERE (dray_schedules.task, coalesce(dray_schedules.queue, ''), dray_schedules.args, coalesce(dray_schedules.cron, ''),
+        coalesce(dray_schedules.every_us, 0), dray_schedules.tz, dray_schedules.misfire,
+        dray_schedules.misfire_limit, dray_schedules.overlap)
+    <> (excluded.task, coalesce(excluded.queue, ''), excluded.args, coalesce(excluded.cron, ''),
+        coalesce(excluded.every_us, 0), excluded.tz, excluded.misfire, excluded.misfire_limit, excluded.overlap)
 
 -- name: schedule_get
 -- One schedule by name.

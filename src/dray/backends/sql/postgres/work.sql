@@ -78,7 +78,7 @@ UPDATE dray_jobs AS j SET
     state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
     started_at = $now, updated_at = $now,
     unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
-WHERE j.id $in_picked
+WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > $now)
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
     j.priority, j.run_at, CAST(j.workflow_id AS text), j.cancel_requested_at IS NOT NULL
 
@@ -122,12 +122,10 @@ WITH given AS MATERIALIZED (
         unique_lock = CASE WHEN (g.final OR j.cancel_requested_at IS NOT NULL)
             AND (j.unique_until IS NULL OR j.unique_until <= $now) THEN NULL ELSE j.unique_lock END,
         progress = CASE WHEN g.final THEN j.progress END,
-        progress_message = CASE WHEN g.final THEN j.progress_message END,
-        fanout_pending = (g.final OR j.cancel_requested_at IS NOT NULL) AND EXISTS
-            (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = j.id AND e.satisfied = 0)
+        progress_message = CASE WHEN g.final THEN j.progress_message END
     FROM given AS g JOIN locked AS l ON l.id = g.id
     WHERE j.id = g.id
-    RETURNING j.id, j.claim, j.attempt + g.gives_back AS attempt, j.state, j.fanout_pending,
+    RETURNING j.id, j.claim, j.attempt + g.gives_back AS attempt, j.state,
         coalesce($now - g.started_age_us * interval '1 microsecond', l.was_started_at) AS started_at,
         $now - g.finished_age_us * interval '1 microsecond' AS finished_at,
         g.worker_id, g.outcome, g.error_type, g.error_message, g.traceback
@@ -138,7 +136,7 @@ WITH given AS MATERIALIZED (
     FROM written WHERE outcome <> 'completed'
     ON CONFLICT DO NOTHING
 )
-SELECT CAST(id AS text), state, fanout_pending FROM written
+SELECT CAST(id AS text), state FROM written
 
 -- name: worker_bury
 -- rows: worker_id, lease_until, space, key
@@ -158,6 +156,10 @@ SELECT 1 WHERE to_regclass(:table) IS NOT NULL
 -- name: server_now
 -- The server's time.
 SELECT $now
+
+-- name: server_identity
+-- Which database on which run of which server this is.
+SELECT current_database(), CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint)
 
 -- name: migrate_lock
 -- One migration at a time.

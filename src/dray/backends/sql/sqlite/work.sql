@@ -75,17 +75,19 @@ SELECT EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('a
     AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
 
 -- name: job_claim
--- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever.
+-- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever. (SQLite 3.40
+-- answers 1 to every IS NOT NULL in RETURNING: hence the coalesce.)
 UPDATE dray_jobs SET
     state = 'running', worker_id = :worker_id, claim = claim + 1, attempt = attempt + 1,
     started_at = :now, updated_at = :now,
     unique_lock = CASE WHEN unique_scope = 'queued' THEN NULL ELSE unique_lock END
 WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued'
+    AND (expires_at IS NULL OR expires_at > :now)
     AND (NOT :harmless OR (attempt + 1 < max_attempts AND crashes = 0))
 RETURNING id, claim, task, queue,
     coalesce(args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id)),
     attempt, max_attempts, crashes, max_crashes, timeout, priority, run_at, workflow_id,
-    cancel_requested_at IS NOT NULL
+    coalesce(cancel_requested_at, 0) <> 0
 
 -- name: job_complete
 -- rows: id, worker_id, claim, result, drops_args, started_age_us, finished_age_us
@@ -94,9 +96,7 @@ UPDATE dray_jobs SET
     state = 'completed', finished_at = :now - :finished_age_us, started_at = :now - :started_age_us,
     updated_at = :now, result = :result, error = NULL,
     args = CASE WHEN :drops_args THEN NULL ELSE args END,
-    unique_lock = CASE WHEN unique_until > :now THEN unique_lock END,
-    fanout_pending = EXISTS
-        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+    unique_lock = CASE WHEN unique_until > :now THEN unique_lock END
 WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 
 -- name: job_settle
@@ -114,9 +114,7 @@ UPDATE dray_jobs SET
     unique_lock = CASE WHEN (:final OR cancel_requested_at IS NOT NULL)
         AND (unique_until IS NULL OR unique_until <= :now) THEN NULL ELSE unique_lock END,
     progress = CASE WHEN :final THEN progress END,
-    progress_message = CASE WHEN :final THEN progress_message END,
-    fanout_pending = (:final OR cancel_requested_at IS NOT NULL) AND EXISTS
-        (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
+    progress_message = CASE WHEN :final THEN progress_message END
 WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 
 -- name: settled_cancelled

@@ -1,0 +1,465 @@
+"""Wake-ups through PostgreSQL: NOTIFY after a commit, LISTEN on one connection of the process's own.
+
+That connection also carries the worker's proof of life, a session advisory lock, which the server frees when the
+process or its host is gone.
+
+LISTEN is accepted by poolers that will never deliver (PgBouncer in transaction mode), so it counts only once
+proven: a NOTIFY, sent on another connection to a channel of this watch's own, has to arrive. On this very
+connection it would arrive even through a pooler and prove nothing. The ping is repeated each 30 s. Proven, the
+safety poll is 5 s; otherwise 1 s.
+
+What a pooler is told of a session stays with one of its connections to the server, which others use too. So behind
+one there is no lock, which would outlive the worker, and no LISTEN for more than the ping until it is proven: whoever
+uses that connection next would be sent every notification. Not proven, the connection is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import random
+import secrets
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.sql import SQL, Identifier
+
+from dray.backends.postgres.adapt import Connection
+from dray.backends.postgres.session import WORKER_SPACE, lock_key
+from dray.backends.watch import Bell, rest
+from dray.config import PostgresAddress, parse_address
+from dray.errors import ConfigError, DrayError, ForkedConnection, StorageError
+from dray.text import redact
+
+log = logging.getLogger("dray")
+
+NOTIFY: LiteralString = "SELECT pg_notify(%s, %s)"  # channel, payload
+
+SAFETY_POLL = 1.0
+PROVEN_POLL = 5.0
+PROOF = 1.0  # seconds in which a ping has to arrive
+
+_WINDOW = 0.005  # between two NOTIFYs of the same queue by this process
+_DONE_WINDOW = 0.02
+_LINGER = 0.01
+
+_PING = 30.0
+_UNPROVEN_PING = 5.0
+_POOLER_PAUSE = 600.0  # before a pooler that did not deliver is asked again
+_MISSES = 3  # pings in a row after which a connection that used to deliver is given up
+_SHORTEST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 5.0
+_LOCK_PAUSE = 1.0
+
+_OURS: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "connect_timeout": 3,  # `wait` takes that much longer while a server does not answer at all
+    "application_name": "dray listen",
+}
+# The server's side of the same: a host that vanished gives its worker's lock back within the lease. And nobody's
+# time-out for idle sessions (from version 14 on) is meant for one that listens.
+_SERVERS = """
+SELECT set_config(name, value, FALSE) FROM pg_settings JOIN (VALUES
+    ('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '2'), ('tcp_keepalives_count', '3'),
+    ('tcp_user_timeout', '10000'), ('idle_session_timeout', '0')
+) AS wanted (name, value) USING (name)
+"""
+_LOCK = "SELECT pg_try_advisory_lock(%s::int, %s::int)"
+_UNLOCK = "SELECT pg_advisory_unlock(%s::int, %s::int)"
+_PID = "SELECT pg_backend_pid()"
+_LISTEN = SQL("LISTEN {}")
+
+Send = Callable[[str, str], None]  # runs NOTIFY on a pooled connection, outside any transaction
+
+
+class Channels(NamedTuple):
+    work: str  # payload: the queue that has something ready
+    done: str  # no payload
+
+
+def channels(schema: str | None) -> Channels:
+    """The channels of the tables in a schema; without one those of `public`.
+
+    A colon is in no schema's name, so no two schemas share a channel.
+    """
+    name = schema or "public"
+    if len(name) > 50:  # names of channels end at 63 bytes
+        name = f"{name[:40]}:{zlib.crc32(name.encode()):08x}"
+    return Channels(f"dray_{name}", f"dray_{name}:done")
+
+
+class Note(NamedTuple):
+    channel: str
+    payload: str
+    window: float
+
+
+class Notifier:
+    """Sends each note at most once in its window, and the last of a burst always.
+
+    The first goes out in the caller's thread. One that comes within the window goes out at its end, by a thread
+    that lives as long as there are any; the interpreter does not end before it. Notes are hints: an error is logged
+    and forgotten. Works in a forked child too; what was waiting is sent by the parent.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start_anew()
+        _forkable.add(self)
+
+    def _start_anew(self) -> None:
+        self._changed = threading.Condition()
+        self._free_at: dict[Note, float] = {}
+        self._due: dict[Note, float] = {}
+        self._thread: threading.Thread | None = None
+
+    def push(self, note: Note) -> None:
+        """Sends a note, now or at the end of its window."""
+        now = time.monotonic()
+        with self._changed:
+            free_at = self._free_at.get(note, now)
+            if free_at > now or note in self._due:
+                self._plan(note, free_at)
+                return
+            self._mark(note, now)
+        self._deliver(note)
+
+    def push_soon(self, note: Note) -> None:
+        """Sends a note without making the caller wait for it."""
+        with self._changed:
+            self._plan(note, time.monotonic())
+
+    def flush(self) -> None:
+        """Sends what is waiting for the end of its window."""
+        with self._changed:
+            notes = list(self._due)
+            self._due.clear()
+        for note in notes:
+            self._deliver(note)
+
+    def _plan(self, note: Note, at: float) -> None:
+        self._due.setdefault(note, at)
+        if self._thread is not None:
+            self._changed.notify()
+            return
+        # Not a daemon: the end of the program waits for it, so that the last note of a script is sent.
+        self._thread = threading.Thread(target=self._run, name="dray-notify", daemon=False)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is about to end
+            self._thread = None
+            del self._due[note]
+            self._deliver(note)
+
+    def _mark(self, note: Note, now: float) -> None:
+        if len(self._free_at) > 1_000:
+            self._free_at = {known: at for known, at in self._free_at.items() if at > now}
+        self._free_at[note] = now + note.window
+
+    def _run(self) -> None:
+        while (note := self._next()) is not None:
+            self._deliver(note)
+
+    def _next(self) -> Note | None:
+        """Waits for the next note that is due; None: there has been none for a while."""
+        with self._changed:
+            ends = time.monotonic() + _LINGER
+            while True:
+                now = time.monotonic()
+                note = min(self._due, key=self._due.__getitem__, default=None)
+                if note is None and now >= ends:
+                    self._thread = None
+                    return None
+                if note is not None and self._due[note] <= now:
+                    del self._due[note]
+                    # Before it is sent: whoever comes from here on may have committed too late for it.
+                    self._mark(note, now)
+                    return note
+                self._changed.wait((ends if note is None else self._due[note]) - now)
+
+    def _deliver(self, note: Note) -> None:
+        try:
+            self._send(note.channel, note.payload)
+        except (DrayError, psycopg.Error, OSError) as error:
+            log.debug("a notification on %s was not sent: %s", note.channel, error)
+
+    def after_fork_in_child(self) -> None:
+        self._start_anew()
+
+
+class PostgresWatch:
+    """A `Watch` on the tables of one schema; connects when it first waits or holds, never raises for a server."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        schema: str | None,
+        send: Send,
+        *,
+        listen_url: str | None = None,
+        hears_done: bool = True,
+    ) -> None:
+        self._conninfo = conninfo if listen_url is None else _parse(listen_url)
+        self._place = redact(self._conninfo)
+        self._channels = channels(schema)
+        self._hears = self._channels if hears_done else self._channels[:1]
+        self._ping = Note(f"dray:ping:{secrets.token_hex(8)}", "", 0.0)
+        self._notifier = Notifier(send)
+        self._bell = Bell()
+        self._lock = threading.Lock()  # around all use of the connection
+        self._forked = self._closed = False
+        self._connection: Connection | None = None
+        self._heard = False
+        self._has_warned = False
+        self._failures = 0
+        self._retry_at = 0.0
+        self._worker_id: str | None = None
+        self._start_anew(0.0)
+        _forkable.add(self)
+
+    def _start_anew(self, now: float) -> None:
+        """What is known of a connection that is new or not there."""
+        self._is_direct = False
+        self._is_listening = False
+        self._is_proven = False
+        self._was_proven = False
+        self._misses = 0
+        self._ping_at = now
+        self._proof_until: float | None = None
+        self._held: str | None = None
+        self._lock_at = now
+
+    @property
+    def is_pushed(self) -> bool:
+        return self._is_proven and self._is_listening
+
+    @property
+    def holds(self) -> bool:
+        """Whether the worker's lock was held on this connection when it was last looked at."""
+        return self._held is not None and self._held == self._worker_id
+
+    def poke(self) -> None:
+        self._bell.ring()
+
+    def notify(self, queues: Iterable[str]) -> None:
+        for queue in dict.fromkeys(queues):
+            self._notifier.push(Note(self._channels.work, queue, _WINDOW))
+
+    def notify_done(self) -> None:
+        self._notifier.push(Note(self._channels.done, "", _DONE_WINDOW))
+
+    def hold(self, worker_id: str) -> bool:
+        """Takes the lock that proves a worker alive, instead of one held before, and again after each reconnect.
+
+        False: not now (`wait` goes on trying), or never, behind a pooler.
+        """
+        self._refuse_if_over()
+        with self._lock:
+            self._worker_id = worker_id
+            self._lock_at = 0.0
+            self._tend(time.monotonic())
+        self._bell.ring()  # whoever waits has to wait on the connection there is now
+        return self.holds
+
+    def wait(self, seconds: float | None = None) -> bool:
+        self._refuse_if_over()
+        began = time.monotonic()
+        while True:
+            poked = self._bell.silence()
+            now = time.monotonic()
+            with self._lock:
+                if self._closed:
+                    return True
+                self._tend(now)
+                heard, self._heard = self._heard, False
+                patience = PROVEN_POLL if self.is_pushed else SAFETY_POLL
+                wake_at = self._next_at()
+                bell = self._bell.fileno()
+                descriptors = (bell,) if self._connection is None else (bell, self._socket)
+            if heard or poked:
+                return True
+            until = began + (patience if seconds is None else min(seconds, patience))
+            if now >= until:
+                return False
+            rest(descriptors, min(until, wake_at) - time.monotonic())
+
+    # The connection
+
+    def _tend(self, now: float) -> None:
+        """Takes in what arrived and does what is due; `now` is from before, so that nothing is missed by lateness."""
+        try:
+            if self._connection is None:
+                if now < self._retry_at:
+                    return
+                self._connect(now)
+                assert self._connection is not None
+            self._take_in(self._connection)
+            self._prove(now)
+            self._listen(self._connection)
+            self._take_lock(self._connection, now)
+        except psycopg.Error as error:
+            self._lose(error, now)
+
+    def _connect(self, now: float) -> None:
+        given = conninfo_to_dict(self._conninfo)
+        ours = {key: value for key, value in _OURS.items() if key not in given}
+        connection: Connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, **ours)
+        self._start_anew(now)
+        self._connection = connection
+        self._socket = connection.fileno()
+        # For those that arrive together with the answer to something else.
+        connection.add_notify_handler(lambda note: self._hear(note.channel))
+        self._is_direct = _is_direct(connection)
+        if self._is_direct:
+            connection.execute(_SERVERS)
+        connection.execute(_LISTEN.format(Identifier(self._ping.channel)))
+
+    def _listen(self, connection: Connection) -> None:
+        if self._is_listening or not (self._is_direct or self._is_proven):
+            return
+        for channel in self._hears:
+            connection.execute(_LISTEN.format(Identifier(channel)))
+        self._is_listening = True
+        self._heard = True  # what happened until now has been told to nobody
+
+    def _take_in(self, connection: Connection) -> None:
+        connection.pgconn.consume_input()
+        while (note := connection.pgconn.notifies()) is not None:
+            self._hear(note.relname.decode())
+
+    def _hear(self, channel: str) -> None:
+        if channel != self._ping.channel:
+            self._heard = True
+            return
+        if self._has_warned:
+            log.info("%s: LISTEN delivers", self._place)
+            self._has_warned = False
+        self._is_proven = self._was_proven = True
+        self._misses = self._failures = 0
+        self._proof_until = None
+
+    def _prove(self, now: float) -> None:
+        if self._proof_until is not None and now >= self._proof_until:
+            self._proof_until = None
+            self._miss()
+        if self._proof_until is None and now >= self._ping_at:
+            self._proof_until = now + PROOF
+            self._ping_at = now + (_PING if self._is_proven else _UNPROVEN_PING)
+            self._notifier.push_soon(self._ping)
+
+    def _miss(self) -> None:
+        if not self._has_warned:
+            log.warning(
+                "%s: LISTEN does not deliver (a pooler?); looking each second instead. Give a direct address as "
+                "listen_url",
+                self._place,
+            )
+            self._has_warned = True
+        self._is_proven = False
+        self._misses += 1
+        self._ping_at = min(self._ping_at, time.monotonic() + _UNPROVEN_PING)
+        if not self._is_direct or (self._was_proven and self._misses >= _MISSES):
+            raise psycopg.OperationalError("it does not deliver")
+
+    def _take_lock(self, connection: Connection, now: float) -> None:
+        if self.holds or self._worker_id is None or not self._is_direct or now < self._lock_at:
+            return
+        self._lock_at = now + _LOCK_PAUSE
+        if self._held is not None:
+            connection.execute(_UNLOCK, (WORKER_SPACE, lock_key(self._held)))
+            self._held = None
+        # Refused: the server has not noticed yet that our last connection is gone. Its lock is as good meanwhile.
+        if connection.execute(_LOCK, (WORKER_SPACE, lock_key(self._worker_id))).fetchall()[0][0]:
+            self._held = self._worker_id
+
+    def _next_at(self) -> float:
+        if self._connection is None:
+            return self._retry_at
+        wants_lock = self._worker_id is not None and self._is_direct and not self.holds
+        return min(
+            self._ping_at if self._proof_until is None else self._proof_until,
+            self._lock_at if wants_lock else math.inf,
+        )
+
+    def _lose(self, error: psycopg.Error, now: float) -> None:
+        said = redact(str(error).strip().partition("\n")[0])
+        log.log(
+            logging.DEBUG if self._failures or self._has_warned else logging.WARNING,
+            "%s: the connection that listens is lost: %s; trying again",
+            self._place,
+            said,
+        )
+        # A pooler that took LISTEN and does not deliver will not do so in a second's time either.
+        is_hopeless = self._misses > 0 and not self._is_direct and not self._was_proven
+        backoff = min(_SHORTEST_BACKOFF * 2 ** min(self._failures, 10), _LONGEST_BACKOFF)
+        self._failures += 1
+        self._let_go()
+        self._start_anew(now)
+        self._retry_at = now + (_POOLER_PAUSE if is_hopeless else backoff) * random.uniform(0.5, 1)  # noqa: S311 - not all at the same moment
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # Fork and end
+
+    def _refuse_if_over(self) -> None:
+        if self._forked:
+            raise ForkedConnection(f"{self._place}: this watch is the parent process's; make another one here")
+        if self._closed:
+            raise StorageError(f"{self._place}: this watch is closed")
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.Lock()
+        self._forked = self._closed = True
+        if self._connection is not None and not self._connection.closed:
+            # The socket is the parent's: a good-bye on it would be said in its name.
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nowhere, self._connection.fileno(), inheritable=False)
+            os.close(nowhere)
+        self._let_go()
+
+    def close(self) -> None:
+        self._notifier.flush()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._let_go()
+            self._start_anew(0.0)
+        self._bell.ring()
+
+
+def _parse(listen_url: str) -> str:
+    address = parse_address(listen_url)
+    if not isinstance(address, PostgresAddress):
+        raise ConfigError(f"listen_url has to be a PostgreSQL address, not {redact(listen_url)!r}")
+    return address.conninfo
+
+
+def _is_direct(connection: Connection) -> bool:
+    """A pooler makes up the process number it greets with; the server knows its own."""
+    return connection.execute(_PID).fetchall()[0][0] == connection.info.backend_pid
+
+
+_forkable: weakref.WeakSet[Notifier | PostgresWatch] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for part in list(_forkable):
+        part.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_tell_child)

@@ -1,0 +1,111 @@
+"""Waiting for a database to change: what a watch promises, and the parts both databases' watches share.
+
+A watch is a hint, never the truth. It may wake for nothing; it must not stay asleep over a change, and where no
+push can be had it wakes each second (the safety poll), so that whoever looks then misses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+
+class Watch(Protocol):
+    """Tells one thread when to look at the database again. One a process and database is enough.
+
+    One thread waits at a time; the other verbs may come from any. Look once after making a watch: it tells of what
+    happens from then on. After a fork it stays the parent's: in the child `wait` raises `ForkedConnection` and
+    `close` does no harm; make another one there.
+    """
+
+    @property
+    def is_pushed(self) -> bool:
+        """Whether changes are known to arrive by themselves, and not by polling."""
+        ...
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Sleeps until the database may have changed since the last call, `poke`, or the time is over.
+
+        True: look. False: the time is over, or the safety poll's, whichever was first; None: only the latter.
+        """
+        ...
+
+    def poke(self) -> None:
+        """Ends the wait under way, or the next one. For any thread and any signal handler; many count as one."""
+        ...
+
+    def notify(self, queues: Iterable[str]) -> None:
+        """Tells other processes that jobs of these queues are ready; after the commit, where it does not tell."""
+        ...
+
+    def notify_done(self) -> None:
+        """Tells other processes that jobs have ended; as `notify`."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of everything; sends what `notify` still has. A second time does nothing."""
+        ...
+
+
+class Bell:
+    """Wakes a thread that rests; rung any number of times before that thread looks, it wakes it once."""
+
+    def __init__(self) -> None:
+        if sys.platform == "linux":
+            self._hears = self._rings = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._hears, self._rings = os.pipe()
+            os.set_blocking(self._hears, False)
+            os.set_blocking(self._rings, False)
+        # Closed with the last reference and not before: a late ring must not write into somebody else's file.
+        weakref.finalize(self, _close, {self._hears, self._rings}).atexit = False
+
+    def fileno(self) -> int:
+        return self._hears
+
+    def ring(self) -> None:
+        # A lock here would be one that the interrupted code below a signal handler may hold.
+        with suppress(BlockingIOError):
+            os.write(self._rings, _ONE)
+
+    def silence(self) -> bool:
+        """Whether it was rung since the last time."""
+        try:
+            return bool(os.read(self._hears, 1 << 16))
+        except BlockingIOError:
+            return False
+
+
+_ONE = (1).to_bytes(8, sys.byteorder)  # what an eventfd adds up
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def rest(descriptors: Sequence[int], seconds: float) -> bool:
+    """Sleeps until a descriptor can be read or the time is over; whether one can.
+
+    One that was closed meanwhile counts as readable: its owner has rung, or finds out when it looks.
+    """
+    seconds = max(0.0, seconds)
+    if seconds < _COARSE and max(descriptors) < _SELECT_LIMIT:
+        # poll() counts in whole milliseconds.
+        try:
+            return bool(select.select(descriptors, (), (), seconds)[0])
+        except OSError:
+            return True
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1_000))
+
+
+_COARSE = 0.01  # seconds from which on a millisecond more does not matter
+_SELECT_LIMIT = 1024

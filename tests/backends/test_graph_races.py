@@ -1,0 +1,414 @@
+"""Wiring a child while its parent ends, is started over or goes away: whoever is first, no child waits for ever.
+
+Real threads on real databases. Rounds let chance choose who is first; gates stop a transaction at one statement
+and let another pass it. A user's own connection keeps its transaction open for as long as the test likes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+from tests.backends import raw2 as raw
+from tests.backends.world import World
+
+from dray.backends import Backend, open_backend
+from dray.clock import Ids, ManualClock
+from dray.errors import UnknownJob
+from dray.instants import HOUR, SECOND
+from dray.model import job as model
+from dray.model.job import CancelResult, Claim, Settled, Settlement
+from dray.model.retention import Retention
+from dray.model.workflow import Workflow
+
+T = TypeVar("T")
+
+ROUNDS = 200
+PROMPT = 3.0  # seconds: what is held up waits for a commit that comes only afterwards
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+@pytest.fixture
+def postgres_world(postgres_url: str, clock: ManualClock, ids: Ids) -> Iterator[World]:
+    """For what only a server can do: let others write while a transaction is open."""
+    backend = open_backend(postgres_url, clock=clock)
+    backend.migrate()
+    yield World(backend, clock, ids)
+    backend.close()
+
+
+def settle(world: World, worker: str, settlement: Settlement) -> Settled:
+    """As a worker does: again, while somebody's open transaction holds the row."""
+    while True:
+        settled = world.backend.job_settle(worker, [settlement])
+        if not settled.locked:
+            return settled
+        time.sleep(0.001)
+
+
+def completed(world: World, claim: Claim) -> Settlement:
+    return model.completed(claim, world.clock.steady(), world.clock.steady())
+
+
+def state(world: World, *ids: str) -> list[str]:
+    jobs = [world.job(job_id) for job_id in ids]
+    return [job.state if job.reason is None else f"{job.state}({job.reason})" for job in jobs]
+
+
+def assert_sound(backend: Backend) -> None:
+    backend.job_fan_out()
+    assert backend.job_reconcile() == ([], [])
+
+
+# Rounds: chance decides
+
+
+@pytest.mark.parametrize("head_start", ["enqueue", "settle"])
+def test_children_enqueued_while_their_parent_settles_are_freed(
+    world: World, pool: ThreadPoolExecutor, head_start: str
+) -> None:
+    worker = world.worker()
+    world.backend.job_enqueue([world.new() for _ in range(ROUNDS)])
+    children: list[str] = []
+    for claim in world.claim(worker, ROUNDS):
+        pair = [world.new("child", parents=(claim.id,)) for _ in range(2)]
+        children += [child.id for child in pair]
+        enqueues = [partial(world.backend.job_enqueue, [child]) for child in pair]
+        end = partial(settle, world, worker, completed(world, claim))
+        acts = [*enqueues, end] if head_start == "enqueue" else [end, *enqueues]
+        for future in [pool.submit(act) for act in acts]:
+            future.result(30)
+    world.backend.job_fan_out()
+
+    assert Counter(job.state for job in world.backend.job_get(children)) == {"queued": 2 * ROUNDS}
+    assert_sound(world.backend)
+
+
+@pytest.mark.parametrize("how", ["cancel", "expire"])
+def test_a_child_enqueued_while_its_parent_is_cancelled_or_expires_is_cancelled_too(
+    world: World, pool: ThreadPoolExecutor, how: str
+) -> None:
+    children: list[str] = []
+
+    def expire() -> None:
+        while not world.backend.job_expire():
+            pass  # a parent that is being wired to is left for the next time
+
+    for n in range(ROUNDS):
+        parent = world.enqueue(expires_at=world.clock.now() if how == "expire" else None)
+        child = world.new("child", parents=(parent,))
+        children.append(child.id)
+        enqueue = partial(world.backend.job_enqueue, [child])
+        end = expire if how == "expire" else partial(world.backend.job_cancel, [parent])
+        for future in [pool.submit(act) for act in ((enqueue, end) if n % 2 else (end, enqueue))]:
+            future.result(30)
+    world.backend.job_fan_out()
+
+    found = world.backend.job_get(children)
+    assert Counter((job.state, job.reason) for job in found) == {("cancelled", "parent"): ROUNDS}
+    assert_sound(world.backend)
+
+
+def test_the_parents_of_one_child_settle_at_once_and_free_it_once(world: World, pool: ThreadPoolExecutor) -> None:
+    rounds, workers = ROUNDS // 4, [world.worker() for _ in range(4)]
+    children: list[str] = []
+    for _ in range(rounds):
+        parents = tuple(world.enqueue() for _ in workers)
+        children.append(world.enqueue("child", parents=parents))
+        claims = [world.claim_one(worker) for worker in workers]
+        ends = [
+            pool.submit(settle, world, worker, completed(world, claim))
+            for worker, claim in zip(workers, claims, strict=True)
+        ]
+        for end in ends:
+            end.result(30)
+    world.backend.job_fan_out()
+
+    assert {(job.state, job.waiting_on) for job in world.backend.job_get(children)} == {("queued", 0)}
+    assert_sound(world.backend)
+
+
+# Gates: the bad order, every time
+
+
+def test_a_child_started_over_while_its_parent_settles_does_not_wait_for_ever(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = world.worker()
+    parent = world.enqueue("parent")
+    child = world.enqueue("child", parents=(parent,))
+    for task in ("parent", "child"):
+        world.complete(worker, world.claim_one(worker, tasks=(task,)))
+    world.backend.job_retry([parent])
+    ended = completed(world, world.claim_one(worker, tasks=("parent",)))
+
+    raw.Gate(monkeypatch, "retry_child_edges").interleave(
+        pool, lambda: world.backend.job_retry([child]), lambda: world.backend.job_settle(worker, [ended])
+    )
+    settle(world, worker, ended)
+    world.backend.job_fan_out()
+
+    assert state(world, parent, child) == ["completed", "queued"]
+    assert_sound(world.backend)
+
+
+def test_one_parent_started_over_while_the_end_of_another_is_passed_on_is_counted_right(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = world.worker()
+    one, two = world.enqueue("one", max_attempts=1), world.enqueue("two")
+    child = world.enqueue("child", parents=(one, two))
+    world.fail(worker, world.claim_one(worker, tasks=("one",)))
+    ended = completed(world, world.claim_one(worker, tasks=("two",)))
+    assert state(world, child) == ["cancelled(parent)"]
+
+    raw.Gate(monkeypatch, "fanout_finish").interleave(
+        pool, lambda: settle(world, worker, ended), lambda: world.backend.job_retry([one])
+    )
+    world.backend.job_fan_out()
+
+    assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
+    world.complete(worker, world.claim_one(worker, tasks=("one",)))
+    assert state(world, child) == ["queued"]
+    assert_sound(world.backend)
+
+
+def test_the_end_of_one_parent_passed_on_while_another_is_started_over_is_counted_right(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = world.worker()
+    one, two = world.enqueue("one", max_attempts=1), world.enqueue("two")
+    child = world.enqueue("child", parents=(one, two))
+    world.fail(worker, world.claim_one(worker, tasks=("one",)))
+    ended = completed(world, world.claim_one(worker, tasks=("two",)))
+
+    raw.Gate(monkeypatch, "retry_children").interleave(
+        pool, lambda: world.backend.job_retry([one]), lambda: settle(world, worker, ended)
+    )
+    world.backend.job_fan_out()
+
+    assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
+    world.complete(worker, world.claim_one(worker, tasks=("one",)))
+    assert state(world, child) == ["queued"]
+    assert_sound(world.backend)
+
+
+def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = world.enqueue()
+    child = world.new("child", parents=(parent,))
+
+    def enqueue() -> None:
+        with pytest.raises(UnknownJob):
+            world.backend.job_enqueue([child])
+
+    deleted, _ = raw.Gate(monkeypatch, "job_delete").interleave(
+        pool, lambda: world.backend.job_delete([parent]), enqueue
+    )
+
+    assert deleted == [parent]
+    assert world.backend.job_list() == []
+
+
+# A user's transaction stays open
+
+
+def open_child(world: World, user: raw.Connection, parent: str, task: str = "child", **options: Any) -> str:
+    """A child enqueued on a user's connection, not committed yet."""
+    return world.backend.job_enqueue([world.new(task, parents=(parent,), **options)], connection=user)[0].id
+
+
+def beside(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
+    """Starts a call beside an open transaction; it may return or wait for that to end."""
+    future = pool.submit(call)
+    wait([future], raw.BLOCKED)
+    return future
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_parent_settled_beside_an_open_enqueue_frees_the_child_that_was_committed(
+    world: World, url: str, pool: ThreadPoolExecutor, ends: str
+) -> None:
+    worker = world.worker()
+    parent = world.enqueue()
+    claim = world.claim_one(worker)
+    with raw.connect(url) as user:
+        child = open_child(world, user, parent)
+        end = beside(pool, lambda: settle(world, worker, completed(world, claim)))
+        user.commit() if ends == "commit" else user.rollback()
+        end.result(10)
+    world.backend.job_fan_out()
+
+    assert state(world, parent) == ["completed"]
+    assert [job.state for job in world.backend.job_get([child])] == ["queued"] * (ends == "commit")
+    assert_sound(world.backend)
+
+
+def test_a_parent_cancelled_beside_an_open_enqueue_takes_the_child_with_it(
+    world: World, url: str, pool: ThreadPoolExecutor
+) -> None:
+    parent = world.enqueue()
+    with raw.connect(url) as user:
+        child = open_child(world, user, parent)
+        cancel = beside(pool, lambda: world.backend.job_cancel([parent]))
+        user.commit()
+        assert cancel.result(10) == {parent: CancelResult.CANCELLED}
+    world.backend.job_fan_out()
+
+    assert state(world, parent, child) == ["cancelled(user)", "cancelled(parent)"]
+    assert_sound(world.backend)
+
+
+def test_a_parent_that_expires_beside_an_open_enqueue_takes_the_child_with_it(
+    world: World, url: str, pool: ThreadPoolExecutor
+) -> None:
+    parent = world.enqueue(expires_us=HOUR)
+    with raw.connect(url) as user:
+        child = open_child(world, user, parent)
+        world.clock.advance(HOUR)
+        expiry = beside(pool, world.backend.job_expire)
+        user.commit()
+        expired = expiry.result(10)
+
+    assert [*expired, *world.backend.job_expire()] == [parent]
+    assert state(world, parent, child) == ["cancelled(expired)", "cancelled(parent)"]
+    assert_sound(world.backend)
+
+
+def test_a_parent_whose_worker_died_beside_an_open_enqueue_takes_the_child_with_it(
+    world: World, url: str, pool: ThreadPoolExecutor
+) -> None:
+    parent, worker = world.enqueue(max_attempts=1), world.worker()
+    world.claim_one(worker)
+    with raw.connect(url) as user:
+        child = open_child(world, user, parent)
+        burial = beside(pool, lambda: world.bury(worker))
+        user.commit()
+        burial.result(10)
+    world.backend.job_rescue([], rng=world.rng)
+
+    assert state(world, parent, child) == ["failed(crashed)", "cancelled(parent)"]
+    assert_sound(world.backend)
+
+
+def test_a_parent_is_not_deleted_beside_an_open_enqueue(world: World, url: str, pool: ThreadPoolExecutor) -> None:
+    parent = world.enqueue()
+    with raw.connect(url) as user:
+        child = open_child(world, user, parent)
+        deletion = beside(pool, lambda: world.backend.job_delete([parent]))
+        user.commit()
+        assert deletion.result(10) == []
+
+    assert state(world, parent, child) == ["queued", "waiting"]
+    assert_sound(world.backend)
+
+
+@pytest.mark.parametrize("of_a_workflow", [False, True])
+def test_a_parent_is_not_pruned_beside_an_open_enqueue_of_a_child_it_holds(
+    world: World, url: str, pool: ThreadPoolExecutor, of_a_workflow: bool
+) -> None:
+    workflow = Workflow(world.ids.new(), "etl", 0) if of_a_workflow else None
+    new = world.new(max_attempts=1, workflow_id=workflow.id if workflow else None)
+    world.backend.job_enqueue([new], workflow=workflow)
+    worker = world.worker()
+    world.fail(worker, world.claim_one(worker))
+    world.clock.advance(SECOND)
+    with raw.connect(url) as user:
+        child = open_child(world, user, new.id, on_parent_failure="hold")
+        pruning = beside(pool, lambda: world.backend.job_prune(Retention(0, 0, 0)))
+        user.commit()
+        assert pruning.result(10) == 0
+
+    assert state(world, new.id, child) == ["failed(error)", "waiting"]
+    assert_sound(world.backend)
+
+
+def test_a_parent_started_over_beside_an_open_enqueue_is_waited_for(
+    world: World, url: str, pool: ThreadPoolExecutor
+) -> None:
+    parent, worker = world.enqueue(max_attempts=1), world.worker()
+    world.fail(worker, world.claim_one(worker))
+    with raw.connect(url) as user:
+        child = open_child(world, user, parent, on_parent_failure="hold")
+        retry = beside(pool, lambda: world.backend.job_retry([parent]))
+        user.commit()
+        assert retry.result(10) == [parent]
+
+    world.complete(worker, world.claim_one(worker))
+    assert state(world, parent, child) == ["completed", "queued"]
+    assert_sound(world.backend)
+
+
+# … and on a server nobody else is held up by it. (SQLite has one writer: there, others wait for the commit.)
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
+    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor, ends: str
+) -> None:
+    world, worker = postgres_world, postgres_world.worker()
+    parent, *others = (enqueued.id for enqueued in world.backend.job_enqueue([world.new() for _ in range(9)]))
+    settlements = [completed(world, claim) for claim in world.claim(worker, 9)]
+    with raw.connect(postgres_url) as user:
+        child = open_child(world, user, parent)
+
+        settled = pool.submit(world.backend.job_settle, worker, settlements).result(PROMPT)
+
+        assert settled == Settled(stale=[], already=[], locked=[parent], refused=[], cancelled=[])
+        assert state(world, parent, *others) == ["running"] + ["completed"] * 8
+        user.commit() if ends == "commit" else user.rollback()
+
+    (own,) = (settlement for settlement in settlements if settlement.id == parent)
+    assert world.backend.job_settle(worker, [own]) == Settled([], [], [], [], [])
+    assert state(world, parent) == ["completed"]
+    assert [job.state for job in world.backend.job_get([child])] == ["queued"] * (ends == "commit")
+
+
+def test_a_child_in_somebodys_open_transaction_does_not_hold_up_its_parents_settle(
+    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    world, worker = postgres_world, postgres_world.worker()
+    parent = world.enqueue("parent")
+    child = world.enqueue("child", parents=(parent,))
+    sibling = world.enqueue("sibling", parents=(parent,))
+    claim = world.claim_one(worker, tasks=("parent",))
+    with raw.connect(postgres_url) as user:
+        grandchild = open_child(world, user, child, "grandchild")
+
+        settled = pool.submit(world.complete, worker, claim).result(PROMPT)
+
+        assert settled == Settled([], [], [], [], [])
+        assert state(world, parent, child, sibling) == ["completed", "waiting", "queued"]
+        assert world.job(parent).fanout_pending is True
+        user.commit()
+
+    assert world.backend.job_fan_out() == (1, False)
+    assert state(world, child, grandchild) == ["queued", "waiting"]
+    assert_sound(world.backend)
+
+
+def test_an_open_enqueue_holds_up_neither_claims_nor_expiry_nor_pruning(
+    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor
+) -> None:
+    world, worker = postgres_world, postgres_world.worker()
+    parent = world.enqueue("parent", expires_us=HOUR)
+    other = world.enqueue()
+    world.clock.advance(HOUR)
+    with raw.connect(postgres_url) as user:
+        open_child(world, user, parent)
+
+        assert pool.submit(world.claim_one, worker).result(PROMPT).id == other
+        assert pool.submit(world.backend.job_expire).result(PROMPT) == []
+        assert pool.submit(world.backend.job_prune, Retention(0, 0, 0)).result(PROMPT) == 0
+        assert pool.submit(world.backend.job_fan_out).result(PROMPT) == (0, False)

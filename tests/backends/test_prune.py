@@ -1,0 +1,322 @@
+"""Pruning: what has been kept long enough goes, with all that belongs to it; what is still needed stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.backends import raw2 as raw
+from tests.backends.world import World
+
+from dray.backends.postgres import PostgresDatabase
+from dray.backends.store import graph
+from dray.errors import UnknownJob
+from dray.instants import DAY, HOUR, MINUTE, SECOND
+from dray.model import job as model
+from dray.model.attempt import LogLine
+from dray.model.job import Reason, Settlement
+from dray.model.retention import Retention
+from dray.model.workflow import Workflow
+
+AT_ONCE = Retention(0, 0, 0)
+KEEP = Retention(None, None, None)
+LARGE = '"' + "x" * 3_000 + '"'
+
+
+def ended(world: World, as_state: str, **options: Any) -> str:
+    """A job that has just ended."""
+    job_id, worker = world.enqueue("ending", max_attempts=1, **options), world.worker()
+    if as_state == "cancelled":
+        world.backend.job_cancel([job_id])
+        return job_id
+    claim = world.claim_one(worker, tasks=("ending",))
+    now = world.clock.steady()
+    settlement: Settlement = model.completed(claim, now, now)
+    if as_state == "failed":
+        settlement = model.failed(claim, now, now, Reason.ERROR, "ValueError", "no")
+    world.backend.job_settle(worker, [settlement])
+    return job_id
+
+
+def nothing(_: object) -> None:
+    """Stands in for a fan-out that a crash keeps from happening."""
+
+
+def left(world: World) -> set[str]:
+    return {job.id for job in world.backend.job_list(limit=10_000)}
+
+
+# Retention
+
+
+@pytest.mark.parametrize(
+    ("retention", "days", "gone"),
+    [
+        (Retention(), 6, ""),
+        (Retention(), 8, "completed cancelled"),
+        (Retention(), 31, "completed cancelled failed"),
+        (KEEP, 5_000, ""),
+        (Retention(completed_us=None), 31, "cancelled failed"),
+        (Retention(cancelled_us=None), 31, "completed failed"),
+        (Retention(failed_us=None), 31, "completed cancelled"),
+        (Retention(DAY, 3 * DAY, 2 * DAY), 2.5, "completed failed"),
+        (AT_ONCE, 1 / DAY, "completed cancelled failed"),
+    ],
+)
+def test_each_final_state_is_kept_for_its_own_time(
+    world: World, retention: Retention, days: float, gone: str
+) -> None:
+    ids = {state: ended(world, state) for state in ("completed", "cancelled", "failed")}
+    world.clock.advance(round(days * DAY))
+
+    assert world.backend.job_prune(retention) == len(gone.split())
+
+    assert left(world) == {job_id for state, job_id in ids.items() if state not in gone.split()}
+
+
+def test_retention_counts_from_the_end_to_the_microsecond(world: World) -> None:
+    ended(world, "completed")
+    world.clock.advance(7 * DAY)
+    assert world.backend.job_prune(Retention()) == 0
+    world.clock.advance(1)
+
+    assert world.backend.job_prune(Retention()) == 1
+
+
+def test_live_jobs_are_never_pruned(world: World) -> None:
+    world.enqueue("running")
+    world.claim_one(world.worker(), tasks=("running",))
+    parent = world.enqueue()
+    world.enqueue(parents=(parent,))
+    world.enqueue(delay_us=HOUR)
+    before = left(world)
+    world.clock.advance(5_000 * DAY)
+
+    assert world.backend.job_prune(AT_ONCE) == 0
+    assert left(world) == before
+
+
+def test_no_more_than_the_limit_goes_at_a_time_and_the_oldest_first(world: World) -> None:
+    ids: list[str] = []
+    for n in range(7):
+        ids.append(ended(world, ("completed", "failed")[n % 2]))
+        world.clock.advance(SECOND)
+    completed, failed = ids[0::2], ids[1::2]
+
+    assert world.backend.job_prune(AT_ONCE, 3) == 3
+    assert left(world) == {completed[3], *failed}
+    assert world.backend.job_prune(AT_ONCE, 3) == 3
+    assert left(world) == {failed[2]}
+    assert [world.backend.job_prune(AT_ONCE, 3) for _ in range(2)] == [1, 0]
+
+
+# What goes with a job
+
+
+def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
+    worker = world.worker()
+    job_id = world.enqueue(args=LARGE)
+    child = world.enqueue("child", parents=(job_id,), args=LARGE)
+    world.fail(worker, world.claim_one(worker))
+    claim = world.claim_one(worker)
+    line = LogLine(job_id, claim.claim, world.clock.steady(), "INFO", "app", "hello")
+    assert world.backend.log_write(worker, [line, line]) == [True, True]
+    world.complete(worker, claim, LARGE)
+    tables = ("dray_attempts", "dray_logs", "dray_edges")
+    assert [raw.count(url, table) for table in tables] == [1, 2, 1]
+    world.clock.advance(SECOND)
+
+    assert world.backend.job_prune(AT_ONCE) == 1
+
+    assert [raw.count(url, table) for table in tables] == [0, 0, 0]
+    assert left(world) == {child}
+    assert world.job(child).args == LARGE
+    if not isinstance(world.backend.db, PostgresDatabase):  # there they are in the rows
+        assert raw.count(url, "dray_payloads") == 1
+
+
+def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
+    parent = ended(world, "completed")
+    world.clock.advance(SECOND)
+    world.backend.job_prune(AT_ONCE)
+
+    with pytest.raises(UnknownJob, match=parent):
+        world.enqueue(parents=(parent,))
+
+
+# What is kept although it is old
+
+
+def test_a_job_is_kept_as_long_as_its_unique_window(world: World) -> None:
+    job_id = ended(world, "completed", unique_key="k", unique_us=DAY)
+    world.clock.advance(HOUR)
+    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.enqueue(unique_key="k") == job_id
+    world.clock.advance(DAY)
+
+    assert world.backend.job_prune(AT_ONCE) == 1
+
+
+def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, worker = world.enqueue("parent"), world.worker()
+    child = world.enqueue("child", parents=(parent,))
+    with monkeypatch.context() as crashing:
+        crashing.setattr(graph, "fan_out_all", nothing)
+        world.complete(worker, world.claim_one(worker, tasks=("parent",)))
+    world.clock.advance(SECOND)
+
+    assert world.backend.job_prune(AT_ONCE) == 0
+    world.backend.job_fan_out()
+    assert world.backend.job_prune(AT_ONCE) == 1
+    assert world.job(child).state == "queued"
+
+
+def test_the_parent_of_a_waiting_child_is_kept(world: World) -> None:
+    parent = ended(world, "failed")
+    child = world.enqueue(parents=(parent,), on_parent_failure="hold")
+    world.clock.advance(SECOND)
+
+    assert world.backend.job_prune(AT_ONCE) == 0
+    world.backend.job_cancel([child])
+    world.clock.advance(SECOND)
+    assert world.backend.job_prune(AT_ONCE) == 2
+
+
+# Workflows go together
+
+
+def flow(world: World, *states: str) -> tuple[str, list[str]]:
+    """A workflow with a job in each of these states."""
+    workflow = Workflow(world.ids.new(), "etl", 0)
+    world.backend.job_enqueue([], workflow=workflow)
+    ids: list[str] = []
+    for state in states:
+        options = {"workflow_id": workflow.id, "step": f"{state}{len(ids)}"}
+        ids.append(world.enqueue(**options) if state == "queued" else ended(world, state, **options))
+    return workflow.id, ids
+
+
+def test_a_workflow_goes_once_all_its_jobs_have_ended(world: World, url: str) -> None:
+    workflow_id, ids = flow(world, "completed", "cancelled", "queued")
+    world.clock.advance(SECOND)
+    assert world.backend.job_prune(AT_ONCE) == 0
+    assert len(left(world)) == 3
+    world.backend.job_cancel(ids[-1:])
+    world.clock.advance(SECOND)
+
+    assert world.backend.job_prune(AT_ONCE) == 3
+
+    assert left(world) == set()
+    assert world.backend.workflow_get(workflow_id) is None
+    assert raw.count(url, "dray_workflows") == 0
+
+
+def test_a_workflow_is_kept_until_the_last_of_its_jobs_may_go(world: World) -> None:
+    _, ids = flow(world, "completed", "failed")
+    world.clock.advance(8 * DAY)
+    assert world.backend.job_prune(Retention()) == 0
+    world.clock.advance(23 * DAY)
+
+    assert world.backend.job_prune(Retention()) == len(ids)
+
+
+@pytest.mark.parametrize("kept", ["completed", "cancelled", "failed"])
+def test_a_workflow_with_a_job_that_is_kept_for_ever_is_kept_for_ever(world: World, kept: str) -> None:
+    _, ids = flow(world, "completed", "cancelled", "failed")
+    world.clock.advance(5_000 * DAY)
+    by_state = {"completed_us": DAY, "cancelled_us": DAY, "failed_us": DAY, f"{kept}_us": None}
+
+    assert world.backend.job_prune(Retention(**by_state)) == 0
+
+    assert left(world) == set(ids)
+
+
+def test_a_workflow_waits_for_the_longest_of_its_jobs_retentions(world: World) -> None:
+    _, ids = flow(world, "completed", "cancelled")
+    retention = Retention(completed_us=DAY, cancelled_us=9 * DAY)
+    world.clock.advance(2 * DAY)
+    assert world.backend.job_prune(retention) == 0
+    world.clock.advance(8 * DAY)
+
+    assert world.backend.job_prune(retention) == len(ids)
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_workflow_without_completed_jobs_goes_by_the_retention_of_those_it_has(world: World, state: str) -> None:
+    flow(world, state, state)
+    by_state = {"completed_us": None, "cancelled_us": DAY, "failed_us": DAY}
+    world.clock.advance(2 * DAY)
+
+    assert world.backend.job_prune(Retention(**by_state)) == 2
+
+
+def test_a_workflow_larger_than_the_limit_goes_in_parts(world: World) -> None:
+    workflow_id, _ = flow(world, *["completed"] * 5)
+    world.clock.advance(SECOND)
+
+    assert world.backend.job_prune(AT_ONCE, 2) == 2
+    assert world.backend.workflow_get(workflow_id) is not None
+    assert [world.backend.job_prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+    assert world.backend.workflow_get(workflow_id) is None
+
+
+def test_a_workflow_is_kept_for_a_child_outside_that_waits_for_it(world: World) -> None:
+    _, ids = flow(world, "failed")
+    child = world.enqueue(parents=(ids[0],), on_parent_failure="hold")
+    world.clock.advance(SECOND)
+
+    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.job(child).state == "waiting"
+
+
+def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> None:
+    workflow = Workflow(world.ids.new(), "etl", 0)
+    world.backend.job_enqueue([], workflow=workflow)
+    ended(world, "completed", workflow_id=workflow.id, unique_key="k", unique_us=DAY)
+    world.clock.advance(HOUR)
+
+    assert world.backend.job_prune(AT_ONCE) == 0
+    world.clock.advance(DAY)
+    assert world.backend.job_prune(AT_ONCE) == 1
+
+
+def test_single_jobs_and_workflows_share_one_limit(world: World) -> None:
+    flow(world, "completed", "completed")
+    ended(world, "completed")
+    world.clock.advance(SECOND)
+
+    assert [world.backend.job_prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+
+
+# Workers
+
+
+def test_workers_that_ended_before_an_instant_are_forgotten(world: World) -> None:
+    stopped, dead, late, live = (world.worker() for _ in range(4))
+    world.enqueue()
+    world.claim_one(dead)
+    world.backend.worker_deregister(stopped)
+    world.clock.advance(SECOND)
+    world.backend.worker_deregister(late)
+    for alive in (late, live):
+        world.backend.worker_beat(alive, HOUR)
+    world.bury(dead)
+    world.clock.advance(MINUTE)
+    ended_at = {worker.id: worker.stopped_at for worker in world.backend.worker_list()}
+
+    assert world.backend.worker_prune(ended_at[late] or 0) == 1
+    assert {worker.id for worker in world.backend.worker_list()} == {dead, late, live}
+    assert world.backend.worker_prune(world.clock.now()) == 2
+    assert [worker.id for worker in world.backend.worker_list()] == [live]
+
+
+def test_a_worker_that_left_something_running_is_not_forgotten(world: World) -> None:
+    worker = world.worker()
+    job_id = world.enqueue()
+    world.claim_one(worker)
+    world.backend.worker_deregister(worker)
+    world.clock.advance(DAY)
+
+    assert world.backend.worker_prune(world.clock.now()) == 0
+    assert [rescued.id for rescued in world.backend.job_rescue([], rng=world.rng)] == [job_id]
+    assert world.backend.worker_prune(world.clock.now()) == 1
