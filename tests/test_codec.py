@@ -411,9 +411,7 @@ def test_a_small_value_that_would_be_written_as_an_endless_text_is_refused() -> 
 # Reading.
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "{", "[1,]", "{'a':1}", '{"a"}', "nul", "1 2", "\ufeff1", "\0", '"\n"']
-)
+@pytest.mark.parametrize("text", ["", " ", "{", "[1,]", "{'a':1}", '{"a"}', "nul", "1 2", "\ufeff1", "\0", '"\n"'])
 def test_malformed_text_is_a_payload_error(text: str) -> None:
     with pytest.raises(PayloadError, match=r"^args: .* is not JSON that can be read: "):
         decode(text)

@@ -221,9 +221,7 @@ def test_what_holds_no_password_is_left_alone(text: str) -> None:
 
 passwords = st.text(st.characters(min_codepoint=33, exclude_categories=("Cs",)), min_size=6, max_size=40)
 encoded_passwords = st.from_regex(r"(?:[A-Za-z0-9._~!$*+,;:-]|%[0-9A-F]{2}){6,40}", fullmatch=True)
-surroundings = st.sampled_from(
-    ["{}", "cannot open {}: no route", 'App("{}")', '{{"url":"{}","n":1}}', "a\n{}\nb"]
-)
+surroundings = st.sampled_from(["{}", "cannot open {}: no route", 'App("{}")', '{{"url":"{}","n":1}}', "a\n{}\nb"])
 
 
 def assert_hidden(password: str, template: str, around: str = "{}") -> None:

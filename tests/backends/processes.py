@@ -431,7 +431,7 @@ def connection_of(backend: Backend) -> list[int]:
     from dray.backends.postgres import PostgresDatabase
 
     assert isinstance(backend.db, PostgresDatabase)
-    connection, _ = backend.db._pool.take()
+    connection = backend.db._pool.take()
     backend.db._pool.give_back(connection)
     found = connection.execute("SELECT pg_backend_pid()").fetchone()
     assert found is not None
@@ -552,7 +552,7 @@ def fork_inside_a_write(url: str, leaves: str) -> dict[str, Any]:
     read, write = os.pipe()
 
     def work(tx: Any) -> int:
-        jobs.insert(tx, [inside], set())
+        jobs.insert(tx, [inside])
         pid = os.fork()
         if not pid and leaves == "by using the backend":
             _answer_and_exit(lambda: error_of(lambda: enqueue(backend)), write)

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from dray.config import SqliteAddress, parse_address
 from tests.backends.processes import (
     Process,
     ask,
@@ -22,8 +24,6 @@ from tests.backends.processes import (
     leave_a_child_behind,
     locks_after_fork,
 )
-
-from dray.config import SqliteAddress, parse_address
 
 
 def is_whole(url: str) -> bool:

@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dray.backends import Backend, migrate, open_backend
+from dray.backends.statements import Dialect
+from dray.config import SqliteAddress, parse_address
+from dray.errors import DrayError, SchemaTooNew, StorageLocked
+from dray.model.queue import Demand
 from tests.backends.processes import (
     Process,
     enqueue,
@@ -18,12 +24,6 @@ from tests.backends.processes import (
     raw_sql,
     register,
 )
-
-from dray.backends import Backend, migrate, open_backend
-from dray.backends.statements import Dialect
-from dray.config import SqliteAddress, parse_address
-from dray.errors import DrayError, SchemaTooNew, StorageLocked
-from dray.model.queue import Demand
 
 USES: dict[str, Callable[[Backend], Any]] = {
     "enqueue": enqueue,
@@ -156,18 +156,18 @@ def test_migrating_an_up_to_date_file_does_not_write_to_it(tmp_path: Path) -> No
     assert path.read_bytes() == before
 
 
-def test_a_migration_killed_half_way_leaves_nothing_and_the_next_one_does_it_all(url: str) -> None:
-    with Process(migrate_and_hang, url) as process:
+def test_a_migration_killed_half_way_leaves_nothing_and_the_next_one_does_it_all(empty_url: str) -> None:
+    with Process(migrate_and_hang, empty_url) as process:
         assert process.hear() == "half-way"
         process.kill()
 
-    assert tables(url) == []
-    backend = open_backend(url)
+    assert tables(empty_url) == []
+    backend = open_backend(empty_url)
     assert backend.schema_version() is None
     assert backend.migrate() == 1
     made = enqueue(backend)
     backend.close()
-    assert job_ids(url) == [made]
+    assert job_ids(empty_url) == [made]
 
 
 def test_the_next_opener_migrates_a_file_whose_migration_was_killed(tmp_path: Path) -> None:

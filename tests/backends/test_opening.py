@@ -11,6 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
+
+from dray.backends import open_backend
+from dray.backends.sqlite import database as sqlite_database
+from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 from tests.backends.processes import (
     ask_together,
     enqueue,
@@ -20,10 +24,6 @@ from tests.backends.processes import (
     migrate_database,
     raw_sql,
 )
-
-from dray.backends import open_backend
-from dray.backends.sqlite import database as sqlite_database
-from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 
 
 @pytest.fixture
@@ -155,7 +155,12 @@ def test_postgres_without_a_migration_says_which_command_to_run_and_makes_nothin
     assert (
         raw_sql(postgres_url, f"SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('{schema}')") == []
     )
-    assert raw_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'dray%'") == []
+    assert (
+        raw_sql(
+            postgres_url, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'dray%' AND schemaname = 'public'"
+        )
+        == []
+    )
 
 
 def test_postgres_makes_its_tables_at_the_first_call_where_it_is_told_to(postgres_url: str) -> None:

@@ -36,7 +36,15 @@ class World:
         self.backend.worker_register(worker, LEASE_US)
         return worker.id
 
-    def claim(self, worker: str, limit: int = 1, *, ahead: int = 0, queue: str = "default", tasks: tuple[str, ...] = ("task",)) -> list[Claim]:
+    def claim(
+        self,
+        worker: str,
+        limit: int = 1,
+        *,
+        ahead: int = 0,
+        queue: str = "default",
+        tasks: tuple[str, ...] = ("task",),
+    ) -> list[Claim]:
         return self.backend.job_claim(worker, Demand((queue,), tasks, limit, ahead))
 
     def claim_one(self, worker: str, **options: Any) -> Claim:

@@ -148,9 +148,7 @@ def test_the_search_backwards_returns_in_chatham() -> None:
     assert before == instant("2025-04-06T02:00+13:45")
 
 
-lines = st.sampled_from(
-    [line for line, *_ in LINES] + ["* * * * * *", "0 12 1 * 1", "59 59 23 L * *", "0 0 29 2 *"]
-)
+lines = st.sampled_from([line for line, *_ in LINES] + ["* * * * * *", "0 12 1 * 1", "59 59 23 L * *", "0 0 29 2 *"])
 zones = st.sampled_from(sorted({zone for zone, _ in CHANGES} | {"UTC", "Asia/Kathmandu"}))
 days_of_change = st.sampled_from([instant(f"{day}T00:00Z") for _, day in CHANGES])
 instants = st.integers(instant("2025-01-01T00:00Z"), instant("2035-01-01T00:00Z")) | days_of_change.flatmap(

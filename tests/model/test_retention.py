@@ -22,9 +22,7 @@ def test_by_default_completed_and_cancelled_jobs_stay_a_week_and_failed_ones_a_m
 
 
 def test_none_keeps_a_state_for_ever() -> None:
-    assert Retention(completed_us=HOUR, cancelled_us=None, failed_us=None).cutoffs(NOW) == {
-        "completed": NOW - HOUR
-    }
+    assert Retention(completed_us=HOUR, cancelled_us=None, failed_us=None).cutoffs(NOW) == {"completed": NOW - HOUR}
 
 
 def test_zero_keeps_nothing() -> None:

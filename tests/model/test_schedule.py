@@ -131,9 +131,7 @@ def test_skip_drops_what_is_a_minute_old() -> None:
 
 
 def test_skip_fires_only_the_newest_of_several_fresh_slots() -> None:
-    owed = due(
-        Rule.from_every(10), ANCHOR + 10 * SECOND, ANCHOR + 35 * SECOND, ANCHOR, misfire="skip", limit=10
-    )
+    owed = due(Rule.from_every(10), ANCHOR + 10 * SECOND, ANCHOR + 35 * SECOND, ANCHOR, misfire="skip", limit=10)
 
     assert owed == Due((ANCHOR + 30 * SECOND,), ANCHOR + 40 * SECOND)
 

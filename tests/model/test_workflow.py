@@ -20,8 +20,7 @@ def acyclic_graphs(draw: st.DrawFn) -> Graph:
     """Steps in any order, each with parents out of those before it in some hidden order."""
     names = draw(st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=25))
     parents = {
-        name: draw(st.lists(st.sampled_from(names[:n]), max_size=5)) if n else []
-        for n, name in enumerate(names)
+        name: draw(st.lists(st.sampled_from(names[:n]), max_size=5)) if n else [] for n, name in enumerate(names)
     }
     return {name: parents[name] for name in draw(st.permutations(names))}
 
@@ -161,8 +160,6 @@ def test_a_child_waits_while_its_parent_is_live_and_is_free_when_it_completed(po
     ("policy", "edge", "satisfied"),
     [("cancel", Edge.CANCEL, -1), ("run", Edge.FREE, 1), ("hold", Edge.HOLD, -1), ("newer", Edge.HOLD, -1)],
 )
-def test_the_child_decides_what_a_lost_parent_means(
-    ended: str, policy: str, edge: Edge, satisfied: int
-) -> None:
+def test_the_child_decides_what_a_lost_parent_means(ended: str, policy: str, edge: Edge, satisfied: int) -> None:
     assert decide_edge(ended, policy) is edge
     assert edge.satisfied == satisfied

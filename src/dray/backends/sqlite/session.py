@@ -22,7 +22,7 @@ PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the ro
 
 # Columns of an insert and of a settlement.
 _ARGS = 7
-_STATE, _FINAL, _RESULT, _DROPS, _OUTCOME = 3, 4, 9, 10, 14
+_STATE, _FINAL, _CRASH, _RESULT, _DROPS = 3, 4, 8, 9, 10
 
 
 class SqliteSession:
@@ -181,7 +181,7 @@ class SqliteSession:
             ],
         )
         done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]
-        put_back = [row[0] for row in done if not row[_FINAL]]
+        put_back = [row[0] for row in done if not row[_FINAL] or row[_CRASH]]
         stopped = {row[0] for row in self.rows("settled_cancelled", ids=put_back)} if put_back else set[str]()
         return [(row[0], State.CANCELLED if row[0] in stopped else row[_STATE]) for row in done]
 

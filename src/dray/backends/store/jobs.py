@@ -13,6 +13,7 @@ from dray.backends.plain import MANY
 from dray.backends.store import graph
 from dray.errors import GraphError, StorageError
 from dray.model.job import CancelResult, Enqueued, Job, NewJob, State
+from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.workflow import Workflow
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -186,6 +187,7 @@ def retry(db: Database, ids: Sequence[str]) -> list[str]:
         tx.rows("job_lock", ids=list(ids))
         tx.rows("retry_lock_parents", ids=list(ids))
         tx.run("attempt_keep", ids=list(ids))
+        tx.run("attempt_trim", ids=list(ids), keep=ATTEMPTS_KEPT)
         retried = [row[0] for row in tx.rows("job_retry", ids=list(ids))]
         tx.forget_results(retried)
         tx.run("retry_own_edges", ids=retried)

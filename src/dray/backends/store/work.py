@@ -35,34 +35,37 @@ def exchange(
 ) -> Exchange:
     refused: list[str] = []
     try:
-        written, promoted, claims = _transact(db, worker_id, settlements, demand, durable=durable)
+        turn = _transact(db, worker_id, settlements, demand, durable=durable)
+        written = turn.written
     except DataRefused as error:
         written = _settle_one_by_one(db, worker_id, settlements, refused, error, durable=durable)
-        _, promoted, claims = _transact(db, worker_id, (), demand, durable=durable)
-    if any(fanout_pending for _, _, fanout_pending in written):
+        turn = _transact(db, worker_id, (), demand, durable=durable)
+    if turn.expired or any(fanout_pending for _, _, fanout_pending in written):
         graph.fan_out_all(db)
-    settled = _judge(db, worker_id, settlements, written, refused)
-    return Exchange(settled, promoted, claims)
+    return Exchange(_judge(db, worker_id, settlements, written, refused), turn.promoted, turn.claims)
+
+
+class _Turn(NamedTuple):
+    """What one transaction did."""
+
+    written: list[Row]
+    expired: list[Row]
+    promoted: list[str]
+    claims: list[Claim]
 
 
 def _transact(
     db: Database, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool
-) -> tuple[list[Row], list[str], list[Claim]]:
-    def work(tx: Session) -> Later[tuple[list[Row], list[str], list[Claim]]]:
+) -> _Turn:
+    def work(tx: Session) -> Later[_Turn]:
         tx.begin_work(demand.queues, durable=durable)
         written = tx.settle(settle_rows(db, worker_id, settlements)) if settlements else _none
-        _trim_attempts(tx, settlements)
+        trim_attempts(tx, settlements)
         if not demand.limit + demand.ahead:
-            return lambda: (written(), [], [])
+            return lambda: _Turn(written(), [], [], [])
         expired, promoted = tx.tend(PROMOTE_CHUNK)
         claimed = tx.claim(worker_id, demand)
-
-        def answer() -> tuple[list[Row], list[str], list[Claim]]:
-            # Whether an expired job has children, the next look at the fan-out finds out.
-            ended = [(row[0], State.CANCELLED, True) for row in expired()]
-            return [*written(), *ended], [row[0] for row in promoted()], _in_order(demand, claimed())
-
-        return answer
+        return lambda: _Turn(written(), expired(), [row[0] for row in promoted()], _in_order(demand, claimed()))
 
     return db.exchange(work, durable=durable)
 
@@ -70,15 +73,15 @@ def _transact(
 def _in_order(demand: Demand, claimed: list[Row]) -> list[Claim]:
     """RETURNING has an order of its own; bodies start in the order of the queues."""
     place = {queue: n for n, queue in enumerate(demand.queues)}
-    claims = [Claim(*row) for row in claimed]
+    claims = [Claim(*row[:-1], bool(row[-1])) for row in claimed]
     claims.sort(key=lambda c: (place[c.queue], -c.priority, c.run_at, c.id))
     return claims
 
 
-def _trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:
-    for settlement in settlements:
-        if settlement.claim > ATTEMPTS_KEPT and settlement.outcome is not None:
-            tx.later("attempt_trim", id=settlement.id, keep=ATTEMPTS_KEPT)
+def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:
+    many = [s.id for s in settlements if s.claim > ATTEMPTS_KEPT and s.outcome is not None]
+    if many:
+        tx.later("attempt_trim", ids=many, keep=ATTEMPTS_KEPT)
 
 
 def settle_rows(
@@ -122,14 +125,15 @@ def _settle_one_by_one(
 ) -> list[Row]:
     """Halves a batch that the database refused until the bad outcome is alone; that one is written as failed."""
     if len(settlements) == 1:
-        refused.append(settlements[0].id)
         settlements = [unstorable(settlements[0], str(error))]
-        return _transact(db, worker_id, settlements, NOTHING, durable=durable)[0]
+        written = _transact(db, worker_id, settlements, NOTHING, durable=durable).written
+        refused += [row[0] for row in written]
+        return written
     middle = len(settlements) // 2
     written: list[Row] = []
     for half in (settlements[:middle], settlements[middle:]):
         try:
-            written += _transact(db, worker_id, half, NOTHING, durable=durable)[0]
+            written += _transact(db, worker_id, half, NOTHING, durable=durable).written
         except DataRefused as again:
             written += _settle_one_by_one(db, worker_id, half, refused, again, durable=durable)
     return written
@@ -149,14 +153,14 @@ def _judge(
     settled = Settled([], [], [], refused, cancelled)
     if not missing:
         return settled
-    found = {row[0]: row for row in db.read(lambda tx: tx.rows("settle_found", ids=[s.id for s in missing]))}
+    ids = [s.id for s in missing]
+    found = {row[0]: row for row in db.read(lambda tx: tx.rows("settle_found", ids=ids, worker_id=worker_id))}
     for s in missing:
         _, state, claim, holder, recorded = found.get(s.id, (s.id, None, None, None, False))
-        if claim != s.claim or (holder is not None and holder != worker_id):
-            settled.stale.append(s.id)
-        elif state == State.RUNNING:
+        held = (holder, claim) == (worker_id, s.claim)
+        if held and state == State.RUNNING:
             settled.locked.append(s.id)
-        elif recorded or (state in FINAL and holder == worker_id):
+        elif (held and state == State.COMPLETED) or (recorded and claim == s.claim):
             settled.already.append(s.id)
         else:
             settled.stale.append(s.id)

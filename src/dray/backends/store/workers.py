@@ -11,6 +11,7 @@ from dray.backends.store import graph
 from dray.backends.store.work import settle_rows
 from dray.model.job import Held, Rng, crashed
 from dray.model.lease import Lease
+from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
 
 
@@ -66,6 +67,7 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
         orphans = tx.rows("rescue_pick", limit=limit)
         given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
         written = tx.settle(given)() if given else []
+        tx.run("attempt_trim", ids=[i for i, *_ in written], keep=ATTEMPTS_KEPT)
         taken = {row[0]: row for row in orphans}
         return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
 

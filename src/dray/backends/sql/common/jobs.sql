@@ -67,7 +67,7 @@ SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'
 -- Copies the completed attempt that a job's row still shows, before the job runs again.
 INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, started_at, finished_at)
 SELECT id, claim, attempt, worker_id, 'completed', started_at, finished_at
-FROM dray_jobs WHERE id $in_ids(ids) AND state = 'completed'
+FROM dray_jobs WHERE id $in_ids(ids) AND state = 'completed' AND $has_args
 ON CONFLICT DO NOTHING
 
 -- name: job_retry
@@ -164,9 +164,10 @@ SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, tr
 FROM dray_attempts WHERE job_id = :id ORDER BY claim
 
 -- name: attempt_trim
--- Keeps the newest attempts of a job.
-DELETE FROM dray_attempts WHERE job_id = :id AND claim <= (
-    SELECT claim FROM dray_attempts WHERE job_id = :id ORDER BY claim DESC LIMIT 1 OFFSET :keep
+-- Keeps the newest attempts of jobs.
+DELETE FROM dray_attempts WHERE job_id $in_ids(ids) AND claim <= (
+    SELECT a.claim FROM dray_attempts AS a WHERE a.job_id = dray_attempts.job_id
+    ORDER BY a.claim DESC LIMIT 1 OFFSET :keep
 )
 
 -- name: log_list
@@ -214,5 +215,6 @@ WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state =
 -- name: settle_found
 -- What became of claims that a settle did not find running.
 SELECT j.id, j.state, j.claim, j.worker_id,
-    EXISTS (SELECT 1 FROM dray_attempts AS a WHERE a.job_id = j.id AND a.claim = j.claim AND a.outcome <> 'crashed')
+    EXISTS (SELECT 1 FROM dray_attempts AS a WHERE a.job_id = j.id AND a.claim = j.claim
+        AND a.worker_id = :worker_id AND a.outcome <> 'crashed')
 FROM dray_jobs AS j WHERE j.id $in_ids(ids)

@@ -96,7 +96,7 @@ SELECT EXISTS (
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that somebody's open transaction
--- holds is left for the next batch. A job put back ends as cancelled(user) where a cancel was requested meanwhile.
+-- holds is left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested.
 WITH given AS MATERIALIZED (
     SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid, claim integer, state text,
         final boolean, reason text, delay_us bigint, gives_back integer, crash integer, result text,
@@ -108,8 +108,10 @@ WITH given AS MATERIALIZED (
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), written AS (
     UPDATE dray_jobs AS j SET
-        state = CASE WHEN g.final OR j.cancel_requested_at IS NULL THEN g.state ELSE 'cancelled' END,
-        reason = CASE WHEN g.final THEN g.reason WHEN j.cancel_requested_at IS NOT NULL THEN 'user' END,
+        state = CASE WHEN (g.final AND g.crash = 0) OR j.cancel_requested_at IS NULL THEN g.state
+            ELSE 'cancelled' END,
+        reason = CASE WHEN NOT (g.final AND g.crash = 0) AND j.cancel_requested_at IS NOT NULL THEN 'user'
+            WHEN g.final THEN g.reason END,
         run_at = CASE WHEN g.final OR g.delay_us IS NULL THEN j.run_at
             ELSE $now + g.delay_us * interval '1 microsecond' END,
         attempt = j.attempt - g.gives_back, crashes = j.crashes + g.crash, error = g.error, result = g.result,

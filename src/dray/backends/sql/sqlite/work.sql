@@ -101,10 +101,11 @@ WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'runnin
 
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, started_age_us, finished_age_us
--- Any other end of an attempt; a job put back ends as cancelled(user) where a cancel was requested meanwhile.
+-- Any other end of an attempt; a job put back or rescued ends as cancelled(user) where a cancel was requested.
 UPDATE dray_jobs SET
-    state = CASE WHEN :final OR cancel_requested_at IS NULL THEN :state ELSE 'cancelled' END,
-    reason = CASE WHEN :final THEN :reason WHEN cancel_requested_at IS NOT NULL THEN 'user' END,
+    state = CASE WHEN (:final AND NOT :crash) OR cancel_requested_at IS NULL THEN :state ELSE 'cancelled' END,
+    reason = CASE WHEN NOT (:final AND NOT :crash) AND cancel_requested_at IS NOT NULL THEN 'user'
+        WHEN :final THEN :reason END,
     run_at = CASE WHEN :final OR :delay_us IS NULL THEN run_at ELSE :now + :delay_us END,
     attempt = attempt - :gives_back, crashes = crashes + :crash, error = :error, updated_at = :now,
     worker_id = CASE WHEN :final OR cancel_requested_at IS NOT NULL THEN worker_id END,
@@ -118,7 +119,7 @@ UPDATE dray_jobs SET
 WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 
 -- name: settled_cancelled
--- Which of the jobs that were put back ended as cancelled instead.
+-- Which of the jobs that were put back or rescued ended as cancelled instead.
 SELECT id FROM dray_jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'cancelled'
 
 -- name: attempt_insert

@@ -1,0 +1,154 @@
+"""Duties: one holder at a time, free as soon as the holder is gone, a new term at every change of hands."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from dray.instants import DAY
+from dray.model.lease import Lease
+from tests.backends import raw
+
+if TYPE_CHECKING:
+    from tests.backends.world import World
+
+
+def test_a_duty_that_nobody_ever_held_is_taken_under_term_1(world: World) -> None:
+    worker = world.worker()
+
+    assert world.backend.lease_take("prune", worker) == 1
+    assert world.backend.lease_renew("prune", worker, 1)
+    assert world.backend.lease_list() == [Lease("prune", worker, 1, world.clock.now())]
+
+
+def test_a_second_taker_gets_nothing(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    world.backend.lease_take("prune", first)
+    before = world.backend.lease_list()
+    world.clock.advance(DAY)
+
+    assert world.backend.lease_take("prune", second) is None
+    assert world.backend.lease_list() == before
+
+
+def test_a_duty_has_no_clock(world: World) -> None:
+    worker = world.worker()
+    world.backend.lease_take("prune", worker)
+    world.clock.advance(30 * DAY)
+    world.clock.step(-DAY)
+
+    assert world.backend.lease_take("prune", world.worker()) is None
+    assert world.backend.lease_renew("prune", worker, 1)
+
+
+def test_duties_are_apart_from_each_other(world: World) -> None:
+    first, second = world.worker(), world.worker()
+
+    assert world.backend.lease_take("prune", first) == 1
+    assert world.backend.lease_take("rescue", second) == 1
+    held = [(lease.duty, lease.holder) for lease in world.backend.lease_list()]
+    assert held == [("prune", first), ("rescue", second)]
+
+
+def test_a_resigned_duty_is_free_and_its_next_term_higher(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    world.backend.lease_take("prune", first)
+
+    assert world.backend.lease_resign("prune", first, 1)
+
+    assert not world.backend.lease_renew("prune", first, 1)
+    assert [lease.holder for lease in world.backend.lease_list()] == [None]
+    assert world.backend.lease_take("prune", second) == 2
+
+
+def test_the_term_goes_up_even_when_the_same_worker_takes_a_duty_again(world: World) -> None:
+    worker = world.worker()
+    world.backend.lease_take("prune", worker)
+    world.backend.lease_resign("prune", worker, 1)
+
+    assert world.backend.lease_take("prune", worker) == 2
+    assert not world.backend.lease_renew("prune", worker, 1)
+
+
+def test_the_duty_of_a_dead_worker_is_free_and_its_next_term_higher(world: World) -> None:
+    first = world.worker()
+    world.backend.lease_take("prune", first)
+    world.bury(first)
+    second = world.worker()
+
+    assert world.backend.lease_take("prune", second) == 2
+
+    assert not world.backend.lease_renew("prune", first, 1)
+    assert world.backend.lease_renew("prune", second, 2)
+
+
+def test_the_duty_of_a_worker_that_is_not_known_is_free(world: World) -> None:
+    first = world.worker()
+    world.backend.lease_take("prune", first)
+    raw.forget_worker(world.backend, first)
+
+    assert world.backend.lease_take("prune", world.worker()) == 2
+
+
+def test_a_worker_that_leaves_frees_all_its_duties_and_no_others(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    world.backend.lease_take("prune", first)
+    world.backend.lease_take("rescue", first)
+    world.backend.lease_take("promote", second)
+
+    world.backend.worker_deregister(first)
+
+    assert not world.backend.lease_renew("prune", first, 1)
+    assert world.backend.lease_take("prune", second) == 2
+    assert world.backend.lease_take("rescue", second) == 2
+    assert world.backend.lease_renew("promote", second, 1)
+
+
+def test_only_the_holder_under_its_own_term_renews(world: World) -> None:
+    holder, other = world.worker(), world.worker()
+    world.backend.lease_take("prune", holder)
+
+    assert not world.backend.lease_renew("prune", other, 1)
+    assert not world.backend.lease_renew("prune", holder, 2)
+    assert not world.backend.lease_renew("rescue", holder, 1)
+
+
+def test_only_the_holder_under_its_own_term_resigns(world: World) -> None:
+    holder, other = world.worker(), world.worker()
+    world.backend.lease_take("prune", holder)
+    world.backend.lease_resign("prune", holder, 1)
+    world.backend.lease_take("prune", holder)
+    before = world.backend.lease_list()
+
+    assert not world.backend.lease_resign("prune", holder, 1)
+    assert not world.backend.lease_resign("prune", other, 2)
+    assert not world.backend.lease_resign("rescue", holder, 2)
+    assert world.backend.lease_list() == before
+
+
+def test_a_late_holder_cannot_resign_its_successors_duty(world: World) -> None:
+    first = world.worker()
+    world.backend.lease_take("prune", first)
+    world.bury(first)
+    second = world.worker()
+    world.backend.lease_take("prune", second)
+
+    assert not world.backend.lease_resign("prune", first, 1)
+    assert world.backend.lease_renew("prune", second, 2)
+
+
+def test_of_racing_takers_one_gets_the_duty(world: World) -> None:
+    workers = [world.worker() for _ in range(4)]
+    ready = threading.Barrier(4, timeout=30)
+
+    def take(worker: str) -> int | None:
+        ready.wait()
+        return world.backend.lease_take("prune", worker)
+
+    with ThreadPoolExecutor(4) as pool:
+        terms = list(pool.map(take, workers))
+
+    assert sorted(terms, key=str) == [1, None, None, None]
+    (lease,) = world.backend.lease_list()
+    assert lease.holder == workers[terms.index(1)]

@@ -1,0 +1,186 @@
+"""What a running job tells about itself: how far it is, and its log lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dray.instants import HOUR, SECOND
+from dray.model import job as model
+from dray.model.attempt import LogLine
+from dray.model.job import Claim
+
+if TYPE_CHECKING:
+    from tests.backends.world import World
+
+
+def _claimed(world: World) -> tuple[str, Claim]:
+    world.enqueue()
+    worker = world.worker()
+    return worker, world.claim_one(worker)
+
+
+def _line(world: World, claim: Claim, message: str) -> LogLine:
+    return LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "app.mail", message)
+
+
+def _messages(world: World, claim: Claim, *, after: int = 0, limit: int = 5_000) -> list[str]:
+    return [line.message for _, line in world.backend.log_list(claim.id, after=after, limit=limit)]
+
+
+# Progress
+
+
+def test_progress_is_shown_on_the_running_job(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.clock.advance(SECOND)
+
+    noted = world.backend.job_progress(worker, [(claim.id, claim.claim, 12.5, "třetina 🐎")])
+
+    assert noted == [True]
+    job = world.job(claim.id)
+    assert (job.progress, job.progress_message) == (12.5, "třetina 🐎")
+    assert (job.state, job.updated_at) == ("running", world.clock.now())
+
+
+def test_the_latest_progress_replaces_the_one_before(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.backend.job_progress(worker, [(claim.id, claim.claim, 10.0, "first")])
+
+    world.backend.job_progress(worker, [(claim.id, claim.claim, None, "second")])
+
+    assert (world.job(claim.id).progress, world.job(claim.id).progress_message) == (None, "second")
+
+
+def test_each_report_of_a_batch_has_its_own_answer(world: World) -> None:
+    worker = world.worker()
+    ids = [world.enqueue() for _ in range(3)]
+    claims = world.claim(worker, 3)
+    world.complete(worker, claims[1])
+
+    noted = world.backend.job_progress(worker, [(claim.id, claim.claim, 50.0, None) for claim in claims])
+
+    assert noted == [True, False, True]
+    assert [job.progress for job in world.backend.job_get(ids)] == [50.0, None, 50.0]
+
+
+def test_no_report_is_no_work(world: World) -> None:
+    assert world.backend.job_progress(world.worker(), []) == []
+
+
+def test_progress_stays_when_the_job_ends_and_starts_over_when_it_runs_again(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.backend.job_progress(worker, [(claim.id, claim.claim, 90.0, "nearly")])
+    world.fail(worker, claim)
+    put_back = world.job(claim.id)
+    again = world.claim_one(worker)
+    world.backend.job_progress(worker, [(again.id, again.claim, 99.0, "last")])
+    world.complete(worker, again)
+    ended = world.job(claim.id)
+
+    assert (put_back.progress, put_back.progress_message) == (None, None)
+    assert (ended.progress, ended.progress_message) == (99.0, "last")
+
+
+# Logs
+
+
+def test_a_log_line_reads_back_as_it_was_written(world: World) -> None:
+    worker, claim = _claimed(world)
+    message = 'příliš 🐎\nsecond line "quoted" %s :name'
+
+    kept = world.backend.log_write(worker, [_line(world, claim, message)])
+
+    assert kept == [True]
+    ((_, line),) = world.backend.log_list(claim.id)
+    assert line == LogLine(claim.id, claim.claim, world.clock.now(), "INFO", "app.mail", message)
+
+
+def test_a_line_has_the_time_it_was_logged_though_it_was_written_late_and_the_clock_stepped(
+    world: World,
+) -> None:
+    worker, claim = _claimed(world)
+    line = _line(world, claim, "early")
+    world.clock.step(HOUR)
+    world.clock.advance(30 * SECOND)
+
+    world.backend.log_write(worker, [line])
+
+    ((_, kept),) = world.backend.log_list(claim.id)
+    assert kept.at == world.clock.now() - 30 * SECOND
+
+
+def test_lines_stay_in_the_order_they_were_written(world: World) -> None:
+    worker, claim = _claimed(world)
+    messages = [str(n) for n in range(50)]
+
+    world.backend.log_write(worker, [_line(world, claim, message) for message in messages])
+
+    assert _messages(world, claim) == messages
+
+
+def test_a_reader_goes_on_after_the_last_line_it_saw(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.backend.log_write(worker, [_line(world, claim, str(n)) for n in range(5)])
+
+    page = world.backend.log_list(claim.id, limit=2)
+    cursor = page[-1][0]
+    world.backend.log_write(worker, [_line(world, claim, "new")])
+
+    assert [line.message for _, line in page] == ["0", "1"]
+    assert _messages(world, claim, after=cursor) == ["2", "3", "4", "new"]
+    last, _ = world.backend.log_list(claim.id)[-1]
+    assert world.backend.log_list(claim.id, after=last) == []
+
+
+def test_the_newest_1000_lines_of_a_job_are_kept(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.backend.log_write(worker, [_line(world, claim, str(n)) for n in range(990)])
+    seen, _ = world.backend.log_list(claim.id, limit=2_000)[-1]
+
+    world.backend.log_write(worker, [_line(world, claim, str(n)) for n in range(990, 1_005)])
+
+    assert _messages(world, claim) == [str(n) for n in range(5, 1_005)]
+    assert _messages(world, claim, after=seen) == [str(n) for n in range(990, 1_005)]
+
+
+def test_one_jobs_many_lines_cost_another_none(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    world.enqueue()
+    quiet, loud = world.claim(worker, 2)
+    world.backend.log_write(worker, [_line(world, quiet, "kept")])
+
+    world.backend.log_write(worker, [_line(world, loud, str(n)) for n in range(1_001)])
+
+    assert _messages(world, quiet) == ["kept"]
+    assert len(_messages(world, loud)) == 1_000
+
+
+def test_each_line_of_a_batch_has_its_own_answer(world: World) -> None:
+    worker = world.worker()
+    for _ in range(3):
+        world.enqueue()
+    claims = world.claim(worker, 3)
+    world.complete(worker, claims[1])
+
+    kept = world.backend.log_write(worker, [_line(world, claim, "here") for claim in claims])
+
+    assert kept == [True, False, True]
+    assert [_messages(world, claim) for claim in claims] == [["here"], [], ["here"]]
+
+
+def test_no_line_is_no_work(world: World) -> None:
+    assert world.backend.log_write(world.worker(), []) == []
+
+
+def test_the_lines_of_every_attempt_are_kept_under_its_claim(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.backend.log_write(worker, [_line(world, claim, "first")])
+    now = world.clock.steady()
+    world.backend.job_settle(worker, [model.snoozed(claim, now, now, 0)])
+    again = world.claim_one(worker)
+    world.backend.log_write(worker, [_line(world, again, "second")])
+
+    lines = [(line.claim, line.message) for _, line in world.backend.log_list(claim.id)]
+
+    assert lines == [(1, "first"), (2, "second")]
