@@ -1,0 +1,249 @@
+"""Reading: an annotation, compiled once, turns JSON values into its type or says where they do not fit."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections import abc
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from enum import Enum, Flag
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from dray.convert import records
+from dray.convert.forms import form_of, is_model, is_struct
+from dray.convert.refusals import dict_of, list_of, misfit, name_of, refusal, step
+from dray.convert.write import to_json
+from dray.errors import PayloadError
+
+Reader: TypeAlias = Callable[[Any, str], Any]
+
+
+def reader(annotation: Any) -> Reader | None:
+    """What turns a JSON value into the annotated type, or raises `PayloadError`; None: take it as it is."""
+    annotation = type(None) if annotation is None else annotation
+    kind = _kind(annotation)
+    return next((make(annotation) for fits, make in _MAKERS if fits(kind)), None)
+
+
+def _kind(annotation: Any) -> Any:
+    return get_origin(annotation) or annotation
+
+
+def _inner(annotation: Any) -> Reader | None:
+    return reader(next(iter(get_args(annotation)), Any))
+
+
+def _new_type(annotation: Any) -> Reader | None:
+    return reader(annotation.__supertype__)
+
+
+class _Alias:
+    """Made at first use: ``type Tree = list[Tree]`` names itself."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+
+    @cached_property
+    def _reader(self) -> Reader | None:
+        return reader(self._annotation.__value__)
+
+    def __call__(self, value: Any, path: str) -> Any:
+        return value if self._reader is None else self._reader(value, path)
+
+
+def _union(annotation: Any) -> Reader:
+    """The first member that can read the value does; but where the value's very type is a member, it stays as it is.
+
+    Except for text: ``UUID | str`` reads a UUID where it can, and ``str | UUID`` never does.
+    """
+    members = get_args(annotation)
+    exact = _NEVER_CONVERTED.intersection(members)
+    readers = [reader(member) for member in members]
+    known = [read for read in readers if read is not None]
+
+    def read(value: Any, path: str) -> Any:
+        if type(value) in exact:
+            return value
+        for each in known:
+            try:
+                return each(value, path)
+            except PayloadError:
+                continue
+        if len(known) < len(readers):
+            return value
+        raise misfit(path, name_of(annotation), value)
+
+    return read
+
+
+_NEVER_CONVERTED: frozenset[Any] = frozenset((bool, int, float, type(None)))
+
+
+def _choice(annotation: Any, members: Iterable[tuple[Any, Any]]) -> Reader:
+    choices: list[tuple[Any, Any]] = []
+    for value, member in members:
+        with suppress(PayloadError):  # what cannot be written will not come back
+            choices.append((to_json(value, "a choice"), member))
+
+    def read(value: Any, path: str) -> Any:
+        for written, member in choices:
+            if written == value and type(written) is type(value):  # True equals 1
+                return member
+        raise refusal(path, f"expected one of {name_of(annotation)}, got something else")
+
+    return read
+
+
+def _literal(annotation: Any) -> Reader:
+    return _choice(annotation, ((value, value) for value in get_args(annotation)))
+
+
+def _enum(kind: type[Enum]) -> Reader:
+    return _choice(kind, ((member.value, member) for member in kind))
+
+
+def _flag(kind: type[Flag]) -> Reader:
+    def read(value: Any, path: str) -> Any:
+        if type(value) is not int:
+            raise misfit(path, kind.__name__, value)
+        try:
+            return kind(value)
+        except ValueError:
+            raise refusal(path, f"expected the sum of values of {kind.__name__}, got another number") from None
+
+    return read
+
+
+def _same(kind: type[Any]) -> Reader:
+    def read(value: Any, path: str) -> Any:
+        if type(value) is kind:
+            return value
+        raise misfit(path, "null" if kind is type(None) else kind.__name__, value)
+
+    return read
+
+
+def _float(annotation: Any) -> Reader:  # noqa: ARG001 - every maker is called so
+    def read(value: Any, path: str) -> float:
+        if type(value) is float:
+            return value
+        if type(value) is not int:
+            raise misfit(path, "float", value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise refusal(path, "this int is too large for a float") from None
+
+    return read
+
+
+def _formed(kind: type[Any]) -> Reader:
+    form = form_of(kind)
+    assert form is not None
+    expected = f"{kind.__name__} ({form.example})"
+
+    def read(value: Any, path: str) -> Any:
+        if type(value) not in form.sources:
+            raise misfit(path, expected, value)
+        try:
+            return form.read(kind, value)
+        except (ValueError, ArithmeticError):
+            raise refusal(path, f"expected {expected}, got something else") from None
+
+    return read
+
+
+def _collection(annotation: Any) -> Reader:
+    build, item = _COLLECTIONS[_kind(annotation)], _inner(annotation)
+
+    def read(value: Any, path: str) -> Any:
+        items = list_of(value, path, annotation)
+        if item is not None:
+            items = [item(each, f"{path}[{index}]") for index, each in enumerate(items)]
+        try:
+            return items if build is list else build(items)
+        except TypeError:
+            raise refusal(path, f"a {build.__name__} cannot hold such items; annotate it as a list") from None
+
+    return read
+
+
+_COLLECTIONS: dict[Any, type[Any]] = {
+    list: list,
+    set: set,
+    frozenset: frozenset,
+    abc.Sequence: list,
+    abc.MutableSequence: list,
+    abc.Collection: list,
+    abc.Iterable: list,
+    abc.Set: set,
+    abc.MutableSet: set,
+}
+
+
+def _tuple(annotation: Any) -> Reader:
+    args = get_args(annotation)
+    if not args or args[-1] is Ellipsis:
+        items = _collection(list[args[0] if args else Any])
+        return lambda value, path: tuple(items(value, path))
+    readers = [reader(arg) for arg in args]
+
+    def read(value: Any, path: str) -> Any:
+        items = list_of(value, path, annotation)
+        if len(items) != len(readers):
+            raise refusal(path, f"expected {len(readers)} items, got {len(items)}")
+        return tuple(
+            item if each is None else each(item, f"{path}[{index}]")
+            for index, (item, each) in enumerate(zip(items, readers, strict=True))
+        )
+
+    return read
+
+
+def _dict(annotation: Any) -> Reader:
+    read_key, read_item = (reader(arg) for arg in get_args(annotation) or (Any, Any))
+
+    def read(value: Any, path: str) -> Any:
+        return {
+            key if read_key is None else read_key(key, f"{path} (a key)"): (
+                item if read_item is None else read_item(item, f"{path}{step(key)}")
+            )
+            for key, item in dict_of(value, path, annotation).items()
+        }
+
+    return read
+
+
+def _record(annotation: Any) -> Reader:
+    return records.record(_kind(annotation), reader)
+
+
+def _is_class(kind: Any, base: type[Any]) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base)
+
+
+# ReadOnly came with Python 3.13.
+_WRAPPERS = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired, getattr(typing, "ReadOnly", ...))
+_OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+
+# The first that fits a kind, which is the annotation without what stands in brackets.
+_MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader | None]], ...] = (
+    (lambda kind: kind in _WRAPPERS, _inner),
+    (lambda kind: kind is Union or kind is types.UnionType, _union),
+    (lambda kind: kind is Literal, _literal),
+    (lambda kind: hasattr(kind, "__supertype__"), _new_type),
+    (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias),
+    (lambda kind: kind in _OBJECTS, _dict),
+    (lambda kind: kind is tuple, _tuple),
+    (lambda kind: kind is float, _float),
+    (lambda kind: isinstance(kind, type) and kind in _COLLECTIONS, _collection),
+    (lambda kind: kind in (str, int, bool, type(None)), _same),
+    (lambda kind: _is_class(kind, Flag), _flag),
+    (lambda kind: _is_class(kind, Enum), _enum),
+    (is_model, records.model),
+    (is_struct, records.struct),
+    (records.is_record, _record),
+    (lambda kind: isinstance(kind, type) and form_of(kind) is not None, _formed),
+)

@@ -1,0 +1,35 @@
+"""Tasks: functions that can be run later, elsewhere, by name.
+
+A function is looked at once: what it is called (`naming`), which options it has (`options`), what its arguments
+are (`signature`). A `Task` then turns each call into a job that is ready to be written; an App, as the task's
+`Submitter`, writes it. Nothing here speaks to a database or asks for the time.
+"""
+
+from __future__ import annotations
+
+from dray.task.naming import task_name
+from dray.task.options import TaskKeywords, TaskOptions
+from dray.task.registry import Registry
+from dray.task.retrying import next_delay_us
+from dray.task.signature import Misfit, Signature
+from dray.task.task import AsyncTask, Bound, Submitter, Task, define
+from dray.task.using import Prepared, Using, UsingKeywords, prepare
+
+__all__ = [
+    "AsyncTask",
+    "Bound",
+    "Misfit",
+    "Prepared",
+    "Registry",
+    "Signature",
+    "Submitter",
+    "Task",
+    "TaskKeywords",
+    "TaskOptions",
+    "Using",
+    "UsingKeywords",
+    "define",
+    "next_delay_us",
+    "prepare",
+    "task_name",
+]

@@ -1,0 +1,131 @@
+"""Checks of what people pass as options: `TypeError` for the wrong kind of thing, `ConfigError` for a wrong one.
+
+Each answers the value as it is used from there on: microseconds, an instant, a plain string.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from dray.errors import ConfigError
+from dray.instants import SECOND, from_datetime
+from dray.model.limits import DELAY_US, PRIORITY_MAX, PRIORITY_MIN
+from dray.model.names import check_name, shown
+
+MAX_COUNT = 2_147_483_647  # as the databases store a count
+
+_MICROSECOND = timedelta(microseconds=1)
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+# What the same thing is called elsewhere.
+_SYNONYMS = {
+    "countdown": "delay",
+    "eta": "run_at",
+    "schedule_in": "delay",
+    "schedule_at": "run_at",
+    "expires": "expires_in",
+    "job_id": "unique",
+    "depends_on": "after",
+    "max_retries": "max_attempts",
+    "retries": "max_attempts",
+    "retry_backoff": "retry",
+    "autoretry_for": "retry_on",
+    "throws": "fail_on",
+    "time_limit": "timeout",
+    "job_timeout": "timeout",
+}
+
+
+def known_options(given: Iterable[str], known: Collection[str], of: str) -> None:
+    """Refuses an option that does not exist, with the one that was probably meant."""
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is None:
+        return
+    near = difflib.get_close_matches(unknown, sorted(known), n=1)
+    meant = _SYNONYMS[unknown] if _SYNONYMS.get(unknown) in known else next(iter(near), None)
+    hint = f" did you mean {meant}?" if meant else ""
+    raise TypeError(f"{of} has no option {shown(unknown)};{hint} known are {', '.join(sorted(known))}")
+
+
+def whole(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
+    """A whole number within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise ConfigError(f"{name} must be between {low:,} and {high:,}, not {shown(value)}")
+    return int(value)
+
+
+def duration_us(name: str, value: Any, *, low_us: int = 0) -> int:
+    """Seconds, or a timedelta, in microseconds."""
+    if isinstance(value, timedelta):
+        us: float = value // _MICROSECOND
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds or a timedelta, not {type(value).__name__}")
+    else:
+        us = value * SECOND
+    if not low_us <= us <= DELAY_US:  # also false for nan
+        bounds = "between 0 and" if low_us == 0 else "more than 0 and at most"
+        raise ConfigError(f"{name} must be {bounds} {DELAY_US // SECOND:,} seconds (ten years), not {shown(value)}")
+    return round(us)
+
+
+def instant(name: str, value: Any) -> int:
+    """An aware datetime as an instant."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} must be a datetime, not {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise ConfigError(f"{name} has no time zone, so it names no instant; use datetime.now(UTC), or .astimezone()")
+    return from_datetime(value)
+
+
+def choice(name: str, value: Any, among: type[_Choice]) -> _Choice:
+    """One of a few words."""
+    if value not in list(among):
+        raise ConfigError(f"{name} must be one of {', '.join(among)}, not {shown(value)}")
+    return among(value)
+
+
+def label(name: str, value: Any, chars: int) -> str:
+    """A line of text for people to read, that any terminal can show and any database can store."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+    if not 1 <= len(value) <= chars:
+        raise ConfigError(f"{name} must have 1 to {chars} characters, not {len(value):,}")
+    if not value.isprintable():
+        raise ConfigError(f"{name} {shown(value)} must be one line of printable text")
+    return str(value)
+
+
+def switch(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def several(name: str, value: Any, of: str) -> tuple[Any, ...]:
+    """The items of a list; a string is not taken for the list of its letters."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a list of {of}, not {type(value).__name__}")
+    return tuple(cast("Iterable[Any]", value))
+
+
+def queue_name(name: str, value: Any) -> str:  # noqa: ARG001 - every check is called so
+    return check_name("queue", value)
+
+
+def priority(name: str, value: Any) -> int:
+    return whole(name, value, PRIORITY_MIN, PRIORITY_MAX)
+
+
+def at_least_once(name: str, value: Any) -> int:
+    return whole(name, value, 1)
+
+
+def timeout(name: str, value: Any) -> float:
+    return duration_us(name, value, low_us=1) / SECOND

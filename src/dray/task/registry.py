@@ -1,0 +1,61 @@
+"""The tasks that this process knows, by name: a worker runs nothing else."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from dray.errors import UnknownTask
+from dray.model.names import shown
+from dray.task.task import Task
+
+
+class Registry:
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def register(self, task: Task[..., Any]) -> None:
+        """Makes a task known; `ValueError` if another has its name."""
+        other = self._tasks.get(task.name)
+        if other is not None and not _is_written_anew(other, task):
+            places = f"{other.place} and {task.place}"
+            raise ValueError(f"two tasks are named {task.name}: {places}; {_advice(other, task)}")
+        self._tasks[task.name] = task
+
+    def get(self, name: str) -> Task[..., Any]:
+        """The task of this name; `UnknownTask` names those that are spelled alike."""
+        if name in self._tasks:
+            return self._tasks[name]
+        near = difflib.get_close_matches(name, self._tasks, n=3)
+        meant = f"did you mean {' or '.join(near)}?" if near else f"{len(self._tasks)} others are known."
+        raise UnknownTask(f"no task is named {shown(name)} here; {meant} Import the module that defines it")
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all tasks, in order."""
+        return tuple(sorted(self._tasks))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter(list(self._tasks.values()))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def _is_written_anew(other: Task[..., Any], task: Task[..., Any]) -> bool:
+    """Whether somebody at a prompt or in a notebook has run a cell again."""
+    return hasattr(sys, "ps1") and _origin(other) == _origin(task)
+
+
+def _advice(other: Task[..., Any], task: Task[..., Any]) -> str:
+    if other.place == task.place and _origin(other) != _origin(task):
+        return f"the file was imported twice, as {other.__module__} and as {task.__module__}: import it in one way"
+    return "give one of them another: @app.task(name=...)"
+
+
+def _origin(task: Task[..., Any]) -> tuple[str, str]:
+    return task.function.__module__, task.function.__qualname__

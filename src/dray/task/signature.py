@@ -1,0 +1,243 @@
+"""A function's parameters: how a call becomes the arguments in a row, and how these become a call again.
+
+Stored are the arguments by name: those given by position too, ``*rest`` as a list under ``"*rest"``, ``**extra``
+beside the others. Defaults are not stored, so that a changed default holds for jobs that wait already. What the
+worker fills in (a Context, ``parent_results``) is not asked for.
+
+Annotations are looked at when the first call comes, because they may name what is imported later.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cached_property
+from inspect import Parameter
+from typing import Any
+
+from dray.convert import Reader, hints, reader, step, to_json
+from dray.errors import DrayError, PayloadError
+from dray.model.names import shown
+from dray.task.parameters import is_context, parameters_of, usage
+
+_PARENT_RESULTS = "parent_results"
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_SHOWN = 5  # names in one message
+
+
+class Misfit(DrayError):
+    """The arguments in a row do not fit the function as it is here: the code has changed since, or not yet."""
+
+
+class Signature:
+    """What one task's function takes; made once."""
+
+    def __init__(self, function: Callable[..., Any], task: str) -> None:
+        self.task = task
+        self.parameters = {parameter.name: parameter for parameter in parameters_of(function)}
+        self._function = function
+
+    @cached_property
+    def contexts(self) -> tuple[str, ...]:
+        """The parameters that are filled with the worker's Context."""
+        named = [name for name, parameter in self.parameters.items() if parameter.kind not in _VARIADIC]
+        return tuple(name for name in named if is_context(self._hints.get(name)))
+
+    @property
+    def takes_parent_results(self) -> bool:
+        """Whether the results of a job's parents are filled in."""
+        found = self.parameters.get(_PARENT_RESULTS)
+        return found is not None and found.kind not in _VARIADIC
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call, by name and in JSON's types; checked as they will be when the job runs."""
+        try:
+            bound = self._callers.bind(*args, **kwargs)
+        except TypeError as error:
+            raise self._wrong_call(str(error)) from None
+        named: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            if name == self._extra:
+                self._refuse_taken(value)
+                named.update(value)
+            else:
+                named[self._key(name)] = value
+        return self._written(named)
+
+    def fit(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments that are by name already, as a row or a schedule holds them; otherwise as `bind`."""
+        problems = self._problems(args)
+        if problems:
+            raise self._wrong_call(problems)
+        return self._written(dict(args))
+
+    def arrange(
+        self, args: Mapping[str, Any], *, context: Any = None, parent_results: Mapping[str, Any] | None = None
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The call that the arguments in a row stand for, with what the worker fills in; `Misfit`: there is none."""
+        problems = self._problems(args)
+        if problems:
+            raise self._misfit(problems)
+        try:
+            values = self._values(args)
+        except PayloadError as error:
+            raise self._misfit(str(error)) from error
+        except RecursionError:
+            raise self._misfit("they are nested too deep") from None
+        values.update(dict.fromkeys(self.contexts, context))
+        if self._needs_parent_results or (self.takes_parent_results and parent_results is not None):
+            values.setdefault(_PARENT_RESULTS, parent_results or {})
+        return self._call(values)
+
+    def with_context(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], context: Callable[[], Any]
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """A plain call, with a Context where it gives none."""
+        if not self.contexts or not kwargs.keys().isdisjoint(self.contexts):
+            return args, kwargs
+        if any(is_context(type(arg)) for arg in args):
+            return args, kwargs
+        try:
+            bound = self._callers.bind(*args, **kwargs)
+        except TypeError:  # one argument too many is a Context of the caller's; all else is for Python to say
+            return args, kwargs
+        given = {self._key(name): value for name, value in bound.arguments.items() if name != self._extra}
+        given.update(bound.arguments.get(self._extra or "", {}))
+        if self._needs_parent_results:
+            given.setdefault(_PARENT_RESULTS, {})
+        return self._call(given | dict.fromkeys(self.contexts, context()))
+
+    def result(self, value: Any) -> Any:
+        """A result from a row as the function's annotation has it; as it is, where it does not fit."""
+        read = self._result_reader
+        try:
+            return value if read is None else read(value, "result")
+        except PayloadError:  # annotations promise nothing: the body returned something else, and ended well
+            return value
+
+    @property
+    def _needs_parent_results(self) -> bool:
+        return self.takes_parent_results and self._is_bare(_PARENT_RESULTS)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return hints(self._function)
+
+    @cached_property
+    def _result_reader(self) -> Reader | None:
+        return reader(self._hints.get("return", Any))
+
+    @cached_property
+    def _callers(self) -> inspect.Signature:
+        """What a caller may give. `parent_results` is an option by name, as no position could be left out."""
+        given = [parameter for name, parameter in self.parameters.items() if name not in self.contexts]
+        optional = [
+            parameter.replace(kind=Parameter.KEYWORD_ONLY, default=None)
+            if parameter.name == _PARENT_RESULTS and self._needs_parent_results
+            else parameter
+            for parameter in given
+        ]
+        return inspect.Signature(sorted(optional, key=lambda parameter: parameter.kind))
+
+    @cached_property
+    def _rest(self) -> str | None:
+        return self._of_kind(Parameter.VAR_POSITIONAL)
+
+    @cached_property
+    def _extra(self) -> str | None:
+        return self._of_kind(Parameter.VAR_KEYWORD)
+
+    @cached_property
+    def _readers(self) -> dict[str, Reader | None]:
+        """What reads each stored argument; for those of ``**extra`` there is `_extra_reader`."""
+        readers: dict[str, Reader | None] = {}
+        for name, parameter in self.parameters.items():
+            if name == self._rest:
+                readers[self._key(name)] = reader(list[self._hints.get(name, Any)])
+            elif name not in (self._extra, *self.contexts):
+                read = reader(self._hints.get(name, Any))
+                readers[name] = _or_none(read) if read and parameter.default is None else read
+        return readers
+
+    @cached_property
+    def _paths(self) -> dict[str, str]:
+        return {name: _path(name) for name in self._readers}
+
+    @cached_property
+    def _extra_reader(self) -> Reader | None:
+        return reader(self._hints.get(self._extra or "", Any))
+
+    @cached_property
+    def _required(self) -> Set[str]:
+        named = [name for name in self._readers if name in self.parameters and name != _PARENT_RESULTS]
+        return dict.fromkeys(name for name in named if self._is_bare(name)).keys()  # a set in their order
+
+    def _problems(self, args: Mapping[str, Any]) -> str:
+        if self._required <= args.keys() <= self._readers.keys():
+            return ""
+        missing = [name for name in self._required if name not in args]
+        others = [name for name in args if name not in self._readers]
+        unknown = others if self._extra is None else [name for name in others if name in self.contexts]
+        found = {"missing": missing, "unknown": unknown}
+        return "; ".join(f"{word} {', '.join(map(shown, names[:_SHOWN]))}" for word, names in found.items() if names)
+
+    def _written(self, args: dict[str, Any]) -> dict[str, Any]:
+        written = to_json(args, "args")
+        self._values(written)  # what does not fit now would not fit later, where nobody waits for the error
+        return written
+
+    def _values(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, value in args.items():
+            read = self._readers.get(name, self._extra_reader)
+            values[name] = value if read is None else read(value, self._paths.get(name) or _path(name))
+        return values
+
+    def _call(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        keywords = dict(values)
+        rest: list[Any] = keywords.pop(self._key(self._rest), []) if self._rest else []
+        positional: list[Any] = []
+        has_gap = False
+        for name, parameter in self.parameters.items():
+            if parameter.kind not in _BY_POSITION:
+                break
+            if name in keywords and not has_gap:
+                positional.append(keywords.pop(name))
+            elif rest or parameter.kind is Parameter.POSITIONAL_ONLY:
+                positional.append(parameter.default)  # what comes after it cannot be given by name
+            else:
+                has_gap = True
+        return [*positional, *rest], keywords
+
+    def _refuse_taken(self, extra: Mapping[str, Any]) -> None:
+        taken = next((name for name in extra if name in self._readers or name in self.contexts), None)
+        if taken is not None:
+            raise self._wrong_call(f"{taken!r} cannot be given by name")
+
+    def _key(self, name: str) -> str:
+        return f"*{name}" if name == self._rest else name
+
+    def _is_bare(self, name: str) -> bool:
+        return self.parameters[name].default is Parameter.empty
+
+    def _of_kind(self, kind: Any) -> str | None:
+        return next((name for name, parameter in self.parameters.items() if parameter.kind is kind), None)
+
+    def _wrong_call(self, problem: str) -> TypeError:
+        return TypeError(f"{self.task}: {problem}; its arguments are {usage(self._callers)}")
+
+    def _misfit(self, problem: str) -> Misfit:
+        return Misfit(
+            f"the stored arguments do not fit the function of task {self.task} here: {problem}; its arguments are "
+            f"{usage(self._callers)}. Deploy the code they were made for, or cancel the job"
+        )
+
+
+def _path(name: str) -> str:
+    return f"args{step(name)}"
+
+
+def _or_none(read: Reader) -> Reader:
+    """For ``x: int = None``, as people write it."""
+    return lambda value, path: None if value is None else read(value, path)

@@ -1,0 +1,215 @@
+"""How one job is to be run: what ``task.using(...)`` takes, checked, and the job made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal, Protocol, TypedDict
+from uuid import UUID
+
+from dray import codec
+from dray.errors import ConfigError
+from dray.model.job import NewJob
+from dray.model.limits import ARGS_BYTES, TAGS
+from dray.model.names import check_name, shown
+from dray.model.workflow import ParentPolicy
+from dray.task import checks
+from dray.task.checks import choice, duration_us, instant, known_options, label, several
+from dray.task.options import TaskOptions
+
+_NAME_CHARS = 200
+_UNIQUE_CHARS = 500
+
+
+class HasId(Protocol):
+    """A job, as `after` takes it."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class UniqueScope(StrEnum):
+    """How long a unique key is held."""
+
+    LIVE = "live"  # until the job ends
+    QUEUED = "queued"  # until it starts
+
+
+class OnConflict(StrEnum):
+    """What becomes of the job that holds the unique key."""
+
+    KEEP = "keep"
+    REPLACE = "replace"
+    RESCHEDULE = "reschedule"
+
+
+class UsingKeywords(TypedDict, total=False):
+    """What ``task.using(...)`` takes; None is as good as leaving it out."""
+
+    queue: str | None
+    priority: int | None
+    delay: float | timedelta | None
+    run_at: datetime | None
+    expires_at: datetime | None
+    expires_in: float | timedelta | None
+    unique: str | bool | None
+    unique_scope: Literal["live", "queued"] | None
+    unique_for: float | timedelta | None
+    on_conflict: Literal["keep", "replace", "reschedule"] | None
+    max_attempts: int | None
+    timeout: float | timedelta | None
+    after: Sequence[HasId | str] | HasId | str | None
+    on_parent_failure: Literal["cancel", "run", "hold"] | None
+    name: str | None
+    tags: Sequence[str] | None
+    connection: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Using:
+    """How one job is to be run, checked; None: as its task says."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay: int = 0  # in microseconds, as the other durations here
+    run_at: int | None = None
+    expires_at: int | None = None
+    expires_in: int | None = None
+    unique: str | Literal[True] | None = None  # True: the task and its arguments
+    unique_scope: UniqueScope = UniqueScope.LIVE
+    unique_for: int | None = None
+    on_conflict: OnConflict = OnConflict.KEEP
+    max_attempts: int | None = None
+    timeout: float | None = None
+    after: tuple[str, ...] = ()
+    on_parent_failure: ParentPolicy = ParentPolicy.CANCEL
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+    connection: Any = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Using:
+        """The options as given, or an error that says what they may be."""
+        known_options(given, UsingKeywords.__optional_keys__, "using()")
+        given = {name: value for name, value in given.items() if value is not None}
+        if given.get("unique") is False:
+            del given["unique"]
+        for first, second in _EITHER:
+            if first in given and second in given:
+                raise ConfigError(f"{first} and {second} say the same in two ways; give only one of them")
+        useless = next((name for name in _WITH_UNIQUE if name in given and "unique" not in given), None)
+        if useless is not None:
+            raise ConfigError(f"{useless} means nothing without unique; give unique=True, or a key of your own")
+        using = cls(**{name: _CHECKS[name](name, value) for name, value in given.items()})
+        using._check_it_can_run()
+        return using
+
+    def _check_it_can_run(self) -> None:
+        instants = self.run_at is not None and self.expires_at is not None and self.expires_at <= self.run_at
+        if instants or (self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay):
+            raise ConfigError("the job would expire before it may run; let it expire later, or run sooner")
+
+
+_EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
+_WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job that is ready to be written, and what to do if its unique key is taken."""
+
+    job: NewJob
+    on_conflict: OnConflict = OnConflict.KEEP
+
+
+def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Using) -> Prepared:
+    """The job for these arguments, which are JSON by name; `PayloadTooLarge` if they are too much for a row."""
+    text = codec.encode(args, limit=ARGS_BYTES)
+    job = NewJob(
+        id=job_id,
+        task=task.name,
+        queue=using.queue or task.queue,
+        args=text,
+        priority=task.priority if using.priority is None else using.priority,
+        run_at=using.run_at,
+        delay_us=using.delay,
+        max_attempts=using.max_attempts or task.max_attempts,
+        max_crashes=task.max_crashes,
+        timeout=using.timeout or task.timeout,
+        expires_at=using.expires_at,
+        expires_us=using.expires_in,
+        unique_key=_fingerprint(task.name, args) if using.unique is True else using.unique,
+        unique_scope=using.unique_scope,
+        unique_us=using.unique_for,
+        parents=using.after,
+        on_parent_failure=using.on_parent_failure,
+        name=using.name,
+        description=task.description,
+        tags=using.tags,
+    )
+    return Prepared(job, using.on_conflict)
+
+
+def _fingerprint(task: str, args: Mapping[str, Any]) -> str:
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few programs would need for nothing else
+
+    canonical = json.dumps(args, sort_keys=True, separators=(",", ":"))
+    return f"{task}:{hashlib.sha256(canonical.encode()).hexdigest()}"
+
+
+def _at_least_a_moment(name: str, value: Any) -> int:
+    return duration_us(name, value, low_us=1)
+
+
+def _unique(name: str, value: Any) -> str | Literal[True]:
+    return True if value is True else label(name, value, _UNIQUE_CHARS)
+
+
+def _name(name: str, value: Any) -> str:
+    return label(name, value, _NAME_CHARS)
+
+
+def _tags(name: str, value: Any) -> tuple[str, ...]:
+    tags = tuple(dict.fromkeys(check_name("tag", tag) for tag in several(name, value, "tags")))
+    if len(tags) > TAGS:
+        raise ConfigError(f"a job has at most {TAGS} tags, not {len(tags)}")
+    return tags
+
+
+def _after(name: str, value: Any) -> tuple[str, ...]:
+    parents = (value,) if isinstance(value, str) or hasattr(value, "id") else several(name, value, "jobs")
+    return tuple(dict.fromkeys(_job_id(name, parent) for parent in parents))
+
+
+def _job_id(name: str, parent: Any) -> str:
+    job_id = parent if isinstance(parent, str) else getattr(parent, "id", None)
+    if not isinstance(job_id, str):
+        raise TypeError(f"{name} takes jobs or their ids, not {type(parent).__name__}")
+    try:
+        return str(UUID(job_id))
+    except ValueError:
+        raise ConfigError(f"{name}: {shown(job_id)} is no job id; pass the job, or its whole id") from None
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "queue": checks.queue_name,
+    "priority": checks.priority,
+    "delay": duration_us,
+    "run_at": instant,
+    "expires_at": instant,
+    "expires_in": _at_least_a_moment,
+    "unique": _unique,
+    "unique_scope": lambda name, value: choice(name, value, UniqueScope),
+    "unique_for": _at_least_a_moment,
+    "on_conflict": lambda name, value: choice(name, value, OnConflict),
+    "max_attempts": checks.at_least_once,
+    "timeout": checks.timeout,
+    "after": _after,
+    "on_parent_failure": lambda name, value: choice(name, value, ParentPolicy),
+    "name": _name,
+    "tags": _tags,
+    "connection": lambda _, value: value,
+}
