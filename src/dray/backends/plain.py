@@ -12,12 +12,14 @@ from operator import itemgetter
 
 from dray.backends.database import Row
 from dray.model.job import State
+from dray.model.workflow import ParentPolicy
 
 MANY = 50  # jobs in one call; below, the look at the queues' priorities is not worth it
 
 
-_special = itemgetter(6, 11, 12, 13, 16, 20)  # state, expires_at, expires_us, unique_key, workflow_id, schedule
-_NOTHING_SPECIAL = (None,) * 6
+# state, expires_at, expires_us, unique_key, workflow_id, schedule; on_parent_failure
+_special = itemgetter(6, 11, 12, 13, 16, 20, 19)
+_NOTHING_SPECIAL = (None, None, None, None, None, None, ParentPolicy.CANCEL)
 
 
 def are_plain(rows: Sequence[Row]) -> bool:

@@ -229,6 +229,7 @@ class SqliteWatch:
             fork.leak(self._connection)
             self._connection = None
             # SQLite believes that the process has them, also for connections that are opened from now on.
+            self._process_locks.take()
         self._forked = True
         self.close()
 

@@ -36,16 +36,19 @@ def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Place]:
     by_id = {job.id: job for job in jobs}
     outside = sorted({parent for job in jobs for parent in job.parents if parent not in by_id})
     states: dict[str, str] = dict(tx.rows("parent_states", ids=outside))
+    orphans = {job.id for job in jobs if any(p not in by_id and p not in states for p in job.parents)}
+    repeated = {row[0] for row in tx.rows("job_find", ids=sorted(orphans))} if orphans else set[str]()
     for job in jobs:
-        for parent in job.parents:
-            if parent not in by_id and parent not in states:
-                raise UnknownJob(
-                    f"job {job.id} ({job.task}) was to run after job {parent}, which does not exist: "
-                    "it was never committed, was rolled back or was pruned; nothing was enqueued"
-                )
+        if job.id in orphans - repeated:
+            missing = next(p for p in job.parents if p not in by_id and p not in states)
+            raise UnknownJob(
+                f"job {job.id} ({job.task}) was to run after job {missing}, which does not exist: "
+                "it was never committed, was rolled back or was pruned; nothing was enqueued"
+            )
     places: dict[str, Place] = {}
     for job_id in order({job.id: [p for p in job.parents if p in by_id] for job in jobs}):
-        places[job_id] = _place_one(by_id[job_id], states)
+        # An enqueue repeated after its parents were removed: the job is there, and what it became stands.
+        places[job_id] = FREE if job_id in repeated else _place_one(by_id[job_id], states)
         states[job_id] = places[job_id].state or State.QUEUED
     return places
 

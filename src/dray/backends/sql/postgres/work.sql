@@ -20,13 +20,13 @@ SELECT r.id, r.task, r.queue,
     $now + r.unique_us * interval '1 microsecond', r.unique_scope, r.workflow_id, r.step, r.waiting_on,
     r.on_parent_failure, r.schedule, timestamptz 'epoch' + r.slot * interval '1 microsecond',
     r.name, r.description, r.tags, r.trace, $now, $now, CASE WHEN r.state = 'cancelled' THEN $now END
-FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, task text, queue text, priority integer, run_at bigint,
-    delay_us bigint, state text, args text, max_attempts integer, max_crashes integer, timeout double precision,
-    expires_at bigint, expires_us bigint, unique_key text, unique_us bigint, unique_scope text, workflow_id uuid,
-    step text, waiting_on integer, on_parent_failure text, schedule text, slot bigint, name text, description text,
-    tags text, trace text)
+FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (id uuid, task text, queue text, priority integer,
+    run_at bigint, delay_us bigint, state text, args text, max_attempts integer, max_crashes integer,
+    timeout double precision, expires_at bigint, expires_us bigint, unique_key text, unique_us bigint,
+    unique_scope text, workflow_id uuid, step text, waiting_on integer, on_parent_failure text, schedule text,
+    slot bigint, name text, description text, tags text, trace text)) WITH ORDINALITY AS r
 LEFT JOIN dray_queues AS q ON r.priority IS NULL AND q.name = r.queue
-ORDER BY r.unique_key, r.id
+ORDER BY r.unique_key, r.ordinality
 ON CONFLICT DO NOTHING
 RETURNING id
 
