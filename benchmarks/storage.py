@@ -23,8 +23,9 @@ from benchmarks.places import postgres_place, raw_postgres, raw_sqlite, sqlite_p
 from dray.backends import Backend, open_backend
 from dray.clock import Ids, SystemClock
 from dray.instants import HOUR
-from dray.model.job import NewJob, completed
+from dray.model.new_job import NewJob
 from dray.model.queue import Demand
+from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 
 CLOCK = SystemClock()

@@ -13,8 +13,10 @@ from pathlib import Path
 from dray.backends import Backend, open_backend
 from dray.clock import Ids, SystemClock
 from dray.instants import MILLISECOND, SECOND
-from dray.model.job import Claim, NewJob, completed
+from dray.model.job import Claim
+from dray.model.new_job import NewJob
 from dray.model.queue import Demand
+from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 
 clock = SystemClock()

@@ -9,11 +9,11 @@ import traceback
 from pathlib import Path
 
 import pytest
-from tests.backends.processes import enqueue, job_ids, raw_sql
 
 from dray.backends import open_backend
 from dray.config import PostgresAddress, SqliteAddress, parse_address
 from dray.errors import ConfigError, DrayError, StorageUnavailable
+from tests.backends.processes import enqueue, job_ids, raw_sql
 
 SECRET = "s3cret"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dray.instants import DAY, HOUR, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.job import Held
 from dray.model.worker import NewWorker, Verdict, Worker
 from tests.backends import raw

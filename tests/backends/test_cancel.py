@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.instants import HOUR, SECOND
-from dray.model import job as model
-from dray.model.job import CancelResult, Claim, Outcome, Reason, Settlement
+from dray.model import settlement as model
+from dray.model.job import CancelResult, Claim, Outcome, Reason
+from dray.model.settlement import Settlement
 from tests.backends import raw
 
 if TYPE_CHECKING:

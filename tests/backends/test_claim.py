@@ -37,12 +37,6 @@ def test_a_claim_brings_all_that_running_the_job_needs(world: World) -> None:
     assert (claim.workflow_id, world.job(job_id).worker_id) == (None, worker)
 
 
-def test_a_claimed_job_that_nobody_cancelled_is_not_asked_to_stop(world: World) -> None:
-    world.enqueue()
-
-    assert world.claim_one(world.worker()).cancel_requested is False
-
-
 def test_a_claimed_job_is_not_claimed_again(world: World) -> None:
     world.enqueue()
     world.claim_one(world.worker())

@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
+from dray.backends import open_backend
+from dray.config import SqliteAddress, parse_address
 from tests.backends.processes import (
     ask_together,
     drain,
@@ -20,9 +23,6 @@ from tests.backends.processes import (
     register,
     work_off,
 )
-
-from dray.backends import open_backend
-from dray.config import SqliteAddress, parse_address
 
 JOBS = 2_000
 WORKERS = 8

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray import codec
 from dray.backends import Backend
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued, Job, Outcome
 from dray.model.limits import ARGS_BYTES
 from dray.model.workflow import Workflow
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 UNICODE = "naïve ✓ 日本 😀 \u2028\u2029 \x7f ' \" \\ %s ? :name"
 
@@ -234,7 +235,7 @@ def test_no_jobs_are_no_work(world: World) -> None:
 
 def test_one_job_that_cannot_be_stored_keeps_the_whole_batch_out(world: World, url: str) -> None:
     batch = [world.new(queue=f"q{n}", args='"' + "x" * 2_000 + '"') for n in range(50)]
-    batch.insert(25, world.new(max_attempts=0))
+    batch.insert(25, replace(world.new(), id="no id"))
     workflow = Workflow(world.ids.new(), "etl", 0)
 
     with pytest.raises(DrayError):
@@ -247,7 +248,7 @@ def test_one_job_that_cannot_be_stored_keeps_the_whole_batch_out(world: World, u
 
 def test_a_queue_is_still_made_after_an_enqueue_that_failed(world: World) -> None:
     with pytest.raises(DrayError):
-        world.backend.job_enqueue([world.new(queue="mail", max_attempts=0)])
+        world.backend.job_enqueue([replace(world.new(queue="mail"), id="no id")])
 
     world.enqueue(queue="mail")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.backends.world import World
 
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.limits import PROMOTE_CHUNK
 from dray.model.queue import Demand
 from dray.model.worker import NewWorker
+from tests.backends.world import World
 
 
 def state(world: World, *ids: str) -> list[str]:

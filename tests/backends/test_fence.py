@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.attempt import LogLine
-from dray.model.job import Claim, Outcome, Reason, Settled, Settlement
+from dray.model.job import Claim, Outcome, Reason
+from dray.model.settlement import Settled, Settlement
 from tests.backends import raw
 
 if TYPE_CHECKING:

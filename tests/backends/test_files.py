@@ -14,6 +14,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
+from dray.backends import Backend, open_backend
+from dray.backends.sqlite import SqliteDatabase, files
+from dray.errors import DrayError, StorageError, StorageLocked, StorageUnavailable
 from tests.backends.processes import (
     Process,
     ask,
@@ -31,10 +35,6 @@ from tests.backends.processes import (
     raw_sql,
     version_error_as_nobody,
 )
-
-from dray.backends import Backend, open_backend
-from dray.backends.sqlite import SqliteDatabase, files
-from dray.errors import DrayError, StorageError, StorageLocked, StorageUnavailable
 
 # A mount namespace of the process's own: its mounts end with it, whatever happens.
 PRIVATE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray.backends.store import graph
 from dray.errors import GraphError, UnknownJob
 from dray.instants import HOUR, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.job import CancelResult
 from dray.model.limits import FANOUT_CHUNK
+from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 
 def run(world: World, task: str, end: Callable[..., Any] | None = None) -> None:
@@ -313,9 +314,10 @@ def test_cancelling_a_waiting_child_leaves_its_parent_alone_and_stops_its_own(wo
     assert world.backend.job_reconcile() == ([], [])
 
 
-def test_a_policy_that_only_a_newer_release_knows_holds(world: World) -> None:
+def test_a_policy_that_only_a_newer_release_knows_holds(world: World, url: str) -> None:
     parent = world.enqueue("parent", max_attempts=1)
-    child = world.enqueue(parents=(parent,), on_parent_failure="ask-the-operator")
+    child = world.enqueue(parents=(parent,))
+    raw.rows(url, "UPDATE dray_jobs SET on_parent_failure = 'ask-the-operator' WHERE id = ?", child)
 
     fail(world)
 
@@ -325,7 +327,7 @@ def test_a_policy_that_only_a_newer_release_knows_holds(world: World) -> None:
 # What is refused
 
 
-def refuse(world: World, url: str, error: type[Exception], *jobs: model.NewJob) -> str:
+def refuse(world: World, url: str, error: type[Exception], *jobs: NewJob) -> str:
     """The message with which a graph is refused; nothing of it may be there, nor its workflow."""
     before = raw.count(url, "dray_jobs")
     workflow = Workflow(world.ids.new(), "etl", 0)
@@ -341,9 +343,9 @@ def refuse(world: World, url: str, error: type[Exception], *jobs: model.NewJob) 
 def test_jobs_that_wait_for_each_other_are_refused(world: World, url: str) -> None:
     a, b, c = (world.ids.new() for _ in range(3))
     jobs = [
-        model.NewJob(id=a, task="a", parents=(c,)),
-        model.NewJob(id=b, task="b", parents=(a,)),
-        model.NewJob(id=c, task="c", parents=(b,)),
+        NewJob(id=a, task="a", parents=(c,)),
+        NewJob(id=b, task="b", parents=(a,)),
+        NewJob(id=c, task="c", parents=(b,)),
     ]
 
     message = refuse(world, url, GraphError, *jobs)
@@ -355,7 +357,7 @@ def test_jobs_that_wait_for_each_other_are_refused(world: World, url: str) -> No
 def test_a_job_that_waits_for_itself_is_refused(world: World, url: str) -> None:
     own = world.ids.new()
 
-    assert "itself" in refuse(world, url, GraphError, model.NewJob(id=own, task="a", parents=(own,)))
+    assert "itself" in refuse(world, url, GraphError, NewJob(id=own, task="a", parents=(own,)))
 
 
 def test_a_parent_that_does_not_exist_is_refused(world: World, url: str) -> None:
@@ -517,8 +519,8 @@ def test_a_child_started_over_together_with_its_parent_waits_for_it(world: World
     first, second = world.ids.new(), world.ids.new()
     parent, child = (first, second) if older == "parent" else (second, first)
     jobs = [
-        model.NewJob(id=parent, task="parent", max_attempts=1),
-        model.NewJob(id=child, task="b", parents=(parent,)),
+        NewJob(id=parent, task="parent", max_attempts=1),
+        NewJob(id=child, task="b", parents=(parent,)),
     ]
     world.backend.job_enqueue(sorted(jobs, key=lambda job: job.id))
     fail(world)

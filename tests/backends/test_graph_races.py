@@ -14,17 +14,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray.backends import Backend, open_backend
 from dray.clock import Ids, ManualClock
 from dray.errors import UnknownJob
 from dray.instants import HOUR, SECOND
-from dray.model import job as model
-from dray.model.job import CancelResult, Claim, Settled, Settlement
+from dray.model import settlement as model
+from dray.model.job import CancelResult, Claim
 from dray.model.retention import Retention
+from dray.model.settlement import Settled, Settlement
 from dray.model.workflow import Workflow
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 T = TypeVar("T")
 

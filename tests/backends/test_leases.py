@@ -6,12 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dray.instants import DAY
+from dray.instants import DAY, SECOND
 from dray.model.lease import Lease
 from tests.backends import raw
 
 if TYPE_CHECKING:
-    from tests.backends.world import World
+    from dray.instants import SECOND
+from tests.backends.world import World
 
 
 def test_a_duty_that_nobody_ever_held_is_taken_under_term_1(world: World) -> None:
@@ -152,3 +153,13 @@ def test_of_racing_takers_one_gets_the_duty(world: World) -> None:
     assert sorted(terms, key=str) == [1, None, None, None]
     (lease,) = world.backend.lease_list()
     assert lease.holder == workers[terms.index(1)]
+
+
+def test_a_take_whose_answer_was_lost_can_be_repeated(world: World) -> None:
+    worker = world.worker()
+    term = world.backend.lease_take("prune", worker)
+    before = world.backend.lease_list()
+    world.clock.advance(SECOND)
+
+    assert world.backend.lease_take("prune", worker) == term
+    assert world.backend.lease_list() == before

@@ -6,13 +6,13 @@ import random
 from typing import Any
 
 import pytest
-from tests.backends.world import World
 
 from dray.backends.store.jobs import Filter
 from dray.instants import HOUR, MINUTE, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.job import Reason, State, states_named
 from dray.model.workflow import Workflow, workflow_state
+from tests.backends.world import World
 
 
 def listed(world: World, fit: Filter | None = None, **options: Any) -> list[str]:

@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
-from tests.backends.processes import enqueue, job_ids, new_job, raw_sql, register
 
 from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.clock import SystemClock
 from dray.errors import StorageUnavailable
-from dray.model.job import completed
 from dray.model.queue import Demand
+from dray.model.settlement import completed
+from tests.backends.processes import enqueue, job_ids, new_job, raw_sql, register
 
 T = TypeVar("T")
 DEMAND = Demand(("default",), ("task",), 1)

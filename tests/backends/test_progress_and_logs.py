@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dray.instants import HOUR, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.attempt import LogLine
 from dray.model.job import Claim
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.store import graph
 from dray.errors import UnknownJob
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.attempt import LogLine
-from dray.model.job import Reason, Settlement
+from dray.model.job import Reason
 from dray.model.retention import Retention
+from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 AT_ONCE = Retention(0, 0, 0)
 KEEP = Retention(None, None, None)

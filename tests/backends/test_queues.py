@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.instants import SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.queue import Demand, Queue
 from tests.backends import raw
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray.backends import open_backend
 from dray.errors import DrayError
 from dray.instants import HOUR, MINUTE, SECOND
-from dray.model.job import Enqueued, NewJob
+from dray.model.job import Enqueued
+from dray.model.new_job import NewJob
 from dray.model.schedule import Due, Schedule, due
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 
 def make(world: World, name: str = "beat", **options: Any) -> Schedule:
@@ -333,7 +334,7 @@ def test_a_job_that_cannot_be_stored_leaves_the_slot_to_be_fired_again(world: Wo
 
     with pytest.raises(DrayError):
         world.backend.schedule_fire(
-            schedule, next_at=None, last_at=None, new=[world.new(max_attempts=0, schedule="beat")]
+            schedule, next_at=None, last_at=None, new=[replace(world.new(schedule="beat"), id="no id")]
         )
 
     assert stored(world) == schedule

@@ -12,9 +12,10 @@ import pytest
 
 from dray.backends import open_backend
 from dray.instants import HOUR, SECOND
-from dray.model import job as model
-from dray.model.job import Claim, Outcome, Reason, Settled, Settlement
+from dray.model import settlement as model
+from dray.model.job import Claim, Outcome, Reason
 from dray.model.queue import Demand
+from dray.model.settlement import Settled, Settlement
 from tests.backends import raw
 from tests.backends.world import World
 

@@ -7,14 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray.errors import GraphError
 from dray.instants import HOUR, SECOND
-from dray.model import job as model
+from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued
 from dray.model.retention import Retention
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 
 def locks(world: World, *ids: str) -> list[str | None]:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,6 @@ import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from psycopg.types.string import ByteaBinaryLoader
-from tests.backends import raw2 as raw
-from tests.backends.world import World
 
 from dray.backends import open_backend
 from dray.clock import Ids, ManualClock
@@ -23,6 +22,8 @@ from dray.errors import ConfigError, DrayError, StorageLocked, UnknownJob
 from dray.instants import HOUR
 from dray.model.job import Enqueued
 from dray.model.workflow import Workflow
+from tests.backends import raw2 as raw
+from tests.backends.world import World
 
 LARGE = '"' + "x" * 3_000 + '"'
 
@@ -186,7 +187,7 @@ def test_a_transaction_opened_by_hand_in_autocommit_mode_is_joined(world: World,
 def test_a_failed_enqueue_leaves_the_users_own_writes_fit_to_be_committed(
     world: World, user: raw.Connection, url: str, why: str
 ) -> None:
-    bad = world.new(parents=(world.ids.new(),)) if why == "unknown parent" else world.new(max_attempts=0)
+    bad = world.new(parents=(world.ids.new(),)) if why == "unknown parent" else replace(world.new(), id="no id")
     flow = Workflow(world.ids.new(), "etl", 0)
     order(user, 1)
     (before,) = world.backend.job_enqueue([world.new()], connection=user)

@@ -8,9 +8,11 @@ from typing import Any
 from dray.backends import Backend
 from dray.clock import Ids, ManualClock
 from dray.instants import SECOND
-from dray.model import job as model
-from dray.model.job import Claim, Job, NewJob, Outcome, Settled
+from dray.model import settlement as model
+from dray.model.job import Claim, Job, Outcome
+from dray.model.new_job import NewJob
 from dray.model.queue import Demand
+from dray.model.settlement import Settled
 from dray.model.worker import NewWorker
 
 LEASE_US = 15 * SECOND

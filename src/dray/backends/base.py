@@ -17,12 +17,14 @@ from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Filter
 from dray.backends.store.work import NOTHING, Exchange
 from dray.model.attempt import Attempt, LogLine
-from dray.model.job import CancelResult, Claim, Enqueued, Job, NewJob, Rng, Settled, Settlement
+from dray.model.job import CancelResult, Claim, Enqueued, Job
 from dray.model.lease import Lease
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK, PRUNE_CHUNK
+from dray.model.new_job import NewJob
 from dray.model.queue import Demand, Queue
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule
+from dray.model.settlement import Rng, Settled, Settlement
 from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
 from dray.model.workflow import Workflow
 
@@ -214,7 +216,7 @@ class Backend:
     # Duties
 
     def lease_take(self, duty: str, holder: str) -> int | None:
-        """The new term, if the duty was free: never held, resigned, or its holder is gone."""
+        """The term, if the duty was free (never held, resigned, its holder gone: a new one) or is held already."""
         return workers.take_lease(self.db, duty, holder)
 
     def lease_renew(self, duty: str, holder: str, term: int) -> bool:

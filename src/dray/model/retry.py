@@ -18,7 +18,7 @@ from dray.model.limits import DELAY_US
 from dray.model.names import shown
 
 if TYPE_CHECKING:
-    from dray.model.job import Rng
+    from dray.model.settlement import Rng
 
 MAX_SECONDS = DELAY_US // SECOND
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dray.model import retry
 
 if TYPE_CHECKING:
-    from dray.model.job import Rng
+    from dray.model.settlement import Rng
     from dray.task.options import TaskOptions
 
 _log = logging.getLogger("dray")

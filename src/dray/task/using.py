@@ -12,16 +12,13 @@ from uuid import UUID
 
 from dray import codec
 from dray.errors import ConfigError
-from dray.model.job import NewJob
-from dray.model.limits import ARGS_BYTES, TAGS
+from dray.model.limits import ARGS_BYTES, JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.names import check_name, shown
+from dray.model.new_job import NewJob
 from dray.model.workflow import ParentPolicy
 from dray.task import checks
 from dray.task.checks import choice, duration_us, instant, known_options, label, several
 from dray.task.options import TaskOptions
-
-_NAME_CHARS = 200
-_UNIQUE_CHARS = 500
 
 
 class HasId(Protocol):
@@ -165,11 +162,11 @@ def _at_least_a_moment(name: str, value: Any) -> int:
 
 
 def _unique(name: str, value: Any) -> str | Literal[True]:
-    return True if value is True else label(name, value, _UNIQUE_CHARS)
+    return True if value is True else label(name, value, UNIQUE_CHARS)
 
 
 def _name(name: str, value: Any) -> str:
-    return label(name, value, _NAME_CHARS)
+    return label(name, value, JOB_NAME_CHARS)
 
 
 def _tags(name: str, value: Any) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -80,26 +81,24 @@ class PostgresDatabase:
 
     def exchange(self, work: Callable[[PostgresSession], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
-        def transaction(connection: Connection) -> T:
-            with connection.pipeline() as pipeline:
-                connection.execute("BEGIN")
-                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
-                connection.execute("COMMIT")
-            return answer()
-
-        return self._again(transaction)
-
-    def _run(self, work: Callable[[PostgresSession], T], begin: str, *, durable: bool) -> T:
-        def transaction(connection: Connection) -> T:
-            with connection.pipeline() as pipeline:
-                connection.execute(cast(QueryNoTemplate, begin))
-                if not durable:
-                    connection.execute("SET LOCAL synchronous_commit TO off")
-                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
-                connection.execute("COMMIT")
+        def statements(connection: Connection, pipeline: psycopg.Pipeline) -> Later[T]:
+            connection.execute("BEGIN")
+            answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+            connection.execute("COMMIT")
             return answer
 
-        return self._again(transaction)
+        return self._again(lambda connection: _pipelined(connection, statements)())
+
+    def _run(self, work: Callable[[PostgresSession], T], begin: str, *, durable: bool) -> T:
+        def statements(connection: Connection, pipeline: psycopg.Pipeline) -> T:
+            connection.execute(cast(QueryNoTemplate, begin))
+            if not durable:
+                connection.execute("SET LOCAL synchronous_commit TO off")
+            answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+            connection.execute("COMMIT")
+            return answer
+
+        return self._again(lambda connection: _pipelined(connection, statements))
 
     def _again(self, transaction: Callable[[Connection], T]) -> T:
         """Runs a transaction; after a conflict, or on a fresh connection when the one at hand was dead."""
@@ -223,6 +222,21 @@ class PostgresDatabase:
 
     def close(self) -> None:
         self._pool.forget_idle()
+
+
+def _pipelined(connection: Connection, statements: Callable[[Connection, psycopg.Pipeline], T]) -> T:
+    """Runs statements in a pipeline. An error is taken out of it by hand: on its own way out it would be logged."""
+    with connection.pipeline() as pipeline:
+        try:
+            answer = statements(connection, pipeline)
+            pipeline.sync()
+        except psycopg.Error as error:
+            failure = error
+            with suppress(psycopg.Error):
+                pipeline.sync()
+        else:
+            return answer
+    raise failure
 
 
 def _run_script(connection: Connection, text: str) -> None:

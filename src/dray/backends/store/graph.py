@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from dray.backends.database import Database, Session
 from dray.errors import GraphError, UnknownJob
-from dray.model.job import NewJob, State
+from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
+from dray.model.new_job import NewJob
 from dray.model.workflow import Edge, decide_edge, order
 
 

@@ -12,8 +12,9 @@ from dray.backends.database import Database, Row, Session
 from dray.backends.plain import MANY
 from dray.backends.store import graph
 from dray.errors import GraphError, StorageError
-from dray.model.job import CancelResult, Enqueued, Job, NewJob, State
+from dray.model.job import CancelResult, Enqueued, Job, State
 from dray.model.limits import ATTEMPTS_KEPT
+from dray.model.new_job import NewJob
 from dray.model.workflow import Workflow
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"

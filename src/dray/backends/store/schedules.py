@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.backends.store.jobs import insert
-from dray.model.job import Enqueued, NewJob
+from dray.model.job import Enqueued
+from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
 
 

@@ -10,9 +10,10 @@ from dray.backends.database import Database, Later, Row, Session
 from dray.backends.errors import DataRefused
 from dray.backends.store import graph
 from dray.model.attempt import LogLine
-from dray.model.job import FINAL, Claim, Settled, Settlement, State, unstorable
+from dray.model.job import FINAL, Claim, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.queue import Demand
+from dray.model.settlement import Settled, Settlement, unstorable
 
 
 class Exchange(NamedTuple):
@@ -73,7 +74,7 @@ def _transact(
 def _in_order(demand: Demand, claimed: list[Row]) -> list[Claim]:
     """RETURNING has an order of its own; bodies start in the order of the queues."""
     place = {queue: n for n, queue in enumerate(demand.queues)}
-    claims = [Claim(*row[:-1], bool(row[-1])) for row in claimed]
+    claims = [Claim(*row) for row in claimed]
     claims.sort(key=lambda c: (place[c.queue], -c.priority, c.run_at, c.id))
     return claims
 
@@ -154,13 +155,16 @@ def _judge(
     if not missing:
         return settled
     ids = [s.id for s in missing]
-    found = {row[0]: row for row in db.read(lambda tx: tx.rows("settle_found", ids=ids, worker_id=worker_id))}
+    found, recorded = db.read(
+        lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
+    )
+    rows_by_id = {row[0]: row for row in found}
     for s in missing:
-        _, state, claim, holder, recorded = found.get(s.id, (s.id, None, None, None, False))
+        _, state, claim, holder = rows_by_id.get(s.id, (s.id, None, None, None))
         held = (holder, claim) == (worker_id, s.claim)
         if held and state == State.RUNNING:
             settled.locked.append(s.id)
-        elif (held and state == State.COMPLETED) or (recorded and claim == s.claim):
+        elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:
             settled.already.append(s.id)
         else:
             settled.stale.append(s.id)

@@ -9,9 +9,10 @@ from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.store import graph
 from dray.backends.store.work import settle_rows
-from dray.model.job import Held, Rng, crashed
+from dray.model.job import Held
 from dray.model.lease import Lease
 from dray.model.limits import ATTEMPTS_KEPT
+from dray.model.settlement import Rng, crashed
 from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
 
 

@@ -214,7 +214,9 @@ WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state =
 
 -- name: settle_found
 -- What became of claims that a settle did not find running.
-SELECT j.id, j.state, j.claim, j.worker_id,
-    EXISTS (SELECT 1 FROM dray_attempts AS a WHERE a.job_id = j.id AND a.claim = j.claim
-        AND a.worker_id = :worker_id AND a.outcome <> 'crashed')
-FROM dray_jobs AS j WHERE j.id $in_ids(ids)
+SELECT id, state, claim, worker_id FROM dray_jobs WHERE id $in_ids(ids)
+
+-- name: settle_recorded
+-- Which attempts at these jobs a worker ended itself.
+SELECT job_id, claim FROM dray_attempts
+WHERE job_id $in_ids(ids) AND worker_id = :worker_id AND outcome <> 'crashed'

@@ -47,10 +47,13 @@ WHERE j.state = 'running' AND NOT EXISTS (
 ORDER BY j.worker_id LIMIT :limit $skip_locked_j
 
 -- name: lease_take
--- Takes a duty that is free: never held, resigned, or held by a worker that is gone. The term goes up.
+-- Takes a duty that is free: never held, resigned, or held by a worker that is gone; the term goes up. Its holder,
+-- repeating a take whose answer was lost, gets the term it has.
 INSERT INTO dray_leases (duty, holder, term, taken_at) VALUES (:duty, :holder, 1, $now)
-ON CONFLICT (duty) DO UPDATE SET holder = excluded.holder, term = dray_leases.term + 1, taken_at = $now
-WHERE dray_leases.holder IS NULL OR NOT EXISTS (
+ON CONFLICT (duty) DO UPDATE SET holder = excluded.holder,
+    taken_at = CASE WHEN dray_leases.holder = excluded.holder THEN dray_leases.taken_at ELSE excluded.taken_at END,
+    term = CASE WHEN dray_leases.holder = excluded.holder THEN dray_leases.term ELSE dray_leases.term + 1 END
+WHERE dray_leases.holder IS NULL OR dray_leases.holder = excluded.holder OR NOT EXISTS (
     SELECT 1 FROM dray_workers AS w WHERE w.id = dray_leases.holder AND w.state IN ('active', 'draining')
 )
 RETURNING term

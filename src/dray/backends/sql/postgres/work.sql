@@ -80,7 +80,7 @@ UPDATE dray_jobs AS j SET
     unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
 WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > $now)
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
-    j.priority, j.run_at, CAST(j.workflow_id AS text), j.cancel_requested_at IS NOT NULL
+    j.priority, j.run_at, CAST(j.workflow_id AS text)
 
 -- name: job_ready
 -- Whether any of these queues that is not paused has a job of any of these tasks ready.

@@ -75,8 +75,7 @@ SELECT EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('a
     AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
 
 -- name: job_claim
--- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever. (SQLite 3.40
--- answers 1 to every IS NOT NULL in RETURNING: hence the coalesce.)
+-- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever.
 UPDATE dray_jobs SET
     state = 'running', worker_id = :worker_id, claim = claim + 1, attempt = attempt + 1,
     started_at = :now, updated_at = :now,
@@ -86,8 +85,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued'
     AND (NOT :harmless OR (attempt + 1 < max_attempts AND crashes = 0))
 RETURNING id, claim, task, queue,
     coalesce(args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id)),
-    attempt, max_attempts, crashes, max_crashes, timeout, priority, run_at, workflow_id,
-    coalesce(cancel_requested_at, 0) <> 0
+    attempt, max_attempts, crashes, max_crashes, timeout, priority, run_at, workflow_id
 
 -- name: job_complete
 -- rows: id, worker_id, claim, result, drops_args, started_age_us, finished_age_us

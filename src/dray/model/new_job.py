@@ -1,0 +1,113 @@
+"""A new job: one request to run a task, checked before anything is written.
+
+Both databases would refuse most of what is refused here, each in its own words and after work was done; here it is
+one sentence that says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dray.errors import ConfigError, PayloadError
+from dray.model.limits import (
+    DELAY_US,
+    DESCRIPTION_CHARS,
+    JOB_NAME_CHARS,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    TAG_CHARS,
+    TAGS,
+    UNIQUE_CHARS,
+)
+from dray.model.names import check_name, shown
+from dray.model.workflow import ParentPolicy
+
+_MAX_COUNT = 1_000_000  # of attempts and crashes
+_LAST_INSTANT = 253_402_300_799_999_999  # the end of the year 9999
+_SCOPES = ("live", "queued")
+_POLICIES = tuple(ParentPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One request to run a task, checked and encoded, not yet written."""
+
+    id: str
+    task: str
+    queue: str = "default"
+    args: str = "{}"
+    priority: int | None = None  # None: the queue's default
+    run_at: int | None = None  # an instant; wins over delay_us
+    delay_us: int = 0
+    max_attempts: int = 3
+    max_crashes: int = 3
+    timeout: float | None = None
+    expires_at: int | None = None
+    expires_us: int | None = None
+    unique_key: str | None = None
+    unique_scope: str = "live"
+    unique_us: int | None = None
+    parents: tuple[str, ...] = ()
+    on_parent_failure: str = "cancel"
+    workflow_id: str | None = None
+    step: str | None = None
+    schedule: str | None = None
+    slot: int | None = None
+    name: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("task", self.task)
+        check_name("queue", self.queue)
+        for problem in _problems(self):
+            raise ConfigError(f"job of task {self.task}: {problem}")
+        for path, text, limit in _texts(self):
+            _check_text(path, text, limit)
+
+
+def _problems(job: NewJob) -> Iterator[str]:
+    """What is wrong with the numbers and words of a job; most have nothing to check."""
+    if job.priority is not None and not PRIORITY_MIN <= job.priority <= PRIORITY_MAX:
+        yield f"priority must be between {PRIORITY_MIN:,} and {PRIORITY_MAX:,}, not {shown(job.priority)}"
+    if not 1 <= job.max_attempts <= _MAX_COUNT or not 1 <= job.max_crashes <= _MAX_COUNT:
+        yield f"max_attempts and max_crashes must be between 1 and {_MAX_COUNT:,}"
+    if job.timeout is not None and not (math.isfinite(job.timeout) and job.timeout > 0):
+        yield f"timeout must be a number of seconds above 0, not {shown(job.timeout)}"
+    if any(us is not None and not 0 <= us <= DELAY_US for us in (job.delay_us, job.expires_us, job.unique_us)):
+        yield "delays and windows must be between 0 and ten years"
+    if any(at is not None and not 0 <= at <= _LAST_INSTANT for at in (job.run_at, job.expires_at, job.slot)):
+        yield "instants must lie between 1970 and the year 9999"
+    if job.unique_scope not in _SCOPES:
+        yield f"unique_scope must be one of {', '.join(_SCOPES)}, not {shown(job.unique_scope)}"
+    if job.on_parent_failure not in _POLICIES:
+        yield f"on_parent_failure must be one of {', '.join(_POLICIES)}, not {shown(job.on_parent_failure)}"
+    if len(job.tags) > TAGS:
+        yield f"{len(job.tags)} tags are too many; at most {TAGS}"
+
+
+def _texts(job: NewJob) -> Iterator[tuple[str, str, int]]:
+    if job.schedule is not None:
+        check_name("schedule", job.schedule)
+    if job.step is not None:
+        check_name("step", job.step)
+    if job.unique_key is not None:
+        yield "unique", job.unique_key, UNIQUE_CHARS
+    if job.name is not None:
+        yield "name", job.name, JOB_NAME_CHARS
+    if job.description is not None:
+        yield "description", job.description, DESCRIPTION_CHARS
+    if job.trace is not None:
+        yield "trace", job.trace, DESCRIPTION_CHARS
+    for number, tag in enumerate(job.tags):
+        yield f"tags[{number}]", tag, TAG_CHARS
+
+
+def _check_text(path: str, text: str, limit: int) -> None:
+    if not 1 <= len(text) <= limit:
+        raise PayloadError(path, f"must have between 1 and {limit} characters, not {len(text)}")
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise PayloadError(path, "contains a NUL or half a character, which no database can store; take it out")

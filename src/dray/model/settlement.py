@@ -1,0 +1,207 @@
+"""Settlements: how the end of an attempt becomes the job's next state.
+
+The functions that build a `Settlement` are the only place where that is decided; the databases write what they are
+told, and add only what no worker can know: that a cancel was requested meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from dray.model.job import Claim, Held, Outcome, Reason, State
+
+
+class Rng(Protocol):
+    """Where chance comes from."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+        ...
+
+
+class Settlement(NamedTuple):
+    """The end of one attempt: which claim it ends, and what the job becomes. Build it with the functions below.
+
+    `started` and `finished` are readings of the worker's steady clock, so that neither a clock step nor a
+    database outage between the end of the body and the write moves the times that people see.
+    """
+
+    id: str
+    claim: int
+    state: str
+    outcome: str | None  # None: no attempts row (the attempt is given back)
+    started: int
+    finished: int
+    reason: str | None = None
+    delay_us: int | None = 0  # until it may run again; None: it keeps its place in the queue
+    gives_back: bool = False
+    result: str | None = None
+    drops_args: bool = False
+    error: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+
+
+def completed(
+    claim: Claim, started: int, finished: int, result: str | None = None, *, keep_args: bool = True
+) -> Settlement:
+    """The body returned."""
+    return Settlement(
+        claim.id,
+        claim.claim,
+        State.COMPLETED,
+        Outcome.COMPLETED,
+        started,
+        finished,
+        result=result,
+        drops_args=not keep_args,
+    )
+
+
+def failed(
+    claim: Claim,
+    started: int,
+    finished: int,
+    reason: Reason,
+    error_type: str,
+    message: str,
+    traceback: str | None = None,
+) -> Settlement:
+    """The attempt failed and no other may follow it."""
+    return Settlement(
+        claim.id,
+        claim.claim,
+        State.FAILED,
+        reason,
+        started,
+        finished,
+        reason=reason,
+        error=_short(error_type, message),
+        error_type=error_type,
+        error_message=message,
+        traceback=traceback,
+    )
+
+
+def errored(
+    claim: Claim,
+    started: int,
+    finished: int,
+    outcome: Outcome,
+    delay_us: int,
+    error_type: str,
+    message: str,
+    traceback: str | None = None,
+) -> Settlement:
+    """The attempt failed: another follows after the delay, or, with none left, the job has failed."""
+    if claim.attempt >= claim.max_attempts:
+        reason = Reason.ERROR if outcome is Outcome.RETRY else Reason(outcome)
+        return failed(claim, started, finished, reason, error_type, message, traceback)
+    return Settlement(
+        claim.id,
+        claim.claim,
+        State.SCHEDULED if delay_us > 0 else State.QUEUED,
+        outcome,
+        started,
+        finished,
+        delay_us=delay_us,
+        error=_short(error_type, message),
+        error_type=error_type,
+        error_message=message,
+        traceback=traceback,
+    )
+
+
+def cancelled(claim: Claim, started: int, finished: int, message: str | None = None) -> Settlement:
+    """The body stopped because it was asked to, or asked for it itself."""
+    return Settlement(
+        claim.id,
+        claim.claim,
+        State.CANCELLED,
+        Outcome.CANCELLED,
+        started,
+        finished,
+        reason=Reason.USER,
+        error=message,
+        error_message=message,
+    )
+
+
+def snoozed(claim: Claim, started: int, finished: int, delay_us: int) -> Settlement:
+    """The body asked to be run later; the attempt is given back."""
+    state = State.SCHEDULED if delay_us > 0 else State.QUEUED
+    return Settlement(claim.id, claim.claim, state, None, started, finished, delay_us=delay_us, gives_back=True)
+
+
+def released(claim: Claim | Held, at: int) -> Settlement:
+    """The job goes back unrun (shutdown, pause, a claim whose answer was lost); the attempt is given back."""
+    return Settlement(claim.id, claim.claim, State.QUEUED, None, at, at, delay_us=None, gives_back=True)
+
+
+def crashed(
+    job_id: str,
+    claim: int,
+    worker_id: str | None,
+    *,
+    attempts_left: int,
+    crashes_left: int,
+    crashes: int,
+    rng: Rng,
+    at: int,
+) -> Settlement:
+    """The worker died. The attempt stays counted; the job runs again after a moment, or has failed."""
+    message = f"worker {worker_id} died while it ran this job"
+    ends = attempts_left <= 0 or crashes_left <= 0
+    return Settlement(
+        job_id,
+        claim,
+        State.FAILED if ends else State.SCHEDULED,
+        Outcome.CRASHED,
+        at,
+        at,
+        reason=Reason.CRASHED if ends else None,
+        delay_us=0 if ends else crash_delay_us(crashes, rng),
+        error=_short("WorkerDied", message),
+        error_type="WorkerDied",
+        error_message=message,
+    )
+
+
+def crash_delay_us(crashes: int, rng: Rng) -> int:
+    """Spreads a dead worker's jobs, wider with each crash behind them: up to 0.25, 1, 4 … 64 seconds."""
+    return 1 + int(rng.random() * 250_000 * 4 ** min(crashes - 1, 4))
+
+
+def unstorable(settlement: Settlement, problem: str) -> Settlement:
+    """What is written instead of an outcome that the database refuses for its data: the body is not run again."""
+    return Settlement(
+        settlement.id,
+        settlement.claim,
+        State.FAILED,
+        Outcome.RESULT,
+        settlement.started,
+        settlement.finished,
+        reason=Reason.RESULT,
+        error=_short("Unstorable", problem),
+        error_type="Unstorable",
+        error_message=problem,
+    )
+
+
+_SHORT = 300  # characters of the one-line error that lists show
+
+
+def _short(error_type: str, message: str) -> str:
+    line = f"{error_type}: {message}".strip(": ")
+    return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
+
+
+class Settled(NamedTuple):
+    """What became of a batch of settlements; ids that are in none of these lists were written."""
+
+    stale: list[str]  # the claim was lost: nothing was written, the result is dropped
+    already: list[str]  # this very outcome stands there already (a lost answer, a transaction of the body's)
+    locked: list[str]  # somebody's open transaction holds the row: settle it again
+    refused: list[str]  # the database refused the data: written as failed(result)
+    cancelled: list[str]  # put back, but a cancel was requested meanwhile: ended as cancelled(user)
