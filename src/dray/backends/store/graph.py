@@ -35,23 +35,34 @@ def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Place]:
     if not any(job.parents for job in jobs):
         return {}
     by_id = {job.id: job for job in jobs}
-    outside = sorted({parent for job in jobs for parent in job.parents if parent not in by_id})
-    states: dict[str, str] = dict(tx.rows("parent_states", ids=outside))
-    orphans = {job.id for job in jobs if any(p not in by_id and p not in states for p in job.parents)}
-    repeated = {row[0] for row in tx.rows("job_find", ids=sorted(orphans))} if orphans else set[str]()
-    for job in jobs:
-        if job.id in orphans - repeated:
-            missing = next(p for p in job.parents if p not in by_id and p not in states)
+    parents = {parent for job in jobs for parent in job.parents}
+    # Those of the batch too: when an enqueue is repeated they may be there, and may have ended.
+    states: dict[str, str] = dict(tx.rows("parent_states", ids=sorted(parents)))
+    _refuse_unknown(tx, jobs, parents - states.keys() - by_id.keys())
+    places: dict[str, Place] = {}
+    for job_id in order({job.id: [p for p in job.parents if p in by_id] for job in jobs}):
+        if job_id in states or not states.keys() >= set(by_id[job_id].parents):
+            places[job_id] = FREE  # there already: what it became stands
+            states.setdefault(job_id, State.QUEUED)
+            continue
+        places[job_id] = _place_one(by_id[job_id], states)
+        states[job_id] = places[job_id].state or State.QUEUED
+    return places
+
+
+def _refuse_unknown(tx: Session, jobs: Sequence[NewJob], unknown: set[str]) -> None:
+    """An enqueue that is repeated may outlive its parents; a new job may not."""
+    if not unknown:
+        return
+    orphans = [job for job in jobs if not unknown.isdisjoint(job.parents)]
+    there = {row[0] for row in tx.rows("job_find", ids=[job.id for job in orphans])}
+    for job in orphans:
+        if job.id not in there:
+            missing = next(parent for parent in job.parents if parent in unknown)
             raise UnknownJob(
                 f"job {job.id} ({job.task}) was to run after job {missing}, which does not exist: "
                 "it was never committed, was rolled back or was pruned; nothing was enqueued"
             )
-    places: dict[str, Place] = {}
-    for job_id in order({job.id: [p for p in job.parents if p in by_id] for job in jobs}):
-        # An enqueue repeated after its parents were removed: the job is there, and what it became stands.
-        places[job_id] = FREE if job_id in repeated else _place_one(by_id[job_id], states)
-        states[job_id] = places[job_id].state or State.QUEUED
-    return places
 
 
 def _place_one(job: NewJob, states: dict[str, str]) -> Place:
@@ -64,11 +75,13 @@ def _place_one(job: NewJob, states: dict[str, str]) -> Place:
     return Place(State.WAITING if waiting_on else None, waiting_on, edges)
 
 
-def wire(tx: Session, jobs: Sequence[NewJob], places: dict[str, Place], winners: dict[str, str]) -> None:
-    """Writes the edges of the jobs that were written."""
+def wire(
+    tx: Session, jobs: Sequence[NewJob], places: dict[str, Place], fresh: set[str], winners: dict[str, str]
+) -> None:
+    """Writes the edges of the jobs that were written just now."""
     edges: list[tuple[str, str, int]] = []
     for job in jobs:
-        if job.id not in places or job.id in winners:
+        if job.id not in places or job.id not in fresh:
             continue
         for parent, satisfied in places[job.id].edges:
             if parent in winners:

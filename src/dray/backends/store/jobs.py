@@ -52,17 +52,19 @@ def insert(tx: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:
         tx.run("unique_expire", locks=locks)
     places = graph.place(tx, jobs)
     written = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in jobs])
-    winners = {} if all(written) else _winners(tx, jobs, written, places)
-    graph.wire(tx, jobs, places, winners)
+    fresh = {job.id for job, was_written in zip(jobs, written, strict=True) if was_written}
+    winners = {} if len(fresh) == len(jobs) else _winners(tx, jobs, fresh, places)
+    graph.wire(tx, jobs, places, fresh, winners)
     return [Enqueued(winners.get(job.id, job.id), job.id in winners) for job in jobs]
 
 
-def _winners(
-    tx: Session, jobs: Sequence[NewJob], written: list[bool], places: dict[str, graph.Place]
-) -> dict[str, str]:
-    """For each job that was not written because another holds its unique key: that other's id."""
+def _winners(tx: Session, jobs: Sequence[NewJob], fresh: set[str], places: dict[str, graph.Place]) -> dict[str, str]:
+    """For each job that was not written because another holds its unique key: that other's id.
+
+    Jobs whose key turned out to be free again are written, and added to `fresh`.
+    """
     winners: dict[str, str] = {}
-    left = [job for job, was_written in zip(jobs, written, strict=True) if not was_written]
+    left = [job for job in jobs if job.id not in fresh]
     for _ in range(_INSERT_ROUNDS):
         # An id that is there already is this very enqueue, whose COMMIT answer was lost: not a duplicate.
         own = {row[0] for row in tx.rows("job_find", ids=[job.id for job in left])}
@@ -75,7 +77,8 @@ def _winners(
             return winners
         # The holder ended between our INSERT and our look: the key is free again.
         again = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in left])
-        left = [job for job, was_written in zip(left, again, strict=True) if not was_written]
+        fresh.update(job.id for job, was_written in zip(left, again, strict=True) if was_written)
+        left = [job for job in left if job.id not in fresh]
         if not left:
             return winners
     raise StorageError(

@@ -164,7 +164,7 @@ def _judge(
         held = (holder, claim) == (worker_id, s.claim)
         if held and state == State.RUNNING:
             settled.locked.append(s.id)
-        elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:
+        elif (held and state == State.COMPLETED) or (claim == s.claim and (s.id, claim) in recorded):
             settled.already.append(s.id)
         else:
             settled.stale.append(s.id)
