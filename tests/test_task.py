@@ -27,7 +27,7 @@ from dray.codec import decode
 from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownTask
 from dray.instants import SECOND, from_datetime
 from dray.model import retry
-from dray.model.job import NewJob
+from dray.model.new_job import NewJob
 from dray.model.schedule import Rule
 from dray.task import (
     AsyncTask,

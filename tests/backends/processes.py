@@ -32,8 +32,10 @@ from dray.backends.store import jobs
 from dray.clock import Ids, SystemClock
 from dray.config import PostgresAddress, SqliteAddress, parse_address
 from dray.errors import DrayError
-from dray.model.job import Claim, NewJob, completed
+from dray.model.job import Claim
+from dray.model.new_job import NewJob
 from dray.model.queue import Demand
+from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,770 @@
+"""The storage contract once more, in plain Python over dictionaries: what both databases are measured against.
+
+It restates what `dray.backends.base` promises, as plainly as it can: rows are frozen values in dictionaries, a
+transaction is a copy taken before, and nothing is clever. What the contract takes from `dray.model` (outcomes,
+the meaning of an edge) comes from there; how a database does it must not be looked up here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from dray.backends.base import Exchange, FanOut, Filter, Reconciled, Stats
+from dray.clock import Clock
+from dray.errors import GraphError, UnknownJob
+from dray.model import settlement as model
+from dray.model.attempt import Attempt, LogLine
+from dray.model.job import FINAL, LIVE, UNSTARTED, CancelResult, Claim, Enqueued, Held, Job, Outcome, Reason, State
+from dray.model.lease import Lease
+from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
+from dray.model.new_job import NewJob
+from dray.model.queue import Demand, Queue
+from dray.model.retention import Retention
+from dray.model.schedule import Schedule, blocking_states, same_rule
+from dray.model.settlement import Rng, Settled, Settlement
+from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
+from dray.model.workflow import Edge, Workflow, decide_edge, order
+
+LIVE_WORKER = {"active", "draining"}
+_NO_CLAIMS = Demand((), (), 0)
+_TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+
+
+class Reference:
+    """All that Dray does to a database, without one."""
+
+    def __init__(self, clock: Clock, *, attempts_kept: int = ATTEMPTS_KEPT, log_lines: int = LOG_LINES) -> None:
+        self.clock = clock
+        self.attempts_kept = attempts_kept
+        self.log_lines = log_lines
+        self.is_cut_off = False  # the process dies before it passes the end of parents on
+        self.jobs: dict[str, Job] = {}
+        self.attempts: dict[tuple[str, int], Attempt] = {}
+        self.edges: dict[tuple[str, str], int] = {}  # (parent, child) -> satisfied
+        self.workflows: dict[str, Workflow] = {}
+        self.queues: dict[str, Queue] = {}
+        self.workers: dict[str, Worker] = {}
+        self.leases: dict[str, Lease] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.logs: dict[str, tuple[LogLine, ...]] = {}
+
+    def tables(self) -> dict[str, Any]:
+        """All rows, to compare with another reading of them."""
+        return {name: copy(getattr(self, name)) for name in _TABLES}
+
+    @contextmanager
+    def transaction(self, *, commits: bool = True) -> Generator[None]:
+        """All or nothing."""
+        before = self.tables()
+        try:
+            yield
+        except BaseException:
+            vars(self).update(before)
+            raise
+        if not commits:
+            vars(self).update(before)
+
+    def _change(self, job_id: str, **changes: Any) -> Job:
+        """Changes a job's row; every change of what people see is dated."""
+        self.jobs[job_id] = replace(self.jobs[job_id], updated_at=self.clock.now(), **changes)
+        return self.jobs[job_id]
+
+    def _in_state(self, *states: str) -> list[Job]:
+        return [job for _, job in sorted(self.jobs.items()) if job.state in states]
+
+    # Jobs, as producers and operators see them
+
+    def job_enqueue(
+        self, new: Sequence[NewJob], *, workflow: Workflow | None = None, connection: Any = None
+    ) -> list[Enqueued]:
+        with self.transaction():
+            if connection is None:
+                self._add_queues(job.queue for job in new)
+            if workflow is not None:
+                row = Workflow(workflow.id, workflow.name, self.clock.now())
+                self.workflows.setdefault(workflow.id, row)
+            return self._insert(new)
+
+    def _add_queues(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.queues.setdefault(name, Queue(name, 0, None, self.clock.now()))
+
+    def _insert(self, new: Sequence[NewJob]) -> list[Enqueued]:
+        now = self.clock.now()
+        keys = {job.unique_key for job in new}
+        for job in [job for job in self.jobs.values() if job.unique_lock in keys]:
+            if job.unique_lock is not None and job.unique_until is not None and job.unique_until <= now:
+                self._change(job.id, unique_lock=None)
+        there = set(self.jobs)
+        places = self._places([job for job in new if job.id not in there], {job.id for job in new})
+        answers = [self._insert_one(job, *places.get(job.id, (None, {}))) for job in new]
+        holders = {job.id: winner for job, (winner, duplicate) in zip(new, answers, strict=True) if duplicate}
+        for job in new:
+            if job.id not in there | holders.keys() and any(parent in holders for parent in job.parents):
+                raise GraphError("a parent is a duplicate")
+        return answers
+
+    def _places(self, new: Sequence[NewJob], batch: set[str]) -> dict[str, tuple[str | None, dict[str, Edge]]]:
+        """For each new job its state, if its parents decide that, and what each parent means for it."""
+        if any(parent not in batch and parent not in self.jobs for job in new for parent in job.parents):
+            raise UnknownJob("a parent is not there")
+        by_id = {job.id: job for job in new}
+        states = {job_id: job.state for job_id, job in self.jobs.items()}
+        places: dict[str, tuple[str | None, dict[str, Edge]]] = {}
+        for job_id in order({job.id: [p for p in job.parents if p in by_id] for job in new}):
+            edges = {p: decide_edge(states[p], by_id[job_id].on_parent_failure) for p in by_id[job_id].parents}
+            state = None
+            if Edge.CANCEL in edges.values():
+                state = State.CANCELLED
+            elif any(edge is not Edge.FREE for edge in edges.values()):
+                state = State.WAITING
+            places[job_id] = state, edges
+            states[job_id] = state or State.QUEUED
+        return places
+
+    def _insert_one(self, new: NewJob, state: str | None, edges: dict[str, Edge]) -> Enqueued:
+        if new.id in self.jobs:
+            return Enqueued(new.id, duplicate=False)
+        ends = state == State.CANCELLED
+        for job in self.jobs.values():
+            if not ends and new.unique_key is not None and job.unique_lock == new.unique_key:
+                return Enqueued(job.id, duplicate=True)
+            if new.step is not None and (job.workflow_id, job.step) == (new.workflow_id, new.step):
+                raise GraphError("the workflow has this step")
+        now = self.clock.now()
+        run_at = now + new.delay_us if new.run_at is None else new.run_at
+        queue = self.queues.get(new.queue)
+        self.jobs[new.id] = Job(
+            id=new.id,
+            task=new.task,
+            queue=new.queue,
+            state=state or (State.SCHEDULED if run_at > now else State.QUEUED),
+            reason=Reason.PARENT if ends else None,
+            priority=new.priority if new.priority is not None else queue.priority if queue else 0,
+            run_at=run_at,
+            args=new.args,
+            result=None,
+            error=None,
+            attempt=0,
+            max_attempts=new.max_attempts,
+            crashes=0,
+            max_crashes=new.max_crashes,
+            claim=0,
+            worker_id=None,
+            timeout=new.timeout,
+            expires_at=_later(now, new.expires_us) if new.expires_at is None else new.expires_at,
+            unique_key=new.unique_key,
+            unique_lock=None if ends else new.unique_key,
+            unique_until=_later(now, new.unique_us),
+            unique_scope=None if new.unique_key is None else new.unique_scope,
+            workflow_id=new.workflow_id,
+            step=new.step,
+            waiting_on=0 if ends else sum(edge is not Edge.FREE for edge in edges.values()),
+            on_parent_failure=new.on_parent_failure,
+            fanout_pending=False,
+            schedule=new.schedule,
+            slot=new.slot,
+            progress=None,
+            progress_message=None,
+            cancel_requested_at=None,
+            name=new.name,
+            description=new.description,
+            tags=new.tags,
+            trace=new.trace,
+            created_at=now,
+            updated_at=now,
+            started_at=None,
+            finished_at=now if ends else None,
+        )
+        self.edges |= {(parent, new.id): edge.satisfied for parent, edge in edges.items()}
+        return Enqueued(new.id, duplicate=False)
+
+    def job_get(self, ids: Sequence[str]) -> list[Job]:
+        return [self.jobs[job_id] for job_id in sorted(set(ids)) if job_id in self.jobs]
+
+    def job_list(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
+        fit = fit or Filter()
+        found = [
+            job
+            for _, job in sorted(self.jobs.items(), reverse=True)
+            if (before is None or job.id < before)
+            and job.state in fit.states
+            and fit.reason in {None, job.reason}
+            and fit.queue in {None, job.queue}
+            and fit.task in {None, job.task}
+            and fit.workflow_id in {None, job.workflow_id}
+            and fit.schedule in {None, job.schedule}
+            and (fit.tag is None or fit.tag in job.tags)
+            and (fit.since is None or job.created_at >= fit.since)
+        ]
+        return found[:limit]
+
+    def job_cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
+        answer: dict[str, CancelResult] = {}
+        for job_id in dict.fromkeys(ids):
+            job = self.jobs.get(job_id)
+            asked_at = self.clock.now() if job is None else job.cancel_requested_at or self.clock.now()
+            if job is None:
+                answer[job_id] = CancelResult.UNKNOWN
+            elif job.state in FINAL:
+                answer[job_id] = CancelResult.FINAL
+            elif job.state == State.RUNNING:
+                self._change(job_id, cancel_requested_at=asked_at)
+                answer[job_id] = CancelResult.REQUESTED
+            else:
+                self._end(job_id, State.CANCELLED, Reason.USER, cancel_requested_at=asked_at)
+                answer[job_id] = CancelResult.CANCELLED
+        self._pass_on()
+        return answer
+
+    def _end(self, job_id: str, state: str, reason: str | None, **changes: Any) -> Job:
+        """A job's end: its unique lock is free unless its window is open, its children are to be told."""
+        job = self.jobs[job_id]
+        is_locked = job.unique_until is not None and job.unique_until > self.clock.now()
+        return self._change(
+            job_id,
+            state=state,
+            reason=reason,
+            unique_lock=job.unique_lock if is_locked else None,
+            **{"finished_at": self.clock.now(), "fanout_pending": self._has_open_edges(job_id), **changes},
+        )
+
+    def _has_open_edges(self, parent_id: str) -> bool:
+        return any(parent == parent_id and satisfied == 0 for (parent, _), satisfied in self.edges.items())
+
+    def job_retry(self, ids: Sequence[str]) -> list[str]:
+        now = self.clock.now()
+        retried = [job.id for job in self.job_get(ids) if job.state in FINAL and job.args is not None]
+        for job in self.job_get(retried):
+            if job.state == State.COMPLETED:
+                self._record(job, job.worker_id, Outcome.COMPLETED, job.started_at, job.finished_at)
+            self._change(
+                job.id,
+                **_UNRUN,
+                state=State.QUEUED,
+                run_at=now,
+                expires_at=self._unless_over(job.expires_at),
+            )
+        for parent, child in [edge for edge in self.edges if edge[1] in retried]:
+            self.edges[parent, child] = 0 if self.jobs[parent].state in LIVE else 1
+        for job_id in retried:
+            waiting_on = self._count_edges(job_id, 0)
+            self._change(job_id, waiting_on=waiting_on, state=State.WAITING if waiting_on else State.QUEUED)
+        self._revive_children(retried)
+        return retried
+
+    def _revive_children(self, parents: Sequence[str]) -> None:
+        while parents:
+            lost = [edge for edge, satisfied in self.edges.items() if edge[0] in parents and satisfied == -1]
+            self.edges |= dict.fromkeys(lost, 0)
+            parents = [
+                job.id
+                for job in self.job_get([child for _, child in lost])
+                if (job.state, job.reason) == (State.CANCELLED, Reason.PARENT) and not self._count_edges(job.id, -1)
+            ]
+            for child in parents:
+                self._change(
+                    child,
+                    **_UNRUN,
+                    state=State.WAITING,
+                    waiting_on=self._count_edges(child, 0),
+                    expires_at=self._unless_over(self.jobs[child].expires_at),
+                )
+
+    def _unless_over(self, at: int | None) -> int | None:
+        return at if at is not None and at > self.clock.now() else None
+
+    def _count_edges(self, child_id: str, *satisfied: int) -> int:
+        return sum(child == child_id and each in satisfied for (_, child), each in self.edges.items())
+
+    def job_delete(self, ids: Sequence[str]) -> list[str]:
+        gone = [job.id for job in self.job_get(ids) if job.state != State.RUNNING and self._may_go(job)]
+        self._remove(gone)
+        return gone
+
+    def _may_go(self, job: Job) -> bool:
+        """No waiting child needs it, and all its children have been told of its end."""
+        children = [child for parent, child in self.edges if parent == job.id]
+        return not job.fanout_pending and all(self.jobs[child].state != State.WAITING for child in children)
+
+    def _remove(self, ids: Iterable[str]) -> None:
+        gone = set(ids)
+        self.jobs = {i: job for i, job in self.jobs.items() if i not in gone}
+        self.attempts = {key: attempt for key, attempt in self.attempts.items() if key[0] not in gone}
+        self.edges = {edge: satisfied for edge, satisfied in self.edges.items() if gone.isdisjoint(edge)}
+        self.logs = {i: lines for i, lines in self.logs.items() if i not in gone}
+
+    def job_promote(self, limit: int = 1000) -> list[str]:
+        due = [job for job in self._in_state(State.SCHEDULED) if job.run_at <= self.clock.now()]
+        due = sorted(due, key=lambda job: job.run_at)[:limit]
+        return [self._change(job.id, state=State.QUEUED).queue for job in due]
+
+    def job_next_due(self) -> int | None:
+        return min((job.run_at for job in self._in_state(State.SCHEDULED)), default=None)
+
+    def job_expire(self, limit: int = 1000) -> list[str]:
+        expired = self._expire(limit)
+        if expired:
+            self._pass_on()
+        return [job.id for job in expired]
+
+    def _expire(self, limit: int) -> list[Job]:
+        over = [(job.expires_at, job.id) for job in self._in_state(*UNSTARTED) if job.expires_at is not None]
+        over = sorted(each for each in over if each[0] <= self.clock.now())[:limit]
+        # Whether it has children is only looked at when they are told.
+        return [self._end(job_id, State.CANCELLED, Reason.EXPIRED, fanout_pending=True) for _, job_id in over]
+
+    def job_prune(self, retention: Retention, limit: int = 1000) -> int:
+        now, cutoffs = self.clock.now(), retention.cutoffs(self.clock.now())
+
+        def is_past(job: Job) -> bool:
+            in_window = job.unique_lock is not None and job.unique_until is not None and job.unique_until > now
+            ended = job.finished_at is not None and job.finished_at < cutoffs.get(job.state, -1)
+            return ended and self._may_go(job) and not in_window
+
+        gone: list[str] = []
+        for state in cutoffs:
+            past = [job for job in self._in_state(state) if job.workflow_id is None and is_past(job)]
+            past.sort(key=lambda job: job.finished_at or 0)
+            gone += [job.id for job in past[: limit - len(gone)]]
+        self._remove(gone)
+        for workflow in list(self.workflows.values()):
+            jobs = [job for job in self.jobs.values() if job.workflow_id == workflow.id]
+            is_old = workflow.created_at < max(cutoffs.values(), default=-1)
+            if is_old and len(gone) < limit and all(is_past(job) for job in jobs):
+                gone += [job.id for job in jobs]
+                self._remove(job.id for job in jobs)
+                del self.workflows[workflow.id]
+        return len(gone)
+
+    def job_stats(self, window_us: int) -> Stats:
+        now = self.clock.now()
+        counts: dict[str, dict[str, int]] = {}
+        for job in self.jobs.values():
+            by_state = counts.setdefault(job.queue, {})
+            by_state[job.state] = by_state.get(job.state, 0) + 1
+        oldest: dict[str, int] = {}
+        for job in self._in_state(State.QUEUED):
+            oldest[job.queue] = max(oldest.get(job.queue, 0), now - job.run_at)
+        ended = [job for job in self._in_state(*FINAL) if (job.finished_at or 0) >= now - window_us]
+        ran = sorted(
+            job.finished_at - job.started_at
+            for job in ended
+            if job.state == State.COMPLETED and job.finished_at is not None and job.started_at is not None
+        )
+        p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
+        return Stats(counts, oldest, dict(Counter(job.state for job in ended)), window_us, p50, p95)
+
+    # Jobs in a worker's hands
+
+    def job_exchange(
+        self, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
+    ) -> Exchange:
+        settled, ended = self._settle(worker_id, settlements)
+        promoted: list[str] = []
+        claims: list[Claim] = []
+        if demand.limit + demand.ahead:
+            ended += self._expire(1000)
+            promoted = self.job_promote()
+            claims = self._claim(worker_id, demand)
+        if any(job.fanout_pending for job in ended):
+            self._pass_on()
+        return Exchange(settled, promoted, claims)
+
+    def job_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
+        return self.job_exchange(worker_id, (), demand).claims
+
+    def job_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
+        return self.job_exchange(worker_id, settlements, _NO_CLAIMS, durable=durable).settled
+
+    def _settle(self, worker_id: str, settlements: Sequence[Settlement]) -> tuple[Settled, list[Job]]:
+        settled = Settled([], [], [], [], [])
+        written: dict[str, Job] = {}
+        for given in settlements:
+            settlement = given
+            if self._holds(worker_id, given.id, given.claim):
+                if (given.state == State.FAILED) != (given.reason is not None) and given.state != State.CANCELLED:
+                    settled.refused.append(given.id)
+                    settlement = model.unstorable(given, "")
+                written[given.id] = self._write_end(worker_id, settlement)
+                if given.state not in FINAL and written[given.id].state == State.CANCELLED:
+                    settled.cancelled.append(given.id)
+            elif given.id not in written:
+                known = settled.already if self.stands(worker_id, given) else settled.stale
+                known.append(given.id)
+        return settled, list(written.values())
+
+    def _holds(self, worker_id: str, job_id: str, claim: int) -> bool:
+        """The fence: nobody else may end this job or report on it."""
+        job = self.jobs.get(job_id)
+        return job is not None and (job.worker_id, job.claim, job.state) == (worker_id, claim, State.RUNNING)
+
+    def stands(self, worker_id: str, given: Settlement) -> bool:
+        """Whether this worker ended this claim, the newest, before. A release or a snooze leaves no trace."""
+        job = self.jobs.get(given.id)
+        if job is None or job.claim != given.claim:
+            return False
+        recorded = self.attempts.get((given.id, given.claim))
+        if recorded is not None:
+            return recorded.worker_id == worker_id and recorded.outcome != Outcome.CRASHED
+        return (job.worker_id, job.state) == (worker_id, State.COMPLETED)
+
+    def _write_end(self, worker_id: str, given: Settlement, *, crashed: bool = False) -> Job:
+        job, now, steady = self.jobs[given.id], self.clock.now(), self.clock.steady()
+        started_at = job.started_at if crashed else now - (steady - given.started)
+        finished_at = now - (steady - given.finished)
+        if given.outcome not in {None, Outcome.COMPLETED}:
+            self._record(job, worker_id, str(given.outcome), started_at, finished_at, given)
+        job = self._change(
+            job.id,
+            attempt=job.attempt - given.gives_back,
+            crashes=job.crashes + crashed,
+            error=given.error,
+            result=given.result,
+            args=None if given.drops_args else job.args,
+        )
+        times = {"started_at": started_at, "finished_at": finished_at}
+        is_asked = job.cancel_requested_at is not None
+        if given.state in FINAL:
+            if is_asked and crashed:
+                return self._end(job.id, State.CANCELLED, Reason.USER, **times)
+            return self._end(job.id, given.state, given.reason, **times)
+        run_at = job.run_at if given.delay_us is None else now + given.delay_us
+        self._change(job.id, run_at=run_at, progress=None, progress_message=None)
+        if is_asked:
+            return self._end(job.id, State.CANCELLED, Reason.USER, **times)
+        return self._change(job.id, state=given.state, worker_id=None, started_at=None)
+
+    def _record(
+        self,
+        job: Job,
+        worker_id: str | None,
+        outcome: str,
+        started_at: int | None,
+        finished_at: int | None,
+        given: Settlement | None = None,
+    ) -> None:
+        error = (given.error_type, given.error_message, given.traceback) if given else (None, None, None)
+        attempt = Attempt(job.id, job.claim, job.attempt, worker_id, outcome, *error, started_at, finished_at)
+        self.attempts.setdefault((job.id, job.claim), attempt)
+        recorded = sorted(key for key in self.attempts if key[0] == job.id)
+        for key in recorded[: -self.attempts_kept]:
+            del self.attempts[key]
+
+    def _claim(self, worker_id: str, demand: Demand) -> list[Claim]:
+        if not self.is_live(worker_id):
+            return []
+        ready = [job for queue in demand.queues for job in self._ready(queue, demand.tasks)]
+        ready = ready[: demand.limit + demand.ahead]
+        taken = [
+            job
+            for place, job in enumerate(ready)
+            if place < demand.limit or (job.attempt + 1 < job.max_attempts and job.crashes == 0)
+        ]
+        return [self._start(worker_id, job) for job in taken]
+
+    def _ready(self, queue: str, tasks: Sequence[str]) -> list[Job]:
+        known = self.queues.get(queue)
+        if known is not None and known.paused_at is not None:
+            return []
+        ready = [job for job in self._in_state(State.QUEUED) if job.queue == queue and job.task in tasks]
+        return sorted(ready, key=lambda job: (-job.priority, job.run_at, job.id))
+
+    def _start(self, worker_id: str, job: Job) -> Claim:
+        job = self._change(
+            job.id,
+            state=State.RUNNING,
+            worker_id=worker_id,
+            claim=job.claim + 1,
+            attempt=job.attempt + 1,
+            started_at=self.clock.now(),
+            unique_lock=None if job.unique_scope == "queued" else job.unique_lock,
+        )
+        return Claim(*(getattr(job, name) for name in Claim._fields))
+
+    def job_probe(self, demand: Demand) -> bool:
+        return any(self._ready(queue, demand.tasks) for queue in demand.queues)
+
+    def job_progress(
+        self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
+    ) -> list[bool]:
+        noted: list[bool] = []
+        for job_id, claim, percent, message in reports:
+            noted.append(self._holds(worker_id, job_id, claim))
+            if noted[-1]:
+                self._change(job_id, progress=percent, progress_message=message)
+        return noted
+
+    # History
+
+    def attempt_list(self, job_id: str) -> list[Attempt]:
+        return [attempt for key, attempt in sorted(self.attempts.items()) if key[0] == job_id]
+
+    def log_write(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+        written = [self._holds(worker_id, line.job_id, line.claim) for line in lines]
+        for line in [line for line, was_written in zip(lines, written, strict=True) if was_written]:
+            kept = replace(line, at=self.clock.now() - (self.clock.steady() - line.at))
+            self.logs[line.job_id] = (*self.logs.get(line.job_id, ()), kept)[-self.log_lines :]
+        return written
+
+    def log_list(self, job_id: str) -> list[tuple[int, LogLine]]:
+        return list(enumerate(self.logs.get(job_id, ()), 1))
+
+    # Queues
+
+    def queue_upsert(self, name: str, priority: int) -> None:
+        known = self.queues.get(name, Queue(name, priority, None, self.clock.now()))
+        self.queues[name] = replace(known, priority=priority)
+
+    def queue_pause(self, name: str) -> bool:
+        known = self.queues.setdefault(name, Queue(name, 0, None, self.clock.now()))
+        if known.paused_at is None:
+            self.queues[name] = replace(known, paused_at=self.clock.now())
+        return known.paused_at is None
+
+    def queue_resume(self, name: str) -> bool:
+        known = self.queues.get(name)
+        if known is None or known.paused_at is None:
+            return False
+        self.queues[name] = replace(known, paused_at=None)
+        return True
+
+    def queue_list(self) -> list[Queue]:
+        return [queue for _, queue in sorted(self.queues.items())]
+
+    # Workers
+
+    def worker_register(self, worker: NewWorker, lease_us: int) -> None:
+        now = self.clock.now()
+        given: dict[str, Any] = {name: getattr(worker, name) for name in NewWorker.__slots__}
+        self._add_queues(worker.queues)
+        times: dict[str, Any] = {
+            "started_at": now,
+            "last_seen_at": now,
+            "lease_until": self.clock.steady() + lease_us,
+        }
+        self.workers.setdefault(worker.id, Worker(**given, **times, state="active", stopped_at=None))
+
+    def worker_beat(self, worker_id: str, lease_us: int, state: str = "active", *, durable: bool = False) -> Beat:
+        lease_until = self.clock.steady() + lease_us
+        is_alive = self._change_worker(worker_id, state=state, lease_until=lease_until)
+        running = [job for job in self._in_state(State.RUNNING) if job.worker_id == worker_id]
+        return Beat(is_alive, [Held(job.id, job.claim, job.cancel_requested_at is not None) for job in running])
+
+    def _change_worker(self, worker_id: str, **changes: Any) -> bool:
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.state not in LIVE_WORKER:
+            return False
+        self.workers[worker_id] = replace(worker, last_seen_at=self.clock.now(), **changes)
+        return True
+
+    def worker_deregister(self, worker_id: str) -> bool:
+        for duty, lease in self.leases.items():
+            if lease.holder == worker_id:
+                self.leases[duty] = replace(lease, holder=None)
+        return self._change_worker(worker_id, state="stopped", stopped_at=self.clock.now())
+
+    def is_live(self, worker_id: str | None) -> bool:
+        return worker_id in self.workers and self.workers[worker_id].state in LIVE_WORKER
+
+    def worker_list(self, limit: int = 1000) -> list[Worker]:
+        newest = sorted(self.workers.values(), key=lambda worker: worker.id, reverse=True)
+        return sorted(newest, key=lambda worker: worker.state not in LIVE_WORKER)[:limit]
+
+    def worker_overdue(self) -> list[Verdict]:
+        steady = self.clock.steady()
+        late = [w for w in self.workers.values() if w.state in LIVE_WORKER and w.lease_until < steady]
+        return [Verdict(worker.id, worker.lease_until) for worker in late]
+
+    def worker_prune(self, before: int) -> int:
+        busy = {job.worker_id for job in self._in_state(State.RUNNING)}
+        ended = [w.id for w in self.workers.values() if w.stopped_at is not None and w.stopped_at < before]
+        gone = [worker_id for worker_id in ended if worker_id not in busy]
+        for worker_id in gone:
+            del self.workers[worker_id]
+        return len(gone)
+
+    def job_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
+        for worker_id, lease_until in verdicts:
+            worker = self.workers.get(worker_id)
+            if worker is not None and worker.state in LIVE_WORKER and worker.lease_until == lease_until:
+                self.workers[worker_id] = replace(worker, state="dead", stopped_at=self.clock.now())
+        orphans = [job for job in self._in_state(State.RUNNING) if not self.is_live(job.worker_id)][:limit]
+        rescued: list[Rescued] = []
+        for job in orphans:
+            crash = model.crashed(
+                job.id,
+                job.claim,
+                job.worker_id,
+                attempts_left=job.max_attempts - job.attempt,
+                crashes_left=job.max_crashes - job.crashes - 1,
+                crashes=job.crashes + 1,
+                rng=rng,
+                at=self.clock.steady(),
+            )
+            state = self._write_end(str(job.worker_id), crash, crashed=True).state
+            rescued.append(Rescued(job.id, job.claim, job.worker_id, state, job.queue))
+        if rescued:
+            self._pass_on()
+        return rescued
+
+    # Duties
+
+    def lease_take(self, duty: str, holder: str) -> int | None:
+        lease = self.leases.get(duty, Lease(duty, None, 0, 0))
+        if lease.holder == holder:
+            return lease.term
+        if lease.holder == holder:
+            return lease.term
+        if self.is_live(lease.holder):
+            return None
+        self.leases[duty] = Lease(duty, holder, lease.term + 1, self.clock.now())
+        return lease.term + 1
+
+    def lease_renew(self, duty: str, holder: str, term: int) -> bool:
+        lease = self.leases.get(duty)
+        return lease is not None and (lease.holder, lease.term) == (holder, term)
+
+    def lease_resign(self, duty: str, holder: str, term: int) -> bool:
+        if not self.lease_renew(duty, holder, term):
+            return False
+        self.leases[duty] = replace(self.leases[duty], holder=None)
+        return True
+
+    def lease_list(self) -> list[Lease]:
+        return [lease for _, lease in sorted(self.leases.items())]
+
+    # Schedules
+
+    def schedule_upsert(self, schedule: Schedule) -> bool:
+        known = self.schedules.get(schedule.name, replace(schedule, last_at=None, paused_at=None))
+        if schedule.name in self.schedules and same_rule(known, schedule):
+            return False
+        kept = {"last_at": known.last_at, "created_at": known.created_at, "paused_at": known.paused_at}
+        self.schedules[schedule.name] = replace(schedule, **kept, updated_at=self.clock.now())
+        return True
+
+    def schedule_get(self, name: str) -> Schedule | None:
+        return self.schedules.get(name)
+
+    def schedule_list(self) -> list[Schedule]:
+        return [schedule for _, schedule in sorted(self.schedules.items())]
+
+    def schedule_due(self, limit: int = 100) -> list[Schedule]:
+        waiting = [(s.next_at, s) for s in self.schedule_list() if s.next_at is not None and not s.paused_at]
+        due = [each for each in waiting if each[0] <= self.clock.now()]
+        return [schedule for _, schedule in sorted(due, key=lambda each: each[0])[:limit]]
+
+    def schedule_next_due(self) -> int | None:
+        waiting = [s.next_at for s in self.schedules.values() if s.next_at is not None and not s.paused_at]
+        return min(waiting, default=None)
+
+    def schedule_fire(
+        self, schedule: Schedule, *, next_at: int | None, last_at: int | None, new: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
+        stored = self.schedules.get(schedule.name)
+        if stored is None or stored.paused_at is not None:
+            return None
+        if schedule.next_at is None or stored.next_at != schedule.next_at:
+            return None
+        last_at = stored.last_at if last_at is None else last_at
+        fired: list[Enqueued] = []
+        with self.transaction():
+            self.schedules[schedule.name] = replace(stored, next_at=next_at, last_at=last_at)
+            for job in new:
+                blocking = self._in_state(*blocking_states(schedule.overlap))
+                if all(other.schedule != schedule.name for other in blocking):
+                    self._add_queues([job.queue])
+                    fired += self._insert([job])
+        return fired
+
+    def schedule_pause(self, name: str) -> bool:
+        known = self.schedules.get(name)
+        if known is None or known.paused_at is not None:
+            return False
+        self.schedules[name] = replace(known, paused_at=self.clock.now())
+        return True
+
+    def schedule_resume(self, name: str, next_at: int | None) -> bool:
+        known = self.schedules.get(name)
+        if known is None or known.paused_at is None:
+            return False
+        self.schedules[name] = replace(known, paused_at=None, next_at=next_at)
+        return True
+
+    def schedule_delete(self, name: str) -> bool:
+        return self.schedules.pop(name, None) is not None
+
+    # Graphs
+
+    def job_fan_out(self, limit: int = 1000) -> FanOut:
+        """The oldest parent first: the databases may take another order, as long as it is the same in both."""
+        pending = {job.id for job in self.jobs.values() if job.fanout_pending}
+        ready = [edge for edge, satisfied in self.edges.items() if satisfied == 0 and edge[0] in pending]
+        decided = [
+            (child, parent, decide_edge(self.jobs[parent].state, self.jobs[child].on_parent_failure))
+            for parent, child in sorted(ready)[:limit]
+        ]
+        for child, parent, edge in sorted(decided, key=lambda each: each[2] is not Edge.CANCEL):
+            self.edges[parent, child] = edge.satisfied
+            if self.jobs[child].state == State.WAITING and edge is Edge.CANCEL:
+                self._end(child, State.CANCELLED, Reason.PARENT)
+            elif self.jobs[child].state == State.WAITING and edge is Edge.FREE:
+                self._free(child)
+        for job_id in pending:
+            self.jobs[job_id] = replace(self.jobs[job_id], fanout_pending=self._has_open_edges(job_id))
+        return FanOut(len(decided), any(job.fanout_pending for job in self.jobs.values()))
+
+    def _free(self, child_id: str) -> None:
+        child = self.jobs[child_id]
+        due = State.SCHEDULED if child.run_at > self.clock.now() else State.QUEUED
+        left = child.waiting_on - 1
+        self._change(child_id, waiting_on=left, state=child.state if left else due)
+
+    def _pass_on(self) -> None:
+        while not self.is_cut_off and self.job_fan_out().left:
+            pass
+
+    def job_reconcile(self) -> Reconciled:
+        """Nothing is ever lost here, so there is nothing to repair: an answer with anything in it is a defect."""
+        return Reconciled([], [])
+
+    def edge_list(self, job_id: str) -> list[tuple[str, str, int]]:
+        return [(*edge, satisfied) for edge, satisfied in sorted(self.edges.items()) if job_id in edge]
+
+    def workflow_get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
+        jobs = [job for job in self.jobs.values() if job.workflow_id == workflow_id]
+        found = self.workflows.get(workflow_id)
+        return None if found is None else (found, dict(Counter(job.state for job in jobs)))
+
+    def workflow_list(self, *, limit: int = 100, before: str = "g") -> list[Workflow]:
+        newest = sorted(self.workflows.items(), reverse=True)
+        return [workflow for workflow_id, workflow in newest if workflow_id < before][:limit]
+
+    def workflow_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
+        return [job.id for job in self._in_state(*states) if job.workflow_id == workflow_id]
+
+
+_UNRUN = {
+    "reason": None,
+    "attempt": 0,
+    "crashes": 0,
+    "worker_id": None,
+    "started_at": None,
+    "finished_at": None,
+    "error": None,
+    "result": None,
+    "progress": None,
+    "progress_message": None,
+    "cancel_requested_at": None,
+    "fanout_pending": False,
+}
+
+
+def _later(at: int, us: int | None) -> int | None:
+    return None if us is None else at + us

@@ -1,0 +1,908 @@
+"""SQLite, PostgreSQL and a plain Python model take the same steps, in any order, and must stay the same.
+
+Each rule calls one verb with the same arguments on all three, under one clock that the test holds, and compares
+the answers; after each step all rows of all tables are compared. Where the contract leaves an order open, answers
+are sorted; nothing else is let through. `DRAY_SOAK_STEPS=100000` goes on until so many steps changed a row.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+from unittest.mock import patch
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from dray.backends import Backend, open_backend, plain, rows
+from dray.backends.base import Filter
+from dray.backends.postgres.adapt import adapt
+from dray.backends.store import graph, jobs, work, workers
+from dray.clock import ManualClock
+from dray.errors import DrayError
+from dray.instants import DAY, HOUR, MINUTE, SECOND
+from dray.model import settlement as model
+from dray.model.attempt import Attempt, LogLine
+from dray.model.job import LIVE, Claim, Held, Job, Outcome, Reason, State
+from dray.model.lease import Lease
+from dray.model.new_job import NewJob
+from dray.model.queue import Demand, Queue
+from dray.model.retention import Retention
+from dray.model.schedule import Schedule
+from dray.model.settlement import Settlement
+from dray.model.worker import NewWorker, Verdict, Worker
+from dray.model.workflow import Workflow
+from tests.backends.reference import Reference
+
+STEPS = int(os.environ.get("DRAY_SOAK_STEPS", "2000"))  # that changed a row
+CALLS = 20  # of every verb, at least
+PATIENCE_S = 150 if STEPS <= 2000 else STEPS / 10
+ATTEMPTS_KEPT, LOG_LINES, MANY = 3, 4, 3  # instead of 100, 1,000 and 50, so that a short life reaches them
+
+QUEUES = ("mail", "bulk", "Default")
+TASKS = ("send", "scan", "sync")
+DUTIES = ("rescue", "prune")
+SCHEDULES = ("nightly", "beat")
+LEASE_US = 15 * SECOND
+LARGE = "x" * 1500  # over what SQLite keeps in the job's row
+
+# What a job may ask for, in parts that are put together. What is not a field of
+# `NewJob` (`in`, `expires_in`, `is_large`) is worked out when it is built.
+TIMES: tuple[dict[str, Any], ...] = (
+    {},
+    {"delay_us": 5 * SECOND},
+    {"delay_us": HOUR},
+    {"in": -MINUTE},
+    {"in": 20 * SECOND},
+    {"expires_us": 10 * SECOND},
+    {"delay_us": 20 * SECOND, "expires_us": 25 * SECOND},
+    {"expires_in": MINUTE},
+    {"in": -HOUR, "expires_in": -SECOND},
+)
+LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"max_attempts": 1},
+    {"max_attempts": 2, "max_crashes": 1},
+    {"max_crashes": 2, "timeout": 2.5},
+    {"priority": 5},
+    {"priority": -5, "max_attempts": 5},
+)
+LOOKS: tuple[dict[str, Any], ...] = (
+    {},
+    {"is_large": True},
+    {"tags": ("x", "y"), "name": "one"},
+    {"description": "words ü", "trace": "00-1-2-01", "tags": ("y",)},
+)
+UNIQUE: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    *(
+        {"unique_key": key, "unique_scope": scope, "unique_us": window}
+        for key in ("report", "bill")
+        for scope in ("live", "queued")
+        for window in (None, 15 * SECOND)
+    ),
+)
+
+
+class Wish(NamedTuple):
+    """A job to be made, before its parents and its time are known."""
+
+    queue: str
+    task: str
+    options: dict[str, Any]
+    outside: list[int]  # parents among the jobs that are there, newest first; 31 stands for one that is not
+    inside: list[int]  # parents in the same batch
+    on_parent_failure: str
+
+
+def options(*parts: Sequence[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    def merge(chosen: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+        return {name: value for part in chosen for name, value in part.items()}
+
+    return st.tuples(*(st.sampled_from(part) for part in parts)).map(merge)
+
+
+def rarely() -> st.SearchStrategy[bool]:
+    return st.sampled_from((False, False, False, False, False, True))
+
+
+some = st.integers(0, 31)  # one of what is there, newest first
+policies = st.sampled_from(("cancel", "run", "hold"))
+queues = st.sampled_from(QUEUES)
+limits = st.sampled_from((1, 2, 3, 1000))
+single = st.builds(
+    Wish,
+    queues,
+    st.sampled_from(TASKS),
+    options(TIMES, LIMITS, LOOKS, UNIQUE),
+    st.just([]),
+    st.just([]),
+    policies,
+)
+wishes = st.builds(
+    Wish,
+    queues,
+    st.sampled_from(TASKS),
+    options(TIMES, LIMITS, UNIQUE),
+    st.lists(some, max_size=2),
+    st.lists(st.integers(0, 3), max_size=2),
+    policies,
+)
+demands = st.builds(
+    Demand,
+    st.sampled_from((QUEUES, QUEUES[::-1], QUEUES[:1], (*QUEUES[1:], "unused"), ())),
+    st.sampled_from((TASKS, TASKS, TASKS[:1], TASKS[:2], ())),
+    st.integers(0, 4),
+    st.sampled_from((0, 0, 1, 3)),
+)
+moments = st.tuples(st.sampled_from((0, 1, 2 * SECOND)), st.sampled_from((0, 3, SECOND)))  # body's end, its length
+
+Ending = Callable[[Claim, int, int], Settlement]
+ENDINGS: dict[str, Ending] = {
+    "completed": lambda c, s, f: model.completed(c, s, f, '{"n": 1}'),
+    "completed large": lambda c, s, f: model.completed(c, s, f, f'"{LARGE}"'),
+    "completed, args dropped": lambda c, s, f: model.completed(c, s, f, keep_args=False),
+    "failed": lambda c, s, f: model.failed(c, s, f, Reason.ARGUMENTS, "TypeError", "no such argument", "trace"),
+    "error": lambda c, s, f: model.errored(c, s, f, Outcome.ERROR, 0, "ValueError", "no", "trace"),
+    "error, later": lambda c, s, f: model.errored(c, s, f, Outcome.ERROR, 3 * SECOND, "ValueError", "no"),
+    "timeout": lambda c, s, f: model.errored(c, s, f, Outcome.TIMEOUT, 0, "Timeout", "2.5 s are over"),
+    "retry": lambda c, s, f: model.errored(c, s, f, Outcome.RETRY, 9 * SECOND, "Retry", ""),
+    "cancelled": lambda c, s, f: model.cancelled(c, s, f, "not needed"),
+    "snoozed": lambda c, s, f: model.snoozed(c, s, f, 7 * SECOND),
+    "snoozed for nothing": lambda c, s, f: model.snoozed(c, s, f, 0),
+    "released": lambda c, _, f: model.released(c, f),
+    "released as held": lambda c, _, f: model.released(Held(c.id, c.claim, cancel_requested=False), f),
+    # The tables' own rules refuse a failure without a reason: what is written instead names the database's words.
+    "refused": lambda c, s, f: model.failed(c, s, f, Reason.ERROR, "E", "m")._replace(reason=None),
+}
+endings = st.lists(st.tuples(some, st.sampled_from(tuple(ENDINGS)), moments), min_size=1, max_size=4)
+
+RETENTIONS = (
+    Retention(0, 0, 0),
+    Retention(10 * SECOND, 10 * SECOND, HOUR),
+    Retention(MINUTE, MINUTE, None),
+    Retention(None, 0, 0),
+    Retention(0, MINUTE, 0),
+    Retention(),
+)
+
+
+@dataclass
+class Raised:
+    """An answer that was an error: its kind counts, its words are each database's own."""
+
+    kind: str
+
+
+@dataclass
+class Chance:
+    """The same for every job, because the order in which jobs are given their chance is open."""
+
+    value: float
+
+    def random(self) -> float:
+        return self.value
+
+
+@dataclass
+class Sides:
+    """The two databases, with a connection of the test's own to each, and the model."""
+
+    clock: ManualClock
+    sqlite: Backend
+    sqlite_user: sqlite3.Connection
+    postgres: Backend
+    postgres_user: psycopg.Connection[Any]
+    schema: str
+
+    def empty(self) -> None:
+        """All tables as they were at first, and the clock too."""
+        tables = [f"dray_{name}" for name in _TABLES]
+        for table in reversed(tables):
+            self.sqlite_user.execute(f"DELETE FROM {table}")
+        self.sqlite_user.execute("COMMIT")
+        names = ", ".join(f'"{self.schema}".{table}' for table in tables)
+        self.postgres_user.execute(f"TRUNCATE {names}".encode())
+        self.postgres_user.commit()
+        for backend in (self.sqlite, self.postgres):
+            backend._known_queues.clear()
+        vars(self.clock).update(vars(ManualClock()))
+
+    def on_sqlite(self) -> dict[str, Any]:
+        user = self.sqlite_user
+        return _stored(
+            self.sqlite, lambda table, columns: user.execute(f"SELECT {columns} FROM dray_{table}").fetchall()
+        )
+
+    def on_postgres(self) -> dict[str, Any]:
+        cursor = self.postgres_user.cursor(binary=True)
+
+        def select(table: str, columns: str) -> list[tuple[Any, ...]]:
+            return cursor.execute(f'SELECT {columns} FROM "{self.schema}".dray_{table}'.encode()).fetchall()
+
+        stored = _stored(self.postgres, select)
+        self.postgres_user.commit()
+        return stored
+
+
+_TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+
+
+@pytest.fixture
+def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Generator[Sides]:
+    for module in (jobs, work, workers):
+        monkeypatch.setattr(module, "ATTEMPTS_KEPT", ATTEMPTS_KEPT)
+    monkeypatch.setattr(work, "LOG_LINES", LOG_LINES)
+    monkeypatch.setattr(plain, "MANY", MANY)
+    monkeypatch.setattr(jobs, "MANY", MANY)
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="dray-machine-", dir=memory) as folder:
+        file = Path(folder) / "jobs.db"
+        sqlite, postgres = open_backend(f"sqlite:///{file}", clock=clock), open_backend(postgres_url, clock=clock)
+        sqlite.migrate()
+        postgres.migrate()
+        server, _, schema = postgres_url.rpartition("&schema=")
+        with sqlite3.connect(file) as sqlite_user, psycopg.connect(server) as postgres_user:
+            sqlite_user.execute("PRAGMA foreign_keys = ON")
+            adapt(postgres_user)
+            yield Sides(clock, sqlite, sqlite_user, postgres, postgres_user, schema)
+        sqlite_user.close()
+        sqlite.close()
+        postgres.close()
+
+
+def _nothing(_: object) -> None:
+    """Stands in for the fan-out that a dead process does not get to."""
+
+
+class Machine(RuleBasedStateMachine):
+    """Every verb, with arguments that are right, stale, wrong or repeated."""
+
+    sides: Sides  # set by the test that runs this
+    calls: ClassVar[Counter[str]] = Counter()
+    changed: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides.empty()
+        self.clock = self.sides.clock
+        self.reference = Reference(self.clock, attempts_kept=ATTEMPTS_KEPT, log_lines=LOG_LINES)
+        self.before = self.reference.tables()
+        self.numbers = self.turns = 0
+        self.enqueues: list[tuple[list[NewJob], Workflow | None]] = []
+        self.workers = [self.new_id()]  # the first is never registered
+        self.claims: list[tuple[str, Claim]] = []
+        self.verdicts: list[Verdict] = []
+        self.schedules: list[Schedule] = []
+        self.terms: list[tuple[str, str, int]] = []
+
+    # All three together
+
+    def ask(self, verb: str, *given: Any, order: Callable[[Any], Any] | None = None, **named: Any) -> Any:
+        """The answer of all three, which must be one."""
+        self.calls[verb] += 1
+        answers = [
+            _answer(side, verb, given, named, order)
+            for side in (self.reference, self.sides.sqlite, self.sides.postgres)
+        ]
+        self.compare(verb, *answers)
+        return answers[0]
+
+    def compare(self, what: str, reference: Any, sqlite: Any, postgres: Any) -> None:
+        differing = [
+            f"{side}: {answer}\n{' ' * len(side)}not {expected}"
+            for side, theirs in (("SQLite", sqlite), ("PostgreSQL", postgres))
+            for answer, expected in _differences(theirs, reference)
+        ]
+        assert not differing, f"{what}\n" + "\n".join(differing)
+
+    @invariant()
+    def all_tables_are_the_same(self) -> None:
+        now = self.reference.tables()
+        type(self).changed += now != self.before
+        self.before = now
+        sqlite, postgres = self.sides.on_sqlite(), self.sides.on_postgres()
+        for name, table in now.items():
+            expected = {key: _wordless(row) for key, row in table.items()}
+            self.compare(name, expected, sqlite[name], postgres[name])
+
+    @contextmanager
+    def cut_off(self, dies: bool) -> Generator[None]:
+        """All three end a job and, if they die, do not get to tell its children."""
+        self.reference.is_cut_off = dies
+        with patch.object(graph, "fan_out_all", _nothing) if dies else patch.object(graph, "_", 0, create=True):
+            yield
+        self.reference.is_cut_off = False
+
+    # What the arguments stand for
+
+    def new_id(self) -> str:
+        self.numbers += 1
+        return f"01900000-0000-7000-8000-{self.numbers:012x}"
+
+    def job_ids(self, chosen: Iterable[int]) -> list[str]:
+        there = sorted(self.reference.jobs, reverse=True)
+        return [there[n % len(there)] if there and n < 31 else self.new_id() for n in chosen]
+
+    def worker(self, n: int) -> str:
+        """Mostly one that lives; from 26 on any, also one that was never there."""
+        live = [worker for worker in self.workers if self.reference.is_live(worker)]
+        among = live if live and n < 26 else self.workers
+        return among[-1 - n % len(among)]
+
+    def held(self, n: int, is_stale: bool) -> tuple[str, Claim] | None:
+        """A claim that is held, or any there ever was."""
+        running = {(job.id, job.claim) for job in self.reference.jobs.values() if job.state == State.RUNNING}
+        among = [(worker, claim) for worker, claim in self.claims if is_stale or (claim.id, claim.claim) in running]
+        return among[-1 - n % len(among)] if among else None
+
+    def settlements(
+        self, chosen: list[tuple[int, str, tuple[int, int]]], is_stale: bool
+    ) -> tuple[str, list[Settlement]]:
+        """Outcomes for some claims, and the worker that reports them: that of the first."""
+        given: dict[str, Settlement] = {}  # one a job: the answer names jobs, not claims
+        worker = self.worker(0)
+        for n, ending, (ago, lasted) in chosen:
+            held = self.held(n, is_stale)
+            if held is None:
+                continue
+            worker = held[0] if not given else worker
+            finished = self.clock.steady() - ago
+            given[held[1].id] = ENDINGS[ending](held[1], finished - lasted, finished)
+        return worker, list(given.values())
+
+    def build(self, wishes: Sequence[Wish], backwards: bool = False, **also: Any) -> list[NewJob]:
+        ids = [self.new_id() for _ in wishes]
+        ids = ids[::-1] if backwards else ids
+        now = self.clock.now()
+        made: list[NewJob] = []
+        for job_id, wish in zip(ids, wishes, strict=True):
+            options = dict(wish.options)
+            if options.pop("is_large", False):
+                options["args"] = f'"{LARGE}"'
+            if "in" in options:
+                options["run_at"] = now + options.pop("in")
+            if "expires_in" in options:
+                options["expires_at"] = now + options.pop("expires_in")
+            inside = [ids[n] for n in wish.inside if n < len(ids)]
+            parents = tuple(dict.fromkeys([*self.job_ids(wish.outside), *inside]))
+            made.append(
+                NewJob(
+                    id=job_id,
+                    task=wish.task,
+                    queue=wish.queue,
+                    parents=parents,
+                    on_parent_failure=wish.on_parent_failure,
+                    **{**options, **also},
+                )
+            )
+        return made
+
+    def enqueue(self, new: list[NewJob], workflow: Workflow | None = None) -> None:
+        self.enqueues.append((new, workflow))
+        self.ask("job_enqueue", new, workflow=workflow)
+
+    # Enqueue
+
+    @initialize(wishes=st.lists(single, min_size=2, max_size=4))
+    def start_with_jobs(self, wishes: list[Wish]) -> None:
+        self.enqueue(self.build(wishes))
+
+    @initialize()
+    def start_with_a_worker(self) -> None:
+        self.register_worker(lease_us=LEASE_US)
+
+    @rule(wishes=st.lists(single, min_size=1, max_size=3), backwards=rarely())
+    def enqueue_jobs(self, wishes: list[Wish], backwards: bool) -> None:
+        self.enqueue(self.build(wishes, backwards))
+
+    @rule(wishes=st.lists(wishes, min_size=1, max_size=4))
+    def enqueue_children(self, wishes: list[Wish]) -> None:
+        self.enqueue(self.build(wishes))
+
+    @rule(
+        wishes=st.lists(wishes, min_size=1, max_size=4), steps=st.lists(st.sampled_from("abcd"), max_size=4), n=some
+    )
+    def enqueue_workflow(self, wishes: list[Wish], steps: list[str], n: int) -> None:
+        there = sorted(self.reference.workflows, reverse=True)
+        workflow = Workflow(there[n] if n < len(there) else self.new_id(), "etl", 0)
+        for wish in wishes:
+            wish.options.pop("unique_key", None)
+        new = self.build(wishes, workflow_id=workflow.id)
+        new = [replace(job, step=step) for job, step in zip(new, [*steps, *"efgh"], strict=False)]
+        self.enqueue(new, workflow)
+
+    @rule(wishes=st.lists(wishes, min_size=1, max_size=2), commits=st.booleans())
+    def enqueue_in_the_users_transaction(self, wishes: list[Wish], commits: bool) -> None:
+        self.calls["job_enqueue"] += 1
+        new = self.build(wishes)
+        sides, users = [self.sides.sqlite, self.sides.postgres], [self.sides.sqlite_user, self.sides.postgres_user]
+        answers: list[Any] = []
+        with self.reference.transaction(commits=commits):
+            answers.append(_answer(self.reference, "job_enqueue", (new,), {"connection": "theirs"}, None))
+        for side, user in zip(sides, users, strict=True):
+            answers.append(_answer(side, "job_enqueue", (new,), {"connection": user}, None))
+            user.commit() if commits else user.rollback()
+        self.compare("job_enqueue", *answers)
+
+    @rule(n=some)
+    def enqueue_again(self, n: int) -> None:
+        if not self.enqueues:
+            return
+        new, workflow = self.enqueues[-1 - n % len(self.enqueues)]
+        self.ask("job_enqueue", new, workflow=workflow)
+
+    # Work
+
+    @rule()
+    def carry_on(self) -> None:
+        """The plain life of a queue between the odd steps: work ends, in each way in turn, is claimed or comes."""
+        self.turns += 1
+        held = self.held(self.turns, is_stale=False)
+        if held is not None and self.turns % 3:
+            self.settle([(self.turns, tuple(ENDINGS)[self.turns % len(ENDINGS)], (0, SECOND))], dies=False)
+            return
+        claims = self.ask("job_claim", self.worker(0), Demand(QUEUES, TASKS, 2))
+        self.take(self.worker(0), claims)
+        if not claims:
+            policy = ("cancel", "run", "hold")[self.turns % 3]
+            parent, child = Wish("mail", "send", {}, [], [], "cancel"), Wish("bulk", "scan", {}, [], [0], policy)
+            self.enqueue(self.build([parent, child]))
+
+    @rule(n=some, demand=demands)
+    def claim(self, n: int, demand: Demand) -> None:
+        self.take(self.worker(n), self.ask("job_claim", self.worker(n), demand))
+
+    @rule(n=st.integers(0, 1), limit=st.integers(1, 4))
+    def claim_anything(self, n: int, limit: int) -> None:
+        demand = Demand(QUEUES, TASKS, limit)
+        self.ask("job_probe", demand)
+        self.take(self.worker(n), self.ask("job_claim", self.worker(n), demand))
+
+    def take(self, worker: str, claims: list[Claim]) -> None:
+        self.claims += [(worker, claim) for claim in claims]
+
+    @rule(chosen=endings, dies=rarely())
+    def settle(self, chosen: list[tuple[int, str, tuple[int, int]]], dies: bool) -> None:
+        worker, settlements = self.settlements(chosen, is_stale=False)
+        with self.cut_off(dies):
+            self.ask("job_settle", worker, settlements, order=_settled)
+
+    @rule(chosen=endings, n=some, is_other=rarely())
+    def settle_what_was_lost(self, chosen: list[tuple[int, str, tuple[int, int]]], n: int, is_other: bool) -> None:
+        worker, settlements = self.settlements(chosen, is_stale=True)
+        self.ask("job_settle", self.worker(n) if is_other else worker, settlements, order=_settled)
+
+    @rule(chosen=endings, demand=demands, is_stale=rarely(), durable=st.booleans(), dies=rarely())
+    def exchange(
+        self,
+        chosen: list[tuple[int, str, tuple[int, int]]],
+        demand: Demand,
+        is_stale: bool,
+        durable: bool,
+        dies: bool,
+    ) -> None:
+        worker, settlements = self.settlements(chosen, is_stale)
+        # What stood there already is judged after the exchange, which may have claimed the job again: left out.
+        settlements = [each for each in settlements if not self.reference.stands(worker, each)]
+        with self.cut_off(dies):
+            answer = self.ask("job_exchange", worker, settlements, demand, durable=durable, order=_exchanged)
+        self.take(worker, answer[2])
+
+    @rule(
+        chosen=st.lists(st.tuples(some, rarely()), min_size=1, max_size=3),
+        percent=st.sampled_from((None, 0.0, 12.5, 100.0)),
+        n=some,
+        is_other=rarely(),
+    )
+    def report_progress(self, chosen: list[tuple[int, bool]], percent: float | None, n: int, is_other: bool) -> None:
+        held = [each for each in (self.held(*one) for one in chosen) if each is not None]
+        worker = self.worker(n) if is_other or not held else held[0][0]
+        reports = [(claim.id, claim.claim, percent, "so far") for _, claim in held]
+        self.ask("job_progress", worker, reports)
+
+    @rule(chosen=st.lists(st.tuples(some, rarely()), min_size=1, max_size=6), n=some, is_other=rarely())
+    def write_logs(self, chosen: list[tuple[int, bool]], n: int, is_other: bool) -> None:
+        held = [each for each in (self.held(*one) for one in chosen) if each is not None]
+        worker = self.worker(n) if is_other or not held else held[0][0]
+        at = self.clock.steady()
+        lines = [
+            LogLine(claim.id, claim.claim, at - place, "INFO", "body", f"line {place}")
+            for place, (_, claim) in enumerate(held)
+        ]
+        self.ask("log_write", worker, lines)
+
+    # What operators do
+
+    @rule(chosen=st.lists(some, min_size=1, max_size=3), dies=rarely())
+    def cancel(self, chosen: list[int], dies: bool) -> None:
+        with self.cut_off(dies):
+            self.ask("job_cancel", self.job_ids(chosen))
+
+    @rule(n=some)
+    def cancel_what_runs(self, n: int) -> None:
+        held = self.held(n, is_stale=False)
+        if held is not None:
+            self.ask("job_cancel", [held[1].id])
+
+    @rule(chosen=st.lists(some, min_size=1, max_size=4))
+    def retry(self, chosen: list[int]) -> None:
+        self.retry_all(self.job_ids(chosen))
+
+    @rule(chosen=st.lists(some, min_size=1, max_size=3))
+    def retry_what_ended(self, chosen: list[int]) -> None:
+        ended = sorted(job.id for job in self.reference.jobs.values() if job.state not in LIVE)
+        if ended:
+            self.retry_all(ended[-1 - n % len(ended)] for n in chosen)
+
+    def retry_all(self, ids: Iterable[str]) -> None:
+        # DEFECT has_args: SQLite starts a job over whose arguments were dropped, if they or its result were large.
+        dropped = {job.id for job in self.reference.jobs.values() if job.args is None}
+        self.ask("job_retry", [job_id for job_id in ids if job_id not in dropped], order=sorted)
+
+    @rule(chosen=st.lists(some, min_size=1, max_size=3))
+    def delete(self, chosen: list[int]) -> None:
+        self.ask("job_delete", self.job_ids(chosen), order=sorted)
+
+    @rule(name=queues, priority=st.sampled_from((0, 7, -7)))
+    def set_queue(self, name: str, priority: int) -> None:
+        self.ask("queue_upsert", name, priority)
+
+    @rule(name=st.sampled_from((*QUEUES, "unused")))
+    def pause_queue(self, name: str) -> None:
+        self.ask("queue_pause", name)
+
+    @rule(name=st.sampled_from((*QUEUES, "unused")))
+    def resume_queue(self, name: str) -> None:
+        self.ask("queue_resume", name)
+
+    # Duties
+
+    @rule(us=st.sampled_from((1, SECOND, 3 * SECOND, 6 * SECOND, 16 * SECOND, 2 * HOUR)))
+    def time_passes(self, us: int) -> None:
+        self.clock.advance(us)
+
+    @rule(us=st.sampled_from((-HOUR, -SECOND, SECOND, HOUR)))
+    def the_clock_is_set(self, us: int) -> None:
+        self.clock.step(us)
+
+    @rule(limit=limits)
+    def promote(self, limit: int) -> None:
+        due = [j.run_at for j in self.reference.jobs.values() if j.state == State.SCHEDULED]
+        self.ask("job_promote", _fair(limit, due), order=sorted)
+
+    @rule(limit=limits, dies=rarely())
+    def expire(self, limit: int, dies: bool) -> None:
+        times = [j.expires_at for j in self.reference.jobs.values() if j.state in LIVE and j.expires_at is not None]
+        with self.cut_off(dies):
+            self.ask("job_expire", _fair(limit, times), order=sorted)
+
+    @rule(retention=st.sampled_from(RETENTIONS), limit=limits)
+    def prune(self, retention: Retention, limit: int) -> None:
+        # Which jobs go first is nobody's promise: that it were so many, and what is left when all have gone.
+        self.ask("job_prune", retention, limit)
+        self.ask("job_prune", retention)
+
+    @rule(limit=limits)
+    def fan_out(self, limit: int) -> None:
+        self.ask("job_fan_out", limit)
+
+    @rule()
+    def reconcile(self) -> None:
+        self.ask("job_reconcile")
+
+    @rule(n=some, chance=st.sampled_from((0.0, 0.9)))
+    def lose_a_worker(self, n: int, chance: float) -> None:
+        """Its lease runs out while the others renew theirs, and it is buried with all it had running."""
+        lost = self.worker(n)
+        self.clock.advance(LEASE_US + 1)
+        for worker in self.workers:
+            if worker != lost and self.reference.is_live(worker):
+                self.ask("worker_beat", worker, LEASE_US)
+        self.judge()
+        self.ask("job_rescue", self.verdicts[-1:], rng=Chance(chance), order=sorted)
+
+    @rule(lease_us=st.sampled_from((LEASE_US, 5 * SECOND)))
+    def register_worker(self, lease_us: int) -> None:
+        self.workers.append(self.new_id())
+        worker = NewWorker(
+            id=self.workers[-1],
+            name="w",
+            host="here",
+            pid=7,
+            boot=self.clock.boot,
+            queues=QUEUES,
+            tasks=TASKS,
+            concurrency=4,
+        )
+        self.ask("worker_register", worker, lease_us)
+
+    @rule(n=some, lease_us=st.sampled_from((LEASE_US, 5 * SECOND)), state=st.sampled_from(("active", "draining")))
+    def beat(self, n: int, lease_us: int, state: str) -> None:
+        self.ask("worker_beat", self.worker(n), lease_us, state)
+
+    @rule(n=some)
+    def deregister_worker(self, n: int) -> None:
+        self.ask("worker_deregister", self.worker(n))
+
+    @rule(ago_us=st.sampled_from((0, -SECOND, MINUTE)))
+    def prune_workers(self, ago_us: int) -> None:
+        self.ask("worker_prune", self.clock.now() - ago_us)
+
+    @rule()
+    def judge(self) -> None:
+        self.verdicts += self.ask("worker_overdue", order=sorted)
+
+    @rule(
+        chosen=st.lists(some, max_size=3),
+        chance=st.sampled_from((0.0, 0.3, 0.9)),
+        limit=limits,
+        dies=rarely(),
+    )
+    def rescue(self, chosen: list[int], chance: float, limit: int, dies: bool) -> None:
+        """With verdicts of now or of long ago. None of a lease that is not over: those are SQLite's alone."""
+        self.judge()
+        verdicts = list(dict.fromkeys(self.verdicts[-1 - n % len(self.verdicts)] for n in chosen if self.verdicts))
+        with self.cut_off(dies):
+            # Which jobs come first is nobody's promise: that it were so many, and how it is when all are taken back.
+            self.ask("job_rescue", verdicts, rng=Chance(chance), limit=limit, order=len)
+            self.ask("job_rescue", [], rng=Chance(chance))
+
+    @rule(duty=st.sampled_from(DUTIES), n=some)
+    def take_lease(self, duty: str, n: int) -> None:
+        term = self.ask("lease_take", duty, self.worker(n))
+        if term is not None:
+            self.terms.append((duty, self.worker(n), term))
+
+    @rule(n=some, resigns=st.booleans())
+    def keep_lease(self, n: int, resigns: bool) -> None:
+        if self.terms:
+            held = self.terms[-1 - n % len(self.terms)]
+            self.ask("lease_renew", *held)
+            if resigns:
+                self.ask("lease_resign", *held)
+
+    # Schedules
+
+    @rule(
+        name=st.sampled_from(SCHEDULES),
+        every_us=st.sampled_from((10 * SECOND, MINUTE)),
+        overlap=st.sampled_from(("allow", "skip", "queue")),
+        next_us=st.sampled_from((None, -SECOND, 0, 10 * SECOND)),
+    )
+    def set_schedule(self, name: str, every_us: int, overlap: str, next_us: int | None) -> None:
+        now = self.clock.now()
+        schedule = Schedule(
+            name=name,
+            task="sync",
+            queue=None,
+            args="{}",
+            cron=None,
+            every_us=every_us,
+            tz="UTC",
+            misfire="last",
+            misfire_limit=10,
+            overlap=overlap,
+            next_at=None if next_us is None else now + next_us,
+            last_at=None,
+            created_at=now,
+            updated_at=now,
+            paused_at=None,
+        )
+        self.ask("schedule_upsert", schedule)
+
+    @rule(name=st.sampled_from(SCHEDULES))
+    def read_schedule(self, name: str) -> None:
+        found = self.ask("schedule_get", name)
+        if found is not None:
+            self.schedules.append(found)
+
+    @rule(
+        n=st.integers(0, 5),
+        wishes=st.lists(single, max_size=2),
+        next_us=st.sampled_from((None, 10 * SECOND)),
+        is_last=st.booleans(),
+    )
+    def fire(self, n: int, wishes: list[Wish], next_us: int | None, is_last: bool) -> None:
+        """A schedule as it is, or as it was when somebody read it."""
+        known = [*self.schedules, *self.reference.schedule_list()]
+        if not known:
+            return
+        schedule, now = known[-1 - n % len(known)], self.clock.now()
+        new = self.build(wishes, schedule=schedule.name, slot=schedule.next_at)
+        next_at, last_at = None if next_us is None else now + next_us, now if is_last else None
+        self.ask("schedule_fire", schedule, next_at=next_at, last_at=last_at, new=new)
+
+    @rule(name=st.sampled_from((*SCHEDULES, "unknown")))
+    def pause_schedule(self, name: str) -> None:
+        self.ask("schedule_pause", name)
+
+    @rule(name=st.sampled_from((*SCHEDULES, "unknown")), next_us=st.sampled_from((None, 0, SECOND)))
+    def resume_schedule(self, name: str, next_us: int | None) -> None:
+        self.ask("schedule_resume", name, None if next_us is None else self.clock.now() + next_us)
+
+    @rule(name=st.sampled_from((*SCHEDULES, "unknown")))
+    def delete_schedule(self, name: str) -> None:
+        self.ask("schedule_delete", name)
+
+    # Reads
+
+    @rule(chosen=st.lists(some, min_size=1, max_size=3))
+    def look_at_jobs(self, chosen: list[int]) -> None:
+        ids = self.job_ids(chosen)
+        self.ask("job_get", ids, order=lambda jobs: [_wordless(job) for job in jobs])
+        self.ask("attempt_list", ids[0], order=lambda attempts: [_wordless(each) for each in attempts])
+        self.ask("edge_list", ids[0])
+        self.ask("log_list", ids[0], order=lambda lines: [line for _, line in lines])
+
+    @rule(window_us=st.sampled_from((0, MINUTE, DAY)), limit=limits)
+    def look_around(self, window_us: int, limit: int) -> None:
+        self.ask("job_stats", window_us, order=astuple)
+        self.ask("job_next_due")
+        self.ask("queue_list")
+        self.ask("worker_list", limit)
+        self.ask("lease_list")
+        self.ask("schedule_list")
+        self.ask("schedule_due", order=_by_name)
+        self.ask("schedule_next_due")
+
+    @rule(
+        named=st.sampled_from(
+            (
+                {},
+                {"queue": "mail"},
+                {"task": "scan", "states": frozenset({State.QUEUED, State.FAILED})},
+                {"tag": "y"},
+                {"reason": "user"},
+                {"schedule": "beat"},
+                {"states": frozenset[State]()},
+            )
+        ),
+        n=some,
+        limit=limits,
+        since_us=st.sampled_from((None, 0, MINUTE)),
+    )
+    def look_for_jobs(self, named: dict[str, Any], n: int, limit: int, since_us: int | None) -> None:
+        fit = Filter(**named, since=None if since_us is None else self.clock.now() - since_us)
+        before = self.job_ids([n])[0] if n % 2 else None
+        listed = _wordless_all
+        self.ask("job_list", fit, limit=limit, before=before, order=listed)
+
+    @rule(n=some, limit=limits)
+    def look_at_workflows(self, n: int, limit: int) -> None:
+        there = sorted(self.reference.workflows, reverse=True)
+        chosen = there[n % len(there)] if there and n < 31 else self.new_id()
+        self.ask("workflow_get", chosen)
+        self.ask("workflow_jobs", chosen, frozenset({State.COMPLETED, State.QUEUED, State.WAITING}))
+        self.ask("workflow_list", limit=limit)
+        self.ask("workflow_list", before=chosen)
+        self.ask("job_list", Filter(workflow_id=chosen), order=_wordless_all)
+
+
+def _answer(
+    side: Backend | Reference,
+    verb: str,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    order: Callable[[Any], Any] | None,
+) -> Any:
+    try:
+        answer = getattr(side, verb)(*given, **named)
+    except DrayError as error:
+        return Raised(type(error).__name__)
+    return order(answer) if order is not None else answer
+
+
+def _differences(theirs: Any, ours: Any) -> list[tuple[Any, Any]]:
+    """What differs, as small as it can be told: rows by their keys, columns by their names."""
+    if is_dataclass(theirs) and type(theirs) is type(ours):
+        theirs, ours = vars_of(theirs), vars_of(ours)
+        keys = [name for name in ours if theirs[name] != ours[name]]
+        return [({name: theirs[name] for name in keys}, {name: ours[name] for name in keys})] if keys else []
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        keys = sorted({*theirs, *ours}, key=str)
+        return [((key, left), right) for key in keys for left, right in _differences(theirs.get(key), ours.get(key))]
+    return [] if theirs == ours else [(theirs, ours)]
+
+
+def vars_of(row: Any) -> dict[str, Any]:
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+def _settled(answer: Any) -> tuple[list[str], ...]:
+    return tuple(sorted(ids) for ids in answer)
+
+
+def _exchanged(answer: Any) -> tuple[Any, ...]:
+    return _settled(answer.settled), sorted(answer.promoted), answer.claims
+
+
+def _by_name(schedules: list[Schedule]) -> list[Schedule]:
+    return sorted(schedules, key=lambda schedule: schedule.name)
+
+
+def _wordless(row: Any) -> Any:
+    """A refused outcome is described in the database's own words: they are not compared."""
+    if isinstance(row, Attempt) and row.error_type == "Unstorable":
+        return replace(row, error_message="")
+    if isinstance(row, Job) and (row.error or "").startswith("Unstorable"):
+        return replace(row, error="Unstorable")
+    return row
+
+
+def _wordless_all(rows: Iterable[Any]) -> list[Any]:
+    return [_wordless(row) for row in rows]
+
+
+def _fair(limit: int, keys: Iterable[int]) -> int:
+    """A limit that does not fall between equals: which of them comes first is nobody's promise."""
+    ordered = sorted(keys)
+    while limit < len(ordered) and ordered[limit - 1] == ordered[limit]:
+        limit += 1
+    return limit
+
+
+def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]]) -> dict[str, Any]:
+    """All tables, as the model has them."""
+
+    def table(name: str, row: Any) -> list[Any]:
+        return [row(*each) for each in select(name, ", ".join(field.name for field in fields(row)))]
+
+    logs: dict[str, tuple[LogLine, ...]] = {}
+    for line in table("logs ORDER BY seq", LogLine):
+        logs[line.job_id] = (*logs.get(line.job_id, ()), line)
+    worker_columns = ", ".join(field.name for field in fields(Worker))
+    return {
+        "jobs": {job.id: _wordless(job) for job in backend.job_list(limit=10_000)},
+        "attempts": {(each.job_id, each.claim): _wordless(each) for each in table("attempts", Attempt)},
+        "edges": {(row[0], row[1]): row[2] for row in select("edges", "parent_id, child_id, satisfied")},
+        "workflows": {workflow.id: workflow for workflow in table("workflows", Workflow)},
+        "queues": {queue.name: queue for queue in table("queues", Queue)},
+        "workers": {row[0]: rows.worker(row) for row in select("workers", worker_columns)},
+        "leases": {lease.duty: lease for lease in table("leases", Lease)},
+        "schedules": {schedule.name: schedule for schedule in table("schedules", Schedule)},
+        "logs": logs,
+    }
+
+
+LIFE_CYCLE = {"migrate", "schema_version", "now", "close"}
+VERBS = sorted(name for name in vars(Backend) if not name.startswith("_") and name not in LIFE_CYCLE)
+
+
+def test_both_databases_do_what_the_model_does(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+    Machine.sides, Machine.calls, Machine.changed = sides, Counter(), 0
+    chosen, began, rounds = random.getrandbits(32), time.monotonic(), 0
+    long = settings(
+        max_examples=10,
+        stateful_step_count=100,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+
+    def is_enough() -> bool:
+        return Machine.changed >= STEPS and all(Machine.calls[verb] >= CALLS for verb in VERBS)
+
+    while not is_enough() and time.monotonic() - began < PATIENCE_S:
+        run_state_machine_as_test(seed(chosen + rounds)(Machine), settings=long)
+        rounds += 1
+    with capsys.disabled():
+        took = time.monotonic() - began
+        counted = ", ".join(f"{verb} {Machine.calls[verb]}" for verb in VERBS)
+        print(f"\n{Machine.changed} steps changed a row ({rounds} rounds from seed {chosen}, {took:.0f} s)")
+        print(f"calls: {counted}")
+    assert is_enough()
