@@ -58,6 +58,7 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
         {"worker_id": WORKER, "queues": '["default"]', "tasks": '["t", "u"]', "limit": 100, "total": 100},
         "dray_jobs_ready",
     ),
+    "work_tend": ({"limit": 1000}, "dray_jobs_due"),
     "job_ready": ({"queues": '["default"]', "tasks": '["t", "u"]'}, "dray_jobs_ready"),
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
 }

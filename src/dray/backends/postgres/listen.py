@@ -49,6 +49,7 @@ PROOF = 1.0  # seconds in which a ping has to arrive
 _WINDOW = 0.005  # between two NOTIFYs of the same queue by this process
 _DONE_WINDOW = 0.02
 _LINGER = 0.01
+_FLUSH_PATIENCE = 5.0
 
 _PING = 30.0
 _UNPROVEN_PING = 5.0
@@ -141,12 +142,16 @@ class Notifier:
             self._plan(note, time.monotonic())
 
     def flush(self) -> None:
-        """Sends what is waiting for the end of its window."""
+        """Sends what is waiting for the end of its window; the thread sends nothing more when this returns."""
         with self._changed:
             notes = list(self._due)
             self._due.clear()
+            thread = self._thread
         for note in notes:
             self._deliver(note)
+        if thread is not None:
+            # Whoever closes this may next close the connection that the thread is sending on.
+            thread.join(_FLUSH_PATIENCE)
 
     def _plan(self, note: Note, at: float) -> None:
         self._due.setdefault(note, at)
@@ -406,7 +411,9 @@ class PostgresWatch:
         self._failures += 1
         self._let_go()
         self._start_anew(now)
-        self._retry_at = now + (_POOLER_PAUSE if is_hopeless else backoff) * random.uniform(0.5, 1)  # noqa: S311 - not all at the same moment
+        # From now, not from before: a host that does not answer costs `wait` all of connect_timeout at each try.
+        pause = (_POOLER_PAUSE if is_hopeless else backoff) * random.uniform(0.5, 1)  # noqa: S311 - not all at once
+        self._retry_at = time.monotonic() + pause
 
     def _let_go(self) -> None:
         if self._connection is not None:
@@ -432,14 +439,13 @@ class PostgresWatch:
         self._let_go()
 
     def close(self) -> None:
-        self._notifier.flush()
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             self._let_go()
             self._start_anew(0.0)
-        self._bell.ring()
+        self._notifier.flush()
+        if not self._forked:
+            self._bell.ring()  # the parent would hear it
 
 
 def _parse(listen_url: str) -> str:

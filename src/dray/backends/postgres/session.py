@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, cast
 
 import psycopg
@@ -110,7 +111,10 @@ class PostgresSession:
         statement = self._catalogue[name]
         columns = statement.columns
         # What is not there reads as NULL: rows are mostly empty, and the server parses what we send.
-        given = [{c: v for c, v in zip(columns, row, strict=True) if v is not None} for row in rows]
+        given = [
+            {c: v for c, v in zip(columns, row, strict=True) if v is not None and (v or c not in _FLAGS)}
+            for row in rows
+        ]
         return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
 
     def ready(self, demand: Demand) -> bool:
@@ -118,7 +122,11 @@ class PostgresSession:
         return bool(found[0][0])
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
-        return self.later("job_expire", limit=limit), self.later("job_promote", limit=limit)
+        tended = cache(self.later("work_tend", limit=limit))
+        return (
+            lambda: [(job_id,) for job_id, _ in tended() if job_id is not None],
+            lambda: [(queue,) for _, queue in tended() if queue is not None],
+        )
 
     def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
         return self.later(
@@ -155,6 +163,7 @@ class PostgresSession:
         return self.each("worker_bury", given)
 
 
+_FLAGS = {"final", "gives_back", "crash", "drops_args"}  # 0 is as good as nothing
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NO_ID = "00000000-0000-0000-0000-000000000000"
 _IDS = {"id", "workflow_id", "worker_id", "holder", "before"}

@@ -8,11 +8,11 @@ An event comes when the -wal is written, and under synchronous=FULL the commit i
 follows, without another event. So after an event the watch doubts: it reads at once, then after 50 µs, each pause
 half as long again, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
 next commit, which began when the one now seen was over. But most often there is none, so from there on it reads
-after 1 ms, 2 ms, 4 ms …, about 10 times instead of 30, and such a commit is seen at most twice as late as it became
-visible.
+after 1 ms, 2 ms, 4 ms …, about 10 times instead of 30, and such a commit is seen after at most twice the time it
+took.
 
 Where there is no inotify (macOS, 128 instances of this user in use) the watch polls: the pause is a tenth of the
-time since the last change, at least 1 ms and at most 50 ms, which costs 0.1 % of a core when idle. With or without,
+time since the last change, at least 1 ms and at most 50 ms, which costs 0.4 % of a core when idle. With or without,
 once a second it reads, looks whether the path still leads to the same file and sets the watches again.
 """
 
@@ -54,7 +54,10 @@ _OF_FOLDER = inotify.CREATE | inotify.MOVED_TO | inotify.DELETE
 
 
 class SqliteWatch:
-    """A `Watch` on one file, which must be there and in WAL mode. Has an inotify instance of its own."""
+    """A `Watch` on one file, which must be there and in WAL mode.
+
+    Has an inotify instance of its own, of which a user has 128: make one watch a process and share what it tells.
+    """
 
     def __init__(self, path: Path, *, busy_timeout: float = 30.0) -> None:
         self._path = Path(os.path.realpath(path))  # a link's target is where the -wal lies
@@ -242,7 +245,7 @@ class SqliteWatch:
                 self._inotify.close()
                 self._inotify = None
         if not self._forked:
-            self._bell.ring()  # the parent hears it too
+            self._bell.ring()  # the parent would hear it
 
 
 class Pace:

@@ -37,8 +37,9 @@ COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, ma
 FROM STDIN
 
 -- name: work_begin
--- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it.
-SELECT set_config('synchronous_commit', :level, TRUE), (
+-- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it. Planning
+-- settle and claim anew each time takes longer than running them for one job: where they are prepared, not again.
+SELECT set_config('synchronous_commit', :level, TRUE), set_config('plan_cache_mode', 'force_generic_plan', TRUE), (
     SELECT count(pg_advisory_xact_lock_shared(:space, CAST(value AS integer))::text)
     FROM json_array_elements_text(CAST(:keys AS json))
 )
@@ -76,11 +77,34 @@ WITH share AS MATERIALIZED (
 )
 UPDATE dray_jobs AS j SET
     state = 'running', worker_id = :worker_id, claim = j.claim + 1, attempt = j.attempt + 1,
-    started_at = $now, updated_at = $now,
+    started_at = m.now, updated_at = m.now,
     unique_lock = CASE WHEN j.unique_scope = 'queued' THEN NULL ELSE j.unique_lock END
-WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > $now)
+FROM (SELECT $now AS now) AS m
+WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
     j.priority, j.run_at, CAST(j.workflow_id AS text)
+
+-- name: work_tend
+-- Cancels what expired and queues what is due, as `job_expire` and `job_promote` do, in one statement.
+WITH m AS MATERIALIZED (
+    SELECT $now AS now
+), late AS MATERIALIZED (
+    SELECT id FROM dray_jobs
+    WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued') AND expires_at <= (SELECT now FROM m)
+    ORDER BY expires_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+), due AS MATERIALIZED (
+    SELECT id FROM dray_jobs WHERE state = 'scheduled' AND run_at <= (SELECT now FROM m)
+        AND (expires_at IS NULL OR expires_at > (SELECT now FROM m))
+    ORDER BY run_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED
+), expired AS (
+    UPDATE dray_jobs SET state = 'cancelled', reason = 'expired', finished_at = m.now, updated_at = m.now,
+        unique_lock = CASE WHEN unique_until > m.now THEN unique_lock END, fanout_pending = TRUE
+    FROM m WHERE id = ANY (ARRAY(SELECT id FROM late)) RETURNING id
+), promoted AS (
+    UPDATE dray_jobs SET state = 'queued', updated_at = m.now
+    FROM m WHERE id = ANY (ARRAY(SELECT id FROM due)) RETURNING queue
+)
+SELECT CAST(id AS text), NULL FROM expired UNION ALL SELECT NULL, queue FROM promoted
 
 -- name: job_ready
 -- Whether any of these queues that is not paused has a job of any of these tasks ready.
@@ -98,38 +122,39 @@ SELECT EXISTS (
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that somebody's open transaction
 -- holds is left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested.
 WITH given AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid, claim integer, state text,
-        final boolean, reason text, delay_us bigint, gives_back integer, crash integer, result text,
+    SELECT r.*, m.now, r.state IN ('completed', 'failed', 'cancelled') AS final,
+        m.now + r.delay_us * interval '1 microsecond' AS run_at,
+        m.now - r.started_age_us * interval '1 microsecond' AS started_at,
+        m.now - r.finished_age_us * interval '1 microsecond' AS finished_at
+    FROM (SELECT $now AS now) AS m CROSS JOIN json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid,
+        claim integer, state text, reason text, delay_us bigint, gives_back integer, crash integer, result text,
         drops_args boolean, error text, started_age_us bigint, finished_age_us bigint, outcome text,
         error_type text, error_message text, traceback text)
 ), locked AS MATERIALIZED (
-    SELECT j.id, j.started_at AS was_started_at FROM dray_jobs AS j JOIN given AS g
+    SELECT g.*, j.started_at AS was_started_at FROM dray_jobs AS j JOIN given AS g
         ON j.id = g.id AND j.worker_id = g.worker_id AND j.claim = g.claim AND j.state = 'running'
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 ), written AS (
     UPDATE dray_jobs AS j SET
-        state = CASE WHEN (g.final AND g.crash = 0) OR j.cancel_requested_at IS NULL THEN g.state
+        state = CASE WHEN (g.final AND g.crash IS NULL) OR j.cancel_requested_at IS NULL THEN g.state
             ELSE 'cancelled' END,
-        reason = CASE WHEN NOT (g.final AND g.crash = 0) AND j.cancel_requested_at IS NOT NULL THEN 'user'
+        reason = CASE WHEN NOT (g.final AND g.crash IS NULL) AND j.cancel_requested_at IS NOT NULL THEN 'user'
             WHEN g.final THEN g.reason END,
-        run_at = CASE WHEN g.final OR g.delay_us IS NULL THEN j.run_at
-            ELSE $now + g.delay_us * interval '1 microsecond' END,
-        attempt = j.attempt - g.gives_back, crashes = j.crashes + g.crash, error = g.error, result = g.result,
-        args = CASE WHEN g.drops_args THEN NULL ELSE j.args END, updated_at = $now,
+        run_at = CASE WHEN g.final THEN j.run_at ELSE coalesce(g.run_at, j.run_at) END,
+        attempt = j.attempt - coalesce(g.gives_back, 0), crashes = j.crashes + coalesce(g.crash, 0),
+        error = g.error, result = g.result, updated_at = g.now,
+        args = CASE WHEN g.drops_args THEN NULL ELSE j.args END,
         worker_id = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL THEN j.worker_id END,
         started_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL
-            THEN coalesce($now - g.started_age_us * interval '1 microsecond', j.started_at) END,
-        finished_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL
-            THEN $now - g.finished_age_us * interval '1 microsecond' END,
+            THEN coalesce(g.started_at, j.started_at) END,
+        finished_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL THEN g.finished_at END,
         unique_lock = CASE WHEN (g.final OR j.cancel_requested_at IS NOT NULL)
-            AND (j.unique_until IS NULL OR j.unique_until <= $now) THEN NULL ELSE j.unique_lock END,
+            AND (j.unique_until IS NULL OR j.unique_until <= g.now) THEN NULL ELSE j.unique_lock END,
         progress = CASE WHEN g.final THEN j.progress END,
         progress_message = CASE WHEN g.final THEN j.progress_message END
-    FROM given AS g JOIN locked AS l ON l.id = g.id
-    WHERE j.id = g.id
-    RETURNING j.id, j.claim, j.attempt + g.gives_back AS attempt, j.state,
-        coalesce($now - g.started_age_us * interval '1 microsecond', l.was_started_at) AS started_at,
-        $now - g.finished_age_us * interval '1 microsecond' AS finished_at,
+    FROM locked AS g WHERE j.id = g.id
+    RETURNING j.id, j.claim, j.attempt + coalesce(g.gives_back, 0) AS attempt, j.state,
+        coalesce(g.started_at, g.was_started_at) AS started_at, g.finished_at,
         g.worker_id, g.outcome, g.error_type, g.error_message, g.traceback
 ), recorded AS (
     INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback,
