@@ -69,6 +69,10 @@ LARGE = "x" * 1500  # over what SQLite keeps in the job's row
 # `NewJob` (`in`, `expires_in`, `is_large`) is worked out when it is built.
 TIMES: tuple[dict[str, Any], ...] = (
     {},
+    {},
+    {},
+    {},
+    {},
     {"delay_us": 5 * SECOND},
     {"delay_us": HOUR},
     {"in": -MINUTE},
@@ -93,8 +97,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"description": "words ü", "trace": "00-1-2-01", "tags": ("y",)},
 )
 UNIQUE: tuple[dict[str, Any], ...] = (
-    {},
-    {},
+    *({} for _ in range(16)),
     *(
         {"unique_key": key, "unique_scope": scope, "unique_us": window}
         for key in ("report", "bill")
@@ -412,13 +415,12 @@ class Machine(RuleBasedStateMachine):
 
     # Enqueue
 
-    @initialize(wishes=st.lists(single, min_size=2, max_size=4))
-    def start_with_jobs(self, wishes: list[Wish]) -> None:
+    @initialize(wishes=st.lists(single, min_size=3, max_size=5))
+    def start(self, wishes: list[Wish]) -> None:
+        self.register_worker(LEASE_US)
         self.enqueue(self.build(wishes))
-
-    @initialize()
-    def start_with_a_worker(self) -> None:
-        self.register_worker(lease_us=LEASE_US)
+        for _ in range(4):
+            self.carry_on()
 
     @rule(wishes=st.lists(single, min_size=1, max_size=3), backwards=rarely())
     def enqueue_jobs(self, wishes: list[Wish], backwards: bool) -> None:

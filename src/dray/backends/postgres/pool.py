@@ -93,6 +93,8 @@ class Pool:
         adapt(connection)
         if self._prepares and self._is_direct(connection):
             connection.prepare_threshold = _PREPARE_AFTER
+            # Planning settle and claim anew each time takes longer than running them for one job.
+            connection.execute("SET plan_cache_mode TO force_generic_plan")
         return connection
 
     def _settings(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dray.backends.plain import are_plain, plain_rows
 from dray.backends.postgres import bulk
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.statements import Catalogue, Statement
+from dray.model.job import State
 from dray.model.queue import Demand
 
 # Two-part advisory locks: the first part tells ours from anybody else's, and one use from the other.
@@ -111,10 +112,10 @@ class PostgresSession:
         statement = self._catalogue[name]
         columns = statement.columns
         # What is not there reads as NULL: rows are mostly empty, and the server parses what we send.
-        given = [
-            {c: v for c, v in zip(columns, row, strict=True) if v is not None and (v or c not in _FLAGS)}
-            for row in rows
-        ]
+        given = [{c: v for c, v in zip(columns, row, strict=True) if v is not None} for row in rows]
+        return self._send(statement, given)
+
+    def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
         return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
 
     def ready(self, demand: Demand) -> bool:
@@ -139,7 +140,7 @@ class PostgresSession:
         )
 
     def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
-        written = self._batch("job_settle", rows)
+        written = self._send(self._catalogue["job_settle"], [_settled(row) for row in rows])
         marked = self.later("fanout_mark", ids=[row[0] for row in rows])
 
         def answer() -> list[Row]:
@@ -163,7 +164,29 @@ class PostgresSession:
         return self.each("worker_bury", given)
 
 
-_FLAGS = {"final", "gives_back", "crash", "drops_args"}  # 0 is as good as nothing
+def _settled(row: Row) -> dict[str, Any]:
+    """A settlement with no more than it says: most are plain completions, and the server parses what we send."""
+    i, worker, claim, state, _, reason, delay, back, crash, result, drops, error, began, ended, *attempt = row
+    given: dict[str, Any] = {"id": i, "worker_id": worker, "claim": claim, "state": state, "finished_age_us": ended}
+    if result is not None:
+        given["result"] = result
+    if began is not None:
+        given["started_age_us"] = began
+    if drops:
+        given["drops_args"] = True
+    if state != State.COMPLETED:
+        said = {
+            "reason": reason,
+            "delay_us": delay,
+            "gives_back": back or None,
+            "crash": crash or None,
+            "error": error,
+        }
+        said |= dict(zip(("outcome", "error_type", "error_message", "traceback"), attempt, strict=True))
+        given |= {key: value for key, value in said.items() if value is not None}
+    return given
+
+
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NO_ID = "00000000-0000-0000-0000-000000000000"
 _IDS = {"id", "workflow_id", "worker_id", "holder", "before"}

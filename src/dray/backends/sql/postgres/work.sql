@@ -37,9 +37,8 @@ COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, ma
 FROM STDIN
 
 -- name: work_begin
--- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it. Planning
--- settle and claim anew each time takes longer than running them for one job: where they are prepared, not again.
-SELECT set_config('synchronous_commit', :level, TRUE), set_config('plan_cache_mode', 'force_generic_plan', TRUE), (
+-- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it.
+SELECT set_config('synchronous_commit', :level, TRUE), (
     SELECT count(pg_advisory_xact_lock_shared(:space, CAST(value AS integer))::text)
     FROM json_array_elements_text(CAST(:keys AS json))
 )
