@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dray.backends.base import Exchange, FanOut, Filter, Reconciled, Stats
@@ -31,8 +31,13 @@ from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
 from dray.model.workflow import Edge, Workflow, decide_edge, order
 
 LIVE_WORKER = {"active", "draining"}
-_NO_CLAIMS = Demand((), (), 0)
+
 _TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+_NO_CLAIMS = Demand((), (), 0)
+_COLUMNS = {field.name for field in fields(Job)}
+_UNRUN: dict[str, Any] = dict.fromkeys(
+    ("reason", "worker_id", "started_at", "finished_at", "error", "result", "progress", "progress_message"),
+) | {"cancel_requested_at": None, "attempt": 0, "crashes": 0, "fanout_pending": False}
 
 
 class Reference:
@@ -139,48 +144,25 @@ class Reference:
         now = self.clock.now()
         run_at = now + new.delay_us if new.run_at is None else new.run_at
         queue = self.queues.get(new.queue)
-        self.jobs[new.id] = Job(
-            id=new.id,
-            task=new.task,
-            queue=new.queue,
-            state=state or (State.SCHEDULED if run_at > now else State.QUEUED),
-            reason=Reason.PARENT if ends else None,
-            priority=new.priority if new.priority is not None else queue.priority if queue else 0,
-            run_at=run_at,
-            args=new.args,
-            result=None,
-            error=None,
-            attempt=0,
-            max_attempts=new.max_attempts,
-            crashes=0,
-            max_crashes=new.max_crashes,
-            claim=0,
-            worker_id=None,
-            timeout=new.timeout,
-            expires_at=_later(now, new.expires_us) if new.expires_at is None else new.expires_at,
-            unique_key=new.unique_key,
-            unique_lock=None if ends else new.unique_key,
-            unique_until=_later(now, new.unique_us),
-            unique_scope=None if new.unique_key is None else new.unique_scope,
-            workflow_id=new.workflow_id,
-            step=new.step,
-            waiting_on=0 if ends else sum(edge is not Edge.FREE for edge in edges.values()),
-            on_parent_failure=new.on_parent_failure,
-            fanout_pending=False,
-            schedule=new.schedule,
-            slot=new.slot,
-            progress=None,
-            progress_message=None,
-            cancel_requested_at=None,
-            name=new.name,
-            description=new.description,
-            tags=new.tags,
-            trace=new.trace,
-            created_at=now,
-            updated_at=now,
-            started_at=None,
-            finished_at=now if ends else None,
-        )
+        asked: dict[str, Any] = {
+            field.name: getattr(new, field.name) for field in fields(NewJob) if field.name in _COLUMNS
+        }
+        decided: dict[str, Any] = {
+            "state": state or (State.SCHEDULED if run_at > now else State.QUEUED),
+            "reason": Reason.PARENT if ends else None,
+            "priority": new.priority if new.priority is not None else queue.priority if queue else 0,
+            "run_at": run_at,
+            "expires_at": _later(now, new.expires_us) if new.expires_at is None else new.expires_at,
+            "unique_lock": None if ends else new.unique_key,
+            "unique_until": _later(now, new.unique_us),
+            "unique_scope": None if new.unique_key is None else new.unique_scope,
+            "claim": 0,
+            "waiting_on": 0 if ends else sum(edge is not Edge.FREE for edge in edges.values()),
+            "created_at": now,
+            "updated_at": now,
+            "finished_at": now if ends else None,
+        }
+        self.jobs[new.id] = Job(**_UNRUN | asked | decided)
         self.edges |= {(parent, new.id): edge.satisfied for parent, edge in edges.items()}
         return Enqueued(new.id, duplicate=False)
 
@@ -244,11 +226,7 @@ class Reference:
             if job.state == State.COMPLETED:
                 self._record(job, job.worker_id, Outcome.COMPLETED, job.started_at, job.finished_at)
             self._change(
-                job.id,
-                **_UNRUN,
-                state=State.QUEUED,
-                run_at=now,
-                expires_at=self._unless_over(job.expires_at),
+                job.id, **_UNRUN, state=State.QUEUED, run_at=now, expires_at=self._unless_over(job.expires_at)
             )
         for parent, child in [edge for edge in self.edges if edge[1] in retried]:
             self.edges[parent, child] = 0 if self.jobs[parent].state in LIVE else 1
@@ -268,13 +246,9 @@ class Reference:
                 if (job.state, job.reason) == (State.CANCELLED, Reason.PARENT) and not self._count_edges(job.id, -1)
             ]
             for child in parents:
-                self._change(
-                    child,
-                    **_UNRUN,
-                    state=State.WAITING,
-                    waiting_on=self._count_edges(child, 0),
-                    expires_at=self._unless_over(self.jobs[child].expires_at),
-                )
+                again = {"state": State.WAITING, "waiting_on": self._count_edges(child, 0)}
+                expires_at = self._unless_over(self.jobs[child].expires_at)
+                self._change(child, **_UNRUN, **again, expires_at=expires_at)
 
     def _unless_over(self, at: int | None) -> int | None:
         return at if at is not None and at > self.clock.now() else None
@@ -336,10 +310,12 @@ class Reference:
         for workflow in list(self.workflows.values()):
             jobs = [job for job in self.jobs.values() if job.workflow_id == workflow.id]
             is_old = workflow.created_at < max(cutoffs.values(), default=-1)
-            if is_old and len(gone) < limit and all(is_past(job) for job in jobs):
-                gone += [job.id for job in jobs]
-                self._remove(job.id for job in jobs)
-                del self.workflows[workflow.id]
+            if is_old and all(is_past(job) for job in jobs):
+                chunk = [job.id for job in jobs][: limit - len(gone)]
+                gone += chunk
+                self._remove(chunk)
+                if len(chunk) == len(jobs):
+                    del self.workflows[workflow.id]
         return len(gone)
 
     def job_stats(self, window_us: int) -> Stats:
@@ -388,7 +364,7 @@ class Reference:
         for given in settlements:
             settlement = given
             if self._holds(worker_id, given.id, given.claim):
-                if (given.state == State.FAILED) != (given.reason is not None) and given.state != State.CANCELLED:
+                if given.state == State.FAILED and given.reason is None:  # which no table takes
                     settled.refused.append(given.id)
                     settlement = model.unstorable(given, "")
                 written[given.id] = self._write_end(worker_id, settlement)
@@ -528,11 +504,10 @@ class Reference:
         return known.paused_at is None
 
     def queue_resume(self, name: str) -> bool:
-        known = self.queues.get(name)
-        if known is None or known.paused_at is None:
-            return False
-        self.queues[name] = replace(known, paused_at=None)
-        return True
+        is_paused = name in self.queues and self.queues[name].paused_at is not None
+        if is_paused:
+            self.queues[name] = replace(self.queues[name], paused_at=None)
+        return is_paused
 
     def queue_list(self) -> list[Queue]:
         return [queue for _, queue in sorted(self.queues.items())]
@@ -540,15 +515,11 @@ class Reference:
     # Workers
 
     def worker_register(self, worker: NewWorker, lease_us: int) -> None:
-        now = self.clock.now()
-        given: dict[str, Any] = {name: getattr(worker, name) for name in NewWorker.__slots__}
+        given: dict[str, Any] = {field.name: getattr(worker, field.name) for field in fields(worker)}
+        given |= dict.fromkeys(("started_at", "last_seen_at"), self.clock.now())
+        given |= {"state": "active", "lease_until": self.clock.steady() + lease_us, "stopped_at": None}
         self._add_queues(worker.queues)
-        times: dict[str, Any] = {
-            "started_at": now,
-            "last_seen_at": now,
-            "lease_until": self.clock.steady() + lease_us,
-        }
-        self.workers.setdefault(worker.id, Worker(**given, **times, state="active", stopped_at=None))
+        self.workers.setdefault(worker.id, Worker(**given))
 
     def worker_beat(self, worker_id: str, lease_us: int, state: str = "active", *, durable: bool = False) -> Beat:
         lease_until = self.clock.steady() + lease_us
@@ -619,8 +590,6 @@ class Reference:
         lease = self.leases.get(duty, Lease(duty, None, 0, 0))
         if lease.holder == holder:
             return lease.term
-        if lease.holder == holder:
-            return lease.term
         if self.is_live(lease.holder):
             return None
         self.leases[duty] = Lease(duty, holder, lease.term + 1, self.clock.now())
@@ -631,10 +600,10 @@ class Reference:
         return lease is not None and (lease.holder, lease.term) == (holder, term)
 
     def lease_resign(self, duty: str, holder: str, term: int) -> bool:
-        if not self.lease_renew(duty, holder, term):
-            return False
-        self.leases[duty] = replace(self.leases[duty], holder=None)
-        return True
+        is_held = self.lease_renew(duty, holder, term)
+        if is_held:
+            self.leases[duty] = replace(self.leases[duty], holder=None)
+        return is_held
 
     def lease_list(self) -> list[Lease]:
         return [lease for _, lease in sorted(self.leases.items())]
@@ -684,18 +653,16 @@ class Reference:
         return fired
 
     def schedule_pause(self, name: str) -> bool:
-        known = self.schedules.get(name)
-        if known is None or known.paused_at is not None:
-            return False
-        self.schedules[name] = replace(known, paused_at=self.clock.now())
-        return True
+        is_running = name in self.schedules and self.schedules[name].paused_at is None
+        if is_running:
+            self.schedules[name] = replace(self.schedules[name], paused_at=self.clock.now())
+        return is_running
 
     def schedule_resume(self, name: str, next_at: int | None) -> bool:
-        known = self.schedules.get(name)
-        if known is None or known.paused_at is None:
-            return False
-        self.schedules[name] = replace(known, paused_at=None, next_at=next_at)
-        return True
+        is_paused = name in self.schedules and self.schedules[name].paused_at is not None
+        if is_paused:
+            self.schedules[name] = replace(self.schedules[name], paused_at=None, next_at=next_at)
+        return is_paused
 
     def schedule_delete(self, name: str) -> bool:
         return self.schedules.pop(name, None) is not None
@@ -748,22 +715,6 @@ class Reference:
 
     def workflow_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
         return [job.id for job in self._in_state(*states) if job.workflow_id == workflow_id]
-
-
-_UNRUN = {
-    "reason": None,
-    "attempt": 0,
-    "crashes": 0,
-    "worker_id": None,
-    "started_at": None,
-    "finished_at": None,
-    "error": None,
-    "result": None,
-    "progress": None,
-    "progress_message": None,
-    "cancel_requested_at": None,
-    "fanout_pending": False,
-}
 
 
 def _later(at: int, us: int | None) -> int | None:

@@ -14,7 +14,7 @@ from dray.backends import migrate
 from dray.backends.database import Later
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
-from dray.backends.sqlite.connect import connect, enter_wal, patiently
+from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently
 from dray.backends.sqlite.join import joined
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.statements import catalogue
@@ -205,6 +205,7 @@ class SqliteDatabase:
         try:
             known = self._meta(connection)
             self._refuse_to_create(known, create=create)
+            make_writer(connection)
             patiently(lambda: enter_wal(connection, self.place, is_new=is_new), self._busy_timeout, self.place)
             if create and migrate.is_behind("sqlite", known):
                 self._upgrade(connection)
