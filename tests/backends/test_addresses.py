@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+import subprocess
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -303,3 +305,14 @@ def test_a_server_that_says_nothing_is_given_up(caplog: pytest.LogCaptureFixture
 
     assert time.monotonic() - before < 6
     assert SECRET not in everything_said(caught.value)
+
+
+def test_postgres_without_its_driver_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from dray.backends import open_backend\n"
+        "try:\n    open_backend('postgresql://u@127.0.0.1/db')\n"
+        "except ValueError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "PostgreSQL needs psycopg 3: pip install 'dray[postgres]'\n"

@@ -6,6 +6,7 @@ from dray.backends.base import Backend
 from dray.backends.sqlite import SqliteDatabase
 from dray.clock import Clock
 from dray.config import SqliteAddress, parse_address
+from dray.errors import ConfigError
 
 
 def open_backend(
@@ -33,7 +34,10 @@ def open_backend(
             )
         )
     # psycopg costs 200 ms and 20 MB to import: only those pay who use PostgreSQL.
-    from dray.backends.postgres import PostgresDatabase  # noqa: PLC0415
+    try:
+        from dray.backends.postgres import PostgresDatabase  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError("PostgreSQL needs psycopg 3: pip install 'dray[postgres]'") from error
 
     return Backend(PostgresDatabase(address, clock=clock, busy_timeout=busy_timeout, create=bool(create)))
 
