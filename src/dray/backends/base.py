@@ -7,7 +7,7 @@ answer, and the same on every database. The parts below (`store/`) hold one noun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dray.backends.database import Database
@@ -16,6 +16,7 @@ from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Filter
 from dray.backends.store.work import NOTHING, Exchange
+from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
 from dray.model.job import CancelResult, Claim, Enqueued, Job
 from dray.model.lease import Lease
@@ -49,6 +50,18 @@ class Backend:
     def now(self) -> int:
         """The database's time: the server's where there is one, this machine's otherwise."""
         return self.db.now()
+
+    def watch(self, *, hears_done: bool = True) -> Watch:
+        """A new watch on this database, whose tables must be there; look once after making it."""
+        return self.db.watch(hears_done=hears_done)
+
+    def announce(self, queues: Iterable[str]) -> None:
+        """Tells other processes' watches that jobs of these queues are ready, where the commit does not tell."""
+        self.db.announce(queues)
+
+    def announce_done(self) -> None:
+        """Tells other processes' watches that jobs have ended, where the commit does not tell."""
+        self.db.announce_done()
 
     def close(self) -> None:
         """Closes this process's connections. Nothing is lost: there is no buffer."""

@@ -7,9 +7,10 @@ a question which database this is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from dray.backends.watch import Watch
 from dray.clock import Clock
 from dray.model.queue import Demand
 
@@ -115,6 +116,18 @@ class Database(Protocol):
 
     def join(self, connection: Any, work: Callable[[Session], T]) -> T:
         """Runs `work` in the transaction that a user's own connection has open; neither commits nor rolls back."""
+        ...
+
+    def watch(self, *, hears_done: bool = True) -> Watch:
+        """A new watch on this database, whose tables must be there."""
+        ...
+
+    def announce(self, queues: Iterable[str]) -> None:
+        """Tells other processes that jobs of these queues are ready; after the commit, where it does not tell."""
+        ...
+
+    def announce_done(self) -> None:
+        """Tells other processes that jobs have ended; as `announce`."""
         ...
 
     def migrate(self) -> int:

@@ -39,16 +39,8 @@ class Watch(Protocol):
         """Ends the wait under way, or the next one. For any thread and any signal handler; many count as one."""
         ...
 
-    def notify(self, queues: Iterable[str]) -> None:
-        """Tells other processes that jobs of these queues are ready; after the commit, where it does not tell."""
-        ...
-
-    def notify_done(self) -> None:
-        """Tells other processes that jobs have ended; as `notify`."""
-        ...
-
     def close(self) -> None:
-        """Lets go of everything; sends what `notify` still has. A second time does nothing."""
+        """Lets go of everything. A second time does nothing."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -18,6 +18,7 @@ from dray.backends.errors import DataRefused
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection
 from dray.backends.postgres.join import joined
+from dray.backends.postgres.listen import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, PostgresWatch, channels
 from dray.backends.postgres.pool import Pool
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import catalogue
@@ -55,6 +56,9 @@ class PostgresDatabase:
         self._catalogue = catalogue("postgres", address.schema)
         self._pool = Pool(address.conninfo, self.place, connections, busy_timeout)
         self._schema_is_open = False
+        self._conninfo = address.conninfo
+        self._channels = channels(address.schema)
+        self._notifier = Notifier(self._notify)
 
     def _times(self) -> dict[str, int | None]:
         if self._follows_server:
@@ -164,6 +168,22 @@ class PostgresDatabase:
                 "use a connection to the same one"
             )
 
+    # Wake-ups
+
+    def watch(self, *, hears_done: bool = True) -> PostgresWatch:
+        return PostgresWatch(self._conninfo, self.schema, self._notify, hears_done=hears_done)
+
+    def announce(self, queues: Iterable[str]) -> None:
+        for queue in dict.fromkeys(queues):
+            self._notifier.push(Note(self._channels.work, queue, WINDOW))
+
+    def announce_done(self) -> None:
+        self._notifier.push(Note(self._channels.done, "", DONE_WINDOW))
+
+    def _notify(self, channel: str, payload: str) -> None:
+        """A transaction of its own: inside a larger one it would take the server's one lock for notifications."""
+        self._persist(lambda connection: connection.execute(NOTIFY, (channel, payload)))
+
     # Schema
 
     def _open_schema(self) -> None:
@@ -221,6 +241,7 @@ class PostgresDatabase:
         return int(known["version"]) if known else None
 
     def close(self) -> None:
+        self._notifier.flush()
         self._pool.forget_idle()
 
 

@@ -46,8 +46,8 @@ SAFETY_POLL = 1.0
 PROVEN_POLL = 5.0
 PROOF = 1.0  # seconds in which a ping has to arrive
 
-_WINDOW = 0.005  # between two NOTIFYs of the same queue by this process
-_DONE_WINDOW = 0.02
+WINDOW = 0.005  # between two NOTIFYs of the same queue by this process
+DONE_WINDOW = 0.02
 _LINGER = 0.01
 _FLUSH_PATIENCE = 5.0
 
@@ -259,10 +259,10 @@ class PostgresWatch:
 
     def notify(self, queues: Iterable[str]) -> None:
         for queue in dict.fromkeys(queues):
-            self._notifier.push(Note(self._channels.work, queue, _WINDOW))
+            self._notifier.push(Note(self._channels.work, queue, WINDOW))
 
     def notify_done(self) -> None:
-        self._notifier.push(Note(self._channels.done, "", _DONE_WINDOW))
+        self._notifier.push(Note(self._channels.done, "", DONE_WINDOW))
 
     def hold(self, worker_id: str) -> bool:
         """Takes the lock that proves a worker alive, instead of one held before, and again after each reconnect.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently
 from dray.backends.sqlite.join import joined
 from dray.backends.sqlite.session import SqliteSession
+from dray.backends.sqlite.watch import SqliteWatch
 from dray.backends.statements import catalogue
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, SchemaMissing, StorageError
@@ -189,6 +190,18 @@ class SqliteDatabase:
                 return work(SqliteSession(theirs, self._catalogue, self.clock))
             except (UnicodeEncodeError, OverflowError) as error:
                 raise DataRefused(f"{self.place}: {error}") from error
+
+    # Wake-ups
+
+    def watch(self, *, hears_done: bool = True) -> SqliteWatch:  # noqa: ARG002 - it hears every commit
+        self.read(lambda _: None)  # the file is there, in WAL mode
+        return SqliteWatch(self.path, busy_timeout=self._busy_timeout)
+
+    def announce(self, queues: Iterable[str]) -> None:
+        """Nothing to do: the commit itself tells."""
+
+    def announce_done(self) -> None:
+        """Nothing to do: the commit itself tells."""
 
     # Opening
 

@@ -23,7 +23,6 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from dray.backends.sqlite import faults, fork, inotify
@@ -85,12 +84,6 @@ class SqliteWatch:
 
     def poke(self) -> None:
         self._bell.ring()
-
-    def notify(self, queues: Iterable[str]) -> None:
-        """Nothing to do: the commit itself tells."""
-
-    def notify_done(self) -> None:
-        """Nothing to do: the commit itself tells."""
 
     def wait(self, seconds: float | None = None) -> bool:
         self._refuse_if_over()
