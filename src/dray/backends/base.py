@@ -15,7 +15,7 @@ from dray.backends.store import graph, history, jobs, queues, schedules, work, w
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Filter
-from dray.backends.store.work import NOTHING, Exchange
+from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes, Report
 from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
 from dray.model.job import CancelResult, Claim, Enqueued, Job
@@ -129,16 +129,22 @@ class Backend:
     # Jobs in a worker's hands
 
     def job_exchange(
-        self, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
+        self,
+        worker_id: str,
+        settlements: Sequence[Settlement],
+        demand: Demand,
+        notes: Notes = SILENCE,
+        *,
+        durable: bool = False,
     ) -> Exchange:
-        """Ends attempts, cancels what expired, queues what is due, and claims, in one transaction.
+        """Keeps notes, ends attempts, cancels what expired, queues what is due, and claims, in one transaction.
 
         Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
         the others. An outcome whose data the database refuses does not stop those beside it: it is written as
         failed(result). Claims count the attempt. No claims: nothing ready, queue paused, or this worker was
         declared dead.
         """
-        return work.exchange(self.db, worker_id, settlements, demand, durable=durable)
+        return work.exchange(self.db, worker_id, settlements, demand, notes, durable=durable)
 
     def job_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
         """The claiming half of `job_exchange`."""
@@ -152,10 +158,13 @@ class Backend:
         """Whether anything of a demand is ready, without taking a lock."""
         return work.probe(self.db, demand)
 
-    def job_progress(
-        self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
-    ) -> list[bool]:
-        """Notes (id, claim, percent, message); False for each whose claim is lost."""
+    def job_look(self, worker_id: str, demand: Demand, *, serves_all: bool = False) -> Look:
+        """What a worker should know before it takes the write lock; takes none itself. Serves all: looks at whatever
+        queues have something ready, instead of the demand's."""
+        return work.look(self.db, worker_id, demand, serves_all=serves_all)
+
+    def job_progress(self, worker_id: str, reports: Sequence[Report]) -> list[bool]:
+        """Notes how far jobs are; False for each whose claim is lost."""
         return work.report_progress(self.db, worker_id, reports)
 
     # History

@@ -41,6 +41,7 @@ class Settlement(NamedTuple):
     error_type: str | None = None
     error_message: str | None = None
     traceback: str | None = None
+    counts_crash: bool = False
 
 
 def completed(
@@ -139,6 +140,43 @@ def released(claim: Claim | Held, at: int) -> Settlement:
     return Settlement(claim.id, claim.claim, State.QUEUED, None, at, at, delay_us=None, gives_back=True)
 
 
+def child_died(
+    claim: Claim, started: int, finished: int, delay_us: int, message: str, stack: str | None
+) -> Settlement:
+    """The process that ran the body died, and nothing else did: one attempt and one crash of this job."""
+    ends = claim.attempt >= claim.max_attempts or claim.crashes + 1 >= claim.max_crashes
+    return Settlement(
+        claim.id,
+        claim.claim,
+        State.FAILED if ends else (State.SCHEDULED if delay_us > 0 else State.QUEUED),
+        Outcome.CRASHED,
+        started,
+        finished,
+        reason=Reason.CRASHED if ends else None,
+        delay_us=0 if ends else delay_us,
+        error=_short("ProcessDied", message),
+        error_type="ProcessDied",
+        error_message=message,
+        traceback=stack,
+        counts_crash=True,
+    )
+
+
+def misfit(claim: Claim, at: int, delay_us: int, message: str) -> Settlement:
+    """The arguments do not fit the code at hand: other code may come, so the attempt is given back."""
+    return Settlement(
+        claim.id,
+        claim.claim,
+        State.SCHEDULED,
+        None,
+        at,
+        at,
+        delay_us=delay_us,
+        gives_back=True,
+        error=_short("Misfit", message),
+    )
+
+
 def crashed(
     job_id: str,
     claim: int,
@@ -165,6 +203,7 @@ def crashed(
         error=_short("WorkerDied", message),
         error_type="WorkerDied",
         error_message=message,
+        counts_crash=True,
     )
 
 

@@ -10,7 +10,7 @@ from dray.backends.database import Database, Later, Row, Session
 from dray.backends.errors import DataRefused
 from dray.backends.store import graph
 from dray.model.attempt import LogLine
-from dray.model.job import FINAL, Claim, State
+from dray.model.job import FINAL, Claim, Held, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.queue import Demand
 from dray.model.settlement import Settled, Settlement, unstorable
@@ -24,7 +24,34 @@ class Exchange(NamedTuple):
     claims: list[Claim]
 
 
+class Report(NamedTuple):
+    """How far a running job is."""
+
+    id: str
+    claim: int
+    percent: float | None
+    message: str | None
+
+
+class Notes(NamedTuple):
+    """What bodies had to say; written with the outcomes, before them, while their claims still hold."""
+
+    lines: Sequence[LogLine] = ()
+    reports: Sequence[Report] = ()
+
+
+class Look(NamedTuple):
+    """What a worker should know before it takes the write lock."""
+
+    is_ready: bool  # something it could claim is there
+    due_at: int | None  # when the earliest scheduled job is due
+    now: int  # by the database's clock
+    queues: list[str]  # those that have anything ready; only where all are served
+    cancels: list[Held]  # what it runs and was asked to stop
+
+
 NOTHING = Demand((), (), 0)
+SILENCE = Notes()
 
 
 def _none() -> list[Row]:
@@ -32,13 +59,20 @@ def _none() -> list[Row]:
 
 
 def exchange(
-    db: Database, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
+    db: Database,
+    worker_id: str,
+    settlements: Sequence[Settlement],
+    demand: Demand,
+    notes: Notes = SILENCE,
+    *,
+    durable: bool = False,
 ) -> Exchange:
     refused: list[str] = []
     try:
-        turn = _transact(db, worker_id, settlements, demand, durable=durable)
+        turn = _transact(db, worker_id, settlements, demand, notes, durable=durable)
         written = turn.written
     except DataRefused as error:
+        _transact(db, worker_id, (), NOTHING, notes, durable=durable)
         written = _settle_one_by_one(db, worker_id, settlements, refused, error, durable=durable)
         turn = _transact(db, worker_id, (), demand, durable=durable)
     if turn.expired or any(fanout_pending for _, _, fanout_pending in written):
@@ -56,10 +90,18 @@ class _Turn(NamedTuple):
 
 
 def _transact(
-    db: Database, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool
+    db: Database,
+    worker_id: str,
+    settlements: Sequence[Settlement],
+    demand: Demand,
+    notes: Notes = SILENCE,
+    *,
+    durable: bool,
 ) -> _Turn:
     def work(tx: Session) -> Later[_Turn]:
         tx.begin_work(demand.queues, durable=durable)
+        _keep_lines(db, tx, worker_id, notes.lines)
+        _keep_reports(tx, worker_id, notes.reports)
         written = tx.settle(settle_rows(db, worker_id, settlements)) if settlements else _none
         trim_attempts(tx, settlements)
         if not demand.limit + demand.ahead:
@@ -86,9 +128,12 @@ def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:
 
 
 def settle_rows(
-    db: Database, worker_id: str, settlements: Sequence[Settlement], *, crashed: bool = False
+    db: Database, worker_id: str, settlements: Sequence[Settlement], *, by_rescuer: bool = False
 ) -> list[Row]:
-    """Settlements as the statements take them: readings of the steady clock become ages."""
+    """Settlements as the statements take them: readings of the steady clock become ages.
+
+    A rescuer cannot know when the attempt started: the row's own time stays.
+    """
     steady = db.clock.steady()
     return [
         (
@@ -100,11 +145,11 @@ def settle_rows(
             s.reason,
             s.delay_us,
             int(s.gives_back),
-            int(crashed),
+            int(s.counts_crash),
             s.result,
             s.drops_args,
             s.error,
-            None if crashed else steady - s.started,
+            None if by_rescuer else steady - s.started,
             steady - s.finished,
             s.outcome,
             s.error_type,
@@ -171,26 +216,42 @@ def _judge(
     return settled
 
 
-def report_progress(
-    db: Database, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
-) -> list[bool]:
+def report_progress(db: Database, worker_id: str, reports: Sequence[Report]) -> list[bool]:
+    return db.write(lambda tx: _keep_reports(tx, worker_id, reports), durable=False)
+
+
+def _keep_reports(tx: Session, worker_id: str, reports: Sequence[Report]) -> list[bool]:
     given = [(i, worker_id, claim, percent, message) for i, claim, percent, message in reports]
-    return db.write(lambda tx: tx.each("progress_set", given), durable=False)
+    return tx.each("progress_set", given) if given else []
 
 
 def write_logs(db: Database, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
-    def work(tx: Session) -> list[bool]:
-        given = [
-            (line.job_id, worker_id, line.claim, steady - line.at, line.level, line.logger, line.message)
-            for line in lines
-        ]
-        written = tx.each("log_insert", given)
-        for job_id in {line.job_id for line in lines}:
-            tx.run("log_trim", id=job_id, keep=LOG_LINES)
-        return written
+    return db.write(lambda tx: _keep_lines(db, tx, worker_id, lines), durable=False)
 
+
+def _keep_lines(db: Database, tx: Session, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+    if not lines:
+        return []
     steady = db.clock.steady()
-    return db.write(work, durable=False)
+    given = [
+        (line.job_id, worker_id, line.claim, steady - line.at, line.level, line.logger, line.message)
+        for line in lines
+    ]
+    written = tx.each("log_insert", given)
+    for job_id in {line.job_id for line in lines}:
+        tx.run("log_trim", id=job_id, keep=LOG_LINES)
+    return written
+
+
+def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:
+    def work(tx: Session) -> Look:
+        queues = [row[0] for row in tx.rows("ready_queues")] if serves_all else list(demand.queues)
+        is_ready = bool(queues) and bool(demand.limit) and tx.ready(demand._replace(queues=tuple(queues)))
+        due_at, now = tx.rows("look_due")[0]
+        cancels = [Held(i, claim, True) for i, claim in tx.rows("held_cancelled", id=worker_id)]
+        return Look(is_ready, due_at, now, queues if serves_all else [], cancels)
+
+    return db.read(work)
 
 
 def probe(db: Database, demand: Demand) -> bool:

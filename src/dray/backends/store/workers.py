@@ -90,7 +90,7 @@ def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
         rng=rng,
         at=db.clock.steady(),
     )
-    return settle_rows(db, worker_id, [settlement], crashed=True)
+    return settle_rows(db, worker_id, [settlement], by_rescuer=True)
 
 
 def prune(db: Database, before: int) -> int:

@@ -198,6 +198,25 @@ WHERE j.id < :before AND j.state $in_texts(states)
     AND ($at(since) IS NULL OR j.created_at >= $at(since))
 ORDER BY j.id DESC LIMIT :limit
 
+-- name: look_due
+-- When the earliest scheduled job is due, and what the time is.
+SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'), $now
+
+-- name: ready_queues
+-- Queues that have anything ready, one step in the index each.
+WITH RECURSIVE found (name) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
+    FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL
+
+-- name: held_cancelled
+-- What a worker runs and was asked to stop.
+SELECT id, claim FROM dray_jobs
+WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
+
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message
 -- How far a running job is, reported by the claim that holds it.
