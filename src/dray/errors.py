@@ -9,8 +9,10 @@
     ├── UnknownJob             no job has this id (not committed, rolled back or pruned)
     ├── UnknownTask            no task is registered under this name
     ├── GraphError             a workflow with a cycle, a step named twice or a parent that is not there
-    ├── JobFailed              result() of a job that failed
-    ├── JobCancelled           result() of a job that was cancelled
+    ├── JobEnded               result() of a job that has none: its `job`, `reason` and `error` say why
+    │   ├── JobFailed
+    │   └── JobCancelled
+    ├── Misfit                 stored arguments that the function here does not take; raised in workers
     ├── StaleClaim             this worker no longer holds the job; what it wrote was not kept
     └── StorageError           the database did not do what was asked
         ├── StorageUnavailable cannot be opened or reached
@@ -23,6 +25,8 @@ Every message says what happened, to which job or file, and what to do next.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class DrayError(Exception):
@@ -66,12 +70,30 @@ class GraphError(DrayError, ValueError):
     """Jobs that depend on each other in a way that cannot run; nothing was written."""
 
 
-class JobFailed(DrayError):
+class JobEnded(DrayError):
+    """The job ended without a result. `job` is its handle, `error` what its last attempt ended with."""
+
+    def __init__(self, message: str, job: Any = None, reason: str | None = None, error: str | None = None) -> None:
+        super().__init__(message)
+        self.job = job
+        self.reason = reason
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A handle stays in its process; all else is text.
+        return type(self), (str(self), None, self.reason, self.error)
+
+
+class JobFailed(JobEnded):
     """The job ended as ``failed``."""
 
 
-class JobCancelled(DrayError):
+class JobCancelled(JobEnded):
     """The job ended as ``cancelled``."""
+
+
+class Misfit(DrayError):
+    """The arguments in a row do not fit the function as it is here: the code has changed since, or not yet."""
 
 
 class StaleClaim(DrayError):

@@ -7,11 +7,12 @@ are (`signature`). A `Task` then turns each call into a job that is ready to be 
 
 from __future__ import annotations
 
+from dray.errors import Misfit
 from dray.task.naming import task_name
 from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.registry import Registry
 from dray.task.retrying import next_delay_us
-from dray.task.signature import Misfit, Signature
+from dray.task.signature import Signature
 from dray.task.task import AsyncTask, Bound, Submitter, Task, define
 from dray.task.using import Prepared, Using, UsingKeywords, prepare
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime
-from dray.model.limits import DELAY_US, PRIORITY_MAX, PRIORITY_MIN
+from dray.model.durations import duration_us
+from dray.model.limits import PRIORITY_MAX, PRIORITY_MIN
 from dray.model.names import check_name, shown
 
 MAX_COUNT = 2_147_483_647  # as the databases store a count
 
-_MICROSECOND = timedelta(microseconds=1)
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 # What the same thing is called elsewhere.
@@ -58,20 +58,6 @@ def whole(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
     if not low <= value <= high:
         raise ConfigError(f"{name} must be between {low:,} and {high:,}, not {shown(value)}")
     return int(value)
-
-
-def duration_us(name: str, value: Any, *, low_us: int = 0) -> int:
-    """Seconds, or a timedelta, in microseconds."""
-    if isinstance(value, timedelta):
-        us: float = value // _MICROSECOND
-    elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number of seconds or a timedelta, not {type(value).__name__}")
-    else:
-        us = value * SECOND
-    if not low_us <= us <= DELAY_US:  # also false for nan
-        bounds = "between 0 and" if low_us == 0 else "more than 0 and at most"
-        raise ConfigError(f"{name} must be {bounds} {DELAY_US // SECOND:,} seconds (ten years), not {shown(value)}")
-    return round(us)
 
 
 def instant(name: str, value: Any) -> int:

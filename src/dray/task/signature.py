@@ -16,7 +16,7 @@ from inspect import Parameter
 from typing import Any
 
 from dray.convert import Reader, hints, reader, step, to_json
-from dray.errors import DrayError, PayloadError
+from dray.errors import Misfit, PayloadError
 from dray.model.names import shown
 from dray.task.parameters import is_context, parameters_of, usage
 
@@ -24,10 +24,6 @@ _PARENT_RESULTS = "parent_results"
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _SHOWN = 5  # names in one message
-
-
-class Misfit(DrayError):
-    """The arguments in a row do not fit the function as it is here: the code has changed since, or not yet."""
 
 
 class Signature:

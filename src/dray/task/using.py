@@ -12,12 +12,13 @@ from uuid import UUID
 
 from dray import codec
 from dray.errors import ConfigError
+from dray.model.durations import duration_us
 from dray.model.limits import ARGS_BYTES, JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob
 from dray.model.workflow import ParentPolicy
 from dray.task import checks
-from dray.task.checks import choice, duration_us, instant, known_options, label, several
+from dray.task.checks import choice, instant, known_options, label, several
 from dray.task.options import TaskOptions
 
 

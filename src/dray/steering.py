@@ -1,0 +1,67 @@
+"""What a body raises to say what becomes of its job, when neither returning nor failing says it.
+
+They are not errors, and no part of the tree of `dray.errors`: a worker takes them as instructions. Their arguments
+are checked here, where the body's own traceback still points at the line.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dray.model.durations import duration_us
+
+
+class Steering(Exception):
+    """The base of what steers a job: to catch all of it, or to let it through an ``except Exception``."""
+
+
+class Retry(Steering):
+    """Run the job again, after a delay or as its retry policy says. The attempt counts: after the last it has failed."""
+
+    def __init__(self, delay: float | timedelta | None = None, message: str | None = None) -> None:
+        self.delay_us = None if delay is None else duration_us("Retry: delay", delay)
+        self.message = None if message is None else _text("Retry: message", message)
+        super().__init__(message or "the body asked to be run again")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (_delta(self.delay_us), self.message)
+
+
+class Snooze(Steering):
+    """Run the job again after so many seconds, as if this attempt had not been."""
+
+    def __init__(self, seconds: float | timedelta) -> None:
+        self.delay_us = duration_us("Snooze: seconds", seconds)
+        super().__init__("the body asked to be run later")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (_delta(self.delay_us),)
+
+
+class Fail(Steering):
+    """The job has failed, whatever attempts it has left."""
+
+    def __init__(self, message: str) -> None:
+        self.message = _text("Fail: message", message)
+        super().__init__(message)
+
+
+class Cancel(Steering):
+    """The job is not needed any more: it ends as cancelled."""
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = None if message is None else _text("Cancel: message", message)
+        super().__init__(message or "the body cancelled its job")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message,)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+    return value
+
+
+def _delta(us: int | None) -> timedelta | None:
+    return None if us is None else timedelta(microseconds=us)
