@@ -16,7 +16,7 @@ class Steering(Exception):
 
 
 class Retry(Steering):
-    """Run the job again, after a delay or as its retry policy says. The attempt counts: after the last it has failed."""
+    """Run the job again, after a delay or as its retry policy says. It counts as an attempt."""
 
     def __init__(self, delay: float | timedelta | None = None, message: str | None = None) -> None:
         self.delay_us = None if delay is None else duration_us("Retry: delay", delay)

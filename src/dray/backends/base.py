@@ -14,7 +14,7 @@ from dray.backends.database import Database
 from dray.backends.store import graph, history, jobs, queues, schedules, work, workers
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
-from dray.backends.store.jobs import LAST_ID, Filter
+from dray.backends.store.jobs import LAST_ID, Ended, Filter
 from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes, Report
 from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
@@ -70,20 +70,29 @@ class Backend:
     # Jobs, as producers and operators see them
 
     def job_enqueue(
-        self, new: Sequence[NewJob], *, workflow: Workflow | None = None, connection: Any = None
+        self,
+        new: Sequence[NewJob],
+        *,
+        workflow: Workflow | None = None,
+        connection: Any = None,
+        durable: bool = True,
     ) -> list[Enqueued]:
-        """Writes jobs, their edges and their workflow, all or nothing; durable when it returns.
+        """Writes jobs, their edges and their workflow, all or nothing; on disk when it returns, if durable.
 
         A job whose id is there already is this same enqueue repeated, and counts as written. One whose unique
         key is held is not written: the answer is the holder's id, marked duplicate. Parents must exist, here or
         in the batch; those already ended count at once. With `connection` everything happens in that
         connection's transaction and stands or falls with it.
         """
-        return jobs.enqueue(self.db, self._known_queues, new, workflow, connection)
+        return jobs.enqueue(self.db, self._known_queues, new, workflow, connection, durable=durable)
 
     def job_get(self, ids: Sequence[str]) -> list[Job]:
         """The jobs that exist among these ids, oldest first."""
         return jobs.get(self.db, ids)
+
+    def job_ended(self, ids: Sequence[str]) -> Ended:
+        """The jobs that have ended among these ids, and the ids that do not exist. Cheap where there are none."""
+        return jobs.ended(self.db, ids)
 
     def job_list(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
         """Jobs that fit, newest first; go on with `before` = the last id seen."""

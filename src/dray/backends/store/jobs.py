@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
@@ -27,6 +27,8 @@ def enqueue(
     jobs: Sequence[NewJob],
     workflow: Workflow | None = None,
     connection: Any = None,
+    *,
+    durable: bool = True,
 ) -> list[Enqueued]:
     new_queues = {job.queue for job in jobs} - known_queues
 
@@ -40,7 +42,7 @@ def enqueue(
 
     if connection is not None:
         return db.join(connection, work)
-    answer = db.write(work, many=len(jobs) >= MANY)
+    answer = db.write(work, durable=durable, many=len(jobs) >= MANY)
     known_queues.update(new_queues)
     return answer
 
@@ -130,6 +132,23 @@ def _row(job: NewJob, place: graph.Place) -> Row:
 
 def get(db: Database, ids: Sequence[str]) -> list[Job]:
     return [rows.job(row) for row in db.read(lambda tx: tx.rows("job_get", ids=list(ids)))]
+
+
+class Ended(NamedTuple):
+    """What those who wait for jobs can be told; the ids in neither of the two are live."""
+
+    jobs: list[Job]
+    missing: list[str]
+
+
+def ended(db: Database, ids: Sequence[str]) -> Ended:
+    def work(tx: Session) -> Ended:
+        found = dict(tx.rows("job_ended", ids=list(ids)))
+        final = [job_id for job_id, has_ended in found.items() if has_ended]
+        full = tx.rows("job_get", ids=final) if final else []
+        return Ended([rows.job(row) for row in full], [job_id for job_id in ids if job_id not in found])
+
+    return db.read(work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

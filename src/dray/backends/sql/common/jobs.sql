@@ -185,6 +185,10 @@ DELETE FROM dray_logs WHERE job_id = :id AND seq <= (
 -- Jobs by id, oldest first.
 SELECT $job_columns FROM $jobs WHERE j.id $in_ids(ids) ORDER BY j.id
 
+-- name: job_ended
+-- Which of these ids exist, and whether they have ended: what waiters ask all the time, so no more than that.
+SELECT id, state IN ('completed', 'failed', 'cancelled') FROM dray_jobs WHERE id $in_ids(ids)
+
 -- name: job_list
 -- Jobs that fit every given filter, newest first, before an id.
 SELECT $job_columns FROM $jobs
