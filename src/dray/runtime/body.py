@@ -1,0 +1,144 @@
+"""Calls a task's function for an execution, in the thread or on the loop that this is called from.
+
+Answers the settlement of whatever happened; None: nothing is to be written. Anything a body can do to its thread
+ends here: `SystemExit`, `KeyboardInterrupt` and worse are outcomes like others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from dray import codec
+from dray.backends import Backend
+from dray.errors import PayloadError, StorageError
+from dray.instants import SECOND, from_datetime
+from dray.model import settlement
+from dray.model.job import State
+from dray.model.settlement import Settlement
+from dray.runtime import outcome
+from dray.runtime.context import Context
+from dray.runtime.execution import Execution, current
+from dray.runtime.leash import Leash
+from dray.task import Misfit
+
+log = logging.getLogger("dray")
+
+Call = tuple[list[Any], dict[str, Any]]
+_STORAGE_PAUSE = 5 * SECOND
+
+
+def run(execution: Execution) -> Settlement | None:
+    """Runs a function here."""
+    token = current.set(execution)
+    link = execution.link
+    try:
+        call = prepare(execution)
+        if isinstance(call, Settlement):
+            return call
+        execution.begin(link.clock.steady())
+        link.began(execution)
+        try:
+            value = execution.task.function(*call[0], **call[1])
+        except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
+            return raised(execution, error)
+        return returned(execution, value)
+    finally:
+        current.reset(token)
+
+
+async def arun(execution: Execution, leash: Leash) -> Settlement | None:
+    """Runs a coroutine function on this loop, on a leash."""
+    current.set(execution)  # the task that runs this has a context of its own
+    link = execution.link
+    call = prepare(execution)
+    if isinstance(call, Settlement):
+        return call
+    execution.begin(link.clock.steady())
+    link.began(execution)
+    try:
+        value = await leash.lead(execution.task.function(*call[0], **call[1]))
+    except BaseException as error:  # noqa: BLE001 - as above
+        return raised(execution, error)
+    return returned(execution, value)
+
+
+def returned(execution: Execution, value: Any) -> Settlement | None:
+    if execution.is_written:
+        if value is not None:
+            log.info("job %s: its transaction has completed it; what it returned is dropped", execution.claim.id)
+        return None
+    return outcome.returned(execution, value, execution.link.clock.steady())
+
+
+def raised(execution: Execution, error: BaseException) -> Settlement | None:
+    if execution.is_written:
+        log.warning(
+            "job %s: its transaction has completed it; the error after that is only logged", execution.claim.id,
+            exc_info=error,
+        )
+        return None
+    return outcome.raised(execution, error, execution.link.clock.steady(), execution.link.rng)
+
+
+def prepare(execution: Execution) -> Call | Settlement:
+    """The call that the job stands for, or what becomes of a job that stands for none."""
+    task, claim, link = execution.task, execution.claim, execution.link
+    try:
+        results = parent_results(link.backend, claim.id) if task.signature.takes_parent_results else None
+        context = Context(execution) if task.signature.contexts else None
+        return task.arguments(claim.args, context=context, parent_results=results)
+    except Misfit as error:
+        return _misfitting(execution, error)
+    except PayloadError as error:
+        return outcome.unreadable(execution, error, link.clock.steady())
+    except StorageError as error:
+        log.warning("job %s: the results of its parents cannot be read now: %s", claim.id, error)
+        now = link.clock.steady()
+        return settlement.snoozed(claim, now, now, _STORAGE_PAUSE)
+
+
+def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:
+    """The results of a job's completed parents, by step name and by id; None: it has no parents."""
+    parents = [parent for parent, child, _ in backend.edge_list(job_id) if child == job_id]
+    if not parents:
+        return None
+    found = {job.id: job for job in backend.job_get(parents)}
+    results: dict[str, Any] = {}
+    for parent in parents:
+        job = found.get(parent)
+        if job is None or job.state != State.COMPLETED:
+            continue
+        value = None if job.result is None else codec.decode(job.result, path="result")
+        results[job.id] = value
+        if job.step is not None:
+            results[job.step] = value
+    return results
+
+
+def _misfitting(execution: Execution, error: Misfit) -> Settlement:
+    """How long the arguments have not fitted, the row's own error tells: workers come and go."""
+    link = execution.link
+    now = datetime.now(UTC) if not hasattr(link.clock, "now") else datetime.fromtimestamp(link.clock.now() / SECOND, UTC)
+    try:
+        rows = link.backend.job_get([execution.claim.id])
+    except StorageError:
+        rows = []
+    since = _since(rows[0].error if rows else None) or now
+    shown = f"{_SINCE}{since:%Y-%m-%dT%H:%M:%SZ}: {error}"
+    return outcome.misfitting(execution, Misfit(shown), link.clock.steady(), from_datetime(now) - from_datetime(since))
+
+
+_SINCE = "since "
+_PREFIX = f"Misfit: {_SINCE}"
+
+
+def _since(error: str | None) -> datetime | None:
+    if error is None or not error.startswith(_PREFIX):
+        return None
+    try:
+        return datetime.strptime(error[len(_PREFIX) :][:20], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None

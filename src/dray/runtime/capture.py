@@ -1,0 +1,69 @@
+"""Log records of running bodies, kept with their jobs: bounded, cleaned, written in batches by the engine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+
+from dray.model.attempt import LogLine
+from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
+from dray.runtime.execution import Execution, current
+from dray.text import clean, redact
+
+_LOGGER_CHARS = 200
+
+
+class Capture(logging.Handler):
+    """Takes the records that are made while a body runs, in its thread, coroutine or child process."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        execution = current.get()
+        # Our own words about a job are for the worker's log; of what a body logs nothing is left out.
+        if execution is None or record.name == "dray":
+            return
+        try:
+            keep(execution, record.levelname, record.name, self.format(record))
+        except Exception:  # noqa: BLE001 - as every handler: a bad format string is reported, never raised
+            self.handleError(record)
+
+
+def keep(execution: Execution, level: str, logger: str, message: str) -> None:
+    """Puts one line where the engine finds it. The newest lines stay, where there are more than are ever kept."""
+    claim = execution.claim
+    line = LogLine(
+        claim.id,
+        claim.claim,
+        execution.link.clock.steady(),
+        clean(level, _LOGGER_CHARS),
+        clean(logger, _LOGGER_CHARS),
+        clean(redact(message[: 2 * LOG_MESSAGE_BYTES]), LOG_MESSAGE_BYTES),
+    )
+    lines = execution.lines
+    if lines is None:
+        lines = execution.lines = deque(maxlen=LOG_LINES)
+    lines.append(line)
+    execution.link.note(execution)
+
+
+_lock = threading.Lock()
+_users = 0
+_handler = Capture()
+_handler.setFormatter(logging.Formatter("%(message)s"))
+
+
+def start() -> None:
+    """From now on records are captured; ended by as many `end`s."""
+    global _users  # noqa: PLW0603 - there is one root logger
+    with _lock:
+        _users += 1
+        if _users == 1:
+            logging.getLogger().addHandler(_handler)
+
+
+def end() -> None:
+    global _users  # noqa: PLW0603
+    with _lock:
+        _users -= 1
+        if _users == 0:
+            logging.getLogger().removeHandler(_handler)

@@ -1,0 +1,117 @@
+"""What a body can know and do: the object that fills a parameter annotated `Context`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dray import codec
+from dray.convert import to_json
+from dray.errors import ConfigError
+from dray.model import settlement
+from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
+from dray.model.settlement import Settlement
+from dray.runtime.execution import Execution, Interrupted
+from dray.runtime.transaction import Transaction
+from dray.text import clean, redact
+
+_tasks = logging.getLogger("dray.task")
+# Lines that a body writes to its own log are wanted, whatever the level of the root logger.
+_tasks.setLevel(logging.INFO)
+
+
+class Context:
+    """One attempt, as its body sees it."""
+
+    __dray_context__ = True
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    def __repr__(self) -> str:
+        return f"<Context of {self._execution.claim.task} {self.job_id} attempt {self.attempt}>"
+
+    @property
+    def job_id(self) -> str:
+        return self._execution.claim.id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._execution.claim.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._execution.claim.max_attempts
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this job: pass it to services that know such keys."""
+        return self._execution.claim.id
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger whose lines are kept with the job; those of other loggers are too, while the body runs."""
+        return logging.getLogger(f"dray.task.{self._execution.claim.task}")
+
+    def progress(self, percent: float | None, message: str | None = None) -> None:
+        """Says how far the job is, 0 to 100; the last one counts, written at most twice a second."""
+        if percent is not None:
+            percent = float(percent)
+            if math.isnan(percent):
+                raise ValueError("progress must be a number from 0 to 100, not nan")
+            percent = min(100.0, max(0.0, percent))
+        said = None if message is None else clean(redact(str(message)), ERROR_MESSAGE_BYTES)
+        self._execution.report = (percent, said)
+        self._execution.link.note(self._execution)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the body is to stop: cancelled, out of time, its worker about to end, or its claim lost."""
+        return self._execution.stop is not None
+
+    def raise_if_cancelled(self) -> None:
+        """Ends the body here if it is to stop."""
+        if self._execution.stop is not None:
+            raise Interrupted(self._execution.stop)
+
+    @property
+    def parent_results(self) -> Mapping[str, Any]:
+        """The results of the jobs this one waited for, by step name and by job id."""
+        from dray.runtime.body import parent_results  # noqa: PLC0415 - body makes contexts
+
+        return parent_results(self._execution.link.backend, self.job_id) or {}
+
+    def transaction(self, result: Any = None) -> Transaction:
+        """``with ctx.transaction() as tx``: what is written through `tx` and the job's completion commit together.
+
+        ``async with`` in coroutines. `tx.result` sets the result. A lost claim raises `StaleClaim`, and neither
+        is kept.
+        """
+        return Transaction(self._execution, self.completion, result)
+
+    def complete(self, *, connection: Any, result: Any = None) -> None:
+        """Completes the job in the transaction that your connection has open; it stands when you commit.
+
+        A lost claim raises `StaleClaim`: roll back.
+        """
+        self._execution.link.backend.job_complete(self._execution.worker_id, self.completion(result), connection)
+
+    async def acomplete(self, *, connection: Any, result: Any = None) -> None:
+        """As `complete`, for an asynchronous connection or session."""
+        backend = self._execution.link.backend
+        await backend.job_complete_async(self._execution.worker_id, self.completion(result), connection)
+
+    def completion(self, result: Any) -> Settlement:
+        """The settlement that completes this attempt now; `PayloadError` before anything is written."""
+        execution = self._execution
+        text = None
+        if result is not None:
+            text = codec.encode(to_json(result, "result"), path="result", limit=RESULT_BYTES)
+        if execution.started is None:
+            raise ConfigError("a job can be completed by its own body only, while it runs")
+        now = execution.link.clock.steady()
+        keep_args = execution.task.options.keep_args
+        return settlement.completed(execution.claim, execution.started, now, text, keep_args=keep_args)

@@ -1,0 +1,99 @@
+"""One attempt in a worker's hands, from its claim to its outcome."""
+
+from __future__ import annotations
+
+import contextvars
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from dray.backends import Backend
+    from dray.clock import Clock, Rng
+    from dray.model.attempt import LogLine
+    from dray.model.job import Claim
+    from dray.task import Task
+
+
+class Link(Protocol):
+    """What a running body is connected to: the engine of its worker, or the pipe to it from a child process."""
+
+    clock: Clock
+    rng: Rng
+
+    @property
+    def backend(self) -> Backend:
+        """For what bodies do themselves: transactions, parents' results. Not the engine's own."""
+        ...
+
+    def began(self, execution: Execution) -> None:
+        """The body starts now."""
+        ...
+
+    def note(self, execution: Execution) -> None:
+        """There are lines or a report to be written."""
+        ...
+
+
+class Stop(StrEnum):
+    """Why a body is to stop before its end."""
+
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"  # somebody asked for it
+    SHUTDOWN = "shutdown"  # the worker ends; the job goes back unburned
+    LOST = "lost"  # the claim is somebody else's: whatever the outcome is, it is not written
+
+
+class Execution:
+    """An attempt, running or about to. Only the runner that has it changes `started` and `is_over`."""
+
+    __slots__ = (
+        "claim",
+        "deadline",
+        "is_over",
+        "is_stuck",
+        "is_written",
+        "lines",
+        "link",
+        "report",
+        "runner",
+        "started",
+        "stop",
+        "stopped_at",
+        "task",
+        "worker_id",
+    )
+
+    def __init__(self, claim: Claim, task: Task[..., Any], worker_id: str, link: Link) -> None:
+        self.claim = claim
+        self.task = task
+        self.worker_id = worker_id
+        self.link = link
+        self.runner: Any = None  # the runner that has it
+        self.started: int | None = None  # readings of the steady clock, as all times here
+        self.deadline: int | None = None  # when its timeout is over
+        self.stop: Stop | None = None  # the first cause counts
+        self.stopped_at: int | None = None  # when the runner was last told to stop it
+        self.is_over = False
+        self.is_stuck = False  # it did not stop, and there is nothing more to be done
+        self.is_written = False  # the body has completed the job in a transaction of its own
+        self.lines: deque[LogLine] | None = None  # captured and not yet written
+        self.report: tuple[float | None, str | None] | None = None  # progress that is not yet written
+
+    def begin(self, now: int) -> None:
+        """The body starts: its time counts from here, not from the claim."""
+        self.started = now
+        if self.claim.timeout is not None:
+            self.deadline = now + int(self.claim.timeout * 1_000_000)
+
+    def __repr__(self) -> str:
+        return f"<Execution {self.claim.task} {self.claim.id} attempt {self.claim.attempt}>"
+
+
+class Interrupted(BaseException):
+    """Raised into a body that is to stop. Not an Exception, so that ``except Exception`` lets it through."""
+
+
+# The execution whose body runs here: log records and Context find it.
+current: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("dray_execution", default=None)

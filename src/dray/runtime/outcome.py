@@ -1,0 +1,155 @@
+"""How the end of a body becomes a settlement: whatever it returned, raised or was stopped by.
+
+Nothing here raises: an error that cannot be shown (a ``__str__`` that raises, a message of 100 MB, a traceback of a
+recursion) is recorded as well as it can be, once.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from dray.errors import PayloadError
+from dray.instants import DAY, SECOND
+from dray.model import settlement
+from dray.model.job import Outcome, Reason
+from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
+from dray.runtime.execution import Execution, Interrupted, Stop
+from dray.steering import Cancel, Fail, Retry, Snooze
+from dray.task import next_delay_us
+from dray.text import clean, clean_traceback, redact
+
+if TYPE_CHECKING:
+    from dray.clock import Rng
+    from dray.model.settlement import Settlement
+
+_FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
+
+
+def returned(execution: Execution, value: Any, now: int) -> Settlement:
+    """The body ended well."""
+    claim, started = execution.claim, _started(execution, now)
+    try:
+        text = None if value is None else execution.task.encode_result(value)
+    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything; the body must not run again
+        message = f"the body returned, but its result cannot be stored: {_message(error)}"
+        return settlement.failed(claim, started, now, Reason.RESULT, type(error).__name__, message, _trace(error))
+    return settlement.completed(claim, started, now, text, keep_args=execution.task.options.keep_args)
+
+
+def raised(execution: Execution, error: BaseException, now: int, rng: Rng) -> Settlement | None:
+    """The body raised; None: nothing is to be written."""
+    if execution.stop is not None:
+        return stopped(execution, now, rng, error)
+    claim, started = execution.claim, _started(execution, now)
+    if isinstance(error, Snooze):
+        return settlement.snoozed(claim, started, now, error.delay_us)
+    if isinstance(error, Cancel):
+        return settlement.cancelled(claim, started, now, _message(error) or None)
+    kind, message, trace = type(error).__name__, _message(error), _trace(error)
+    if isinstance(error, Retry):
+        delay_us = error.delay_us if error.delay_us is not None else _delay_us(execution, error, rng)
+        return settlement.errored(claim, started, now, Outcome.RETRY, delay_us or 0, kind, message, trace)
+    delay_us = None if isinstance(error, Fail) else _delay_us(execution, error, rng)
+    if delay_us is None:
+        return settlement.failed(claim, started, now, Reason.ERROR, kind, message, trace)
+    return settlement.errored(claim, started, now, Outcome.ERROR, delay_us, kind, message, trace)
+
+
+def stopped(
+    execution: Execution, now: int, rng: Rng, error: BaseException | None = None, stack: str | None = None
+) -> Settlement | None:
+    """The body was stopped, or what is left of it no longer counts; None: nothing is to be written."""
+    claim, started = execution.claim, _started(execution, now)
+    if execution.stop is Stop.LOST:
+        return None
+    if execution.stop is Stop.SHUTDOWN:
+        return settlement.released(claim, now)
+    if execution.stop is Stop.CANCEL:
+        return settlement.cancelled(claim, started, now, "cancelled while it ran")
+    message = f"ran longer than its timeout of {claim.timeout or 0:g} s"
+    trace = stack if error is None else _trace(error)
+    delay_us = _delay_us(execution, TimeoutError(message), rng)
+    if delay_us is None:
+        return settlement.failed(claim, started, now, Reason.TIMEOUT, "Timeout", message, trace)
+    return settlement.errored(claim, started, now, Outcome.TIMEOUT, delay_us, "Timeout", message, trace)
+
+
+def out_of_time(execution: Execution, now: int, stack: str | None) -> Settlement:
+    """The body did not stop, and no attempt may follow it: the job ends while it still runs."""
+    message = f"ran longer than its timeout of {execution.claim.timeout or 0:g} s and did not stop when it was told to"
+    return settlement.failed(
+        execution.claim, _started(execution, now), now, Reason.TIMEOUT, "Timeout", message, _cut(stack)
+    )
+
+
+def died(execution: Execution, now: int, rng: Rng, message: str, stack: str | None = None) -> Settlement | None:
+    """The child process that ran the body is gone."""
+    if execution.stop is not None:
+        return stopped(execution, now, rng, stack=_cut(stack))
+    delay_us = _delay_us(execution, RuntimeError(message), rng) or 0
+    return settlement.child_died(
+        execution.claim, _started(execution, now), now, delay_us, _stored(message), _cut(stack)
+    )
+
+
+def unreadable(execution: Execution, error: PayloadError, now: int) -> Settlement:
+    """The stored arguments are nothing that any code could read."""
+    kind = type(error).__name__
+    return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, kind, _message(error), None)
+
+
+def misfitting(execution: Execution, error: BaseException, now: int, since_us: int) -> Settlement:
+    """The arguments do not fit the code here; after a day that they have not, nobody is working on it."""
+    message = _message(error)
+    if since_us >= DAY:
+        return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, "Misfit", message, None)
+    return settlement.misfit(execution.claim, now, misfit_delay_us(since_us), message)
+
+
+def misfit_delay_us(since_us: int) -> int:
+    """As long again as it has been so, between 5 seconds and 5 minutes."""
+    return max(5 * SECOND, min(since_us, 300 * SECOND))
+
+
+def _started(execution: Execution, now: int) -> int:
+    return now if execution.started is None else execution.started
+
+
+def _delay_us(execution: Execution, error: BaseException, rng: Rng) -> int | None:
+    return next_delay_us(execution.task.options, execution.claim.attempt, error, rng)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException as second:  # noqa: BLE001 - a __str__ of the user's may raise anything at all
+        text = f"<its message could not be read: {type(second).__name__}>"
+    return _stored(text)
+
+
+def _stored(text: str) -> str:
+    text = str.__str__(text)
+    size = len(text)
+    kept = clean(redact(text[: 4 * ERROR_MESSAGE_BYTES]), ERROR_MESSAGE_BYTES)
+    return kept if size <= 4 * ERROR_MESSAGE_BYTES else f"{kept} [{size:,} characters in all]"
+
+
+def _trace(error: BaseException) -> str | None:
+    if isinstance(error, Interrupted) and error.__traceback__ is None:
+        return None
+    try:
+        summary = traceback.TracebackException(type(error), error, error.__traceback__, limit=_FRAMES, compact=True)
+        text = "".join(summary.format())
+    except BaseException as second:  # noqa: BLE001 - as above
+        text = "".join(traceback.format_tb(error.__traceback__, limit=_FRAMES))
+        text += f"{type(error).__name__}: <could not be shown: {type(second).__name__}>\n"
+    return _cut(text)
+
+
+def _cut(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if len(text) > 4 * TRACEBACK_BYTES:  # a message of 100 MB is in it too; both ends are all that will be kept
+        text = f"{text[: 2 * TRACEBACK_BYTES]}\n…\n{text[-2 * TRACEBACK_BYTES :]}"
+    return clean_traceback(redact(text), TRACEBACK_BYTES)

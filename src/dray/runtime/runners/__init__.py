@@ -1,0 +1,39 @@
+"""How bodies are run: in a thread, on an event loop, in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dray.model.settlement import Settlement
+from dray.runtime.execution import Execution
+
+Report = Callable[[Execution, Settlement | None], None]  # an execution is over; None: nothing is to be written
+
+
+class Runner(Protocol):
+    """Takes executions and reports each exactly once when it is over. No verb blocks."""
+
+    def start(self, executions: Sequence[Execution]) -> None:
+        """Runs these as soon as it can, in this order. From the engine's thread."""
+        ...
+
+    def stop(self, execution: Execution) -> None:
+        """Has the body stop; `execution.stop` says why. From any thread, any number of times."""
+        ...
+
+    def abandon(self, execution: Execution) -> None:
+        """The body was told to stop and has not: whatever can be done without its help. From any thread."""
+        ...
+
+    def take_back(self) -> list[Execution]:
+        """Those whose body has not started, which now never will. They are not reported."""
+        ...
+
+    def stack(self, execution: Execution) -> str | None:
+        """Where the body is at the moment, for people to read."""
+        ...
+
+    def close(self) -> None:
+        """No more executions come; ends what it has of threads and processes as soon as they are free."""
+        ...

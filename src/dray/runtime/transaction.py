@@ -1,0 +1,85 @@
+"""``ctx.transaction()``: a connection whose commit is also the job's completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from dray.errors import ConfigError
+from dray.model.settlement import Settlement
+from dray.runtime.execution import Execution
+
+
+class Transaction:
+    """A database connection inside one transaction; whatever a connection can do, this can."""
+
+    result: Any
+    connection: Any
+
+    def __init__(self, execution: Execution, completion: Callable[[Any], Settlement], result: Any) -> None:
+        self.result = result
+        self.connection = None
+        self._execution = execution
+        self._completion = completion
+        self._sync: AbstractContextManager[Any] | None = None
+        self._async: AbstractAsyncContextManager[Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self.connection is None:
+            raise ConfigError(f"the transaction is not open: use `with ctx.transaction() as tx`, then tx.{name}")
+        return getattr(self.connection, name)
+
+    def __enter__(self) -> Self:
+        self._refuse_twice()
+        self._sync = self._execution.link.backend.transaction(fence=self._fence)
+        self.connection = self._sync.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._sync is not None
+        connection, self.connection = self.connection, None
+        try:
+            if error is None:
+                backend = self._execution.link.backend
+                backend.job_complete(self._execution.worker_id, self._completion(self.result), connection)
+        except BaseException as failure:
+            self._sync.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        self._sync.__exit__(kind, error, trace)
+        if error is None:
+            self._execution.is_written = True
+
+    async def __aenter__(self) -> Self:
+        self._refuse_twice()
+        self._async = self._execution.link.backend.atransaction(fence=self._fence)
+        self.connection = await self._async.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._async is not None
+        connection, self.connection = self.connection, None
+        try:
+            if error is None:
+                backend = self._execution.link.backend
+                await backend.job_complete_async(self._execution.worker_id, self._completion(self.result), connection)
+        except BaseException as failure:
+            await self._async.__aexit__(type(failure), failure, failure.__traceback__)
+            raise
+        await self._async.__aexit__(kind, error, trace)
+        if error is None:
+            self._execution.is_written = True
+
+    @property
+    def _fence(self) -> tuple[str, str, int]:
+        claim = self._execution.claim
+        return claim.id, self._execution.worker_id, claim.claim
+
+    def _refuse_twice(self) -> None:
+        if self._execution.is_written:
+            raise ConfigError("this job is completed already: it has one completing transaction, not two")
