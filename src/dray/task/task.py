@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Un
 from dray import codec
 from dray.convert import to_json
 from dray.errors import PayloadError
+from dray.handle import Job
 from dray.model.limits import RESULT_BYTES
 from dray.task.naming import is_coroutine, place_of
 from dray.task.options import TaskKeywords, TaskOptions
@@ -17,17 +18,6 @@ from dray.task.using import Prepared, Using, UsingKeywords, prepare
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-if TYPE_CHECKING:
-    R_co = TypeVar("R_co", covariant=True)
-
-    class Job(Protocol[R_co]):
-        """What enqueue() answers: the handle of a job, for as long as there is no dray.handle."""
-
-        @property
-        def id(self) -> str: ...
-        def result(self, timeout: float | None = None) -> R_co: ...
-        async def aresult(self, timeout: float | None = None) -> R_co: ...
 
 
 class Submitter(Protocol):

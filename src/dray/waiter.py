@@ -1,0 +1,318 @@
+"""Waiting for jobs to end: one thread a process, whoever and however many wait.
+
+The thread asks for all awaited jobs in one statement when the database may have changed (a `Watch` tells), when
+somebody new waits, and at least once a second. After a look that brought nothing it rests, each time twice as long,
+up to 20 ms: fifty processes that wait would otherwise slow down the one that works. It lives as long as anybody
+waits, and a few seconds more.
+
+A wait whose first look fails raises what failed. Once under way it outlives the database going away: it goes on
+until its own time is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from dray.backends.base import Backend
+from dray.backends.watch import Watch
+from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
+from dray.model.job import Job
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger("dray")
+
+LINGER: Final = 3.0  # seconds that the thread and its watch stay for the next wait
+
+_LOOK: Final = 1.0
+_UNPUSHED_LOOK: Final = 0.1
+_FIRST_REST: Final = 0.000_25  # a short job that somebody has just begun to wait for may end any moment
+_REST: Final = 0.002
+_LONGEST_REST: Final = 0.02
+_SHORTEST_BACKOFF: Final = 0.1
+_LONGEST_BACKOFF: Final = 5.0
+
+
+class Waiter:
+    """Tells any number of threads and coroutines when their jobs have ended."""
+
+    def __init__(self, backend: Backend, *, linger: float = LINGER) -> None:
+        self._backend = backend
+        self._linger = linger
+        self._start_anew()
+        _waiters.add(self)
+
+    def _start_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._waits: dict[str, set[_Wait]] = {}  # by job
+        self._looker: _Looker | None = None
+
+    def wait(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
+        """The jobs once all of them have ended; when the time is over, those that have. `UnknownJob` at once."""
+        over = threading.Event()
+        wait = _Wait(ids, over.set)
+        self._register(wait)
+        try:
+            has_ended = over.wait(timeout)
+        finally:
+            self._forget(wait)
+        return wait.answer() if has_ended or wait.is_under_way else self._look_at(wait.left)
+
+    async def wait_async(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
+        """As `wait`, from a coroutine."""
+        import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        wait = _Wait(ids, lambda: _tell(loop, over))
+        self._register(wait)
+        try:
+            ended, _ = await asyncio.wait([over], timeout=timeout)
+        finally:
+            self._forget(wait)
+        return wait.answer() if ended or wait.is_under_way else await asyncio.to_thread(self._look_at, wait.left)
+
+    def poke(self) -> None:
+        """Jobs have ended in this process: look again. For any thread; costs next to nothing if nobody waits."""
+        looker = self._looker
+        if looker is not None and looker.watch is not None and self._waits:
+            looker.watch.poke()
+
+    def close(self) -> None:
+        """Ends the thread; whoever waits raises. Another wait starts another thread."""
+        with self._lock:
+            looker, self._looker = self._looker, None
+            self._fail(self._everybody(), StorageError("the app was closed while this waited for a job to end"))
+        if looker is not None:
+            looker.call()
+            looker.thread.join()
+
+    def after_fork_in_child(self) -> None:
+        """The thread stayed with the parent, and so did those who wait."""
+        self._start_anew()
+
+    # Who waits
+
+    def _register(self, wait: _Wait) -> None:
+        if not wait.left:
+            wait.tell()
+            return
+        with self._lock:
+            for job_id in wait.left:
+                self._waits.setdefault(job_id, set()).add(wait)
+            looker = self._looker
+            if looker is None:
+                looker = self._looker = _Looker(self._run)
+                looker.thread.start()
+        looker.call()
+
+    def _forget(self, wait: _Wait) -> None:
+        with self._lock:
+            self._drop(wait)
+
+    def _drop(self, wait: _Wait) -> None:
+        for job_id in wait.left:
+            others = self._waits.get(job_id, set())
+            others.discard(wait)
+            if not others:
+                self._waits.pop(job_id, None)
+
+    def _fail(self, waits: Iterable[_Wait], error: Exception) -> None:
+        for wait in waits:
+            self._drop(wait)
+            wait.fail(error)
+
+    def _everybody(self) -> set[_Wait]:
+        return {wait for waits in self._waits.values() for wait in waits}
+
+    # The thread
+
+    def _run(self, me: _Looker) -> None:
+        while self._is_needed(me):
+            self._tick(me)
+        me.let_watch_go()
+
+    def _is_needed(self, me: _Looker) -> bool:
+        """Whether anybody waits, now or within a while; once it says no, the next wait starts another thread."""
+        leaves_at = time.monotonic() + self._linger
+        while True:
+            with self._lock:
+                if self._looker is not me:
+                    return False
+                if self._waits:
+                    return True
+                left = leaves_at - time.monotonic()
+                if left <= 0:
+                    self._looker = None
+                    return False
+            me.called.wait(left)
+            me.called.clear()
+
+    def _tick(self, me: _Looker) -> None:
+        """Looks at all awaited jobs once, and rests until the next look."""
+        try:
+            self._step(me)
+        except StorageError as error:
+            me.let_watch_go()
+            self._endure(error, me.pace)
+            me.called.wait(me.pace.backoff())
+        except Exception as error:  # noqa: BLE001 - a tick: whatever it is, those who wait have to hear of it
+            with self._lock:
+                self._fail(self._everybody(), error)
+
+    def _step(self, me: _Looker) -> None:
+        is_called = me.called.is_set()
+        me.called.clear()
+        began = time.monotonic()
+        has_told = self._look()
+        me.pace.looked(time.monotonic() - began, is_called=is_called, has_told=has_told)
+        if not self._waits or me.called.wait(me.pace.rest):
+            return
+        if me.watch is None:
+            me.watch = self._backend.watch()
+            return  # it tells of what happens from now on: look once more
+        began = time.monotonic()
+        me.watch.wait(_LOOK if me.watch.is_pushed else _UNPUSHED_LOOK)
+        if time.monotonic() - began > _LONGEST_REST:
+            me.pace.relax()
+
+    def _look_at(self, ids: Iterable[str]) -> dict[str, Job]:
+        """For who had less time than the thread takes to look: at least one look is due to everybody."""
+        jobs, missing = self._backend.job_ended(list(ids))
+        for job_id in missing:
+            raise unknown_job(job_id)
+        return {job.id: job for job in jobs}
+
+    def _look(self) -> bool:
+        """Asks for all awaited jobs and tells who waits for them; whether there was anything to tell."""
+        with self._lock:
+            ids, looking = list(self._waits), self._everybody()
+        if not ids:
+            return False
+        jobs, missing = self._backend.job_ended(ids)
+        with self._lock:
+            for wait in looking:
+                wait.is_under_way = True
+            for job in jobs:
+                for wait in self._waits.pop(job.id, ()):
+                    wait.take(job)
+            for job_id in missing:
+                self._fail(list(self._waits.get(job_id, ())), unknown_job(job_id))
+        return bool(jobs or missing)
+
+    def _endure(self, error: StorageError, pace: _Pace) -> None:
+        """The database cannot be read. Waits under way go on; of the others the first look has failed."""
+        is_final = isinstance(error, ForkedConnection | SchemaTooNew)
+        with self._lock:
+            waits = self._everybody()
+            self._fail([wait for wait in waits if is_final or not wait.is_under_way], error)
+            has_others = bool(self._waits)
+        if has_others and pace.failures == 0:
+            log.warning("the database does not answer those who wait for jobs: %s; trying again", error)
+
+
+class _Looker:
+    """What belongs to one thread that looks."""
+
+    def __init__(self, run: Callable[[_Looker], None]) -> None:
+        self.thread = threading.Thread(target=run, args=(self,), name="dray-wait", daemon=True)
+        self.called = threading.Event()
+        self.watch: Watch | None = None
+        self.pace = _Pace()
+
+    def call(self) -> None:
+        """Somebody new waits, or it is to end: no rest, no wait."""
+        self.called.set()
+        watch = self.watch
+        if watch is not None:
+            watch.poke()
+
+    def let_watch_go(self) -> None:
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            watch.close()
+
+
+class _Wait:
+    """Somebody who waits for jobs."""
+
+    def __init__(self, ids: Iterable[str], tell: Callable[[], None]) -> None:
+        self.left = set(ids)
+        self.tell = tell
+        self.is_under_way = False
+        self._ended: dict[str, Job] = {}
+        self._error: Exception | None = None
+
+    def take(self, job: Job) -> None:
+        self._ended[job.id] = job
+        self.left.discard(job.id)
+        if not self.left:
+            self.tell()
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self.tell()
+
+    def answer(self) -> dict[str, Job]:
+        if self._error is not None:
+            raise self._error
+        return self._ended
+
+
+class _Pace:
+    """How long to rest after a look, and after failures."""
+
+    def __init__(self) -> None:
+        self.rest = 0.0
+        self.failures = 0
+        self._next = _FIRST_REST
+
+    def looked(self, took: float, *, is_called: bool, has_told: bool) -> None:
+        """No rest after a look that was worth it; but one that takes long, as very many wait, leaves others room."""
+        self.failures = 0
+        if is_called:
+            self._next = _FIRST_REST
+        self.rest = 0.0 if is_called or has_told else self._next
+        self._next = min(self._next * 2, _LONGEST_REST) if self.rest else self._next
+        self.rest = max(self.rest, min(took, _LONGEST_REST))
+
+    def relax(self) -> None:
+        """Nothing has happened for a while."""
+        self._next = min(self._next, _REST)
+
+    def backoff(self) -> float:
+        self.failures += 1
+        return min(_SHORTEST_BACKOFF * 2 ** min(self.failures - 1, 10), _LONGEST_BACKOFF)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    try:
+        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+    except RuntimeError:  # the loop is closed: nobody waits there any more
+        log.debug("a loop was closed while a coroutine of it waited for a job")
+
+
+def unknown_job(job_id: str) -> UnknownJob:
+    """The error for an id that leads nowhere."""
+    return UnknownJob(
+        f"no job has the id {job_id}: it was never committed, was rolled back, or was deleted or pruned; "
+        "commit the transaction that enqueued it, or keep ended jobs longer"
+    )
+
+
+_waiters: weakref.WeakSet[Waiter] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for waiter in list(_waiters):
+        waiter.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_tell_child)
