@@ -1,1 +1,83 @@
-"""Dray."""
+"""Dray: a durable job queue that lives in your database.
+
+    import dray
+
+    app = dray.App("sqlite:///jobs.db")
+
+    @app.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    job = add.enqueue(1, 2)
+
+Names are loaded when they are first used, so that ``import dray`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dray.app import App as App
+    from dray.errors import ConfigError as ConfigError
+    from dray.errors import DrayError as DrayError
+    from dray.errors import ForkedConnection as ForkedConnection
+    from dray.errors import GraphError as GraphError
+    from dray.errors import InvalidName as InvalidName
+    from dray.errors import JobCancelled as JobCancelled
+    from dray.errors import JobEnded as JobEnded
+    from dray.errors import JobFailed as JobFailed
+    from dray.errors import Misfit as Misfit
+    from dray.errors import PayloadError as PayloadError
+    from dray.errors import PayloadTooLarge as PayloadTooLarge
+    from dray.errors import SchemaMissing as SchemaMissing
+    from dray.errors import SchemaTooNew as SchemaTooNew
+    from dray.errors import StaleClaim as StaleClaim
+    from dray.errors import StorageError as StorageError
+    from dray.errors import StorageFull as StorageFull
+    from dray.errors import StorageLocked as StorageLocked
+    from dray.errors import StorageUnavailable as StorageUnavailable
+    from dray.errors import UnknownJob as UnknownJob
+    from dray.errors import UnknownTask as UnknownTask
+    from dray.handle import Job as Job
+    from dray.model.retry import exponential as exponential
+    from dray.model.retry import fixed as fixed
+    from dray.model.retry import linear as linear
+    from dray.runtime.context import Context as Context
+    from dray.steering import Cancel as Cancel
+    from dray.steering import Fail as Fail
+    from dray.steering import Retry as Retry
+    from dray.steering import Snooze as Snooze
+    from dray.steering import Steering as Steering
+    from dray.task import Task as Task
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "dray.app": "App",
+    "dray.errors": """
+        ConfigError DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed Misfit
+        PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageError StorageFull StorageLocked
+        StorageUnavailable UnknownJob UnknownTask""",
+    "dray.handle": "Job",
+    "dray.model.retry": "exponential fixed linear",
+    "dray.runtime.context": "Context",
+    "dray.steering": "Cancel Fail Retry Snooze Steering",
+    "dray.task": "Task",
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0605 - names from the table above
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dray' has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -19,13 +19,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from dray.backends.base import Backend
-from dray.backends.watch import Watch
 from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
 from dray.model.job import Job
 
 if TYPE_CHECKING:
     import asyncio
+
+    from dray.backends.base import Backend
+    from dray.backends.watch import Watch
 
 log = logging.getLogger("dray")
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from dray import codec
-from dray.backends.base import Backend
 from dray.errors import JobCancelled, JobFailed
 from dray.handle import history
 from dray.handle.history import Attempt, LogLine, Progress, moment
@@ -22,6 +21,9 @@ from dray.model.durations import duration_us
 from dray.model.job import CancelResult, State
 from dray.text import clean_traceback
 from dray.waiter import Waiter, unknown_job
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

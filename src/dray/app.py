@@ -1,0 +1,359 @@
+"""App: one database and the tasks that belong to it; where all parts are put together.
+
+An App is cheap to make: it takes its address apart and opens nothing until it is first used, so that the modules
+that define tasks can be imported anywhere, and a process can fork after that. It is used by any number of threads,
+and in forked children.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from uuid import UUID
+
+from dray import codec, ops
+from dray.clock import Clock, Ids, SystemClock
+from dray.convert import to_json
+from dray.errors import ConfigError, UnknownJob
+from dray.handle import Job
+from dray.model.job import Enqueued
+from dray.model.names import check_name, shown
+from dray.ops import QueueInfo, Stats, WorkerInfo
+from dray.settings import Durability, Settings
+from dray.task import (
+    Prepared,
+    Registry,
+    Task,
+    TaskKeywords,
+    TaskOptions,
+    Using,
+    UsingKeywords,
+    checks,
+    define,
+    prepare,
+)
+from dray.task.decorator import Decorator
+from dray.task.using import HasId, OnConflict
+from dray.waiter import Waiter
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.runtime.worker import Worker
+
+Wake = Callable[[Iterable[str]], None]
+
+
+class App:
+    """A queue of jobs in a database.
+
+    ``url``: DRAY_URL, else ``sqlite:///dray.db`` in the current directory. ``durability``: what survives a power
+    loss. ``default_timeout``: seconds, of tasks that have none. ``imports``: modules that define tasks, for workers.
+    ``migrate``: whether missing tables are made at the first use (None: in a SQLite file they are).
+    ``busy_timeout``: seconds to wait for a locked database. ``listen_url``: a way to PostgreSQL around its pooler.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        durability: str = "default",
+        default_timeout: float | timedelta | None = None,
+        imports: Collection[str] = (),
+        file_mode: int = 0o600,
+        migrate: bool | None = None,
+        busy_timeout: float | timedelta = 30.0,
+        listen_url: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = Settings.of(
+            url,
+            durability=durability,
+            default_timeout=default_timeout,
+            imports=imports,
+            file_mode=file_mode,
+            migrate=migrate,
+            busy_timeout=busy_timeout,
+            listen_url=listen_url,
+        )
+        self.clock: Clock = clock or SystemClock()
+        self.ids = Ids(self.clock)
+        self.registry = Registry()
+        self.on_enqueue: list[Wake] = []  # told of the queues after each commit: the workers of this process
+        self._given_clock = clock
+        self._opening = threading.Lock()
+        self._opened: tuple[Backend, Waiter] | None = None
+        _apps.add(self)
+
+    def __repr__(self) -> str:
+        return f"<App {self.settings.place}>"
+
+    @property
+    def url(self) -> str:
+        """The address, made absolute; it may hold a password: `settings.place` may be shown."""
+        return self.settings.url
+
+    @property
+    def durability(self) -> Durability:
+        return self.settings.durability
+
+    # Opening and closing
+
+    @property
+    def backend(self) -> Backend:
+        """The storage; it connects at its first use."""
+        return self._open()[0]
+
+    @property
+    def waiter(self) -> Waiter:
+        """What waits for jobs to end, for all of this process."""
+        return self._open()[1]
+
+    def _open(self) -> tuple[Backend, Waiter]:
+        if self._opened is None:
+            with self._opening:
+                if self._opened is None:
+                    backend = self.settings.open(self._given_clock)
+                    self._opened = backend, Waiter(backend)
+        return self._opened
+
+    def close(self) -> None:
+        """Closes the connections and wakes, with an error, who waits for jobs. The next use opens it again."""
+        opened = self._opened
+        if opened is not None:
+            backend, waiter = opened
+            waiter.close()
+            backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def after_fork_in_child(self) -> None:
+        # Another thread of the parent may just have been opening it.
+        self._opening = threading.Lock()
+
+    # Tasks
+
+    @property
+    def task(self) -> Decorator:
+        """Makes a task of a function: ``@app.task``, or ``@app.task(queue="mail", max_attempts=5)``."""
+        return Decorator(self._define)
+
+    def _define(self, function: Callable[..., Any], options: TaskKeywords) -> Task[..., Any]:
+        if options.get("timeout") is None and self.settings.default_timeout is not None:
+            options["timeout"] = self.settings.default_timeout
+        task = define(function, self, **options)
+        if task.options.schedule is not None:
+            raise _not_yet(f"task {task.name}: cron and every", "enqueue it from a cron job")
+        self.registry.register(task)
+        return task
+
+    def load(self, more: Iterable[str] = ()) -> None:
+        """Imports the modules that define tasks; a worker does so before it starts."""
+        for module in (*self.settings.imports, *more):
+            importlib.import_module(module)
+
+    # Enqueueing
+
+    def enqueue(
+        self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[UsingKeywords]
+    ) -> Job[Any]:
+        """Enqueues a job of a task by its name, whose code need not be here; arguments by name."""
+        options, prepared = self._prepared(name, args, using)
+        return self._submit([prepared], options.connection)[0]
+
+    async def aenqueue(
+        self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[UsingKeywords]
+    ) -> Job[Any]:
+        """As `enqueue`, from a coroutine."""
+        options, prepared = self._prepared(name, args, using)
+        return (await self._asubmit([prepared], options.connection))[0]
+
+    def _prepared(self, name: Any, args: Any, using: UsingKeywords) -> tuple[Using, Prepared]:
+        if isinstance(name, Task):
+            raise TypeError(f"enqueue() takes a task's name; with the task at hand use {name.name}.enqueue(...)")
+        check_name("task", name)
+        if args is not None and not isinstance(args, Mapping):
+            raise TypeError(f"{name}: arguments are given by name, as a dict, not as {type(args).__name__}")
+        given = cast("Mapping[str, Any]", args or {})
+        options = Using.of(using)
+        if name in self.registry:
+            task = self.registry.get(name)
+            return options, prepare(self.new_id(), task.options, task.signature.fit(given), options)
+        # Nobody here knows its signature: a worker that does will check the arguments.
+        known = TaskOptions(name=name, timeout=self.settings.default_timeout)
+        return options, prepare(self.new_id(), known, to_json(dict(given), "args"), options)
+
+    def new_id(self) -> str:
+        return self.ids.new()
+
+    def submit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
+        """Writes the jobs of a task, all or none."""
+        return self._submit(prepared, connection)
+
+    async def asubmit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
+        """The same from a coroutine."""
+        return await self._asubmit(prepared, connection)
+
+    def _submit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
+        _refuse_conflicts(prepared)
+        durable = self.durability is not Durability.NORMAL
+        new = [each.job for each in prepared]
+        written = self.backend.job_enqueue(new, connection=connection, durable=durable)
+        if connection is None:  # otherwise it is for the user to commit, and the database tells
+            self.announce({job.queue for job in new})
+        return [self._handle(each) for each in written]
+
+    async def _asubmit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
+        import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+
+        return await asyncio.to_thread(self._submit, prepared, connection)
+
+    def _handle(self, written: Enqueued) -> Job[Any]:
+        return Job(self, written.id, duplicate=written.duplicate)
+
+    def announce(self, queues: Iterable[str]) -> None:
+        """There may be something to do in these queues: tells the workers of this process, then all others."""
+        for wake in list(self.on_enqueue):
+            wake(queues)
+        self.backend.announce(queues)
+
+    # What handles ask for
+
+    def decode_result(self, task: str, text: str) -> Any:
+        """A stored result, as the task is annotated where it is known here."""
+        if task in self.registry:
+            return self.registry.get(task).decode_result(text)
+        return codec.decode(text, path="result")
+
+    def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments as people may see them."""
+        return self.registry.get(task).options.hide(args) if task in self.registry else dict(args)
+
+    # Jobs
+
+    def job(self, job_id: str | UUID | HasId) -> Job[Any]:
+        """The job of this id; `UnknownJob` if there is none."""
+        return Job[Any](self, _job_id(job_id)).refresh()
+
+    def jobs(
+        self,
+        *,
+        state: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        task: str | Task[..., Any] | None = None,
+        tag: str | None = None,
+        since: datetime | timedelta | float | None = None,
+        limit: int = 100,
+        after: str | UUID | HasId | None = None,
+    ) -> list[Job[Any]]:
+        """Jobs that fit, newest first; `after` the last one of a list come the next ones.
+
+        `since`: enqueued at a time or later, or within so many seconds until now.
+        """
+        name = task.name if isinstance(task, Task) else task
+        fit = ops.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
+        before = None if after is None else _job_id(after)
+        found = self.backend.job_list(fit, limit=ops.check_limit(limit), before=before)
+        return [Job(self, row.id, row=row) for row in found]
+
+    def cancel(self, job_id: str | UUID | HasId) -> bool:
+        """As `Job.cancel`."""
+        return self._known(job_id).cancel()
+
+    def retry(self, job_id: str | UUID | HasId) -> bool:
+        """As `Job.retry`."""
+        return self._known(job_id).retry()
+
+    def delete(self, job_id: str | UUID | HasId) -> bool:
+        """As `Job.delete`."""
+        return self._known(job_id).delete()
+
+    def _known(self, job_id: str | UUID | HasId) -> Job[Any]:
+        return Job(self, _job_id(job_id))
+
+    def prune(self, older_than: float | timedelta | None = None) -> int:
+        """Removes jobs that ended longer ago than that, or than they are usually kept; answers how many.
+
+        What a waiting job needs stays, and so does a workflow that has not ended.
+        """
+        return ops.prune(self.backend, older_than)
+
+    def stats(self, window: float | timedelta = 3600) -> Stats:
+        """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""
+        return ops.stats(self.backend, window)
+
+    # Queues and workers
+
+    def pause(self, queue: str) -> bool:
+        """Nothing is started from the queue once this returns. False: it was paused already."""
+        return self.backend.queue_pause(check_name("queue", queue))
+
+    def resume(self, queue: str) -> bool:
+        """The queue goes on. False: it was not paused."""
+        has_happened = self.backend.queue_resume(check_name("queue", queue))
+        if has_happened:
+            self.announce([queue])
+        return has_happened
+
+    def queue(self, name: str, *, priority: int | None = None) -> QueueInfo:
+        """A queue, with `priority` as the new default of jobs to come, if given."""
+        check_name("queue", name)
+        if priority is not None:
+            self.backend.queue_upsert(name, checks.priority("priority", priority))
+        found = (queue for queue in self.queues() if queue.name == name)
+        return next(found, QueueInfo(name, 0, None, {}))
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues by name."""
+        return ops.queues(self.backend)
+
+    def workers(self) -> list[WorkerInfo]:
+        """Workers that live, then those that ended."""
+        return ops.workers(self.backend)
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker in this process: ``with app.worker(concurrency=8): ...``, ``.run()`` or ``.run_until_idle()``."""
+        from dray.runtime.worker import Worker  # noqa: PLC0415 - producers do not need it
+
+        return Worker(self, **options)
+
+
+def _job_id(given: Any) -> str:
+    job_id = given if isinstance(given, str | UUID) else getattr(given, "id", None)
+    if not isinstance(job_id, str | UUID):
+        raise TypeError(f"a job's id is a string, not {type(given).__name__}; pass job.id")
+    try:
+        return str(UUID(str(job_id)))
+    except ValueError:
+        raise UnknownJob(f"{shown(job_id)} is no job's id; pass a whole one, as job.id has it") from None
+
+
+def _refuse_conflicts(prepared: Sequence[Prepared]) -> None:
+    found = next((each for each in prepared if each.on_conflict is not OnConflict.KEEP), None)
+    if found is not None:
+        raise _not_yet(
+            f"task {found.job.task}: on_conflict={found.on_conflict.value!r}", "cancel the other job first"
+        )
+
+
+def _not_yet(what: str, advice: str) -> ConfigError:
+    return ConfigError(f"{what} cannot be used in this version of Dray yet; {advice}")
+
+
+_apps: weakref.WeakSet[App] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for app in list(_apps):
+        app.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_tell_child)

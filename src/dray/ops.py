@@ -1,0 +1,210 @@
+"""Every list, count and operator action, for whoever shows or asks for it: the App, the command line, a dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from dray.errors import ConfigError
+from dray.instants import SECOND, from_datetime, to_datetime
+from dray.model.durations import duration_us
+from dray.model.job import State, states_named
+from dray.model.names import check_name, shown
+from dray.model.retention import Retention
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
+    from dray.backends.store import history
+    from dray.backends.store.jobs import Filter
+
+MAX_LIMIT = 10_000  # jobs in one list: each may carry a megabyte
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers of the whole database at one moment. Times are in seconds."""
+
+    states: dict[str, int]  # jobs by state
+    queues: dict[str, dict[str, int]]  # queue -> jobs by state
+    oldest_queued: dict[str, float]  # queue -> how long its first job has been ready
+    window: float  # the time that the numbers below are of, until now
+    finished: dict[str, int]  # jobs that ended, by state
+    throughput: float  # jobs that ended, a second
+    p50: float | None  # how long completed bodies ran: half of them at most so long
+    p95: float | None
+
+    @property
+    def oldest_queued_age(self) -> float | None:
+        """How long the first ready job of all has been waiting."""
+        return max(self.oldest_queued.values(), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {**asdict(self), "oldest_queued_age": self.oldest_queued_age}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue and what is in it."""
+
+    name: str
+    priority: int  # of jobs that name none
+    paused_at: datetime | None
+    jobs: dict[str, int]  # by state
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker, alive or not."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    state: str
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    concurrency: int
+    duties: tuple[str, ...]
+    started_at: datetime
+    last_seen_at: datetime
+    stopped_at: datetime | None
+
+
+def job_filter(
+    backend: Backend,
+    *,
+    state: str | Iterable[str] | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    tag: str | None = None,
+    since: datetime | timedelta | float | None = None,
+) -> Filter:
+    """Which jobs a list shows; the error says which part of it cannot be meant."""
+    from dray.backends.store.jobs import Filter  # noqa: PLC0415 - an App that lists nothing needs no database
+
+    states, reason = (frozenset(State), None) if state is None else _states(state)
+    return Filter(
+        states=states,
+        reason=reason,
+        queue=None if queue is None else check_name("queue", queue),
+        task=None if task is None else check_name("task", task),
+        tag=None if tag is None else check_name("tag", tag),
+        since=None if since is None else _since(backend, since),
+    )
+
+
+def _states(given: str | Iterable[str]) -> tuple[frozenset[State], str | None]:
+    words = [given] if isinstance(given, str) else list(given)
+    named = [states_named(_word(word)) for word in words]
+    reasons = [reason for _, reason in named if reason is not None]
+    if not named or (reasons and len(named) > 1):
+        raise ConfigError(
+            f"state cannot be {shown(words)}: give states, or one of timeout, crashed and expired alone"
+        )
+    return frozenset(state for states, _ in named for state in states), next(iter(reasons), None)
+
+
+def _word(word: object) -> str:
+    if not isinstance(word, str):
+        raise TypeError(f"state must be a word or a list of words, not {type(word).__name__}")
+    return word
+
+
+def _since(backend: Backend, value: datetime | timedelta | float) -> int:
+    if not isinstance(value, datetime):
+        return backend.now() - duration_us("since", value)
+    if value.utcoffset() is None:
+        raise ConfigError("since has no time zone, so it names no instant; use datetime.now(UTC), or .astimezone()")
+    return from_datetime(value)
+
+
+def check_limit(limit: object) -> int:
+    """How many jobs a list may have."""
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f"limit must be a whole number, not {type(limit).__name__}")
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ConfigError(f"limit must be between 1 and {MAX_LIMIT:,}, not {shown(limit)}; read on with after=")
+    return limit
+
+
+def stats(backend: Backend, window: float | timedelta) -> Stats:
+    """The numbers of the whole database; the newest of them within a window until now."""
+    found = backend.job_stats(duration_us("window", window, low_us=1))
+    return _shown(found)
+
+
+def _shown(found: history.Stats) -> Stats:
+    seconds = found.window_us / SECOND
+    states = {state.value: sum(jobs.get(state, 0) for jobs in found.counts.values()) for state in State}
+    return Stats(
+        states=states,
+        queues={queue: dict(jobs) for queue, jobs in found.counts.items()},
+        oldest_queued={queue: us / SECOND for queue, us in found.oldest_queued_us.items()},
+        window=seconds,
+        finished={state: found.finished.get(state, 0) for state in ("completed", "failed", "cancelled")},
+        throughput=sum(found.finished.values()) / seconds,
+        p50=None if found.p50_us is None else found.p50_us / SECOND,
+        p95=None if found.p95_us is None else found.p95_us / SECOND,
+    )
+
+
+def queues(backend: Backend) -> list[QueueInfo]:
+    """All queues by name: those that were set, served or paused, and those that have jobs."""
+    counts = backend.job_stats(SECOND).counts
+    known = {queue.name: queue for queue in backend.queue_list()}
+    return [
+        QueueInfo(
+            name,
+            known[name].priority if name in known else 0,
+            moment(known[name].paused_at if name in known else None),
+            counts.get(name, {}),
+        )
+        for name in sorted({*counts, *known})
+    ]
+
+
+def workers(backend: Backend) -> list[WorkerInfo]:
+    """Workers that live, then those that ended, and who has which duty."""
+    held = [(lease.holder, lease.duty) for lease in backend.lease_list()]
+    return [
+        WorkerInfo(
+            worker.id,
+            worker.name,
+            worker.host,
+            worker.pid,
+            worker.state,
+            worker.queues,
+            worker.tasks,
+            worker.concurrency,
+            tuple(duty for holder, duty in held if holder == worker.id),
+            to_datetime(worker.started_at),
+            to_datetime(worker.last_seen_at),
+            moment(worker.stopped_at),
+        )
+        for worker in backend.worker_list()
+    ]
+
+
+def prune(backend: Backend, older_than: float | timedelta | None) -> int:
+    """Removes ended jobs that are older than that, or past their usual retention; answers how many."""
+    if older_than is None:
+        retention = Retention()
+    else:
+        kept_us = duration_us("older_than", older_than)
+        retention = Retention(completed_us=kept_us, cancelled_us=kept_us, failed_us=kept_us)
+    removed = 0
+    while step := backend.job_prune(retention):
+        removed += step
+    return removed
+
+
+def moment(at: int | None) -> datetime | None:
+    """An instant that may not have come."""
+    return None if at is None else to_datetime(at)

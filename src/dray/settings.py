@@ -1,0 +1,131 @@
+"""What an App is made with, checked when it is made; nothing is opened yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from dray.config import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_address
+from dray.errors import ConfigError
+from dray.instants import SECOND
+from dray.model.durations import duration_us
+from dray.model.names import shown
+from dray.task.checks import choice, known_options, several, switch, timeout
+from dray.text import redact
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Clock
+
+URL_VARIABLE = "DRAY_URL"
+
+
+class Durability(StrEnum):
+    """What is on disk when a call returns; see DESIGN's fourth chapter."""
+
+    FULL = "full"  # also every outcome of a job
+    DEFAULT = "default"  # what was promised to somebody: every enqueue, every operator's action
+    NORMAL = "normal"  # a power loss may forget the last enqueues too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The options of an App."""
+
+    url: str
+    durability: Durability = Durability.DEFAULT
+    default_timeout: float | None = None
+    imports: tuple[str, ...] = ()
+    file_mode: int = 0o600
+    migrate: bool | None = None
+    busy_timeout: float = 30.0
+    listen_url: str | None = None
+
+    @classmethod
+    def of(cls, url: str | os.PathLike[str] | None, **given: Any) -> Settings:
+        """The options as given, or an error that says what they may be."""
+        known_options(given, {field.name for field in fields(cls)} - {"url"}, "App")
+        checked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
+        settings = cls(url=_url(url), **checked)
+        if settings.listen_url is not None and settings.is_sqlite:
+            raise ConfigError("listen_url is for PostgreSQL behind a pooler; a SQLite file needs none: leave it out")
+        return settings
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.startswith("sqlite:")
+
+    @property
+    def place(self) -> str:
+        """The database as it may be shown."""
+        return redact(self.url)
+
+    def open(self, clock: Clock | None) -> Backend:
+        """The database; it connects at its first use."""
+        # The drivers are loaded with it: modules that only define tasks are imported in no time.
+        from dray.backends import open_backend  # noqa: PLC0415
+
+        return open_backend(
+            self.url,
+            clock=clock,
+            busy_timeout=self.busy_timeout,
+            file_mode=self.file_mode,
+            create=self.migrate,
+        )
+
+
+def _url(given: object) -> str:
+    """The address, made whole: a relative path means the directory of now, not that of the first use."""
+    if isinstance(given, os.PathLike):
+        given = os.fspath(cast("os.PathLike[str]", given))
+    url = given if given is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    if not isinstance(url, str):
+        raise TypeError(f"url must be an address such as sqlite:///jobs.db, or a path, not {type(url).__name__}")
+    address = parse_address(url)
+    return f"sqlite:///{quote(os.fsencode(address.path))}" if isinstance(address, SqliteAddress) else url
+
+
+def _imports(name: str, value: Any) -> tuple[str, ...]:
+    modules = several(name, value, "module names")
+    for module in modules:
+        if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
+            raise ConfigError(f"{name}: {shown(module)} is no module's name; write it as in an import: shop.jobs")
+    return modules
+
+
+def _file_mode(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a number such as 0o660, not {type(value).__name__}")
+    if not 0 <= value <= 0o777 or value & 0o600 != 0o600:
+        raise ConfigError(
+            f"{name} must be permissions that let the owner read and write, such as 0o600 or 0o660, not {value:#o}"
+        )
+    return value
+
+
+def _listen_url(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be an address, not {type(value).__name__}")
+    if not isinstance(parse_address(value), PostgresAddress):
+        raise ConfigError(f"{name} must be a PostgreSQL address, not {redact(value)!r}")
+    return value
+
+
+def _busy_timeout(name: str, value: float | timedelta) -> float:
+    return duration_us(name, value) / SECOND
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "durability": lambda name, value: choice(name, value, Durability),
+    "default_timeout": timeout,
+    "imports": _imports,
+    "file_mode": _file_mode,
+    "migrate": switch,
+    "busy_timeout": _busy_timeout,
+    "listen_url": _listen_url,
+}
