@@ -53,7 +53,7 @@ class Process:
 
     def __init__(self, body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> None:
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        command = [sys.executable, "-W", "error", "-m", "tests.backends.processes"]
+        command = [sys.executable, "-W", "error", "-m", body.__module__]
         self._popen = subprocess.Popen(
             [*under, *command, body.__name__, json.dumps(args)],
             cwd=ROOT,
@@ -693,5 +693,10 @@ def drain(backend: Backend, worker: str, batch: int) -> list[list[list[Any]]]:
             rounds.append([[claim.id, claim.attempt, claim.claim] for claim in claims])
 
 
+def run(bodies: dict[str, Any]) -> None:
+    """What a module with bodies does when it is run: the one that is asked for, and tells what it returned."""
+    tell(bodies[sys.argv[1]](*json.loads(sys.argv[2])))
+
+
 if __name__ == "__main__":
-    tell(globals()[sys.argv[1]](*json.loads(sys.argv[2])))
+    run(globals())

@@ -18,7 +18,9 @@ import psycopg
 import pytest
 
 from dray.backends.postgres import listen as module
-from dray.backends.postgres.listen import NOTIFY, Note, Notifier, PostgresWatch, channels
+from dray.backends.postgres.database import PostgresDatabase
+from dray.backends.postgres.listen import PostgresWatch
+from dray.backends.postgres.notify import NOTIFY, Note, Notifier, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Watch, rest
 from dray.config import PostgresAddress, parse_address
@@ -68,6 +70,14 @@ def sender(address: PostgresAddress) -> Iterator[Sender]:
 @pytest.fixture
 def watch(address: PostgresAddress, sender: Sender) -> Iterator[PostgresWatch]:
     with closing(PostgresWatch(address.conninfo, address.schema, sender)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def database(address: PostgresAddress, sender: Sender) -> Iterator[PostgresDatabase]:
+    """One whose announcements the sender sends."""
+    with closing(PostgresDatabase(address)) as opened:
+        opened._notifier = Notifier(sender)
         yield opened
 
 
@@ -138,7 +148,7 @@ def lock_holders(sender: Sender, worker_id: str) -> list[int]:
 def test_of_200_notifications_none_is_missed(sender: Sender, listening: PostgresWatch):
     found: list[float] = []
     for number in range(200):
-        timer = threading.Timer(number % 5 * 0.001, sender, (listening._channels.work, "default"))
+        timer = threading.Timer(number % 5 * 0.001, sender, (listening._hears[0], "default"))
         timer.start()
         assert listening.wait(), f"notification {number} was not heard"
         heard_at = time.monotonic()
@@ -151,7 +161,7 @@ def test_of_200_notifications_none_is_missed(sender: Sender, listening: Postgres
 @pytest.mark.usefixtures("unaided")
 def test_a_notification_that_comes_with_the_answer_to_a_statement_is_heard(sender: Sender, listening: PostgresWatch):
     assert listening._connection is not None
-    timer = threading.Timer(0.02, listening.notify, (["default"],))
+    timer = threading.Timer(0.02, sender, (listening._hears[0], "default"))
     timer.start()
     listening._connection.execute("SELECT pg_sleep(0.1)")
     timer.join()
@@ -160,27 +170,28 @@ def test_a_notification_that_comes_with_the_answer_to_a_statement_is_heard(sende
 
 @pytest.mark.usefixtures("unaided")
 def test_jobs_that_are_ready_and_jobs_that_are_done_both_end_the_wait(
-    address: PostgresAddress, sender: Sender, listening: PostgresWatch
+    address: PostgresAddress, sender: Sender, database: PostgresDatabase, listening: PostgresWatch
 ):
-    with closing(PostgresWatch(address.conninfo, address.schema, sender)) as other:
-        other.notify(["default"])
-        assert listening.wait()
-        settle(listening)
-        other.notify_done()
-        assert listening.wait()
+    database.announce(["default"])
+    assert listening.wait()
+    settle(listening)
+    database.announce_done()
+    assert listening.wait()
     assert {entry[1:] for entry in sender.sent if "ping" not in entry[1]} == {
         (f"dray_{address.schema}", "default"),
         (f"dray_{address.schema}:done", ""),
     }
 
 
-def test_who_does_not_wait_for_results_is_not_woken_by_them(address: PostgresAddress, sender: Sender):
+def test_who_does_not_wait_for_results_is_not_woken_by_them(
+    address: PostgresAddress, sender: Sender, database: PostgresDatabase
+):
     with closing(PostgresWatch(address.conninfo, address.schema, sender, hears_done=False)) as watch:
         wait_until(watch, lambda: watch.is_pushed)
         settle(watch)
-        watch.notify_done()
+        database.announce_done()
         assert not watch.wait(0.1)
-        watch.notify(["default"])
+        database.announce(["default"])
         assert watch.wait()
 
 
@@ -204,7 +215,7 @@ def test_every_schema_has_channels_of_its_own_however_long_its_name(address: Pos
     with closing(PostgresWatch(address.conninfo, longest, sender)) as watch:
         wait_until(watch, lambda: watch.is_pushed)
         settle(watch)
-        watch.notify(["default"])
+        sender(channels(longest).work, "default")
         assert watch.wait(1)
 
 
@@ -270,7 +281,7 @@ def test_a_pooler_that_does_not_deliver_is_left_alone(
     assert lock_holders(sender, WORKER) == []
     assert len(sessions(sender)) == 1
     assert watch.wait(), "poked by hold"
-    watch.notify(["default"])
+    sender(watch._hears[0], "default")
     assert not watch.wait(0.1), "its connection to the server was told to listen, for whoever has it next"
     wait_until(watch, lambda: sessions(sender) == [])
     assert not watch.is_pushed
@@ -283,7 +294,7 @@ def test_a_pooler_that_delivers_is_listened_to_but_given_no_lock(
     monkeypatch.setattr(module, "_is_direct", _not_direct)
     wait_until(watch, lambda: watch.is_pushed)
     settle(watch)
-    watch.notify(["default"])
+    sender(watch._hears[0], "default")
     assert watch.wait()
     assert not watch.hold(WORKER)
     assert lock_holders(sender, WORKER) == []
@@ -304,7 +315,7 @@ def test_a_connection_that_is_killed_is_made_anew_with_its_lock(
         assert listening.wait(), "after a reconnect there has to be a look"
         wait_until(listening, lambda: listening.is_pushed)
         settle(listening)
-        listening.notify(["default"])
+        sender(listening._hears[0], "default")
         assert listening.wait()
         assert listening.holds
         (after,) = sessions(sender)
@@ -314,7 +325,7 @@ def test_a_connection_that_is_killed_is_made_anew_with_its_lock(
 
 def test_notifications_sent_while_nobody_listened_lead_to_a_look(sender: Sender, listening: PostgresWatch):
     kill(sender)
-    listening.notify(["default"])
+    sender(listening._hears[0], "default")
     assert listening.wait() or listening.wait()
 
 
@@ -380,11 +391,11 @@ def test_a_lock_that_somebody_has_is_taken_when_it_is_free(
 
 def test_a_lock_is_taken_while_another_thread_waits(sender: Sender, listening: PostgresWatch):
     answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(listening.wait(2)))
+    waiting = threading.Thread(target=lambda: answers.append(listening.wait(0.3)))
     waiting.start()
     assert listening.hold(WORKER)
     waiting.join()
-    assert answers == [True]
+    assert answers == [False], "it is told of jobs, and of nothing else"
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -397,14 +408,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
 # Sending
 
 
-def test_of_1000_notifications_few_are_sent_and_the_last_is_not_lost(
-    sender: Sender, address: PostgresAddress, watch: PostgresWatch
-):
+def test_of_1000_notifications_few_are_sent_and_the_last_is_not_lost(sender: Sender, database: PostgresDatabase):
     for pause in (0.0, 0.000_1, 0.001):
         sender.sent.clear()
         began = last = time.monotonic()
         for _ in range(1_000 if pause < 0.001 else 100):
-            watch.notify(["default", "mail", "default"])
+            database.announce(["default", "mail", "default"])
             last = time.monotonic()
             time.sleep(pause)
         seconds = time.monotonic() - began
@@ -417,10 +426,10 @@ def _last(sender: Sender, queue: str) -> float:
     return max((at for at, _, payload in list(sender.sent) if payload == queue), default=0.0)
 
 
-def test_ended_jobs_are_told_at_most_each_20_ms(sender: Sender, watch: PostgresWatch):
+def test_ended_jobs_are_told_at_most_each_20_ms(sender: Sender, database: PostgresDatabase):
     began = last = time.monotonic()
     while time.monotonic() - began < 0.1:
-        watch.notify_done()
+        database.announce_done()
         last = time.monotonic()
         time.sleep(0.000_5)
     wait_for(lambda: sender.sent[-1][0] >= last)
@@ -429,18 +438,18 @@ def test_ended_jobs_are_told_at_most_each_20_ms(sender: Sender, watch: PostgresW
     assert all(later - at > 0.019 for at, later in pairwise(times))
 
 
-def test_a_lone_notification_is_sent_at_once_and_by_no_thread(sender: Sender, watch: PostgresWatch):
-    watch.notify(["default"])
+def test_a_lone_notification_is_sent_at_once_and_by_no_thread(sender: Sender, database: PostgresDatabase):
+    database.announce(["default"])
     assert len(sender.sent) == 1
-    assert watch._notifier._thread is None
+    assert database._notifier._thread is None
 
 
-def test_many_threads_notify_and_nothing_is_lost(sender: Sender, watch: PostgresWatch):
+def test_many_threads_notify_and_nothing_is_lost(sender: Sender, database: PostgresDatabase):
     lasts: dict[str, float] = {}
 
     def notify(queue: str) -> None:
         for _ in range(100):
-            watch.notify([queue, "shared"])
+            database.announce([queue, "shared"])
             lasts[queue] = time.monotonic()
 
     threads = [threading.Thread(target=notify, args=(f"q{number}",)) for number in range(4)]
@@ -452,16 +461,16 @@ def test_many_threads_notify_and_nothing_is_lost(sender: Sender, watch: Postgres
     wait_for(lambda: _last(sender, "shared") >= max(lasts.values()) - 0.000_1)
 
 
-def test_the_thread_that_sends_the_last_of_a_burst_ends(watch: PostgresWatch):
+def test_the_thread_that_sends_the_last_of_a_burst_ends(database: PostgresDatabase):
     for _ in range(10):
-        watch.notify(["default"])
+        database.announce(["default"])
     wait_for(lambda: all(thread.name != "dray-notify" for thread in threading.enumerate()))
 
 
-def test_closing_sends_what_is_waiting(sender: Sender, watch: PostgresWatch):
-    watch.notify_done()
-    watch.notify_done()
-    watch.close()
+def test_closing_sends_what_is_waiting(sender: Sender, database: PostgresDatabase):
+    database.announce_done()
+    database.announce_done()
+    database.close()
     assert len(sender.sent) == 2
 
 
@@ -485,10 +494,11 @@ def test_a_notification_that_cannot_be_sent_harms_nobody(address: PostgresAddres
     def fail(channel: str, payload: str) -> None:
         raise StorageUnavailable("away")
 
-    with closing(PostgresWatch(address.conninfo, address.schema, fail)) as watch:
+    with closing(PostgresDatabase(address)) as database:
+        database._notifier = Notifier(fail)
         for _ in range(3):
-            watch.notify(["default"])
-        watch.notify_done()
+            database.announce(["default"])
+        database.announce_done()
 
 
 def test_where_no_thread_can_be_started_the_last_is_sent_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -513,24 +523,20 @@ def test_any_number_of_queues_can_be_notified(monkeypatch: pytest.MonkeyPatch):
 
 
 SCRIPT = """
-import sys, psycopg
-from dray.backends.postgres.listen import NOTIFY, PostgresWatch
+import sys
+from dray.backends import open_backend
 
-connection = psycopg.connect(sys.argv[1], autocommit=True)
-watch = PostgresWatch(sys.argv[1], sys.argv[2], lambda *note: connection.execute(NOTIFY, note))
-watch.notify_done()
-watch.notify_done()
-watch.notify_done()
+database = open_backend(sys.argv[1])
+database.announce_done()
+database.announce_done()
+database.announce_done()
 """
 
 
-def test_a_script_that_ends_has_sent_its_last_notification(
-    address: PostgresAddress, sender: Sender, listening: PostgresWatch
-):
-    assert address.schema is not None
+def test_a_script_that_ends_has_sent_its_last_notification(address: PostgresAddress, postgres_url: str):
     with psycopg.connect(address.conninfo, autocommit=True) as other:
         other.execute(f'LISTEN "{channels(address.schema).done}"'.encode())
-        subprocess.run([sys.executable, "-c", SCRIPT, address.conninfo, address.schema], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-c", SCRIPT, postgres_url], cwd=ROOT, check=True)
         assert len(list(other.notifies(timeout=2, stop_after=2))) == 2
 
 
@@ -571,13 +577,15 @@ def test_an_idle_watch_costs_next_to_nothing(listening: PostgresWatch, rests: li
 
 FORK = """
 import os, sys, psycopg
-from dray.backends.postgres import listen
+from dray.backends.postgres import listen, notify
 from dray.errors import ForkedConnection
 
 listen.PROVEN_POLL = listen.SAFETY_POLL = 15.0
 conninfo, schema = sys.argv[1:]
 connection = psycopg.connect(conninfo, autocommit=True)
-watch = listen.PostgresWatch(conninfo, schema, lambda *note: connection.execute(listen.NOTIFY, note))
+notifier = notify.Notifier(lambda *note: connection.execute(notify.NOTIFY, note))
+note = notify.Note(notify.channels(schema).work, "default", notify.WINDOW)
+watch = listen.PostgresWatch(conninfo, schema, lambda *note: connection.execute(notify.NOTIFY, note))
 while not watch.is_pushed:
     watch.wait(0.05)
 assert watch.hold("w")
@@ -592,13 +600,13 @@ if not pid:
         sys.stdout.flush()
         os.dup2(os.open(os.devnull, os.O_RDWR), connection.fileno())
         with psycopg.connect(conninfo, autocommit=True) as connection:
-            watch.notify(["default"])
+            notifier.push(note)
         sys.exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 assert watch.wait()
 while watch.wait(0.05):
     pass
-watch.notify(["default"])
+notifier.push(note)
 assert watch.wait()
 assert watch.holds and watch.is_pushed
 pids = [row[0] for row in connection.execute(
@@ -638,8 +646,8 @@ def test_closing_ends_the_wait_under_way(sender: Sender, listening: PostgresWatc
     wait_for(lambda: sessions(sender) == [])
 
 
-def test_a_watch_that_only_notifies_has_no_connection(sender: Sender, watch: PostgresWatch):
-    watch.notify(["default"])
+def test_a_watch_that_nobody_waits_on_has_no_connection(sender: Sender, watch: PostgresWatch):
+    watch.poke()
     assert sessions(sender) == []
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dray.backends.database import Database
+from dray.backends.proof import Proof
 from dray.backends.store import graph, history, jobs, queues, schedules, work, workers
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
@@ -26,7 +27,7 @@ from dray.model.queue import Demand, Queue
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule
 from dray.model.settlement import Rng, Settled, Settlement
-from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
+from dray.model.worker import Beat, Judgement, NewWorker, Rescued, Verdict, Worker
 from dray.model.workflow import Workflow
 
 
@@ -227,6 +228,18 @@ class Backend:
         """Live workers first, then those that ended."""
         return workers.list_workers(self.db, limit)
 
+    def worker_prove(self, worker_id: str, watch: Watch) -> Proof:
+        """Takes the proof of life of a worker, before it registers; `lock` belongs into its row."""
+        return self.db.proofs.prove(worker_id, watch)
+
+    def worker_suspects(self) -> bool | None:
+        """Whether a proof of life was let go, without asking the database; None: only the database can tell."""
+        return self.db.proofs.suspects()
+
+    def worker_judge(self, asker: str | None = None) -> Judgement:
+        """Who else may be dead, by proofs and leases, and how much of the asker's own lease is left."""
+        return workers.judge(self.db, asker)
+
     def worker_overdue(self) -> list[Verdict]:
         """Live workers whose lease is over, where this process can tell."""
         return workers.overdue(self.db)
@@ -234,6 +247,10 @@ class Backend:
     def worker_prune(self, before: int) -> int:
         """Forgets workers that ended before an instant."""
         return workers.prune(self.db, before)
+
+    def job_orphaned(self) -> bool:
+        """Whether anything runs in the hands of a worker that is dead, stopped or unknown: a rescue is due."""
+        return workers.has_orphans(self.db)
 
     def job_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from dray.backends.proof import Proofs
 from dray.backends.watch import Watch
 from dray.clock import Clock
 from dray.model.queue import Demand
@@ -91,6 +92,11 @@ class Database(Protocol):
     @property
     def boot(self) -> str | None:
         """The boot within which leases can be compared; None where the server's clock decides."""
+        ...
+
+    @property
+    def proofs(self) -> Proofs:
+        """How workers here prove that they live."""
         ...
 
     def now(self) -> int:

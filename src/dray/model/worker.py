@@ -56,11 +56,30 @@ class Beat(NamedTuple):
     held: list[Held]
 
 
+class Signs(NamedTuple):
+    """What a live worker's row tells those who judge whether it lives."""
+
+    id: str
+    boot: str
+    lock: str | None
+    lease_until: int
+    left_us: int  # of its lease; negative once it is over
+
+
 class Verdict(NamedTuple):
     """A judgement that a worker is dead, made after seeing this lease: void if the worker has renewed it since."""
 
     worker_id: str
     lease_until: int
+
+
+class Judgement(NamedTuple):
+    """Who may be dead, by how much is known; workers that are proven alive, or whose lease holds, are not in it."""
+
+    dead: list[Verdict]  # proven, whatever their lease says
+    overdue: list[Verdict]  # their lease is over, and nothing proves them alive
+    strangers: list[Verdict]  # leases of another boot, which cannot be compared, and nothing proves anything
+    left_us: int | None  # of the asker's own lease; None: it has none
 
 
 class Rescued(NamedTuple):

@@ -18,8 +18,10 @@ from dray.backends.errors import DataRefused
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection
 from dray.backends.postgres.join import joined
-from dray.backends.postgres.listen import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, PostgresWatch, channels
+from dray.backends.postgres.listen import PostgresWatch
+from dray.backends.postgres.notify import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, channels
 from dray.backends.postgres.pool import Pool
+from dray.backends.postgres.proof import PostgresProofs
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import catalogue
 from dray.clock import Clock, SystemClock
@@ -51,6 +53,7 @@ class PostgresDatabase:
         self.place = redact(address.conninfo)
         self.schema = address.schema
         self.clock: Clock = clock or SystemClock()
+        self.proofs = PostgresProofs()
         self._follows_server = clock is None
         self._create = create
         self._catalogue = catalogue("postgres", address.schema)

@@ -1,4 +1,4 @@
-"""Wake-ups through PostgreSQL: NOTIFY after a commit, LISTEN on one connection of the process's own.
+"""Wake-ups through PostgreSQL: LISTEN on one connection of the process's own, for what `notify.py` sends.
 
 That connection also carries the worker's proof of life, a session advisory lock, which the server frees when the
 process or its host is gone.
@@ -23,33 +23,25 @@ import secrets
 import threading
 import time
 import weakref
-import zlib
-from collections.abc import Callable, Iterable
-from typing import Any, LiteralString, NamedTuple
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
 from dray.backends.postgres.adapt import Connection
+from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, rest
 from dray.config import PostgresAddress, parse_address
-from dray.errors import ConfigError, DrayError, ForkedConnection, StorageError
+from dray.errors import ConfigError, ForkedConnection, StorageError
 from dray.text import redact
 
 log = logging.getLogger("dray")
 
-NOTIFY: LiteralString = "SELECT pg_notify(%s, %s)"  # channel, payload
-
 SAFETY_POLL = 1.0
 PROVEN_POLL = 5.0
 PROOF = 1.0  # seconds in which a ping has to arrive
-
-WINDOW = 0.005  # between two NOTIFYs of the same queue by this process
-DONE_WINDOW = 0.02
-_LINGER = 0.01
-_FLUSH_PATIENCE = 5.0
 
 _PING = 30.0
 _UNPROVEN_PING = 5.0
@@ -81,127 +73,6 @@ _UNLOCK = "SELECT pg_advisory_unlock(%s::int, %s::int)"
 _PID = "SELECT pg_backend_pid()"
 _LISTEN = SQL("LISTEN {}")
 
-Send = Callable[[str, str], None]  # runs NOTIFY on a pooled connection, outside any transaction
-
-
-class Channels(NamedTuple):
-    work: str  # payload: the queue that has something ready
-    done: str  # no payload
-
-
-def channels(schema: str | None) -> Channels:
-    """The channels of the tables in a schema; without one those of `public`.
-
-    A colon is in no schema's name, so no two schemas share a channel.
-    """
-    name = schema or "public"
-    if len(name) > 50:  # names of channels end at 63 bytes
-        name = f"{name[:40]}:{zlib.crc32(name.encode()):08x}"
-    return Channels(f"dray_{name}", f"dray_{name}:done")
-
-
-class Note(NamedTuple):
-    channel: str
-    payload: str
-    window: float
-
-
-class Notifier:
-    """Sends each note at most once in its window, and the last of a burst always.
-
-    The first goes out in the caller's thread. One that comes within the window goes out at its end, by a thread
-    that lives as long as there are any; the interpreter does not end before it. Notes are hints: an error is logged
-    and forgotten. Works in a forked child too; what was waiting is sent by the parent.
-    """
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._start_anew()
-        _forkable.add(self)
-
-    def _start_anew(self) -> None:
-        self._changed = threading.Condition()
-        self._free_at: dict[Note, float] = {}
-        self._due: dict[Note, float] = {}
-        self._thread: threading.Thread | None = None
-
-    def push(self, note: Note) -> None:
-        """Sends a note, now or at the end of its window."""
-        now = time.monotonic()
-        with self._changed:
-            free_at = self._free_at.get(note, now)
-            if free_at > now or note in self._due:
-                self._plan(note, free_at)
-                return
-            self._mark(note, now)
-        self._deliver(note)
-
-    def push_soon(self, note: Note) -> None:
-        """Sends a note without making the caller wait for it."""
-        with self._changed:
-            self._plan(note, time.monotonic())
-
-    def flush(self) -> None:
-        """Sends what is waiting for the end of its window; the thread sends nothing more when this returns."""
-        with self._changed:
-            notes = list(self._due)
-            self._due.clear()
-            thread = self._thread
-        for note in notes:
-            self._deliver(note)
-        if thread is not None:
-            # Whoever closes this may next close the connection that the thread is sending on.
-            thread.join(_FLUSH_PATIENCE)
-
-    def _plan(self, note: Note, at: float) -> None:
-        self._due.setdefault(note, at)
-        if self._thread is not None:
-            self._changed.notify()
-            return
-        # Not a daemon: the end of the program waits for it, so that the last note of a script is sent.
-        self._thread = threading.Thread(target=self._run, name="dray-notify", daemon=False)
-        try:
-            self._thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is about to end
-            self._thread = None
-            del self._due[note]
-            self._deliver(note)
-
-    def _mark(self, note: Note, now: float) -> None:
-        if len(self._free_at) > 1_000:
-            self._free_at = {known: at for known, at in self._free_at.items() if at > now}
-        self._free_at[note] = now + note.window
-
-    def _run(self) -> None:
-        while (note := self._next()) is not None:
-            self._deliver(note)
-
-    def _next(self) -> Note | None:
-        """Waits for the next note that is due; None: there has been none for a while."""
-        with self._changed:
-            ends = time.monotonic() + _LINGER
-            while True:
-                now = time.monotonic()
-                note = min(self._due, key=self._due.__getitem__, default=None)
-                if note is None and now >= ends:
-                    self._thread = None
-                    return None
-                if note is not None and self._due[note] <= now:
-                    del self._due[note]
-                    # Before it is sent: whoever comes from here on may have committed too late for it.
-                    self._mark(note, now)
-                    return note
-                self._changed.wait((ends if note is None else self._due[note]) - now)
-
-    def _deliver(self, note: Note) -> None:
-        try:
-            self._send(note.channel, note.payload)
-        except (DrayError, psycopg.Error, OSError) as error:
-            log.debug("a notification on %s was not sent: %s", note.channel, error)
-
-    def after_fork_in_child(self) -> None:
-        self._start_anew()
-
 
 class PostgresWatch:
     """A `Watch` on the tables of one schema; connects when it first waits or holds, never raises for a server."""
@@ -217,8 +88,7 @@ class PostgresWatch:
     ) -> None:
         self._conninfo = conninfo if listen_url is None else _parse(listen_url)
         self._place = redact(self._conninfo)
-        self._channels = channels(schema)
-        self._hears = self._channels if hears_done else self._channels[:1]
+        self._hears = channels(schema) if hears_done else channels(schema)[:1]
         self._ping = Note(f"dray:ping:{secrets.token_hex(8)}", "", 0.0)
         self._notifier = Notifier(send)
         self._bell = Bell()
@@ -257,13 +127,6 @@ class PostgresWatch:
     def poke(self) -> None:
         self._bell.ring()
 
-    def notify(self, queues: Iterable[str]) -> None:
-        for queue in dict.fromkeys(queues):
-            self._notifier.push(Note(self._channels.work, queue, WINDOW))
-
-    def notify_done(self) -> None:
-        self._notifier.push(Note(self._channels.done, "", DONE_WINDOW))
-
     def hold(self, worker_id: str) -> bool:
         """Takes the lock that proves a worker alive, instead of one held before, and again after each reconnect.
 
@@ -271,11 +134,26 @@ class PostgresWatch:
         """
         self._refuse_if_over()
         with self._lock:
+            before = self._connection
+            if not self.holds or self._worker_id != worker_id:
+                self._lock_at = 0.0
             self._worker_id = worker_id
-            self._lock_at = 0.0
             self._tend(time.monotonic())
-        self._bell.ring()  # whoever waits has to wait on the connection there is now
+            is_moved = self._connection is not before
+        if is_moved or self._heard or not self.holds:
+            # Whoever waits has to wait on the connection there is now, hear what was just read, or try again in time.
+            self._bell.ring()
         return self.holds
+
+    def release(self, worker_id: str) -> None:
+        """Gives the lock of a worker back, unless another one's is held by now; a lost connection has done so."""
+        with self._lock:
+            if self._worker_id != worker_id:
+                return
+            self._worker_id = None
+            if self._connection is not None:
+                self._tend(time.monotonic())
+        self._bell.ring()
 
     def wait(self, seconds: float | None = None) -> bool:
         self._refuse_if_over()
@@ -378,12 +256,12 @@ class PostgresWatch:
             raise psycopg.OperationalError("it does not deliver")
 
     def _take_lock(self, connection: Connection, now: float) -> None:
+        if self._held is not None and self._held != self._worker_id:
+            connection.execute(_UNLOCK, (WORKER_SPACE, lock_key(self._held)))
+            self._held = None
         if self.holds or self._worker_id is None or not self._is_direct or now < self._lock_at:
             return
         self._lock_at = now + _LOCK_PAUSE
-        if self._held is not None:
-            connection.execute(_UNLOCK, (WORKER_SPACE, lock_key(self._held)))
-            self._held = None
         # Refused: the server has not noticed yet that our last connection is gone. Its lock is as good meanwhile.
         if connection.execute(_LOCK, (WORKER_SPACE, lock_key(self._worker_id))).fetchall()[0][0]:
             self._held = self._worker_id
@@ -437,6 +315,7 @@ class PostgresWatch:
             os.dup2(nowhere, self._connection.fileno(), inheritable=False)
             os.close(nowhere)
         self._let_go()
+        self._start_anew(0.0)
 
     def close(self) -> None:
         with self._lock:
@@ -460,12 +339,12 @@ def _is_direct(connection: Connection) -> bool:
     return connection.execute(_PID).fetchall()[0][0] == connection.info.backend_pid
 
 
-_forkable: weakref.WeakSet[Notifier | PostgresWatch] = weakref.WeakSet()
+_forkable: weakref.WeakSet[PostgresWatch] = weakref.WeakSet()
 
 
 def _tell_child() -> None:
-    for part in list(_forkable):
-        part.after_fork_in_child()
+    for watch in list(_forkable):
+        watch.after_fork_in_child()
 
 
 os.register_at_fork(after_in_child=_tell_child)

@@ -16,6 +16,7 @@ from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently
 from dray.backends.sqlite.join import joined
+from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.watch import SqliteWatch
 from dray.backends.statements import catalogue
@@ -47,6 +48,7 @@ class SqliteDatabase:
         self._file_mode = file_mode
         self._create = create
         self._allow_network = allow_network
+        self.proofs = SqliteProofs(path, self.clock)
         self._catalogue = catalogue("sqlite")
         self._locks = fork.ProcessLocks(path)
         self._broken = False

@@ -16,6 +16,8 @@ from dray.errors import StorageUnavailable
 # SQLite's locks and shared memory do not work across the machines that share these.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "ncpfs"}
 
+_DISKS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "jfs", "overlay", "tmpfs"}
+
 
 def is_there(path: Path) -> bool:
     """Whether there is a file that this user can read and write; an error if there is something else."""
@@ -35,6 +37,11 @@ def is_there(path: Path) -> bool:
             f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner"
         )
     return True
+
+
+def is_on_disk(path: Path) -> bool:
+    """Whether a file lies where only this machine can reach it."""
+    return _file_system(path) in _DISKS
 
 
 def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:

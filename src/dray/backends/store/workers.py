@@ -13,7 +13,7 @@ from dray.model.job import Held
 from dray.model.lease import Lease
 from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.settlement import Rng, crashed
-from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
+from dray.model.worker import Beat, Judgement, NewWorker, Rescued, Signs, Verdict, Worker
 
 
 def register(db: Database, worker: NewWorker, lease_us: int) -> None:
@@ -58,13 +58,37 @@ def list_workers(db: Database, limit: int) -> list[Worker]:
     return [rows.worker(row) for row in db.read(lambda tx: tx.rows("worker_list", limit=limit))]
 
 
+def judge(db: Database, asker: str | None) -> Judgement:
+    def work(tx: Session) -> tuple[list[Signs], dict[str, bool]]:
+        live = [Signs(*row) for row in tx.rows("worker_live")]
+        return live, db.proofs.witness(tx, live)
+
+    live, proven = db.read(work)
+    db.proofs.sweep({worker.id for worker in live})
+    left_us = next((worker.left_us for worker in live if worker.id == asker), None)
+    judgement = Judgement([], [], [], left_us)
+    for worker in live:
+        verdict = Verdict(worker.id, worker.lease_until)
+        if worker.id == asker or proven.get(worker.id) is True:
+            continue
+        if worker.id in proven:
+            judgement.dead.append(verdict)
+        elif db.boot not in {None, worker.boot}:
+            judgement.strangers.append(verdict)
+        elif worker.left_us < 0:
+            judgement.overdue.append(verdict)
+    return judgement
+
+
 def overdue(db: Database) -> list[Verdict]:
     return [Verdict(*row) for row in db.read(lambda tx: tx.rows("worker_overdue", boot=db.boot))]
 
 
 def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> list[Rescued]:
+    buried: list[str] = []
+
     def work(tx: Session) -> list[Rescued]:
-        tx.bury(verdicts)
+        buried[:] = [v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done]
         orphans = tx.rows("rescue_pick", limit=limit)
         given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
         written = tx.settle(given)() if given else []
@@ -73,6 +97,7 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
         return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
 
     rescued = db.write(work)
+    db.proofs.forget(buried)
     if rescued:
         graph.fan_out_all(db)
     return rescued
@@ -91,6 +116,10 @@ def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
         at=db.clock.steady(),
     )
     return settle_rows(db, worker_id, [settlement], by_rescuer=True)
+
+
+def has_orphans(db: Database) -> bool:
+    return bool(db.read(lambda tx: tx.rows("rescue_look"))[0][0])
 
 
 def prune(db: Database, before: int) -> int:

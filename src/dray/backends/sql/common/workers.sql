@@ -27,6 +27,12 @@ SELECT id, name, host, pid, boot, lock, queues, tasks, concurrency, state, start
     stopped_at
 FROM dray_workers ORDER BY state IN ('stopped', 'dead'), id DESC LIMIT :limit
 
+-- name: rescue_look
+-- Whether any running job's worker is dead, stopped or unknown.
+SELECT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining')
+))
+
 -- name: worker_overdue
 -- Live workers of this boot whose lease is over.
 SELECT id, lease_until FROM dray_workers

@@ -164,17 +164,6 @@ WITH given AS MATERIALIZED (
 )
 SELECT CAST(id AS text), state FROM written
 
--- name: worker_bury
--- rows: worker_id, lease_until, space, key
--- Declares a worker dead: its lease is over and was not renewed since it was judged, and no session of its own
--- holds its advisory lock, which would prove it alive whatever its lease says.
-UPDATE dray_workers SET state = 'dead', stopped_at = $now
-WHERE id = :worker_id AND lease_until = $at(lease_until) AND lease_until < $steady
-    AND state IN ('active', 'draining')
-    AND NOT EXISTS (SELECT 1 FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND l.classid = CAST(CAST(:space AS bigint) AS oid) AND l.objid = CAST(CAST(:key AS bigint) AS oid))
-
 -- name: meta_table
 -- One row if Dray's tables are there.
 SELECT 1 WHERE to_regclass(:table) IS NOT NULL
@@ -182,10 +171,6 @@ SELECT 1 WHERE to_regclass(:table) IS NOT NULL
 -- name: server_now
 -- The server's time.
 SELECT $now
-
--- name: server_identity
--- Which database on which run of which server this is.
-SELECT current_database(), CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint)
 
 -- name: migrate_lock
 -- One migration at a time.

@@ -130,12 +130,6 @@ SELECT id, claim, attempt, worker_id, :outcome, :error_type, :error_message, :tr
 FROM dray_jobs WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 ON CONFLICT DO NOTHING
 
--- name: worker_bury
--- rows: worker_id, lease_until
--- Declares a worker dead, unless it renewed its lease since it was judged.
-UPDATE dray_workers SET state = 'dead', stopped_at = :now
-WHERE id = :worker_id AND lease_until = :lease_until AND state IN ('active', 'draining')
-
 -- name: queue_paused
 -- One row if a queue is paused.
 SELECT 1 FROM dray_queues WHERE name = :name AND paused_at IS NOT NULL

@@ -1,0 +1,161 @@
+"""Telling other processes through PostgreSQL: NOTIFY after a commit, no more often than anybody needs.
+
+Inside a transaction NOTIFY takes a lock that the whole server has once, at its commit; so it is sent afterwards, in
+a transaction of its own, and debounced.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable
+from typing import LiteralString, NamedTuple
+
+import psycopg
+
+from dray.errors import DrayError
+
+log = logging.getLogger("dray")
+
+NOTIFY: LiteralString = "SELECT pg_notify(%s, %s)"  # channel, payload
+
+WINDOW = 0.005  # between two NOTIFYs of the same queue by this process
+DONE_WINDOW = 0.02
+_LINGER = 0.01
+_FLUSH_PATIENCE = 5.0
+
+Send = Callable[[str, str], None]  # runs NOTIFY on a pooled connection, outside any transaction
+
+
+class Channels(NamedTuple):
+    work: str  # payload: the queue that has something ready
+    done: str  # no payload
+
+
+def channels(schema: str | None) -> Channels:
+    """The channels of the tables in a schema; without one those of `public`.
+
+    A colon is in no schema's name, so no two schemas share a channel.
+    """
+    name = schema or "public"
+    if len(name) > 50:  # names of channels end at 63 bytes
+        name = f"{name[:40]}:{zlib.crc32(name.encode()):08x}"
+    return Channels(f"dray_{name}", f"dray_{name}:done")
+
+
+class Note(NamedTuple):
+    channel: str
+    payload: str
+    window: float
+
+
+class Notifier:
+    """Sends each note at most once in its window, and the last of a burst always.
+
+    The first goes out in the caller's thread. One that comes within the window goes out at its end, by a thread
+    that lives as long as there are any; the interpreter does not end before it. Notes are hints: an error is logged
+    and forgotten. Works in a forked child too; what was waiting is sent by the parent.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start_anew()
+        _notifiers.add(self)
+
+    def _start_anew(self) -> None:
+        self._changed = threading.Condition()
+        self._free_at: dict[Note, float] = {}
+        self._due: dict[Note, float] = {}
+        self._thread: threading.Thread | None = None
+
+    def push(self, note: Note) -> None:
+        """Sends a note, now or at the end of its window."""
+        now = time.monotonic()
+        with self._changed:
+            free_at = self._free_at.get(note, now)
+            if free_at > now or note in self._due:
+                self._plan(note, free_at)
+                return
+            self._mark(note, now)
+        self._deliver(note)
+
+    def push_soon(self, note: Note) -> None:
+        """Sends a note without making the caller wait for it."""
+        with self._changed:
+            self._plan(note, time.monotonic())
+
+    def flush(self) -> None:
+        """Sends what is waiting for the end of its window; the thread sends nothing more when this returns."""
+        with self._changed:
+            notes = list(self._due)
+            self._due.clear()
+            thread = self._thread
+        for note in notes:
+            self._deliver(note)
+        if thread is not None:
+            # Whoever closes this may next close the connection that the thread is sending on.
+            thread.join(_FLUSH_PATIENCE)
+
+    def _plan(self, note: Note, at: float) -> None:
+        self._due.setdefault(note, at)
+        if self._thread is not None:
+            self._changed.notify()
+            return
+        # Not a daemon: the end of the program waits for it, so that the last note of a script is sent.
+        self._thread = threading.Thread(target=self._run, name="dray-notify", daemon=False)
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is about to end
+            self._thread = None
+            del self._due[note]
+            self._deliver(note)
+
+    def _mark(self, note: Note, now: float) -> None:
+        if len(self._free_at) > 1_000:
+            self._free_at = {known: at for known, at in self._free_at.items() if at > now}
+        self._free_at[note] = now + note.window
+
+    def _run(self) -> None:
+        while (note := self._next()) is not None:
+            self._deliver(note)
+
+    def _next(self) -> Note | None:
+        """Waits for the next note that is due; None: there has been none for a while."""
+        with self._changed:
+            ends = time.monotonic() + _LINGER
+            while True:
+                now = time.monotonic()
+                note = min(self._due, key=self._due.__getitem__, default=None)
+                if note is None and now >= ends:
+                    self._thread = None
+                    return None
+                if note is not None and self._due[note] <= now:
+                    del self._due[note]
+                    # Before it is sent: whoever comes from here on may have committed too late for it.
+                    self._mark(note, now)
+                    return note
+                self._changed.wait((ends if note is None else self._due[note]) - now)
+
+    def _deliver(self, note: Note) -> None:
+        try:
+            self._send(note.channel, note.payload)
+        except (DrayError, psycopg.Error, OSError) as error:
+            log.debug("a notification on %s was not sent: %s", note.channel, error)
+
+    def after_fork_in_child(self) -> None:
+        self._start_anew()
+
+
+_notifiers: weakref.WeakSet[Notifier] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for notifier in list(_notifiers):
+        notifier.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_tell_child)

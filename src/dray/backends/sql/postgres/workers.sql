@@ -1,0 +1,26 @@
+-- name: worker_live
+-- Live workers, and how much of their lease is left. Who could not renew it because the server was down has one whole
+-- lease from the server's start on; not where a test sets the clock.
+SELECT CAST(id AS text), boot, lock, lease_until, CAST(extract(epoch FROM (
+    CASE WHEN CAST(:steady AS bigint) IS NULL
+        THEN greatest(lease_until, pg_postmaster_start_time() + (lease_until - last_seen_at))
+        ELSE lease_until END - $steady)) * 1000000 AS bigint)
+FROM dray_workers WHERE state IN ('active', 'draining') ORDER BY id
+
+-- name: worker_locks
+-- The second halves of the advisory locks by which workers of this database prove that they live.
+SELECT CAST(objid AS bigint) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND classid = CAST(CAST(:space AS bigint) AS oid)
+
+-- name: worker_bury
+-- rows: worker_id, lease_until, space, key
+-- Declares a worker dead: its lease is over and was not renewed since it was judged, the server has been up for as
+-- long as that lease, and no session of its own holds its advisory lock, which would prove it alive.
+UPDATE dray_workers SET state = 'dead', stopped_at = $now
+WHERE id = :worker_id AND lease_until = $at(lease_until) AND lease_until < $steady
+    AND (CAST(:steady AS bigint) IS NOT NULL OR pg_postmaster_start_time() + (lease_until - last_seen_at) < $steady)
+    AND state IN ('active', 'draining')
+    AND NOT EXISTS (SELECT 1 FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND l.classid = CAST(CAST(:space AS bigint) AS oid) AND l.objid = CAST(CAST(:key AS bigint) AS oid))

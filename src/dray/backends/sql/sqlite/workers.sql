@@ -1,0 +1,10 @@
+-- name: worker_live
+-- Live workers, and how much of their lease is left: by this boot's clock, whatever boot they are of.
+SELECT id, boot, lock, lease_until, lease_until - :steady FROM dray_workers
+WHERE state IN ('active', 'draining') ORDER BY id
+
+-- name: worker_bury
+-- rows: worker_id, lease_until
+-- Declares a worker dead, unless it renewed its lease since it was judged.
+UPDATE dray_workers SET state = 'dead', stopped_at = :now
+WHERE id = :worker_id AND lease_until = :lease_until AND state IN ('active', 'draining')

@@ -1,0 +1,265 @@
+"""Proof of life by the kernel: a locked file per worker, `<database>-workers/<id>.lock`.
+
+The kernel frees the lock 1-5 ms after the process is gone, however it went, and keeps it while the process is
+stopped. It belongs to the open file, not to the process: a child that inherits the descriptor keeps it, so forked
+children close theirs (they never unlock: that would free the parent's), apart from those that are given it on
+purpose. Whoever looks opens the file read-only, never makes it, and takes a shared lock for a moment: any number
+may look at once.
+
+What the lock says holds for the kernel that it was asked of. Of a worker of another boot it says nothing; but a
+disk is one machine's, so on a disk a worker of another boot is gone with that boot.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import threading
+import time
+import weakref
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dray.backends.sqlite import files, fork
+from dray.backends.watch import Watch
+from dray.clock import Clock
+from dray.errors import StorageError, StorageFull, StorageUnavailable
+from dray.model.worker import Signs
+
+if TYPE_CHECKING:
+    from dray.backends.database import Session
+
+_SUFFIX = ".lock"
+_TRIES = 100
+_LEFTOVER_AGE = 60.0  # seconds; a file is made a moment before its worker's row
+_FORK_PATIENCE = 2.0
+_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class SqliteProof:
+    """One worker's lock file, locked for as long as this is open."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+        self.lock = _identity(os.fstat(descriptor))
+
+    @property
+    def is_held(self) -> bool:
+        return self._descriptor is not None
+
+    def fileno(self) -> int | None:
+        return self._descriptor
+
+    def check(self) -> bool:
+        """Whether the path still leads to the file that is locked: otherwise nobody can see the proof."""
+        if self._descriptor is None:
+            return False
+        try:
+            return _identity(self._path.lstat()) == self.lock
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # out of reach for the moment, for those who look too
+
+    def close(self) -> None:
+        if self._descriptor is None:
+            return
+        if self.check():
+            # While it is locked: nobody takes it for a dead worker's.
+            with suppress(OSError):
+                self._path.unlink()
+            with suppress(OSError):
+                self._path.parent.rmdir()  # the last one leaves nothing behind
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Closes the descriptor and nothing else; in a forked child the lock stays the parent's."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class SqliteProofs:
+    """The lock files beside one database."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()  # around descriptors that no forked child may inherit unnoticed
+        self._fork_holds_lock = False
+        self._proofs: weakref.WeakSet[SqliteProof] = weakref.WeakSet()
+        fork.watch(self)
+
+    @property
+    def _folder(self) -> Path:
+        # Where a link leads now: all processes have to mean the same folder.
+        real = Path(os.path.realpath(self._path))
+        return real.with_name(f"{real.name}-workers")
+
+    def prove(self, worker_id: str, watch: Watch) -> SqliteProof:  # noqa: ARG002 - the kernel proves it here
+        path = self._folder / f"{worker_id}{_SUFFIX}"
+        try:
+            with self._lock:
+                proof = SqliteProof(path, _make(path, self._path.stat()))
+                self._proofs.add(proof)
+                return proof
+        except OSError as error:
+            raise _refused(path, error) from error
+
+    def suspects(self) -> bool | None:
+        return any(self._is_held(path) is False for path in self._files())
+
+    def witness(self, tx: Session, workers: Sequence[Signs]) -> dict[str, bool]:  # noqa: ARG002 - it asks the kernel
+        judged = {worker.id: self._is_alive(worker) for worker in workers}
+        return {worker_id: alive for worker_id, alive in judged.items() if alive is not None}
+
+    def forget(self, worker_ids: Collection[str]) -> None:
+        for worker_id in worker_ids:
+            self._remove(self._folder / f"{worker_id}{_SUFFIX}", older_than=0.0)
+
+    def sweep(self, live_ids: Collection[str]) -> None:
+        for path in self._files():
+            if path.name.removesuffix(_SUFFIX) not in live_ids:
+                self._remove(path, older_than=_LEFTOVER_AGE)
+
+    # Looking
+
+    def _is_alive(self, worker: Signs) -> bool | None:
+        if worker.lock is None:
+            return None
+        is_held = self._is_held(self._folder / f"{worker.id}{_SUFFIX}", worker.lock)
+        if is_held or _kernel(worker.boot) == _kernel(self._clock.boot):
+            return is_held
+        return False if files.is_on_disk(self._path) else None
+
+    def _is_held(self, path: Path, lock: str | None = None) -> bool | None:
+        """Whether a lock file is locked; None: it cannot be told, or it is another file than the one meant."""
+        with self._opened(path) as descriptor:
+            if descriptor is None or (lock is not None and _identity(os.fstat(descriptor)) != lock):
+                return None
+            return _is_locked(descriptor)
+
+    @contextmanager
+    def _opened(self, path: Path) -> Generator[int | None]:
+        # The lock: a child forked meanwhile would inherit the descriptor, and with it our look at the file.
+        with self._lock:
+            try:
+                descriptor = os.open(path, _LOOK)
+            except OSError:
+                yield None
+                return
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def _files(self) -> Iterator[Path]:
+        try:
+            with os.scandir(self._folder) as found:
+                names = [entry.name for entry in found if entry.name.endswith(_SUFFIX)]
+        except OSError:
+            return iter(())
+        return (self._folder / name for name in names)
+
+    def _remove(self, path: Path, older_than: float) -> None:
+        """Unlinks a lock file that nobody has locked, while we have it locked ourselves."""
+        with self._opened(path) as descriptor:
+            if descriptor is None or _is_locked(descriptor) is not False:
+                return
+            if older_than and time.time() - os.fstat(descriptor).st_mtime < older_than:
+                return
+            with suppress(OSError):
+                path.unlink()
+
+    # Fork
+
+    def before_fork(self) -> None:
+        self._fork_holds_lock = self._lock.acquire(timeout=_FORK_PATIENCE)
+
+    def after_fork_in_parent(self) -> None:
+        if self._fork_holds_lock:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threading.Lock()
+        for proof in list(self._proofs):
+            proof.let_go()
+
+
+def _make(path: Path, database: os.stat_result) -> int:
+    """A new lock file, locked, that its path leads to."""
+    for _ in range(_TRIES):
+        _make_folder(path.parent, database)
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, _mode(database))
+        except FileNotFoundError:
+            continue  # the last worker took the folder away
+        try:
+            _share(descriptor, _mode(database), database)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _identity(path.lstat()) == _identity(os.fstat(descriptor)):
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass  # somebody looked, or swept, between the two steps
+        except BaseException:
+            os.close(descriptor)
+            raise
+        with suppress(FileNotFoundError):
+            path.unlink()
+        os.close(descriptor)
+    raise OSError(errno.EBUSY, "somebody keeps removing it")
+
+
+def _make_folder(folder: Path, database: os.stat_result) -> None:
+    # Whoever may read the database may look into it, whoever may write the database may write here.
+    mode = _mode(database) | (_mode(database) & 0o444) >> 2
+    try:
+        folder.mkdir(mode)
+    except FileExistsError:
+        return
+    _share(folder, mode, database)
+
+
+def _share(target: Path | int, mode: int, database: os.stat_result) -> None:
+    """Gives a file or folder the rights and the group of the database, past the umask, as far as the user may."""
+    with suppress(PermissionError):
+        os.chown(target, -1, database.st_gid)
+    with suppress(PermissionError):
+        os.chmod(target, mode)  # noqa: PTH101 - descriptors too
+
+
+def _mode(database: os.stat_result) -> int:
+    return stat.S_IMODE(database.st_mode) & 0o666
+
+
+def _identity(found: os.stat_result) -> str:
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def _is_locked(descriptor: int) -> bool | None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def _kernel(boot: str) -> str:
+    """The boot without the time namespace, which locks do not know."""
+    return boot.partition(":")[0]
+
+
+def _refused(path: Path, error: OSError) -> StorageError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFull(f"{path}: the disk is full; the worker was not started. Free space and start it again")
+    return StorageUnavailable(
+        f"{path}: the file that proves this worker alive cannot be made and locked by user {os.geteuid()}: "
+        f"{error.strerror}; make the directory of the database writable"
+    )

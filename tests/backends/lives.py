@@ -1,0 +1,113 @@
+"""Workers as processes of their own that prove their life and do what a test tells them, until they are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from dray.backends import Backend, open_backend
+from dray.backends.proof import Proof
+from dray.clock import Ids, SystemClock
+from dray.model.queue import Demand
+from dray.model.worker import NewWorker
+from tests.backends.processes import PATIENCE, drop_privileges, hear, run, tell
+
+LEASE_US = 60_000_000
+
+
+def live(url: str, lease_us: int = LEASE_US, claims: int = 0) -> None:
+    """A worker: proves its life, registers and claims, then obeys. Never ends by itself."""
+    backend = open_backend(url)
+    watch = backend.watch()
+    worker_id = Ids(SystemClock()).new()
+    proof = backend.worker_prove(worker_id, watch)
+    register(backend, worker_id, proof, lease_us)
+    if claims:
+        backend.job_claim(worker_id, Demand(("default",), ("task",), claims))
+    tell({"id": worker_id, "lock": proof.lock, "is_held": proof.is_held})
+    orders: dict[str, Callable[[], Any]] = {
+        "check": lambda: [proof.check(), proof.is_held],
+        "beat": lambda: backend.worker_beat(worker_id, lease_us).alive,
+        "fork": fork,
+        "fork_with_the_proof": lambda: fork_with(proof),
+        "spawn": lambda: spawn(()),
+        "spawn_with_the_proof": lambda: spawn((proof.fileno() or 0,)),
+        "close": proof.close,
+        "child_closes": lambda: child_closes(proof),
+    }
+    while True:
+        tell(orders[hear()]())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what the kernel or a server does in its own time."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def register(backend: Backend, worker_id: str, proof: Proof, lease_us: int) -> None:
+    worker = NewWorker(id=worker_id, name="w", host="here", pid=os.getpid(), boot=SystemClock().boot, lock=proof.lock)
+    backend.worker_register(worker, lease_us)
+
+
+def fork() -> int:
+    """A child that lives on when its parent is killed."""
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    return pid
+
+
+def fork_with(proof: Proof) -> int:
+    descriptor = proof.fileno()
+    assert descriptor is not None
+    copy = os.dup(descriptor)
+    pid = fork()
+    os.close(copy)
+    return pid
+
+
+def spawn(descriptors: tuple[int, ...]) -> int:
+    """Another program, which inherits these descriptors."""
+    command = [sys.executable, "-S", "-E", "-c", "import signal; signal.pause()"]
+    return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
+
+
+def child_closes(proof: Proof) -> int:
+    """A child that thinks the proof is its own."""
+    pid = os.fork()
+    if not pid:
+        assert not proof.is_held
+        assert not proof.check()
+        proof.close()
+        os._exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def judge_as_nobody(path: str) -> list[Any]:
+    """What somebody makes of a worker whose lock file is free, but whom the file's mode keeps out."""
+    assert SystemClock().boot  # loads what may be in a folder of root's
+    drop_privileges()
+    backend = open_backend(f"sqlite:///{path}")
+    with closing(backend.watch()) as watch:
+        worker_id = Ids(SystemClock()).new()
+        proof = backend.worker_prove(worker_id, watch)
+        register(backend, worker_id, proof, LEASE_US)
+        descriptor = proof.fileno()
+        assert descriptor is not None
+        os.fchmod(descriptor, 0)
+        os.close(descriptor)  # as its end would
+        judgement = backend.worker_judge()
+        return [backend.worker_suspects(), judgement.dead, judgement.overdue]
+
+
+if __name__ == "__main__":
+    run(globals())

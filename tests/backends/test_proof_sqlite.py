@@ -1,0 +1,425 @@
+"""The lock file: whose death it proves, and what it says of nobody; with real processes, files and users."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from dray.backends import Backend, open_backend
+from dray.backends.sqlite import files
+from dray.backends.sqlite.database import SqliteDatabase
+from dray.clock import Ids, ManualClock, SystemClock
+from dray.errors import StorageUnavailable
+from dray.model.worker import Judgement, NewWorker
+from tests.backends.lives import judge_as_nobody, live, until
+from tests.backends.processes import Process, ask, error_of
+
+LONG = 3_600_000_000
+ids = Ids(SystemClock())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def backend(url: str) -> Generator[Backend]:
+    with closing(open_backend(url)) as opened:
+        opened.migrate()
+        yield opened
+
+
+def folder_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-workers")
+
+
+def lock_files(path: Path) -> list[str]:
+    folder = folder_of(path)
+    return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+
+
+def dead(backend: Backend) -> list[str]:
+    judgement = backend.worker_judge()
+    assert judgement == judgement._replace(overdue=[], strangers=[])
+    return [verdict.worker_id for verdict in judgement.dead]
+
+
+def add_worker(backend: Backend, lock: str | None, *, boot: str | None = None, lease_us: int = LONG) -> str:
+    """The row of a worker, whatever it proves."""
+    worker = NewWorker(id=ids.new(), name="w", host="h", pid=1, boot=boot or SystemClock().boot, lock=lock)
+    backend.worker_register(worker, lease_us)
+    return worker.id
+
+
+def add_lock_file(path: Path, worker_id: str) -> str:
+    """A lock file that nobody has locked; what a row says of it."""
+    folder_of(path).mkdir(exist_ok=True)
+    file = folder_of(path) / f"{worker_id}.lock"
+    file.touch()
+    return f"{file.stat().st_dev}:{file.stat().st_ino}"
+
+
+# Death
+
+
+def test_a_killed_worker_is_dead_within_moments_whatever_its_lease_says(backend: Backend, url: str) -> None:
+    with Process(live, url, LONG) as worker:
+        told = worker.hear()
+        lives_on = (backend.worker_suspects(), dead(backend))
+        worker.kill()
+        began = time.monotonic()
+
+        until(lambda: backend.worker_suspects() is True)
+
+        print(f"free {(time.monotonic() - began) * 1e3:.1f} ms after the kill")
+        assert lives_on == (False, [])
+        assert dead(backend) == [told["id"]]
+
+
+def test_a_stopped_worker_is_no_suspect(backend: Backend, url: str) -> None:
+    with Process(live, url, 0) as worker:
+        worker.hear()
+        os.kill(worker.pid, signal.SIGSTOP)
+
+        assert backend.worker_suspects() is False
+        assert backend.worker_judge() == Judgement([], [], [], None)
+
+
+def test_looking_without_a_worker_finds_nothing_and_makes_nothing(backend: Backend, path: Path) -> None:
+    assert backend.worker_suspects() is False
+    assert not folder_of(path).exists()
+
+
+def test_many_may_look_at_once(backend: Backend, url: str) -> None:
+    with Process(live, url, LONG) as worker:
+        told = worker.hear()
+        worker.kill()
+        until(lambda: backend.worker_suspects() is True)
+        others = [open_backend(url) for _ in range(4)]
+        ready = threading.Barrier(4, timeout=30)
+        found: list[list[str]] = []
+
+        def look(other: Backend) -> None:
+            ready.wait()
+            found.extend(dead(other) for _ in range(50))
+
+        threads = [threading.Thread(target=look, args=(other,)) for other in others]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for other in others:
+            other.close()
+
+        assert found == [[told["id"]]] * 200
+
+
+def test_a_worker_that_leaves_takes_its_file_and_the_last_one_the_folder(backend: Backend, path: Path) -> None:
+    with closing(backend.watch()) as watch:
+        first, second = (backend.worker_prove(ids.new(), watch) for _ in range(2))
+        both = lock_files(path)
+
+        first.close()
+        one = lock_files(path)
+        second.close()
+        second.close()
+
+        assert (len(both), len(one)) == (2, 1)
+        assert (first.is_held, first.check(), first.fileno()) == (False, False, None)
+        assert not folder_of(path).exists()
+
+
+def test_the_file_of_a_buried_worker_is_removed(backend: Backend, url: str, path: Path) -> None:
+    with Process(live, url, LONG) as killed, Process(live, url, LONG) as living:
+        killed.hear()
+        told = living.hear()
+        killed.kill()
+        until(lambda: len(dead(backend)) == 1)
+
+        backend.job_rescue(backend.worker_judge().dead, rng=random.Random(7))
+
+        assert lock_files(path) == [f"{told['id']}.lock"]
+        assert backend.worker_suspects() is False
+
+
+def test_files_of_workers_that_never_registered_are_removed_after_a_minute(backend: Backend, path: Path) -> None:
+    fresh, old, locked = ids.new(), ids.new(), ids.new()
+    for worker_id in (fresh, old):
+        add_lock_file(path, worker_id)
+    with closing(backend.watch()) as watch, closing(backend.worker_prove(locked, watch)):
+        long_ago = time.time() - 61
+        for worker_id in (old, locked):
+            os.utime(folder_of(path) / f"{worker_id}.lock", (long_ago, long_ago))
+
+        backend.worker_judge()
+
+        assert lock_files(path) == sorted([f"{fresh}.lock", f"{locked}.lock"])
+
+
+def test_other_files_in_the_folder_are_left_alone(backend: Backend, path: Path) -> None:
+    folder_of(path).mkdir()
+    note = folder_of(path) / "note.txt"
+    note.write_text("mine")
+    os.utime(note, (0, 0))
+
+    backend.worker_judge()
+
+    assert backend.worker_suspects() is False
+    assert note.read_text() == "mine"
+
+
+# Children
+
+
+def test_a_forked_child_does_not_keep_the_proof(backend: Backend, url: str) -> None:
+    with Process(live, url, LONG) as worker:
+        told = worker.hear()
+        worker.say("fork")
+        child = worker.hear()
+        worker.kill()
+
+        until(lambda: dead(backend) == [told["id"]])
+
+        os.kill(child, 0)  # it is there
+
+
+@pytest.mark.parametrize("order", ["fork_with_the_proof", "spawn_with_the_proof"])
+def test_a_child_that_was_given_the_descriptor_keeps_the_proof_until_it_ends(
+    backend: Backend, url: str, order: str
+) -> None:
+    with Process(live, url, 0) as worker:
+        told = worker.hear()
+        worker.say(order)
+        child = worker.hear()
+        worker.kill()
+        while_it_lives = [backend.worker_suspects(), dead(backend)]
+
+        os.kill(child, signal.SIGKILL)
+
+        until(lambda: dead(backend) == [told["id"]])
+        assert while_it_lives == [False, []]
+
+
+def test_a_program_started_by_the_worker_does_not_keep_the_proof(backend: Backend, url: str) -> None:
+    with Process(live, url, LONG) as worker:
+        told = worker.hear()
+        worker.say("spawn")
+        worker.hear()
+        worker.kill()
+
+        until(lambda: dead(backend) == [told["id"]])
+
+
+def test_no_child_keeps_a_proof_that_was_being_made_or_looked_at_while_it_was_forked(
+    backend: Backend, path: Path
+) -> None:
+    stop = threading.Event()
+    made: list[bool] = []
+
+    def prove() -> None:
+        with closing(backend.watch()) as watch:
+            while not stop.is_set():
+                proof = backend.worker_prove(ids.new(), watch)
+                made.append(proof.check())
+                backend.worker_suspects()
+                proof.close()
+
+    thread = threading.Thread(target=prove)
+    thread.start()
+    children: list[int] = []
+    try:
+        for _ in range(40):
+            pid = os.fork()
+            if not pid:
+                os._exit(_has_lock_files_open())
+            children.append(pid)
+    finally:
+        stop.set()
+        thread.join()
+        codes = {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children}
+    assert codes == {0}
+    assert made
+    assert all(made)
+
+
+def _has_lock_files_open() -> bool:
+    for descriptor in range(256):
+        with suppress(OSError):
+            if "-workers/" in os.readlink(f"/proc/self/fd/{descriptor}"):  # noqa: PTH115 - may be no path any more
+                return True
+    return False
+
+
+# What proves nothing
+
+
+def test_a_replaced_file_proves_nothing_and_its_owner_notices(backend: Backend, url: str, path: Path) -> None:
+    with Process(live, url, LONG) as worker:
+        told = worker.hear()
+        file = folder_of(path) / f"{told['id']}.lock"
+        spare = file.with_suffix(".new")
+        spare.touch()
+        spare.rename(file)
+
+        worker.say("check")
+
+        assert worker.hear() == [False, True]
+        assert backend.worker_judge() == Judgement([], [], [], None)
+
+
+def test_a_removed_folder_proves_nothing_and_its_owner_notices(backend: Backend, url: str, path: Path) -> None:
+    with Process(live, url, LONG) as worker:
+        worker.hear()
+        shutil.rmtree(folder_of(path))
+
+        worker.say("check")
+
+        assert worker.hear() == [False, True]
+        assert (backend.worker_suspects(), backend.worker_judge()) == (False, Judgement([], [], [], None))
+
+
+def test_without_a_file_the_lease_decides(backend: Backend) -> None:
+    gone = add_worker(backend, "1:2", lease_us=-1)
+    unproven = add_worker(backend, None, lease_us=-1)
+    add_worker(backend, "1:2")
+
+    judgement = backend.worker_judge()
+
+    assert [verdict.worker_id for verdict in judgement.overdue] == [gone, unproven]
+    assert (judgement.dead, judgement.strangers) == ([], [])
+
+
+def test_another_file_than_the_rows_proves_nothing(backend: Backend, path: Path) -> None:
+    worker_id = add_worker(backend, "1:2")
+    add_lock_file(path, worker_id)
+
+    assert (backend.worker_suspects(), backend.worker_judge()) == (True, Judgement([], [], [], None))
+
+
+def test_a_file_that_may_not_be_read_proves_nothing() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # not below pytest's, which is its owner's alone
+        Path(folder).chmod(0o777)
+        assert ask(judge_as_nobody, f"{folder}/jobs.db") == [False, [], []]
+
+
+# Boots
+
+
+def test_a_worker_of_another_boot_is_gone_with_it_where_the_file_is_on_a_disk(backend: Backend) -> None:
+    gone = add_worker(backend, "1:2", boot="another-boot:7")
+
+    assert dead(backend) == [gone]
+
+
+def test_of_a_worker_of_another_boot_on_a_shared_file_system_nothing_is_known(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network(_: Path) -> str:
+        return "nfs4"
+
+    monkeypatch.setattr(files, "_file_system", network)
+    stranger = add_worker(backend, "1:2", boot="another-boot:7")
+
+    judgement = backend.worker_judge()
+
+    assert ([v.worker_id for v in judgement.strangers], judgement.dead, judgement.overdue) == ([stranger], [], [])
+
+
+def test_a_worker_in_another_time_namespace_proves_its_life_and_death_but_its_lease_says_nothing(
+    backend: Backend, url: str, path: Path
+) -> None:
+    kernel = SystemClock().boot.partition(":")[0]
+    with closing(backend.watch()) as watch:
+        living, gone, unproven = ids.new(), ids.new(), ids.new()
+        with closing(backend.worker_prove(living, watch)) as proof:
+            locks = {living: proof.lock, gone: add_lock_file(path, gone), unproven: "1:2"}
+            for worker_id, lock in locks.items():
+                worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=f"{kernel}:0", lock=lock)
+                backend.worker_register(worker, -1)
+
+            judgement = backend.worker_judge()
+
+    assert [v.worker_id for v in judgement.dead] == [gone]
+    assert [v.worker_id for v in judgement.strangers] == [unproven]
+    assert judgement.overdue == []
+
+
+# Files and rights
+
+
+@pytest.mark.parametrize(("mode", "folder_mode"), [(0o600, 0o700), (0o660, 0o770), (0o644, 0o755), (0o640, 0o750)])
+def test_the_folder_and_its_files_have_the_databases_rights_whatever_the_umask(
+    url: str, path: Path, mode: int, folder_mode: int
+) -> None:
+    with closing(open_backend(url, file_mode=mode)) as backend:
+        backend.migrate()
+        umask = os.umask(0o077)
+        try:
+            with closing(backend.watch()) as watch, closing(backend.worker_prove(ids.new(), watch)):
+                (file,) = folder_of(path).iterdir()
+                modes = [stat.S_IMODE(found.stat().st_mode) for found in (folder_of(path), file)]
+        finally:
+            os.umask(umask)
+    assert modes == [folder_mode, mode]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_folder_and_its_files_are_of_the_databases_group(backend: Backend, path: Path) -> None:
+    os.chown(path, -1, 65534)
+
+    with closing(backend.watch()) as watch, closing(backend.worker_prove(ids.new(), watch)):
+        (file,) = folder_of(path).iterdir()
+        groups = [found.stat().st_gid for found in (folder_of(path), file)]
+
+    assert groups == [65534, 65534]
+
+
+def test_the_folder_is_beside_the_file_that_a_link_leads_to(backend: Backend, path: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link.db").symlink_to(path)
+    with (
+        closing(open_backend(f"sqlite:///{elsewhere / 'link.db'}")) as other,
+        closing(other.watch()) as watch,
+        closing(other.worker_prove(ids.new(), watch)),
+    ):
+        assert len(lock_files(path)) == 1
+        assert [file.name for file in elsewhere.iterdir()] == ["link.db"]
+
+
+def test_where_the_folder_cannot_be_made_the_error_says_so(backend: Backend, path: Path) -> None:
+    folder_of(path).write_text("in the way")
+    with closing(backend.watch()) as watch:
+        kind, text = error_of(lambda: backend.worker_prove(ids.new(), watch))
+
+    assert kind == StorageUnavailable.__name__
+    assert str(folder_of(path)) in text
+
+
+def test_lock_files_are_looked_at_with_a_manual_clock_too(url: str, path: Path) -> None:
+    clock = ManualClock()
+    with closing(open_backend(url, clock=clock)) as backend, closing(backend.watch()) as watch:
+        assert isinstance(backend.db, SqliteDatabase)
+        worker_id = ids.new()
+        with closing(backend.worker_prove(worker_id, watch)) as proof:
+            worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=clock.boot, lock=proof.lock)
+            backend.worker_register(worker, 1)
+            clock.advance(LONG)
+            assert backend.worker_judge() == Judgement([], [], [], None)
