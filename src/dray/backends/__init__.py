@@ -16,11 +16,13 @@ def open_backend(
     busy_timeout: float = 30.0,
     file_mode: int = 0o600,
     create: bool | None = None,
+    notify: bool = True,
 ) -> Backend:
     """The backend for an address; connects at the first call.
 
     `create`: make missing tables at the first call. By default a SQLite file does, and a PostgreSQL database waits
-    for `migrate()`.
+    for `migrate()`. `notify`: wake workers when a user's own transaction commits; on PostgreSQL this is a NOTIFY
+    inside it, which such commits then do one after the other, and which cannot be prepared (two-phase commit).
     """
     address = parse_address(url)
     if isinstance(address, SqliteAddress):
@@ -39,7 +41,9 @@ def open_backend(
     except ModuleNotFoundError as error:
         raise ConfigError("PostgreSQL needs psycopg 3: pip install 'dray[postgres]'") from error
 
-    return Backend(PostgresDatabase(address, clock=clock, busy_timeout=busy_timeout, create=bool(create)))
+    return Backend(
+        PostgresDatabase(address, clock=clock, busy_timeout=busy_timeout, create=bool(create), notify=notify)
+    )
 
 
 __all__ = ["Backend", "open_backend"]

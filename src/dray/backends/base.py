@@ -8,11 +8,12 @@ answer, and the same on every database. The parts below (`store/`) hold one noun
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from dray.backends.database import Database
 from dray.backends.proof import Proof
-from dray.backends.store import graph, history, jobs, queues, schedules, work, workers
+from dray.backends.store import block, graph, history, jobs, queues, schedules, work, workers
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter
@@ -86,6 +87,24 @@ class Backend:
         connection's transaction and stands or falls with it.
         """
         return jobs.enqueue(self.db, self._known_queues, new, workflow, connection, durable=durable)
+
+    async def job_enqueue_async(
+        self,
+        new: Sequence[NewJob],
+        *,
+        workflow: Workflow | None = None,
+        connection: Any = None,
+        durable: bool = True,
+    ) -> list[Enqueued]:
+        """As `job_enqueue`, without blocking the event loop; takes asynchronous connections too.
+
+        A synchronous connection is used in the calling thread. Cancelled, it wrote all or nothing.
+        """
+        if connection is None:
+            import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded
+
+            return await asyncio.to_thread(self.job_enqueue, new, workflow=workflow, durable=durable)
+        return await jobs.enqueue_async(self.db, new, workflow, connection)
 
     def job_get(self, ids: Sequence[str]) -> list[Job]:
         """The jobs that exist among these ids, oldest first."""
@@ -176,6 +195,36 @@ class Backend:
     def job_progress(self, worker_id: str, reports: Sequence[Report]) -> list[bool]:
         """Notes how far jobs are; False for each whose claim is lost."""
         return work.report_progress(self.db, worker_id, reports)
+
+    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractContextManager[Any]:
+        """A fresh connection of the driver's (sqlite3.Connection, psycopg.Connection) for the body of a job.
+
+        Its transaction is durable, commits at the end of the block and rolls back after an error. With a fence
+        (job id, worker id, claim) the block is entered only while that claim holds (else `StaleClaim`), and on
+        PostgreSQL nobody takes the job away before it ends. On SQLite it holds the write lock. After an error of
+        the commit itself only the job's row says whether it happened: settle by the same fence.
+        """
+        return block.transaction(self.db, fence and block.Fence(*fence))
+
+    def atransaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractAsyncContextManager[Any]:
+        """As `transaction`, for an event loop: sqlite3.Connection (of the loop's thread), psycopg.AsyncConnection."""
+        return block.atransaction(self.db, fence and block.Fence(*fence))
+
+    def job_complete(
+        self, worker_id: str, settlement: Settlement, connection: Any, *, notes: Notes = SILENCE
+    ) -> bool:
+        """Ends one attempt, with what its body had to say, in a user's transaction: it counts if they commit.
+
+        `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
+        Answers whether children may wait for the job: after the commit somebody's `job_fan_out` frees them.
+        """
+        return block.complete(self.db, worker_id, settlement, notes, connection)
+
+    async def job_complete_async(
+        self, worker_id: str, settlement: Settlement, connection: Any, *, notes: Notes = SILENCE
+    ) -> bool:
+        """As `job_complete`, for asynchronous connections too; see `job_enqueue_async`."""
+        return await block.complete_async(self.db, worker_id, settlement, notes, connection)
 
     # History
 

@@ -7,7 +7,8 @@ a question which database this is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from dray.backends.proof import Proofs
@@ -120,8 +121,33 @@ class Database(Protocol):
         """As `write`, for work whose answers are not needed before the commit: one round trip where there is one."""
         ...
 
-    def join(self, connection: Any, work: Callable[[Session], T]) -> T:
-        """Runs `work` in the transaction that a user's own connection has open; neither commits nor rolls back."""
+    def join(
+        self, connection: Any, work: Callable[[Session], T], *, ready: Collection[str] = (), ended: bool = False
+    ) -> T:
+        """Runs `work` in the transaction that a user's own connection has open; neither commits nor rolls back.
+
+        It opens one where the connection would do so by itself, and leaves it open. Fails `work`, everything it did
+        is undone, and the transaction is as before. Their commit tells other processes' watches that jobs of the
+        `ready` queues are there, and that jobs have `ended`.
+        """
+        ...
+
+    async def join_async(
+        self, connection: Any, work: Callable[[Session], T], *, ready: Collection[str] = (), ended: bool = False
+    ) -> T:
+        """As `join`, for asynchronous connections too; a synchronous one is used in the calling thread.
+
+        Cancelled, it ends when `work` has: done whole or not at all.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """A fresh connection of the driver's, in a durable transaction: committed at the end of the block, rolled
+        back after an error, closed."""
+        ...
+
+    def atransaction(self) -> AbstractAsyncContextManager[Any]:
+        """As `transaction`, for an event loop, which it does not block while it waits for others."""
         ...
 
     def watch(self, *, hears_done: bool = True) -> Watch:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
 from psycopg.sql import SQL, Identifier
 
-from dray.backends import migrate
-from dray.backends.database import Later
+from dray.backends import foreign, migrate
+from dray.backends.aside import in_a_thread, to_the_end
+from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection
-from dray.backends.postgres.join import joined
+from dray.backends.postgres.block import async_block, block
+from dray.backends.postgres.join import borrowed, interrupt, joined, refuse_autocommit
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.notify import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, channels
 from dray.backends.postgres.pool import Pool
 from dray.backends.postgres.proof import PostgresProofs
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import catalogue
+from dray.backends.stop import Stop
 from dray.clock import Clock, SystemClock
 from dray.config import PostgresAddress
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
@@ -49,6 +52,7 @@ class PostgresDatabase:
         busy_timeout: float = 30.0,
         connections: int = _CONNECTIONS,
         create: bool = False,
+        notify: bool = True,
     ) -> None:
         self.place = redact(address.conninfo)
         self.schema = address.schema
@@ -59,6 +63,8 @@ class PostgresDatabase:
         self._catalogue = catalogue("postgres", address.schema)
         self._pool = Pool(address.conninfo, self.place, connections, busy_timeout)
         self._schema_is_open = False
+        self._identity: Row | None = None
+        self._notifies = notify
         self._conninfo = address.conninfo
         self._channels = channels(address.schema)
         self._notifier = Notifier(self._notify)
@@ -154,22 +160,103 @@ class PostgresDatabase:
         except psycopg.Error:
             connection.close()
 
-    def join(self, connection: Any, work: Callable[[PostgresSession], T]) -> T:
+    # Users' transactions
+
+    def join(
+        self,
+        connection: Any,
+        work: Callable[[PostgresSession], T],
+        *,
+        ready: Collection[str] = (),
+        ended: bool = False,
+    ) -> T:
+        found = foreign.unwrap(connection)
+        if isinstance(found, psycopg.AsyncConnection):
+            raise foreign.needs_await(connection)
+        if not isinstance(found, psycopg.Connection):
+            raise foreign.refusal(connection, found, self.place)
+        theirs = cast("psycopg.Connection[Any]", found)
+        refuse_autocommit(theirs, self.place)
+        return self._join(theirs, work, self._notes(ready, ended=ended), Stop())
+
+    async def join_async(
+        self,
+        connection: Any,
+        work: Callable[[PostgresSession], T],
+        *,
+        ready: Collection[str] = (),
+        ended: bool = False,
+    ) -> T:
+        found = await foreign.unwrap_async(connection)
+        if not isinstance(found, psycopg.AsyncConnection):
+            return self.join(found, work, ready=ready, ended=ended)
+        theirs, stop = cast("psycopg.AsyncConnection[Any]", found), Stop()
+        notes = self._notes(ready, ended=ended)
+        async with theirs.lock:
+            refuse_autocommit(theirs, self.place)
+            with borrowed(theirs) as facade:
+                joining = in_a_thread(lambda: self._join(facade, work, notes, stop))
+                return await to_the_end(joining, stop, lambda: interrupt(theirs))
+
+    def _join(
+        self,
+        connection: psycopg.Connection[Any],
+        work: Callable[[PostgresSession], T],
+        notes: Mapping[str, Sequence[str]],
+        stop: Stop,
+    ) -> T:
+        stop.check()
         with joined(connection, self.place) as theirs:
             session = PostgresSession(theirs, self._catalogue, self._times(), is_users=True)
             self._refuse_elsewhere(session)
             try:
-                return work(session)
+                answer = work(session)
             except UnicodeEncodeError as error:
                 raise DataRefused(f"{self.place}: {error}") from error
+            for channel, payloads in notes.items():
+                session.rows("join_notify", channel=channel, notes=list(payloads))
+            stop.check()
+            return answer
+
+    def _notes(self, ready: Collection[str], *, ended: bool) -> dict[str, list[str]]:
+        """What to send inside a user's transaction, whose commit nobody here will see."""
+        notes = {self._channels.work: sorted(set(ready)), self._channels.done: [""] if ended else []}
+        return {channel: payloads for channel, payloads in notes.items() if payloads and self._notifies}
 
     def _refuse_elsewhere(self, session: PostgresSession) -> None:
-        theirs, ours = session.rows("server_identity"), self.read(lambda tx: tx.rows("server_identity"))
-        if theirs != ours:
+        """Refuses another database, another schema's tables, and tables that are missing or too new."""
+        theirs, ours = self._identity_of(session), self._identity
+        if ours is None or theirs != ours:
+            # Ours may have been noted before the server was started anew, or the tables made.
+            ours = self._persist(lambda connection: self._identity_of(self._session(connection)))
+            self._identity = ours
+        if theirs[:2] != ours[:2]:
             raise ConfigError(
-                f"this connection leads to another database ({theirs[0][0]!r}) than the queue ({self.place}); "
+                f"this connection leads to another database ({theirs[0]!r}) than the queue ({self.place}); "
                 "use a connection to the same one"
             )
+        if not self._schema_is_open:
+            known = self._known_of(session)
+            if not known:
+                raise SchemaMissing(f"{self.place}: Dray's tables are not there yet; run `dray db init`")
+            migrate.admit("postgres", known, self.place)
+        if theirs != ours:
+            raise ConfigError(
+                f"this connection does not find the tables of the queue ({self.place}) by its search_path; give App "
+                "the schema they are in (?schema=…)"
+            )
+
+    def _identity_of(self, session: PostgresSession) -> Row:
+        return session.rows("join_identity", table=self._table("dray_jobs"))[0]
+
+    def _session(self, connection: Connection) -> PostgresSession:
+        return PostgresSession(connection, self._catalogue, self._times())
+
+    def transaction(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        return block(self._conninfo, self.place, self._pool.settings())
+
+    def atransaction(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        return async_block(self._conninfo, self.place, self._pool.settings())
 
     # Wake-ups
 

@@ -83,7 +83,7 @@ class Pool:
     def _connect(self) -> Connection:
         try:
             connection: Connection = psycopg.connect(
-                self._conninfo, autocommit=True, prepare_threshold=None, **self._settings()
+                self._conninfo, autocommit=True, prepare_threshold=None, **self.settings()
             )
         except psycopg.ProgrammingError:
             # The address itself; the driver's text would repeat the part it stumbled over, maybe the password.
@@ -97,7 +97,8 @@ class Pool:
             connection.execute("SET plan_cache_mode TO force_generic_plan")
         return connection
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """What connections are opened with beside the address."""
         given: dict[str, Any] = conninfo_to_dict(self._conninfo)
         settings = {key: value for key, value in _KEEPALIVE.items() if key not in given}
         return settings if "application_name" in given else settings | {"application_name": "dray"}

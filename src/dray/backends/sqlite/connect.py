@@ -21,6 +21,7 @@ from dray.errors import StorageError
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
+C = TypeVar("C", bound=sqlite3.Connection)
 
 CHECKPOINT_FRAMES = 4_000
 _WAL_LIMIT = 64 * 1024 * 1024
@@ -36,22 +37,44 @@ def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
         try:
             return work()
         except sqlite3.Error as error:
-            if not faults.is_busy(error):
-                raise faults.translate(error, place) from error
-            if time.monotonic() >= deadline:
-                raise faults.locked(place, seconds) from error
-        time.sleep(random.uniform(0.000_2, 0.002))  # noqa: S311 - SQLite has nobody who would wake us
+            _give_up_unless_busy(error, deadline, seconds, place)
+        time.sleep(_pause())
 
 
-def connect(path: Path) -> sqlite3.Connection:
+async def patiently_awaiting(work: Callable[[], T], seconds: float, place: str) -> T:
+    """As `patiently`, for work in the thread of an event loop: others run between two tries."""
+    import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded
+
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except sqlite3.Error as error:
+            _give_up_unless_busy(error, deadline, seconds, place)
+        await asyncio.sleep(_pause())
+
+
+def _give_up_unless_busy(error: sqlite3.Error, deadline: float, seconds: float, place: str) -> None:
+    if not faults.is_busy(error):
+        raise faults.translate(error, place) from error
+    if time.monotonic() >= deadline:
+        raise faults.locked(place, seconds) from error
+
+
+def _pause() -> float:
+    return random.uniform(0.000_2, 0.002)  # noqa: S311 - SQLite has nobody who would wake us
+
+
+def connect(path: Path, factory: type[C] = sqlite3.Connection, *, check_same_thread: bool = False) -> C:
     """A connection that waits for nobody, opens no transactions by itself and never creates a file."""
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode=rw",
         uri=True,
         timeout=0,
         isolation_level=None,
-        check_same_thread=False,
+        check_same_thread=check_same_thread,
         cached_statements=256,
+        factory=factory,
     )
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA mmap_size = 0")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dray.backends import migrate
+from dray.backends import foreign, migrate
 from dray.backends.database import Later
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
-from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently
-from dray.backends.sqlite.join import joined
+from dray.backends.sqlite.block import Block
+from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently, patiently_awaiting
+from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.watch import SqliteWatch
 from dray.backends.statements import catalogue
+from dray.backends.stop import Stop
 from dray.clock import Clock, SystemClock
-from dray.errors import ForkedConnection, SchemaMissing, StorageError
+from dray.errors import ForkedConnection, SchemaMissing, StorageError, StorageLocked
 
+log = logging.getLogger("dray")
 T = TypeVar("T")
 
 _FORK_PATIENCE = 2.0  # seconds that a fork waits for transactions of other threads
@@ -53,6 +57,8 @@ class SqliteDatabase:
         self._locks = fork.ProcessLocks(path)
         self._broken = False
         self._has_inherited = False
+        self._is_admitted = False
+        self._has_warned = False
         self._fork_is_clean = False
         self._fork_holds_lock = False
         self._start_anew()
@@ -68,6 +74,7 @@ class SqliteDatabase:
         self._busy_readers: Counter[int] = Counter()  # by thread
         self._forking = False
         self._sessions: set[SqliteSession] = set()
+        self._blocks: dict[Block, int] = {}  # each with the thread that it keeps the write lock for
 
     @property
     def boot(self) -> str | None:
@@ -129,6 +136,11 @@ class SqliteDatabase:
         me = threading.get_ident()
         if self._writing_thread == me:
             raise StorageError(f"{self.place}: a write was started inside another one of the same thread")
+        if me in list(self._blocks.values()):
+            raise StorageLocked(
+                f"{self.place}: this thread has a transaction() block open, which keeps the write lock; use its "
+                "connection (connection=), or wait for its end"
+            )
         lock = self._write_lock  # after a fork in between, the child has another one
         if not lock.acquire(timeout=self._busy_timeout):
             raise faults.locked(self.place, self._busy_timeout)
@@ -142,15 +154,18 @@ class SqliteDatabase:
             lock.release()
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
-        if self._writer is None:
-            with self._exclusive():
-                pass  # the file and its tables are there now
+        self._open_file()
         self._refuse_if_broken()
         connection = self._take_reader()
         try:
             return patiently(lambda: self._look(connection, work), self._busy_timeout, self.place)
         finally:
             self._give_reader_back(connection)
+
+    def _open_file(self) -> None:
+        if self._writer is None:
+            with self._exclusive():
+                pass  # the file and its tables are there now
 
     def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
         connection.execute("BEGIN")
@@ -163,9 +178,7 @@ class SqliteDatabase:
 
     def _take_reader(self) -> sqlite3.Connection:
         with self._readers_free:
-            # A fork waits for the readers there are; were others let in, it would wait for ever.
-            self._readers_free.wait_for(lambda: not self._forking)
-            self._busy_readers[threading.get_ident()] += 1
+            self._become_busy()
             if self._idle_readers:
                 return self._idle_readers.pop()
         try:
@@ -175,6 +188,11 @@ class SqliteDatabase:
             self._give_reader_back(None)
             raise
         return connection
+
+    def _become_busy(self) -> None:
+        # A fork waits for the readers there are; were others let in, it would wait for ever.
+        self._readers_free.wait_for(lambda: not self._forking)
+        self._busy_readers[threading.get_ident()] += 1
 
     def _give_reader_back(self, connection: sqlite3.Connection | None) -> None:
         with self._readers_free:
@@ -186,12 +204,110 @@ class SqliteDatabase:
                 self._idle_readers.append(connection)
             self._readers_free.notify_all()
 
-    def join(self, connection: Any, work: Callable[[SqliteSession], T]) -> T:
+    # Users' transactions
+
+    def join(
+        self,
+        connection: Any,
+        work: Callable[[SqliteSession], T],
+        *,
+        ready: Collection[str] = (),  # noqa: ARG002 - the commit itself tells
+        ended: bool = False,  # noqa: ARG002
+    ) -> T:
+        found = foreign.unwrap(connection)
+        if isinstance(found, sqlite3.Connection):
+            return self._join(found, work, Stop())
+        if foreign.is_aiosqlite(found):
+            raise foreign.needs_await(connection)
+        raise foreign.refusal(connection, found, self.place)
+
+    async def join_async(
+        self,
+        connection: Any,
+        work: Callable[[SqliteSession], T],
+        *,
+        ready: Collection[str] = (),  # noqa: ARG002
+        ended: bool = False,  # noqa: ARG002
+    ) -> T:
+        found = await foreign.unwrap_async(connection)
+        if isinstance(found, sqlite3.Connection):
+            return self._join(found, work, Stop())
+        if not foreign.is_aiosqlite(found):
+            raise foreign.refusal(connection, found, self.place)
+        from dray.backends.aside import in_its_thread, to_the_end  # noqa: PLC0415 - it loads asyncio
+
+        stop = Stop()
+        return await to_the_end(in_its_thread(found, lambda theirs: self._join(theirs, work, stop)), stop)
+
+    def _join(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], stop: Stop) -> T:
+        stop.check()
         with joined(connection, self.path) as theirs:
+            self._warn_if_forgetful(theirs)
+            session = SqliteSession(theirs, self._catalogue, self.clock)
+            self._admit(session)
             try:
-                return work(SqliteSession(theirs, self._catalogue, self.clock))
+                answer = work(session)
             except (UnicodeEncodeError, OverflowError) as error:
                 raise DataRefused(f"{self.place}: {error}") from error
+            stop.check()
+            return answer
+
+    def _admit(self, session: SqliteSession) -> None:
+        """Refuses tables that are missing or too new, once; they are never made in a user's transaction."""
+        if self._is_admitted:
+            return
+        known = _known_of(session)
+        self._refuse_to_create(known, create=False)
+        migrate.admit("sqlite", known, self.place)
+        self._is_admitted = True
+
+    def _warn_if_forgetful(self, connection: sqlite3.Connection) -> None:
+        if not self._has_warned and is_below_full(connection):
+            self._has_warned = True
+            log.warning(
+                "%s: a connection= of this program has PRAGMA synchronous below FULL: a power loss may forget the "
+                "jobs it commits, with the data that caused them",
+                self.place,
+            )
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        self._open_file()
+        with self._block() as block:
+            patiently(lambda: block.begin(self.clock), self._busy_timeout, self.place)
+            yield block
+
+    @asynccontextmanager
+    async def atransaction(self) -> AsyncGenerator[sqlite3.Connection]:
+        if self._writer is None:
+            import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded
+
+            await asyncio.to_thread(self._open_file)
+        with self._block() as block:
+            await patiently_awaiting(lambda: block.begin(self.clock), self._busy_timeout, self.place)
+            yield block
+
+    @contextmanager
+    def _block(self) -> Generator[Block]:
+        """A connection of its own for the caller to begin on; committed at the end, or rolled back, and closed."""
+        self._refuse_if_broken()
+        with self._readers_free:
+            self._become_busy()
+        try:
+            block = patiently(
+                lambda: connect(self.path, Block, check_same_thread=True), self._busy_timeout, self.place
+            )
+            try:
+                block.execute("PRAGMA synchronous = FULL")
+                self._blocks[block] = threading.get_ident()
+                yield block
+                block.finish(self.place)
+            finally:
+                block.abandon()
+                self._blocks.pop(block, None)
+                block.warn_if_long(self.clock, self.place)
+        finally:
+            self._give_reader_back(None)
 
     # Wake-ups
 
@@ -291,8 +407,11 @@ class SqliteDatabase:
 
     def after_fork_in_child(self) -> None:
         opened = self._has_files_open()
-        for connection in [*self._idle_readers, *([self._writer] if self._writer is not None else [])]:
+        writers = [*self._blocks, *([self._writer] if self._writer is not None else [])]
+        for connection in [*self._idle_readers, *writers]:
             fork.leak(connection)
+        for block in self._blocks:
+            block.forked = True
         for session in self._sessions:
             session.forked = True
         self._start_anew()
@@ -302,7 +421,8 @@ class SqliteDatabase:
 
     def _has_files_open(self) -> bool:
         """Whether SQLite has this database open in this process: by us, or by a connection of a forebear's."""
-        return self._has_inherited or self._writer is not None or bool(self._idle_readers)
+        ours = self._writer is not None or bool(self._idle_readers) or bool(self._blocks)
+        return self._has_inherited or ours
 
     def _refuse_if_broken(self) -> None:
         if self._broken:

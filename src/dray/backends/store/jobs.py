@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,21 +30,32 @@ def enqueue(
     *,
     durable: bool = True,
 ) -> list[Enqueued]:
+    if connection is not None:
+        # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
+        return db.join(connection, _writing(jobs, workflow), ready={job.queue for job in jobs})
     new_queues = {job.queue for job in jobs} - known_queues
+    answer = db.write(_writing(jobs, workflow, new_queues), durable=durable, many=len(jobs) >= MANY)
+    known_queues.update(new_queues)
+    return answer
 
+
+async def enqueue_async(
+    db: Database, jobs: Sequence[NewJob], workflow: Workflow | None, connection: Any
+) -> list[Enqueued]:
+    return await db.join_async(connection, _writing(jobs, workflow), ready={job.queue for job in jobs})
+
+
+def _writing(
+    jobs: Sequence[NewJob], workflow: Workflow | None, new_queues: Collection[str] = ()
+) -> Callable[[Session], list[Enqueued]]:
     def work(tx: Session) -> list[Enqueued]:
-        # Not in a user's transaction: until they commit, every other enqueue to that queue would wait for it.
-        if new_queues and connection is None:
+        if new_queues:
             tx.run("queue_add", names=sorted(new_queues))
         if workflow is not None:
             tx.run("workflow_insert", id=workflow.id, name=workflow.name)
         return insert(tx, jobs)
 
-    if connection is not None:
-        return db.join(connection, work)
-    answer = db.write(work, durable=durable, many=len(jobs) >= MANY)
-    known_queues.update(new_queues)
-    return answer
+    return work
 
 
 def insert(tx: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:

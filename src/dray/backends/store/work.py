@@ -100,8 +100,7 @@ def _transact(
 ) -> _Turn:
     def work(tx: Session) -> Later[_Turn]:
         tx.begin_work(demand.queues, durable=durable)
-        _keep_lines(db, tx, worker_id, notes.lines)
-        _keep_reports(tx, worker_id, notes.reports)
+        keep_notes(db, tx, worker_id, notes)
         written = tx.settle(settle_rows(db, worker_id, settlements)) if settlements else _none
         trim_attempts(tx, settlements)
         if not demand.limit + demand.ahead:
@@ -241,6 +240,12 @@ def _keep_lines(db: Database, tx: Session, worker_id: str, lines: Sequence[LogLi
     for job_id in {line.job_id for line in lines}:
         tx.run("log_trim", id=job_id, keep=LOG_LINES)
     return written
+
+
+def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> None:
+    """Writes what bodies had to say, in an open transaction; what has lost its claim is left out."""
+    _keep_lines(db, tx, worker_id, notes.lines)
+    _keep_reports(tx, worker_id, notes.reports)
 
 
 def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:

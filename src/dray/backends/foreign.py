@@ -1,0 +1,97 @@
+"""Users' own connections: from what they pass as `connection=` to the driver's own connection underneath.
+
+SQLAlchemy and aiosqlite are recognised where the program has loaded them, and never loaded from here. What comes out
+is the driver's connection, inside a transaction that SQLAlchemy knows of: without one its commit() does nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from dray.errors import ConfigError
+
+TAKES = (
+    "connection= takes a sqlite3.Connection, a psycopg Connection or AsyncConnection, or a SQLAlchemy Session, "
+    "Connection, AsyncSession or AsyncConnection over pysqlite, aiosqlite or psycopg 3"
+)
+
+
+def unwrap(given: Any) -> Any:
+    """The driver's connection under a synchronous one."""
+    if isinstance(
+        given, _loaded("sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection")
+    ):
+        raise needs_await(given)
+    with _sqlalchemy_refuses(given):
+        if isinstance(given, _loaded("sqlalchemy.orm", "Session", "scoped_session")):
+            given = given.connection()
+        if not isinstance(given, _loaded("sqlalchemy.engine", "Connection")):
+            return given
+        alchemys: Any = given
+        if not alchemys.in_transaction():
+            alchemys.begin()
+        return alchemys.connection.driver_connection
+
+
+async def unwrap_async(given: Any) -> Any:
+    """The driver's connection under a synchronous or an asynchronous one."""
+    with _sqlalchemy_refuses(given):
+        if isinstance(given, _async_sessions()):
+            given = await given.connection()
+        if isinstance(given, _async_connections()):
+            alchemys: Any = given
+            if not alchemys.in_transaction():
+                await alchemys.begin()
+            return (await alchemys.get_raw_connection()).driver_connection
+    return unwrap(given)
+
+
+def is_aiosqlite(connection: object) -> bool:
+    """Whether this is a connection of aiosqlite's, which lives in a thread of its own."""
+    return isinstance(connection, _loaded("aiosqlite", "Connection"))
+
+
+def needs_await(given: object) -> ConfigError:
+    """An asynchronous connection in a call that cannot wait for it."""
+    return ConfigError(f"{_kind(given)} is asynchronous: use `await ….aenqueue(…)` (in a body `await ctx.…`) with it")
+
+
+def refusal(given: object, found: object, place: str) -> ConfigError:
+    """Something that is no connection to this kind of database."""
+    over = "" if found is given else f" over {_kind(found)}"
+    return ConfigError(f"{place}: {_kind(given)}{over} cannot be used here. {TAKES}, to the App's own database")
+
+
+def _kind(thing: object) -> str:
+    kind = type(thing)
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+
+
+def _async_sessions() -> tuple[Any, ...]:
+    return _loaded("sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session")
+
+
+def _async_connections() -> tuple[Any, ...]:
+    return _loaded("sqlalchemy.ext.asyncio", "AsyncConnection")
+
+
+def _loaded(module: str, *names: str) -> tuple[Any, ...]:
+    """Classes of a module that the program has loaded; none if it has not."""
+    found = sys.modules.get(module)
+    return tuple(getattr(found, name) for name in names if hasattr(found, name))
+
+
+@contextmanager
+def _sqlalchemy_refuses(given: object) -> Generator[None]:
+    """A closed connection, a session with several engines or without autobegin, a transaction that has failed."""
+    try:
+        yield
+    except _loaded("sqlalchemy.exc", "SQLAlchemyError") as error:
+        said = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"{_kind(given)} gives no connection in an open transaction: {said} (of a session with several engines "
+            "pass the connection to the App's database: session.connection(bind_arguments=…))"
+        ) from error

@@ -1,0 +1,128 @@
+"""The connection of one `transaction()` block: plain SQL is the user's, its beginning and end are the block's."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, NoReturn
+
+import psycopg
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
+
+from dray.backends.postgres import faults
+from dray.errors import ConfigError, ForkedConnection, StorageError
+
+_LEAVE_IT = "a transaction() block commits at its end, and rolls back after an error: do not do so on its connection"
+
+
+class Block(psycopg.Connection[Any]):
+    """A psycopg.Connection that leaves COMMIT and ROLLBACK to its block."""
+
+    def commit(self) -> NoReturn:
+        raise ConfigError(_LEAVE_IT)
+
+    def rollback(self) -> NoReturn:
+        raise ConfigError(_LEAVE_IT)
+
+
+class AsyncBlock(psycopg.AsyncConnection[Any]):
+    """A psycopg.AsyncConnection that leaves COMMIT and ROLLBACK to its block."""
+
+    async def commit(self) -> NoReturn:
+        raise ConfigError(_LEAVE_IT)
+
+    async def rollback(self) -> NoReturn:
+        raise ConfigError(_LEAVE_IT)
+
+
+@contextmanager
+def block(conninfo: str, place: str, settings: dict[str, Any]) -> Generator[Block]:
+    """A fresh connection: committed at the end, rolled back after an error, then closed."""
+    with _translated(place):
+        connection = Block.connect(conninfo, prepare_threshold=None, **settings)
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+    owner = _Owner(connection)
+    try:
+        yield connection
+        owner.refuse_unless_whole(place)
+        with _translated(place):
+            psycopg.Connection.commit(connection)
+    except BaseException:
+        with suppress(psycopg.Error):
+            psycopg.Connection.rollback(connection)
+        raise
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def async_block(conninfo: str, place: str, settings: dict[str, Any]) -> AsyncGenerator[AsyncBlock]:
+    """As `block`, in an event loop."""
+    with _translated(place):
+        connection = await AsyncBlock.connect(conninfo, prepare_threshold=None, **settings)
+    owner = _Owner(connection)
+    try:
+        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        yield connection
+        owner.refuse_unless_whole(place)
+        with _translated(place):
+            await psycopg.AsyncConnection.commit(connection)
+    except BaseException:
+        with suppress(psycopg.Error):
+            await psycopg.AsyncConnection.rollback(connection)
+        raise
+    finally:
+        await connection.close()
+
+
+class _Owner:
+    """The process that opened a connection."""
+
+    def __init__(self, connection: Block | AsyncBlock) -> None:
+        self._connection = connection
+        self._pid = os.getpid()
+        _open.add(connection)
+
+    def refuse_unless_whole(self, place: str) -> None:
+        """Before a COMMIT that PostgreSQL would answer with ROLLBACK, or that another process has to say."""
+        if os.getpid() != self._pid:
+            raise ForkedConnection(
+                f"{place}: this process was forked inside a transaction() block, which stays the parent's; fork "
+                "outside it"
+            )
+        if self._connection.info.transaction_status == TransactionStatus.INERROR:
+            raise StorageError(
+                f"{place}: a statement in this transaction() block failed, so PostgreSQL keeps nothing of it; let "
+                "the error out of the block, or put that statement into `with tx.transaction():`"
+            )
+
+
+@contextmanager
+def _translated(place: str) -> Generator[None]:
+    try:
+        yield
+    except psycopg.IntegrityError:
+        raise  # a deferred constraint of the user's own, reported as the driver does
+    except psycopg.ProgrammingError:
+        # The driver's text would repeat the part of the address it stumbled over, maybe the password.
+        raise ConfigError(f"{place}: the address has a part that PostgreSQL does not know") from None
+    except psycopg.Error as error:
+        raise faults.translate(error, place) from error
+
+
+_open: weakref.WeakSet[Block | AsyncBlock] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    # The sockets are the parent's: anything we said on them, even good-bye, would be said in its name.
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in list(_open):
+        if not connection.closed:
+            os.dup2(nowhere, connection.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,70 @@
+"""Jobs ended inside transactions that are not Dray's: the user's own, or a block's that is the user's to fill."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+from dray.backends.database import Database, Session
+from dray.backends.store.work import Notes, keep_notes, settle_rows, trim_attempts
+from dray.errors import StaleClaim
+from dray.model.settlement import Settlement
+
+
+class Fence(NamedTuple):
+    """Who may write to a running job."""
+
+    job_id: str
+    worker_id: str
+    claim: int
+
+
+def complete(db: Database, worker_id: str, settlement: Settlement, notes: Notes, connection: Any) -> bool:
+    return db.join(connection, _completion(db, worker_id, settlement, notes), ended=True)
+
+
+async def complete_async(db: Database, worker_id: str, settlement: Settlement, notes: Notes, connection: Any) -> bool:
+    return await db.join_async(connection, _completion(db, worker_id, settlement, notes), ended=True)
+
+
+def _completion(db: Database, worker_id: str, settlement: Settlement, notes: Notes) -> Callable[[Session], bool]:
+    def work(tx: Session) -> bool:
+        # First: a settle leaves out a row that somebody else has, as if its claim were lost.
+        sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
+        keep_notes(db, tx, worker_id, notes)
+        ((_, _, has_children),) = tx.settle(settle_rows(db, worker_id, [settlement]))()
+        trim_attempts(tx, [settlement])
+        if not sees_all:
+            tx.run("fanout_suspect", id=settlement.id)
+        return has_children or not sees_all
+
+    return work
+
+
+def hold(tx: Session, fence: Fence) -> bool:
+    """Makes sure of a claim until the transaction ends; tells whether the transaction sees all that is committed."""
+    job_id, worker_id, claim = fence
+    found = tx.rows("fence_hold", id=job_id, worker_id=worker_id, claim=claim)
+    if not found:
+        raise StaleClaim(
+            f"job {job_id} is no longer held by claim {claim} of worker {worker_id}: it was taken back or has ended; "
+            "nothing of this transaction may be kept"
+        )
+    return not found[0][0]
+
+
+@contextmanager
+def transaction(db: Database, fence: Fence | None) -> Generator[Any]:
+    with db.transaction() as connection:
+        if fence is not None:
+            db.join(connection, lambda tx: hold(tx, fence))
+        yield connection
+
+
+@asynccontextmanager
+async def atransaction(db: Database, fence: Fence | None) -> AsyncGenerator[Any]:
+    async with db.atransaction() as connection:
+        if fence is not None:
+            await db.join_async(connection, lambda tx: hold(tx, fence))
+        yield connection
