@@ -68,7 +68,7 @@ _PLACES = {
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
 
-__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0605 - names from the table above
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll] - the names of the table above
 
 
 def __getattr__(name: str) -> Any:

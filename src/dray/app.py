@@ -19,6 +19,7 @@ from uuid import UUID
 from dray import codec, ops
 from dray.clock import Clock, Ids, SystemClock
 from dray.convert import to_json
+from dray.decorator import Decorator
 from dray.errors import ConfigError, UnknownJob
 from dray.handle import Job
 from dray.model.job import Enqueued
@@ -37,7 +38,6 @@ from dray.task import (
     define,
     prepare,
 )
-from dray.task.decorator import Decorator
 from dray.task.using import HasId, OnConflict
 from dray.waiter import Waiter
 

@@ -1,0 +1,81 @@
+"""``@app.task``, bare or with options, and what type checkers make of it.
+
+A task is enqueued with the parameters of its function, less the Context that the worker fills in. Checkers can take
+a Context off the front of a signature, and there they check every call. They cannot take it from anywhere else:
+then, rather than miss it in each call, they are told that any arguments will do (they are checked when the job is
+enqueued, as ever), and know the result. The same goes for functions whose first parameter could be a Context,
+because it may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
+
+from dray.task import AsyncTask, Task, TaskKeywords
+
+if TYPE_CHECKING:
+    from dray.runtime.context import Context
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    R_co = TypeVar("R_co", covariant=True)
+
+    class _Anything: ...
+
+    class _Ctx(Protocol[R_co]):
+        def __call__(self, *args: Any, ctx: Context, **kwargs: Any) -> R_co: ...
+
+    class _Context(Protocol[R_co]):
+        def __call__(self, *args: Any, context: Context, **kwargs: Any) -> R_co: ...
+
+    _TakesAnything: TypeAlias = Callable[Concatenate[_Anything, ...], R]
+    _ContextFirst: TypeAlias = Callable[Concatenate[Context, P], R]
+    _ContextElsewhere: TypeAlias = (
+        Callable[[Any, Context], R]
+        | Callable[[Any, Any, Context], R]
+        | Callable[[Any, Any, Any, Context], R]
+        | Callable[[Any, Any, Any, Any, Context], R]
+        | Callable[[Any, Any, Any, Any, Any, Context], R]
+        | _Ctx[R]
+        | _Context[R]
+    )
+
+
+class Define(Protocol):
+    """What makes a task of a function and its options, and registers it."""
+
+    def __call__(self, function: Callable[..., Any], options: TaskKeywords, /) -> Task[..., Any]: ...
+
+
+class Decorator:
+    """Makes tasks of functions: ``@app.task``, or ``@app.task(queue="mail")``."""
+
+    def __init__(self, define: Define, options: TaskKeywords | None = None) -> None:
+        self._define = define
+        self._options: TaskKeywords = options or {}
+
+    @overload
+    def __call__(self, function: _TakesAnything[Coroutine[Any, Any, R]], /) -> AsyncTask[..., R]: ...
+    @overload
+    def __call__(self, function: _TakesAnything[R], /) -> Task[..., R]: ...
+    @overload
+    def __call__(self, function: _ContextFirst[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: _ContextFirst[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: _ContextElsewhere[Coroutine[Any, Any, R]], /) -> AsyncTask[..., R]: ...
+    @overload
+    def __call__(self, function: _ContextElsewhere[R], /) -> Task[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: None = None, /, **options: Unpack[TaskKeywords]) -> Decorator: ...
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskKeywords]) -> Any:
+        if function is not None and not callable(function):
+            raise TypeError(f"@app.task is for functions, and its options are given by name: not {function!r}")
+        if function is None:
+            return Decorator(self._define, {**self._options, **options})
+        return self._define(function, {**self._options, **options})
