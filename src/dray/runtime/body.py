@@ -14,7 +14,7 @@ from typing import Any
 from dray import codec
 from dray.backends import Backend
 from dray.errors import PayloadError, StorageError
-from dray.instants import SECOND, from_datetime
+from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model import settlement
 from dray.model.job import State
 from dray.model.settlement import Settlement
@@ -76,7 +76,8 @@ def returned(execution: Execution, value: Any) -> Settlement | None:
 def raised(execution: Execution, error: BaseException) -> Settlement | None:
     if execution.is_written:
         log.warning(
-            "job %s: its transaction has completed it; the error after that is only logged", execution.claim.id,
+            "job %s: its transaction has completed it; the error after that is only logged",
+            execution.claim.id,
             exc_info=error,
         )
         return None
@@ -121,14 +122,15 @@ def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:
 def _misfitting(execution: Execution, error: Misfit) -> Settlement:
     """How long the arguments have not fitted, the row's own error tells: workers come and go."""
     link = execution.link
-    now = datetime.now(UTC) if not hasattr(link.clock, "now") else datetime.fromtimestamp(link.clock.now() / SECOND, UTC)
+    now = to_datetime(link.clock.now())
     try:
         rows = link.backend.job_get([execution.claim.id])
     except StorageError:
         rows = []
     since = _since(rows[0].error if rows else None) or now
     shown = f"{_SINCE}{since:%Y-%m-%dT%H:%M:%SZ}: {error}"
-    return outcome.misfitting(execution, Misfit(shown), link.clock.steady(), from_datetime(now) - from_datetime(since))
+    since_us = from_datetime(now) - from_datetime(since)
+    return outcome.misfitting(execution, Misfit(shown), link.clock.steady(), since_us)
 
 
 _SINCE = "since "

@@ -7,6 +7,7 @@ recursion) is recorded as well as it can be, once.
 from __future__ import annotations
 
 import traceback
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import PayloadError
@@ -77,7 +78,7 @@ def stopped(
 
 def out_of_time(execution: Execution, now: int, stack: str | None) -> Settlement:
     """The body did not stop, and no attempt may follow it: the job ends while it still runs."""
-    message = f"ran longer than its timeout of {execution.claim.timeout or 0:g} s and did not stop when it was told to"
+    message = f"ran longer than its timeout of {execution.claim.timeout or 0:g} s and did not stop when told to"
     return settlement.failed(
         execution.claim, _started(execution, now), now, Reason.TIMEOUT, "Timeout", message, _cut(stack)
     )
@@ -136,15 +137,25 @@ def _stored(text: str) -> str:
 
 
 def _trace(error: BaseException) -> str | None:
-    if isinstance(error, Interrupted) and error.__traceback__ is None:
+    trace = _users(error.__traceback__)
+    if isinstance(error, Interrupted) and trace is None:
         return None
     try:
-        summary = traceback.TracebackException(type(error), error, error.__traceback__, limit=_FRAMES, compact=True)
+        summary = traceback.TracebackException(type(error), error, trace, limit=_FRAMES, compact=True)
         text = "".join(summary.format())
     except BaseException as second:  # noqa: BLE001 - as above
-        text = "".join(traceback.format_tb(error.__traceback__, limit=_FRAMES))
+        text = "".join(traceback.format_tb(trace, limit=_FRAMES))
         text += f"{type(error).__name__}: <could not be shown: {type(second).__name__}>\n"
     return _cut(text)
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """Without our own frames, which call the body: they say nothing to whoever wrote it."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("dray.runtime."):
+        if trace.tb_next is None:
+            break
+        trace = trace.tb_next
+    return trace
 
 
 def _cut(text: str | None) -> str | None:

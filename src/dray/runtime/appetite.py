@@ -1,0 +1,93 @@
+"""How much a worker claims, and from which queues: policy without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dray.clock import Rng
+from dray.errors import ConfigError
+from dray.instants import MILLISECOND
+from dray.model.names import check_name, shown
+from dray.model.queue import Demand
+
+AHEAD = 100  # jobs
+AHEAD_US = 50 * MILLISECOND  # of work
+_MAX_WEIGHT = 1_000_000
+
+
+class Appetite:
+    """What a worker would take now: its free slots, and a little ahead while bodies are short."""
+
+    def __init__(
+        self, concurrency: int, queues: Mapping[str, int | None] | None, tasks: Sequence[str], rng: Rng
+    ) -> None:
+        self.concurrency = concurrency
+        self.serves_all = queues is None
+        self.tasks = tuple(tasks)
+        self._weights: dict[str, int | None] = dict(queues or {})
+        self._rng = rng
+        self._mean_us: float | None = None  # of a body's time; None: not known yet
+
+    def served(self, ready: Iterable[str]) -> None:
+        """Where all queues are served: those that have anything ready."""
+        self._weights = dict.fromkeys(ready, 1)
+
+    def noted(self, took_us: int) -> None:
+        """A body has ended."""
+        self._mean_us = took_us if self._mean_us is None else self._mean_us + (took_us - self._mean_us) * 0.1
+
+    def spoilt(self) -> None:
+        """A body takes much longer than those before: nothing is claimed ahead until some have been short again."""
+        self._mean_us = float(AHEAD_US * self.concurrency * 2)
+
+    def demand(self, in_hand: int) -> Demand:
+        """What to claim, while so many jobs are claimed and not ended."""
+        limit = max(0, self.concurrency - in_hand)
+        ahead = max(0, self.concurrency + self._ahead() - in_hand - limit)
+        return Demand(self._order(), self.tasks, limit, ahead)
+
+    def _ahead(self) -> int:
+        if self._mean_us is None:
+            return 0
+        return int(min(AHEAD, AHEAD_US * self.concurrency / max(1.0, self._mean_us)))
+
+    def _order(self) -> tuple[str, ...]:
+        """The queues as they are listed; those with weights drawn by lot, each as often first as it weighs."""
+        if len(self._weights) < 2 or not any(self._weights.values()):
+            return tuple(self._weights)
+        lots = {queue: -(self._rng.random() ** (1.0 / (weight or 1))) for queue, weight in self._weights.items()}
+        return tuple(sorted(lots, key=lots.__getitem__))
+
+
+def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[str, int | None] | None:
+    """``"mail:4,default"``, ``["mail", "default"]`` or ``{"mail": 4}`` as queues with weights; None: all queues."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        given = [part.strip() for part in given.split(",") if part.strip()]
+    if isinstance(given, Mapping):
+        pairs = [(queue, weight) for queue, weight in given.items()]
+    else:
+        pairs = [_weighed(part) for part in given]
+    if not pairs:
+        raise ConfigError("queues= names no queue; leave it out to serve them all")
+    weighed = any(weight is not None for _, weight in pairs)
+    parsed: dict[str, int | None] = {}
+    for queue, weight in pairs:
+        if check_name("queue", queue) in parsed:
+            raise ConfigError(f"queue {queue} is listed twice")
+        parsed[queue] = (1 if weight is None else _weight(queue, weight)) if weighed else None
+    return parsed
+
+
+def _weighed(part: str) -> tuple[str, int | None]:
+    queue, colon, weight = part.rpartition(":")
+    if not colon or not weight.lstrip("-").isdigit():
+        return part, None  # a colon may be part of a queue's name
+    return queue, int(weight)
+
+
+def _weight(queue: str, weight: object) -> int:
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _MAX_WEIGHT:
+        raise ConfigError(f"the weight of queue {queue} must be a whole number from 1 on, not {shown(weight)}")
+    return weight

@@ -1,0 +1,89 @@
+"""The runners of a worker, each made when it is first needed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dray.errors import ConfigError
+from dray.runtime.execution import Execution
+from dray.runtime.runners import Report, Runner
+from dray.runtime.runners.thread import ThreadRunner
+
+if TYPE_CHECKING:
+    from dray.model.job import Claim
+    from dray.task import Task
+
+log = logging.getLogger("dray")
+
+
+class Crew:
+    """One runner of each kind at most."""
+
+    def __init__(
+        self,
+        size: int,
+        report: Report,
+        tasks: Mapping[str, Task[..., Any]],
+        url: str,
+        lock_fd: Callable[[], int | None],
+    ) -> None:
+        self._size = size
+        self._report = report
+        self._tasks = tasks
+        self._url = url
+        self._lock_fd = lock_fd
+        self._runners: dict[str, Runner] = {}
+        self._not_isolated: set[str] = set()
+
+    def check(self) -> None:
+        """Refuses tasks that this worker could not run as they ask for."""
+        for task in self._tasks.values():
+            reason = _why_not(task) if task.options.runner == "process" else None
+            if reason is not None:
+                raise ConfigError(f"task {task.name} cannot run in a child process: {reason}")
+
+    def runner_of(self, claim: Claim) -> Runner:
+        """A job that has killed its worker before runs where it can kill nobody else."""
+        kind: str = self._tasks[claim.task].options.runner
+        if claim.crashes and kind != "process" and self._can_isolate(claim.task):
+            kind = "process"
+        runner = self._runners.get(kind)
+        if runner is None:
+            runner = self._runners[kind] = self._make(kind)
+        return runner
+
+    def take_back(self) -> list[Execution]:
+        return [execution for runner in self._runners.values() for execution in runner.take_back()]
+
+    def close(self) -> None:
+        for runner in self._runners.values():
+            runner.close()
+
+    def _make(self, kind: str) -> Runner:
+        # Each pays for itself only: asyncio alone is a fifth of an idle worker's memory.
+        if kind == "async":
+            from dray.runtime.runners.loop import LoopRunner  # noqa: PLC0415
+
+            return LoopRunner(self._size, self._report)
+        if kind == "process":
+            from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415
+
+            return ProcessRunner(self._size, self._report, self._lock_fd, self._url)
+        return ThreadRunner(self._size, self._report)
+
+    def _can_isolate(self, name: str) -> bool:
+        if name in self._not_isolated:
+            return False
+        reason = _why_not(self._tasks[name])
+        if reason is not None:
+            self._not_isolated.add(name)
+            log.warning("task %s has crashed a worker and cannot be isolated in a child process: %s", name, reason)
+        return reason is None
+
+
+def _why_not(task: Task[..., Any]) -> str | None:
+    from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415
+
+    return ProcessRunner.can_run(task)

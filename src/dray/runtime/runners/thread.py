@@ -1,0 +1,137 @@
+"""Bodies in threads of the worker.
+
+A body is stopped by an exception raised into its thread, which reaches Python code only. The exception must never
+hit what runs after the body: it is raised under a lock while the body runs, and whatever of it is still on its
+way when the body ends is taken back under the same lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+
+from dray.model.settlement import Settlement
+from dray.runtime import body, outcome
+from dray.runtime.execution import Execution, Interrupted
+from dray.runtime.runners import Report
+
+
+class ThreadRunner:
+    """At most `size` threads, started as they are needed."""
+
+    def __init__(self, size: int, report: Report) -> None:
+        self._size = size
+        self._report = report
+        self._ready: SimpleQueue[Execution | None] = SimpleQueue()
+        self._slots: list[_Slot] = []
+
+    def start(self, executions: Sequence[Execution]) -> None:
+        for execution in executions:
+            self._ready.put(execution)
+        busy = sum(slot.execution is not None for slot in self._slots)
+        while len(self._slots) < min(self._size, busy + self._ready.qsize()):
+            slot = _Slot(self._ready, self._report, len(self._slots) + 1)
+            self._slots.append(slot)
+            slot.start()
+
+    def stop(self, execution: Execution) -> None:
+        for slot in self._slots:
+            slot.strike(execution)
+
+    def abandon(self, execution: Execution) -> None:
+        self.stop(execution)
+
+    def replace(self, execution: Execution) -> None:
+        """Gives up the thread of a body that does not stop; it ends with the body."""
+        for slot in [slot for slot in self._slots if slot.execution is execution]:
+            slot.is_given_up = True
+            self._slots.remove(slot)
+
+    def take_back(self) -> list[Execution]:
+        taken: list[Execution] = []
+        while True:
+            try:
+                execution = self._ready.get_nowait()
+            except Empty:
+                return taken
+            if execution is not None:
+                taken.append(execution)
+
+    def stack(self, execution: Execution) -> str | None:
+        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        frame = next((frames.get(slot.ident or 0) for slot in self._slots if slot.execution is execution), None)
+        return None if frame is None else "".join(traceback.format_stack(frame))
+
+    def close(self) -> None:
+        for _ in self._slots:
+            self._ready.put(None)
+
+
+class _Slot(threading.Thread):
+    """One thread that runs one body at a time."""
+
+    def __init__(self, ready: SimpleQueue[Execution | None], report: Report, number: int) -> None:
+        super().__init__(name=f"dray-run-{number}", daemon=True)
+        self.execution: Execution | None = None
+        self.is_given_up = False
+        self._ready = ready
+        self._report = report
+        self._guard = threading.Lock()
+        self._is_struck = False
+
+    def run(self) -> None:
+        while not self.is_given_up:
+            execution = self._ready.get()
+            if execution is None:
+                return
+            settlement = self._perform(execution)
+            execution.is_over = True
+            self._report(execution, settlement)
+            del execution, settlement  # not kept until the next one comes
+
+    def _perform(self, execution: Execution) -> Settlement | None:
+        if execution.stop is not None:
+            return _stopped(execution)
+        settlement: Settlement | None = None
+        is_done = False
+        try:
+            self.execution = execution
+            settlement = body.run(execution)
+            is_done = True
+        except Interrupted:
+            pass  # struck after the body had ended, before its outcome was there
+        while True:
+            try:
+                self._leave()
+                return settlement if is_done else _stopped(execution)
+            except Interrupted:
+                continue
+
+    def strike(self, execution: Execution) -> None:
+        """Raises into the body, if it is the one that runs here."""
+        with self._guard:
+            if self.execution is execution:
+                self._is_struck = True
+                _raise_into(self.ident or 0, Interrupted)
+
+    def _leave(self) -> None:
+        with self._guard:
+            self.execution = None
+            if self._is_struck:
+                self._is_struck = False
+                _raise_into(self.ident or 0, None)
+
+
+def _stopped(execution: Execution) -> Settlement | None:
+    link = execution.link
+    return outcome.stopped(execution, link.clock.steady(), link.rng)
+
+
+def _raise_into(thread_id: int, kind: type[BaseException] | None) -> None:
+    """Has an exception raised in another thread's Python code; None: takes back one that has not been."""
+    what = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), what)

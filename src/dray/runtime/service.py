@@ -1,0 +1,50 @@
+"""The life of a loop: a thread that calls `tick`, rests for as long as that says, and can be woken and ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+log = logging.getLogger("dray")
+
+_AFTER_A_DEFECT = 5.0
+
+
+class Service:
+    """Subclasses write `tick`, which does one step and returns the seconds until the next."""
+
+    def __init__(self, name: str) -> None:
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._woken = threading.Event()
+        self._is_ending = False
+
+    def tick(self) -> float:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """The next step comes now."""
+        self._woken.set()
+
+    def end(self, timeout: float | None = 5.0) -> bool:
+        """No further step; whether the one under way is over."""
+        self._is_ending = True
+        self._woken.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._is_ending:
+            self._woken.clear()
+            self._woken.wait(self._step())
+
+    def _step(self) -> float:
+        try:
+            return self.tick()
+        except Exception:
+            # A defect of ours must not end what keeps a worker alive.
+            log.exception("%s: an error that nobody expected; going on", self._thread.name)
+            return _AFTER_A_DEFECT

@@ -1,0 +1,386 @@
+"""A worker: its parts put together, started, and ended in stages."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import random
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from dray.clock import Clock, Ids
+from dray.errors import ConfigError, DrayError, StorageError
+from dray.instants import SECOND
+from dray.maintenance import Keeper, duties
+from dray.model.durations import duration_us
+from dray.model.worker import NewWorker, WorkerState
+from dray.runtime import capture, outcome
+from dray.runtime.appetite import Appetite, parse_queues
+from dray.runtime.crew import Crew
+from dray.runtime.engine import Engine
+from dray.runtime.execution import Execution, Stop
+from dray.runtime.heartbeat import Heartbeat
+from dray.runtime.service import Service
+from dray.runtime.timekeeper import KILL_GRACE
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.backends.proof import Proof
+    from dray.settings import Settings
+    from dray.task import Registry
+    from dray.waiter import Waiter
+
+log = logging.getLogger("dray")
+
+LEASE = 15.0
+POOLER_LEASE = 60.0
+GRACE = 25.0
+_PATIENCE = 2.0  # seconds for the write lock, after which the engine looks up; it comes back for it
+_LAST_WRITE = 10.0  # seconds for what is to be written before the process ends
+
+
+class Host(Protocol):
+    """What a worker needs of its App."""
+
+    clock: Clock
+    ids: Ids
+    settings: Settings
+    registry: Registry
+    on_enqueue: list[Callable[[Iterable[str]], None]]
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def waiter(self) -> Waiter: ...
+    def load(self, more: Iterable[str] = ()) -> None: ...
+
+
+class Ending(enum.Enum):
+    """How `run` ended."""
+
+    DONE = "done"
+    RENEW = "renew"  # a body does not stop: only a new process can be rid of it
+
+
+class Worker:
+    """Runs the jobs of an App's tasks, in this process.
+
+    ``queues``: names in order, or with weights (``"mail:4,default"``, ``{"mail": 4}``); None: all queues.
+    ``concurrency``: bodies at a time. ``grace``: seconds that running jobs have to end at shutdown. ``lease``:
+    seconds after which a worker that cannot be seen counts as dead.
+    """
+
+    def __init__(
+        self,
+        app: Host,
+        *,
+        queues: str | Iterable[str] | Mapping[str, int] | None = None,
+        concurrency: int | None = None,
+        grace: float | timedelta = GRACE,
+        lease: float | timedelta | None = None,
+        name: str | None = None,
+        imports: Iterable[str] = (),
+        owns_process: bool = False,
+    ) -> None:
+        self._app = app
+        self._queues = parse_queues(queues)
+        self._concurrency = _concurrency(concurrency)
+        self._grace = duration_us("grace", grace) / SECOND
+        self._lease_us = None if lease is None else duration_us("lease", lease, low_us=SECOND)
+        self._name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._imports = tuple(imports)
+        self._owns_process = owns_process
+        self._clock = app.clock
+        self._rng = random.Random()  # noqa: S311 - spreads retries, hides nothing
+        self._has_started = False
+        self._replaced = 0
+        self._wants_renewal = False
+        self._asked_to_stop = threading.Event()
+        self._signals = 0
+
+    # As a user sees it
+
+    @property
+    def id(self) -> str:
+        """The worker's id; another one if it had to come back from the dead."""
+        self._refuse_unless_started()
+        return self._engine.worker_id
+
+    @property
+    def ran(self) -> int:
+        """How many bodies have ended."""
+        self._refuse_unless_started()
+        return self._engine.ran
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts in the background."""
+        if self._has_started:
+            raise ConfigError("this worker has been started before; make another one: app.worker()")
+        self._app.load(self._imports)
+        self._assemble()
+        self._has_started = True
+        self._app.on_enqueue.append(self._enqueued)
+        capture.start()
+        for service in self._services:
+            service.start()
+
+    def run(self) -> Ending:
+        """Works in the foreground until SIGTERM or SIGINT; a second signal ends the process at once."""
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self.start()
+            self._asked_to_stop.wait()
+            self.stop()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self._raise_failure()
+        return Ending.RENEW if self._wants_renewal else Ending.DONE
+
+    def run_until_idle(self) -> int:
+        """Works off what is due, and what comes of it, then returns how many jobs it ran."""
+        self.start()
+        try:
+            self._engine.is_idle.wait()
+        finally:
+            self.stop()
+        self._raise_failure()
+        return self._engine.ran
+
+    def stop(self) -> None:
+        """Claims nothing more, lets running jobs end within `grace`, hands the rest back, leaves."""
+        if not self._has_started or self._has_stopped:
+            return
+        self._has_stopped = True
+        with suppress(ValueError):
+            self._app.on_enqueue.remove(self._enqueued)
+        self._heartbeat.state = WorkerState.DRAINING
+        self._engine.is_idle.clear()
+        self._engine.drain()
+        if not self._drained(self._grace):
+            self._engine.stop_all(Stop.SHUTDOWN)
+            if not self._drained(KILL_GRACE / SECOND + 2):
+                self._leave_behind()
+                return
+        self._leave()
+
+    _has_stopped = False
+
+    # Putting it together
+
+    def _assemble(self) -> None:
+        app, settings = self._app, self._app.settings
+        tasks = {task.name: task for task in app.registry}
+        if not tasks:
+            raise ConfigError("this worker knows no task; import the modules that define them (imports=, -i)")
+        patient = replace(settings, busy_timeout=_PATIENCE)
+        self._backend, self._beats = patient.open(app.clock), patient.open(app.clock)
+        self._watch = self._backend.watch(hears_done=False)
+        worker_id, self._proof = self._prove()
+        if self._lease_us is None:
+            self._lease_us = int((LEASE if self._proof.is_held else POOLER_LEASE) * SECOND)
+        appetite = Appetite(self._concurrency, self._queues, tuple(tasks), self._rng)
+        self._engine = Engine(
+            worker_id,
+            self._backend,
+            lambda: app.backend,
+            self._watch,
+            appetite,
+            app.clock,
+            self._rng,
+            tasks=tasks,
+            lease_us=self._lease_us,
+            on_dead=self._come_back,
+            on_done=app.waiter.poke,
+            on_stuck=self._on_stuck,
+            durable=settings.durability == "full",
+        )
+        crew = Crew(self._concurrency, self._engine.report, tasks, settings.url, self._lock_fd)
+        crew.check()
+        self._engine.crew = self._crew = crew
+        self._tasks = tuple(tasks)
+        self._register(worker_id)
+        self._heartbeat = Heartbeat(self._engine, self._beats, self._proof, app.clock, self._lease_us)
+        self._keeper = Keeper(self._beats, worker_id, duties(self._beats, worker_id, app.clock, self._rng), app.clock)
+        self._services: tuple[Service, ...] = (
+            self._engine.timekeeper,
+            self._heartbeat,
+            _Loop("dray-keeper", self._keeper.tick),
+            _EngineLoop(self._engine),
+        )
+
+    def _lock_fd(self) -> int | None:
+        return self._proof.fileno()
+
+    def _prove(self) -> tuple[str, Proof]:
+        worker_id = self._app.ids.new()
+        return worker_id, self._beats.worker_prove(worker_id, self._watch)
+
+    def _register(self, worker_id: str) -> None:
+        assert self._lease_us is not None
+        new = NewWorker(
+            id=worker_id,
+            name=self._name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot=self._clock.boot,
+            lock=self._proof.lock,
+            queues=tuple(self._queues or ()),
+            tasks=self._tasks,
+            concurrency=self._concurrency,
+        )
+        self._beats.worker_register(new, self._lease_us)
+
+    def _come_back(self) -> str:
+        """Registers under a new id, after this worker was declared dead. On the engine's thread."""
+        self._proof.close()
+        worker_id, self._proof = self._prove()
+        self._register(worker_id)
+        self._heartbeat.renewed(self._proof)
+        self._keeper.rename(worker_id)
+        return worker_id
+
+    # What happens
+
+    def _enqueued(self, queues: Iterable[str]) -> None:
+        if self._queues is None or any(queue in self._queues for queue in queues):
+            self._engine.look_soon()
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            os._exit(128 + number)
+        self._asked_to_stop.set()
+
+    def _on_stuck(self, execution: Execution) -> None:
+        """A body was told to stop and made to, and goes on. On the timekeeper's thread."""
+        if execution.stop is Stop.SHUTDOWN:
+            return
+        claim = execution.claim
+        if execution.stop is Stop.TIMEOUT and claim.attempt >= claim.max_attempts:
+            stack = execution.runner.stack(execution)
+            self._engine.settle_stuck(execution, outcome.out_of_time(execution, self._clock.steady(), stack))
+        if self._owns_process:
+            log.warning("job %s does not stop (%s); renewing this process", claim.id, execution.stop)
+            self._wants_renewal = True
+            self._asked_to_stop.set()
+            return
+        self._replaced += 1
+        if self._replaced > self._concurrency:
+            log.error(
+                "job %s does not stop (%s), as %d before it did not; this worker claims nothing more: restart it",
+                claim.id,
+                execution.stop,
+                self._concurrency,
+            )
+            self._engine.drain()
+            return
+        log.warning("job %s does not stop (%s); it keeps its thread until it ends", claim.id, execution.stop)
+        execution.runner.replace(execution)
+        self._engine.give_up(execution)
+
+    # The end
+
+    def _drained(self, seconds: float) -> bool:
+        return self._engine.is_idle.wait(seconds) and self._engine.is_empty
+
+    def _leave_behind(self) -> None:
+        """Bodies run on and cannot be stopped."""
+        stuck = [execution for execution in self._engine.executions() if not execution.is_over]
+        if self._owns_process:
+            now = self._clock.steady()
+            for execution in stuck:
+                settlement = outcome.stopped(execution, now, self._rng)
+                if settlement is not None:
+                    self._engine.settle_stuck(execution, settlement)
+            self._wants_renewal = self._wants_renewal or False
+            self._wait_for_last_write()
+            self._leave()
+            return
+        log.warning("%d bodies do not stop; they keep their claims until they end", len(stuck))
+        threading.Thread(target=self._leave_later, name="dray-leave", daemon=True).start()
+
+    def _wait_for_last_write(self) -> None:
+        ends = threading.Event()
+        for _ in range(int(_LAST_WRITE * 20)):
+            if self._engine.has_nothing_to_write:
+                return
+            ends.wait(0.05)
+
+    def _leave_later(self) -> None:
+        while not self._drained(60):
+            self._engine.is_idle.clear()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Nothing is left to run or to write."""
+        for service in reversed(self._services):
+            service.end()
+        self._crew.close()
+        for step in (self._keeper.resign, lambda: self._beats.worker_deregister(self._engine.worker_id)):
+            try:
+                step()
+            except StorageError as error:
+                log.warning("worker %s could not say good-bye: %s", self._engine.worker_id, error)
+        for part in (self._proof, self._watch, self._backend, self._beats):
+            part.close()
+        capture.end()
+
+    def _raise_failure(self) -> None:
+        if self._engine.failure is not None:
+            raise self._engine.failure
+
+    def _refuse_unless_started(self) -> None:
+        if not self._has_started:
+            raise ConfigError("this worker has not been started")
+
+
+class _Loop(Service):
+    """A tick of somebody else's."""
+
+    def __init__(self, name: str, tick: Callable[[], float]) -> None:
+        super().__init__(name)
+        self.tick = tick
+
+
+class _EngineLoop(Service):
+    """The engine rests by itself: on the database's watch."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__("dray-engine")
+        self._engine = engine
+
+    def tick(self) -> float:
+        self._engine.rest(self._engine.tick())
+        return 0.0
+
+    def end(self, timeout: float | None = 5.0) -> bool:
+        self._is_ending = True
+        self._engine.wake()
+        return super().end(timeout)
+
+
+def _concurrency(given: Any) -> int:
+    if given is None:
+        return min(8, 4 * (os.cpu_count() or 1))
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
+        raise ConfigError(f"concurrency must be a whole number between 1 and 10,000, not {given!r}")
+    return given
+
+
+__all__ = ["DrayError", "Ending", "Worker"]
