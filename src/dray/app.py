@@ -13,31 +13,21 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from dray import codec, ops
 from dray.clock import Clock, Ids, SystemClock
-from dray.convert import to_json
 from dray.decorator import Decorator
 from dray.errors import ConfigError, UnknownJob
 from dray.handle import Job
 from dray.model.job import Enqueued
 from dray.model.names import check_name, shown
+from dray.model.new_job import NewJob
 from dray.ops import QueueInfo, Stats, WorkerInfo
 from dray.settings import Durability, Settings
-from dray.task import (
-    Prepared,
-    Registry,
-    Task,
-    TaskKeywords,
-    TaskOptions,
-    Using,
-    UsingKeywords,
-    checks,
-    define,
-    prepare,
-)
+from dray.task import Prepared, Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
+from dray.task.by_name import prepare_by_name
 from dray.task.using import HasId, OnConflict
 from dray.waiter import Waiter
 
@@ -48,13 +38,25 @@ if TYPE_CHECKING:
 Wake = Callable[[Iterable[str]], None]
 
 
+class WorkerKeywords(TypedDict, total=False):
+    """What ``app.worker(...)`` takes; see `dray.runtime.worker.Worker`."""
+
+    queues: str | Iterable[str] | Mapping[str, int] | None
+    concurrency: int | None
+    grace: float | timedelta
+    lease: float | timedelta | None
+    name: str | None
+    imports: Iterable[str]
+
+
 class App:
     """A queue of jobs in a database.
 
     ``url``: DRAY_URL, else ``sqlite:///dray.db`` in the current directory. ``durability``: what survives a power
     loss. ``default_timeout``: seconds, of tasks that have none. ``imports``: modules that define tasks, for workers.
     ``migrate``: whether missing tables are made at the first use (None: in a SQLite file they are).
-    ``busy_timeout``: seconds to wait for a locked database. ``listen_url``: a way to PostgreSQL around its pooler.
+    ``busy_timeout``: seconds to wait for a locked database. ``notify``: whether a commit on your own connection wakes
+    workers (PostgreSQL: a NOTIFY in it). ``listen_url``: a way to PostgreSQL around its pooler.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class App:
         file_mode: int = 0o600,
         migrate: bool | None = None,
         busy_timeout: float | timedelta = 30.0,
+        notify: bool = True,
         listen_url: str | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -78,13 +81,13 @@ class App:
             file_mode=file_mode,
             migrate=migrate,
             busy_timeout=busy_timeout,
+            notify=notify,
             listen_url=listen_url,
         )
         self.clock: Clock = clock or SystemClock()
         self.ids = Ids(self.clock)
         self.registry = Registry()
         self.on_enqueue: list[Wake] = []  # told of the queues after each commit: the workers of this process
-        self._given_clock = clock
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
         _apps.add(self)
@@ -117,7 +120,7 @@ class App:
         if self._opened is None:
             with self._opening:
                 if self._opened is None:
-                    backend = self.settings.open(self._given_clock)
+                    backend = self.settings.open(self.clock)
                     self._opened = backend, Waiter(backend)
         return self._opened
 
@@ -158,7 +161,7 @@ class App:
     def load(self, more: Iterable[str] = ()) -> None:
         """Imports the modules that define tasks; a worker does so before it starts."""
         for module in (*self.settings.imports, *more):
-            importlib.import_module(module)
+            _import(module)
 
     # Enqueueing
 
@@ -176,20 +179,10 @@ class App:
         options, prepared = self._prepared(name, args, using)
         return (await self._asubmit([prepared], options.connection))[0]
 
-    def _prepared(self, name: Any, args: Any, using: UsingKeywords) -> tuple[Using, Prepared]:
-        if isinstance(name, Task):
-            raise TypeError(f"enqueue() takes a task's name; with the task at hand use {name.name}.enqueue(...)")
-        check_name("task", name)
-        if args is not None and not isinstance(args, Mapping):
-            raise TypeError(f"{name}: arguments are given by name, as a dict, not as {type(args).__name__}")
-        given = cast("Mapping[str, Any]", args or {})
+    def _prepared(self, name: str, args: Mapping[str, Any] | None, using: UsingKeywords) -> tuple[Using, Prepared]:
         options = Using.of(using)
-        if name in self.registry:
-            task = self.registry.get(name)
-            return options, prepare(self.new_id(), task.options, task.signature.fit(given), options)
-        # Nobody here knows its signature: a worker that does will check the arguments.
-        known = TaskOptions(name=name, timeout=self.settings.default_timeout)
-        return options, prepare(self.new_id(), known, to_json(dict(given), "args"), options)
+        timeout = self.settings.default_timeout
+        return options, prepare_by_name(self.registry, self.new_id(), name, args, options, timeout)
 
     def new_id(self) -> str:
         return self.ids.new()
@@ -203,21 +196,22 @@ class App:
         return await self._asubmit(prepared, connection)
 
     def _submit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
-        _refuse_conflicts(prepared)
+        new = _new_jobs(prepared)
         durable = self.durability is not Durability.NORMAL
-        new = [each.job for each in prepared]
         written = self.backend.job_enqueue(new, connection=connection, durable=durable)
         if connection is None:  # otherwise it is for the user to commit, and the database tells
             self.announce({job.queue for job in new})
-        return [self._handle(each) for each in written]
+        return self._handles(written)
 
     async def _asubmit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
         import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
 
-        return await asyncio.to_thread(self._submit, prepared, connection)
+        if connection is None:
+            return await asyncio.to_thread(self._submit, prepared, None)
+        return self._handles(await self.backend.job_enqueue_async(_new_jobs(prepared), connection=connection))
 
-    def _handle(self, written: Enqueued) -> Job[Any]:
-        return Job(self, written.id, duplicate=written.duplicate)
+    def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
+        return [Job(self, each.id, duplicate=each.duplicate) for each in written]
 
     def announce(self, queues: Iterable[str]) -> None:
         """There may be something to do in these queues: tells the workers of this process, then all others."""
@@ -319,11 +313,21 @@ class App:
         """Workers that live, then those that ended."""
         return ops.workers(self.backend)
 
-    def worker(self, **options: Any) -> Worker:
+    def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
         """A worker in this process: ``with app.worker(concurrency=8): ...``, ``.run()`` or ``.run_until_idle()``."""
         from dray.runtime.worker import Worker  # noqa: PLC0415 - producers do not need it
 
         return Worker(self, **options)
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module is there, and something that it imports is not
+        where = "run this where it can be imported, or set PYTHONPATH"
+        raise ConfigError(f"there is no module {module!r} to import tasks from; {where}") from error
 
 
 def _job_id(given: Any) -> str:
@@ -336,12 +340,12 @@ def _job_id(given: Any) -> str:
         raise UnknownJob(f"{shown(job_id)} is no job's id; pass a whole one, as job.id has it") from None
 
 
-def _refuse_conflicts(prepared: Sequence[Prepared]) -> None:
+def _new_jobs(prepared: Sequence[Prepared]) -> list[NewJob]:
     found = next((each for each in prepared if each.on_conflict is not OnConflict.KEEP), None)
     if found is not None:
-        raise _not_yet(
-            f"task {found.job.task}: on_conflict={found.on_conflict.value!r}", "cancel the other job first"
-        )
+        what = f"task {found.job.task}: on_conflict={found.on_conflict.value!r}"
+        raise _not_yet(what, "cancel the other job first")
+    return [each.job for each in prepared]
 
 
 def _not_yet(what: str, advice: str) -> ConfigError:

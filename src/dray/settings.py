@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from dray.clock import Clock, SystemClock
 from dray.config import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_address
 from dray.errors import ConfigError
 from dray.instants import SECOND
@@ -20,7 +21,6 @@ from dray.text import redact
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.clock import Clock
 
 URL_VARIABLE = "DRAY_URL"
 
@@ -44,6 +44,7 @@ class Settings:
     file_mode: int = 0o600
     migrate: bool | None = None
     busy_timeout: float = 30.0
+    notify: bool = True
     listen_url: str | None = None
 
     @classmethod
@@ -65,17 +66,19 @@ class Settings:
         """The database as it may be shown."""
         return redact(self.url)
 
-    def open(self, clock: Clock | None) -> Backend:
-        """The database; it connects at its first use."""
+    def open(self, clock: Clock) -> Backend:
+        """The database; it connects at its first use. With the machine's clock a server goes by its own."""
         # The drivers are loaded with it: modules that only define tasks are imported in no time.
         from dray.backends import open_backend  # noqa: PLC0415
 
         return open_backend(
             self.url,
-            clock=clock,
+            clock=None if isinstance(clock, SystemClock) else clock,
             busy_timeout=self.busy_timeout,
             file_mode=self.file_mode,
             create=self.migrate,
+            notify=self.notify,
+            listen_url=self.listen_url,
         )
 
 
@@ -127,5 +130,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "file_mode": _file_mode,
     "migrate": switch,
     "busy_timeout": _busy_timeout,
+    "notify": switch,
     "listen_url": _listen_url,
 }

@@ -17,12 +17,14 @@ def open_backend(
     file_mode: int = 0o600,
     create: bool | None = None,
     notify: bool = True,
+    listen_url: str | None = None,
 ) -> Backend:
     """The backend for an address; connects at the first call.
 
     `create`: make missing tables at the first call. By default a SQLite file does, and a PostgreSQL database waits
     for `migrate()`. `notify`: wake workers when a user's own transaction commits; on PostgreSQL this is a NOTIFY
     inside it, which such commits then do one after the other, and which cannot be prepared (two-phase commit).
+    `listen_url`: a way to the same PostgreSQL around its pooler, which would not deliver notifications.
     """
     address = parse_address(url)
     if isinstance(address, SqliteAddress):
@@ -42,7 +44,14 @@ def open_backend(
         raise ConfigError("PostgreSQL needs psycopg 3: pip install 'dray[postgres]'") from error
 
     return Backend(
-        PostgresDatabase(address, clock=clock, busy_timeout=busy_timeout, create=bool(create), notify=notify)
+        PostgresDatabase(
+            address,
+            clock=clock,
+            busy_timeout=busy_timeout,
+            create=bool(create),
+            notify=notify,
+            listen_url=listen_url,
+        )
     )
 
 

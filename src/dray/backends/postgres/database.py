@@ -53,6 +53,7 @@ class PostgresDatabase:
         connections: int = _CONNECTIONS,
         create: bool = False,
         notify: bool = True,
+        listen_url: str | None = None,
     ) -> None:
         self.place = redact(address.conninfo)
         self.schema = address.schema
@@ -66,6 +67,7 @@ class PostgresDatabase:
         self._identity: Row | None = None
         self._notifies = notify
         self._conninfo = address.conninfo
+        self._listen_url = listen_url
         self._channels = channels(address.schema)
         self._notifier = Notifier(self._notify)
 
@@ -261,7 +263,8 @@ class PostgresDatabase:
     # Wake-ups
 
     def watch(self, *, hears_done: bool = True) -> PostgresWatch:
-        return PostgresWatch(self._conninfo, self.schema, self._notify, hears_done=hears_done)
+        listen_url = self._listen_url
+        return PostgresWatch(self._conninfo, self.schema, self._notify, listen_url=listen_url, hears_done=hears_done)
 
     def announce(self, queues: Iterable[str]) -> None:
         for queue in dict.fromkeys(queues):
