@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from dray.backends.proof import Proofs
+from dray.backends.upkeep import Upkeep
 from dray.backends.watch import Watch
 from dray.clock import Clock
 from dray.model.queue import Demand
@@ -56,7 +57,7 @@ class Session(Protocol):
         """Ends attempts by their claims; answers (id, state, fanout_pending) of the rows it wrote."""
         ...
 
-    def ready(self, demand: Demand) -> bool:
+    def ready(self, demand: Demand) -> Later[bool]:
         """Whether anything of a demand is ready; looks at the index only."""
         ...
 
@@ -98,6 +99,11 @@ class Database(Protocol):
     @property
     def proofs(self) -> Proofs:
         """How workers here prove that they live."""
+        ...
+
+    @property
+    def upkeep(self) -> Upkeep | None:
+        """What has to be done for the file, where there is one."""
         ...
 
     def now(self) -> int:

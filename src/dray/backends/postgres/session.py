@@ -118,9 +118,9 @@ class PostgresSession:
     def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
         return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
 
-    def ready(self, demand: Demand) -> bool:
-        found = self.rows("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
-        return bool(found[0][0])
+    def ready(self, demand: Demand) -> Later[bool]:
+        found = self.later("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
+        return lambda: bool(found()[0][0])
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         tended = cache(self.later("work_tend", limit=limit))

@@ -93,13 +93,14 @@ class SqliteSession:
         self.each("payload_args", large)
         return written
 
-    def ready(self, demand: Demand) -> bool:
+    def ready(self, demand: Demand) -> Later[bool]:
         wanted = set(demand.tasks)
-        return any(
+        is_ready = any(
             not wanted.isdisjoint(row[0] for row in self.rows("ready_tasks", queue=queue))
             for queue in demand.queues
             if not self.rows("queue_paused", name=queue)
         )
+        return lambda: is_ready
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         # One look at two index heads instead of two updates that mostly find nothing.

@@ -58,6 +58,10 @@ def _none() -> list[Row]:
     return []
 
 
+def _no() -> bool:
+    return False
+
+
 def exchange(
     db: Database,
     worker_id: str,
@@ -249,18 +253,28 @@ def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> None:
 
 
 def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:
-    def work(tx: Session) -> Look:
-        queues = [row[0] for row in tx.rows("ready_queues")] if serves_all else list(demand.queues)
-        is_ready = bool(queues) and bool(demand.limit) and tx.ready(demand._replace(queues=tuple(queues)))
-        due_at, now = tx.rows("look_due")[0]
-        cancels = [Held(i, claim, True) for i, claim in tx.rows("held_cancelled", id=worker_id)]
-        return Look(is_ready, due_at, now, queues if serves_all else [], cancels)
+    def work(tx: Session) -> Later[Look]:
+        queues = tx.later("ready_queues") if serves_all else _none
+        is_ready = tx.ready(demand) if demand.queues and demand.limit else _no
+        due = tx.later("look_due")
+        cancels = tx.later("held_cancelled", id=worker_id)
 
-    return db.read(work)
+        def answer() -> Look:
+            found = [row[0] for row in queues()]
+            # Of a queue that is new nothing is known yet: a claim will tell.
+            is_there = is_ready() or not set(demand.queues).issuperset(found)
+            due_at, now = due()[0]
+            return Look(
+                is_there, due_at, now, found, [Held(i, claim, cancel_requested=True) for i, claim in cancels()]
+            )
+
+        return answer
+
+    return db.read(work)()
 
 
 def probe(db: Database, demand: Demand) -> bool:
-    return db.read(lambda tx: tx.ready(demand))
+    return db.read(lambda tx: tx.ready(demand))()
 
 
 def list_logs(db: Database, job_id: str, after: int, limit: int) -> list[tuple[int, LogLine]]:
