@@ -1,0 +1,57 @@
+"""What joining a user's transaction needs, and what it does not bring along."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dray.backends import open_backend
+from dray.clock import Ids, ManualClock
+from dray.errors import SchemaMissing
+from dray.model.new_job import NewJob
+from tests.backends import raw2 as raw
+from tests.backends import users
+
+
+@pytest.mark.parametrize("kind", users.ALL)
+@pytest.mark.parametrize("create", [None, True])
+def test_tables_are_never_made_in_a_users_transaction(
+    empty_url: str, kind: str, create: bool | None, ids: Ids, clock: ManualClock
+) -> None:
+    if empty_url.startswith("sqlite"):
+        raw.rows(empty_url, "CREATE TABLE orders (n integer)")
+
+    async def program() -> None:
+        async with users.ALL[kind](empty_url) as user:
+            with pytest.raises(SchemaMissing, match="dray db init"):
+                await backend.job_enqueue_async([NewJob(id=ids.new(), task="t")], connection=user.connection)
+            await user.rollback()
+
+    with closing(open_backend(empty_url, clock=clock, create=create)) as backend:
+        asyncio.run(program())
+        assert backend.schema_version() is None
+
+
+def test_nothing_is_loaded_that_the_program_has_not(tmp_path: Path) -> None:
+    program = """
+import sqlite3, sys
+from dray.backends import open_backend
+from dray.clock import Ids, SystemClock
+from dray.model.new_job import NewJob
+backend, ids = open_backend(sys.argv[1]), Ids(SystemClock())
+backend.migrate()
+user = sqlite3.connect(sys.argv[1])
+backend.job_enqueue([NewJob(id=ids.new(), task="t")], connection=user)
+user.commit()
+print(*sorted({"sqlalchemy", "aiosqlite", "psycopg", "asyncio"} & sys.modules.keys()), "none")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "jobs.db")], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "none\n"
