@@ -77,6 +77,7 @@ class Engine:
         on_dead: Callable[[], str],
         on_done: Callable[[], None],
         on_stuck: Callable[[Execution], None],
+        on_failure: Callable[[], None],
         durable: bool = False,
     ) -> None:
         self.worker_id = worker_id
@@ -96,6 +97,7 @@ class Engine:
         self._lease_us = lease_us
         self._on_dead = on_dead
         self._on_done = on_done
+        self._on_failure = on_failure
         self._durable = durable
         self._bell = Bell()
         self._waker: Callable[[], None] | None = None
@@ -147,6 +149,11 @@ class Engine:
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
         return not (self._held or self._lost or self._in_hand or self._ended or self._outcomes)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left but bodies that do not stop."""
+        return self.has_nothing_to_write and all(each.is_stuck for each in self.executions())
 
     @property
     def has_nothing_to_write(self) -> bool:
@@ -392,7 +399,7 @@ class Engine:
             answer = self._backend.job_exchange(self.worker_id, batch, demand, notes, durable=self._durable)
         except StorageError as error:
             self._keep(notes)
-            self._must_reread = not isinstance(error, StorageLocked)
+            self._must_reread |= not isinstance(error, StorageLocked)
             return self._back_off(error)
         self._recover()
         self.has_written = True
@@ -530,7 +537,7 @@ class Engine:
 
     def _full_rest(self, now: int) -> float:
         """No free slot, or not allowed to claim: only outcomes, notes and cancels matter."""
-        if self._is_draining and self.is_empty:
+        if self._is_draining and self.is_spent:
             self.is_idle.set()
         if self._is_hungry and self._held and now - self._looked_at >= _FULL_PAUSE * SECOND:
             self._is_hungry = False
@@ -572,6 +579,7 @@ class Engine:
         if isinstance(error, SchemaTooNew | ForkedConnection):
             self.failure = error
             self.is_idle.set()
+            self._on_failure()
         if not self._backoff:
             log.warning("the database cannot be used: %s; going on as soon as it can", error)
         self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), _LONGEST_BACKOFF)

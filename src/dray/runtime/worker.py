@@ -44,6 +44,7 @@ LEASE = 15.0
 POOLER_LEASE = 60.0
 GRACE = 25.0
 _PATIENCE = 2.0  # seconds for the write lock, after which the engine looks up; it comes back for it
+_LATER = 0.5  # seconds between two looks whether a body that was left behind has ended
 _LAST_WRITE = 10.0  # seconds for what is to be written before the process ends
 
 
@@ -172,12 +173,13 @@ class Worker:
         self._heartbeat.state = WorkerState.DRAINING
         self._engine.is_idle.clear()
         self._engine.drain()
-        if not self._drained(self._grace):
+        if not self._engine.is_idle.wait(self._grace):
             self._engine.stop_all(Stop.SHUTDOWN)
-            if not self._drained(KILL_GRACE / SECOND + 2):
-                self._leave_behind()
-                return
-        self._leave()
+            self._engine.is_idle.wait(KILL_GRACE / SECOND + 2)
+        if self._engine.is_empty:
+            self._leave()
+        else:
+            self._leave_behind()
 
     _has_stopped = False
 
@@ -208,6 +210,7 @@ class Worker:
             on_dead=self._come_back,
             on_done=app.waiter.poke,
             on_stuck=self._on_stuck,
+            on_failure=self._asked_to_stop.set,
             durable=settings.durability == "full",
         )
         crew = Crew(self._concurrency, self._engine.report, tasks, settings.url, self._lock_fd)
@@ -296,9 +299,6 @@ class Worker:
 
     # The end
 
-    def _drained(self, seconds: float) -> bool:
-        return self._engine.is_idle.wait(seconds) and self._engine.is_empty
-
     def _leave_behind(self) -> None:
         """Bodies run on and cannot be stopped."""
         stuck = [execution for execution in self._engine.executions() if not execution.is_over]
@@ -308,7 +308,6 @@ class Worker:
                 settlement = outcome.stopped(execution, now, self._rng)
                 if settlement is not None:
                     self._engine.settle_stuck(execution, settlement)
-            self._wants_renewal = self._wants_renewal or False
             self._wait_for_last_write()
             self._leave()
             return
@@ -323,8 +322,9 @@ class Worker:
             ends.wait(0.05)
 
     def _leave_later(self) -> None:
-        while not self._drained(60):
-            self._engine.is_idle.clear()
+        pause = threading.Event()
+        while not self._engine.is_empty:
+            pause.wait(_LATER)
         self._leave()
 
     def _leave(self) -> None:

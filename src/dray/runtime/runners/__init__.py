@@ -26,6 +26,10 @@ class Runner(Protocol):
         """The body was told to stop and has not: whatever can be done without its help. From any thread."""
         ...
 
+    def replace(self, execution: Execution) -> None:
+        """Nothing stops the body: another gets its place, and what it runs in ends with it."""
+        ...
+
     def take_back(self) -> list[Execution]:
         """Those whose body has not started, which now never will. They are not reported."""
         ...
