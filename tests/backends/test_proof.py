@@ -19,7 +19,7 @@ from tests.backends.lives import live, until
 from tests.backends.processes import Process, enqueue
 from tests.backends.world import LEASE_US, World
 
-NOBODY_IS_DEAD = Judgement([], [], [], None)
+NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False)
 
 
 def _verdict(backend: Backend, worker_id: str) -> Verdict:
@@ -43,7 +43,9 @@ def test_a_worker_without_a_proof_is_judged_by_its_lease(world: World) -> None:
     world.clock.advance(1)
 
     assert in_time == NOBODY_IS_DEAD
-    assert world.backend.worker_judge() == Judgement([], [_verdict(world.backend, worker)], [], None)
+    assert world.backend.worker_judge() == Judgement(
+        [], [_verdict(world.backend, worker)], [], None, has_orphans=False
+    )
 
 
 def test_a_worker_that_renewed_its_lease_lives(world: World) -> None:
@@ -71,8 +73,8 @@ def test_who_asks_is_not_judged_but_told_what_is_left_of_its_own_lease(world: Wo
 
     late = world.backend.worker_judge(asker)
 
-    assert early == Judgement([], [], [], 5 * SECOND)
-    assert late == Judgement([], [_verdict(world.backend, other)], [], -5 * SECOND)
+    assert early == Judgement([], [], [], 5 * SECOND, has_orphans=False)
+    assert late == Judgement([], [_verdict(world.backend, other)], [], -5 * SECOND, has_orphans=False)
 
 
 def test_an_asker_that_was_declared_dead_has_no_lease_left(world: World) -> None:
@@ -171,7 +173,7 @@ def test_there_are_no_orphans_while_workers_live(world: World) -> None:
     world.claim_one(world.worker())
     world.enqueue()
 
-    assert not world.backend.job_orphaned()
+    assert not world.backend.worker_judge().has_orphans
 
 
 @pytest.mark.parametrize("ending", ["stopped", "unknown"])
@@ -184,11 +186,11 @@ def test_a_running_job_whose_worker_is_gone_is_an_orphan_until_it_is_rescued(wor
     else:
         raw.forget_worker(world.backend, worker)
 
-    was_orphaned = world.backend.job_orphaned()
+    was_orphaned = world.backend.worker_judge().has_orphans
     world.backend.job_rescue([], rng=world.rng)
 
     assert was_orphaned
-    assert not world.backend.job_orphaned()
+    assert not world.backend.worker_judge().has_orphans
 
 
 # PostgreSQL's own

@@ -16,8 +16,9 @@ from dray.backends.proof import Proof
 from dray.backends.store import block, graph, history, jobs, queues, schedules, work, workers
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
-from dray.backends.store.jobs import LAST_ID, Ended, Filter
+from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
 from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes, Report
+from dray.backends.upkeep import LogFile
 from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
 from dray.model.job import CancelResult, Claim, Enqueued, Job
@@ -141,6 +142,10 @@ class Backend:
     def job_next_due(self) -> int | None:
         """When the earliest scheduled job is due."""
         return jobs.next_due(self.db)
+
+    def job_upcoming(self) -> Upcoming:
+        """What is to be done to jobs that wait for their time or their parents, and when."""
+        return jobs.upcoming(self.db)
 
     def job_expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
         """Cancels, as `expired`, jobs not started in time; answers them."""
@@ -286,7 +291,8 @@ class Backend:
         return self.db.proofs.suspects()
 
     def worker_judge(self, asker: str | None = None) -> Judgement:
-        """Who else may be dead, by proofs and leases, and how much of the asker's own lease is left."""
+        """Who else may be dead, by proofs and leases; how much of the asker's own lease is left; whether jobs are in
+        the hands of workers that are gone."""
         return workers.judge(self.db, asker)
 
     def worker_overdue(self) -> list[Verdict]:
@@ -296,10 +302,6 @@ class Backend:
     def worker_prune(self, before: int) -> int:
         """Forgets workers that ended before an instant."""
         return workers.prune(self.db, before)
-
-    def job_orphaned(self) -> bool:
-        """Whether anything runs in the hands of a worker that is dead, stopped or unknown: a rescue is due."""
-        return workers.has_orphans(self.db)
 
     def job_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.
@@ -324,9 +326,33 @@ class Backend:
         """Gives the duty back. False: it had gone to somebody else."""
         return workers.resign_lease(self.db, duty, holder, term)
 
+    def lease_held(self) -> list[Lease]:
+        """The duties that a live worker has; all others are free."""
+        return workers.held_leases(self.db)
+
     def lease_list(self) -> list[Lease]:
         """Who has which duty."""
         return workers.list_leases(self.db)
+
+    # The file, where there is no server to look after it
+
+    @property
+    def has_file(self) -> bool:
+        """Whether this database is a file that somebody has to look after."""
+        return self.db.upkeep is not None
+
+    def file_log(self) -> LogFile | None:
+        """The write-ahead log as the file system shows it; it has been written if that differs."""
+        return None if self.db.upkeep is None else self.db.upkeep.log()
+
+    def file_checkpoint(self, *, waits: bool = False) -> int:
+        """Copies the write-ahead log back into the file; how much of it could not be. Waits: makes writers wait until
+        the log can start over, as long as that takes no time worth speaking of."""
+        return self.db.upkeep.checkpoint(waits=waits) if self.db.upkeep is not None else 0
+
+    def file_vacuum(self, pages: int) -> bool:
+        """Gives at most so many unused pages back if many are unused; whether there are more."""
+        return self.db.upkeep is not None and self.db.upkeep.vacuum(pages)
 
     # Schedules
 

@@ -80,6 +80,7 @@ class Judgement(NamedTuple):
     overdue: list[Verdict]  # their lease is over, and nothing proves them alive
     strangers: list[Verdict]  # leases of another boot, which cannot be compared, and nothing proves anything
     left_us: int | None  # of the asker's own lease; None: it has none
+    has_orphans: bool  # whether anything runs in the hands of a worker that is dead, stopped or unknown
 
 
 class Rescued(NamedTuple):

@@ -27,6 +27,7 @@ from dray.backends.postgres.proof import PostgresProofs
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import catalogue
 from dray.backends.stop import Stop
+from dray.backends.upkeep import Upkeep
 from dray.clock import Clock, SystemClock
 from dray.config import PostgresAddress
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
@@ -43,6 +44,7 @@ class PostgresDatabase:
     """One database (and schema) on a server."""
 
     boot: str | None = None
+    upkeep: Upkeep | None = None
 
     def __init__(
         self,

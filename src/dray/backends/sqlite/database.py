@@ -20,6 +20,7 @@ from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patien
 from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.session import SqliteSession
+from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
 from dray.backends.sqlite.watch import SqliteWatch
 from dray.backends.statements import catalogue
 from dray.backends.stop import Stop
@@ -53,6 +54,7 @@ class SqliteDatabase:
         self._create = create
         self._allow_network = allow_network
         self.proofs = SqliteProofs(path, self.clock)
+        self.upkeep = SqliteUpkeep(path, self._reading, self._exclusive)
         self._catalogue = catalogue("sqlite")
         self._locks = fork.ProcessLocks(path)
         self._broken = False
@@ -87,6 +89,7 @@ class SqliteDatabase:
 
     def write(self, work: Callable[[SqliteSession], T], *, durable: bool = True, many: bool = False) -> T:  # noqa: ARG002
         with self._exclusive() as connection:
+            self._deference.pay(connection)
             return self._transact(connection, work, durable=durable)
 
     def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
@@ -154,11 +157,17 @@ class SqliteDatabase:
             lock.release()
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
+        with self._reading() as connection:
+            return patiently(lambda: self._look(connection, work), self._busy_timeout, self.place)
+
+    @contextmanager
+    def _reading(self) -> Generator[sqlite3.Connection]:
+        """A connection that does not write, for this thread alone."""
         self._open_file()
         self._refuse_if_broken()
         connection = self._take_reader()
         try:
-            return patiently(lambda: self._look(connection, work), self._busy_timeout, self.place)
+            yield connection
         finally:
             self._give_reader_back(connection)
 
@@ -332,6 +341,7 @@ class SqliteDatabase:
             self._refuse_if_broken()
         is_new = self.path.stat().st_size == 0
         self._synchronous = ""
+        self._deference = Deference(self.clock, self._catalogue)
         connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
         try:
             known = self._meta(connection)

@@ -102,6 +102,9 @@ class FanOut(NamedTuple):
 
 
 def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
+    freed: list[str] = []  # queues
+    cancelled: list[str] = []
+
     def work(tx: Session) -> FanOut:
         picked = tx.rows("fanout_pick", limit=limit)
         edges = [(parent, child, decide_edge(state, policy)) for parent, child, state, policy in picked]
@@ -111,10 +114,16 @@ def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
         tx.each("child_cancel", [(child,) for child in lost])
         fulfilled = Counter(child for _, child, edge in decided if edge.satisfied == 1)
         tx.each("child_free", sorted(fulfilled.items()))
+        freed[:] = [row[0] for row in tx.rows("fanout_freed", ids=sorted(fulfilled))] if fulfilled else []
+        cancelled[:] = lost
         tx.run("fanout_finish")
         return FanOut(len(decided), bool(tx.rows("fanout_left")[0][0]))
 
-    return db.write(work, durable=False)
+    step = db.write(work, durable=False)
+    db.announce(freed)
+    if cancelled:
+        db.announce_done()
+    return step
 
 
 def fan_out_all(db: Database) -> None:
@@ -148,6 +157,9 @@ def reconcile(db: Database) -> Reconciled:
         children = [row[0] for row in tx.rows("reconcile_children")]
         return Reconciled(parents, children)
 
+    # A look first: it goes through everything that waits, and the write lock is not held for that.
+    if not db.read(lambda tx: tx.rows("reconcile_look"))[0][0]:
+        return Reconciled([], [])
     repaired = db.write(work)
     if repaired.parents:
         fan_out_all(db)

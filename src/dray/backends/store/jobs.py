@@ -249,6 +249,21 @@ def next_due(db: Database) -> int | None:
     return db.read(lambda tx: tx.rows("job_next_due"))[0][0]
 
 
+class Upcoming(NamedTuple):
+    """What there is to do for jobs that nobody runs; times in microseconds from now, negative where overdue."""
+
+    due_us: int | None  # the earliest scheduled job
+    expires_us: int | None  # the earliest that may not be started any more
+    has_fanout: bool  # an ended parent whose children have not been told
+
+
+def upcoming(db: Database) -> Upcoming:
+    due_at, expires_at, has_fanout, now = db.read(lambda tx: tx.rows("job_upcoming"))[0]
+    return Upcoming(
+        None if due_at is None else due_at - now, None if expires_at is None else expires_at - now, bool(has_fanout)
+    )
+
+
 def expire(db: Database, limit: int) -> list[str]:
     expired = [row[0] for row in db.write(lambda tx: tx.rows("job_expire", limit=limit))]
     if expired:

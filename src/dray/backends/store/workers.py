@@ -59,14 +59,15 @@ def list_workers(db: Database, limit: int) -> list[Worker]:
 
 
 def judge(db: Database, asker: str | None) -> Judgement:
-    def work(tx: Session) -> tuple[list[Signs], dict[str, bool]]:
-        live = [Signs(*row) for row in tx.rows("worker_live")]
-        return live, db.proofs.witness(tx, live)
+    def work(tx: Session) -> tuple[list[Signs], dict[str, bool], bool]:
+        found, orphans = tx.later("worker_live"), tx.later("rescue_look")
+        live = [Signs(*row) for row in found()]
+        return live, db.proofs.witness(tx, live), bool(orphans()[0][0])
 
-    live, proven = db.read(work)
+    live, proven, has_orphans = db.read(work)
     db.proofs.sweep({worker.id for worker in live})
     left_us = next((worker.left_us for worker in live if worker.id == asker), None)
-    judgement = Judgement([], [], [], left_us)
+    judgement = Judgement([], [], [], left_us, has_orphans)
     for worker in live:
         verdict = Verdict(worker.id, worker.lease_until)
         if worker.id == asker or proven.get(worker.id) is True:
@@ -118,10 +119,6 @@ def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
     return settle_rows(db, worker_id, [settlement], by_rescuer=True)
 
 
-def has_orphans(db: Database) -> bool:
-    return bool(db.read(lambda tx: tx.rows("rescue_look"))[0][0])
-
-
 def prune(db: Database, before: int) -> int:
     return db.write(lambda tx: tx.run("worker_prune", before=before), durable=False)
 
@@ -137,6 +134,10 @@ def renew_lease(db: Database, duty: str, holder: str, term: int) -> bool:
 
 def resign_lease(db: Database, duty: str, holder: str, term: int) -> bool:
     return db.write(lambda tx: tx.run("lease_resign", duty=duty, holder=holder, term=term), durable=False) > 0
+
+
+def held_leases(db: Database) -> list[Lease]:
+    return [Lease(*row) for row in db.read(lambda tx: tx.rows("lease_held"))]
 
 
 def list_leases(db: Database) -> list[Lease]:

@@ -16,6 +16,10 @@ FROM dray_jobs AS p CROSS JOIN dray_edges AS e CROSS JOIN dray_jobs AS c
 WHERE p.fanout_pending AND e.parent_id = p.id AND e.satisfied = 0 AND c.id = e.child_id
 ORDER BY e.parent_id, e.child_id LIMIT :limit $skip_locked_c
 
+-- name: fanout_freed
+-- The queues of those among these children that need wait no longer.
+SELECT DISTINCT queue FROM dray_jobs WHERE id $in_ids(ids) AND state IN ('queued', 'scheduled')
+
 -- name: fanout_finish
 -- Ends the fan-out of parents that have no open edge left.
 WITH picked AS MATERIALIZED (
@@ -28,6 +32,16 @@ UPDATE dray_jobs SET fanout_pending = FALSE WHERE id $in_picked
 -- name: fanout_left
 -- Whether any fan-out is left to do.
 SELECT EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending)
+
+-- name: reconcile_look
+-- Whether the two statements below would find anything.
+SELECT EXISTS (
+    SELECT 1 FROM dray_jobs WHERE NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
+        AND id IN (SELECT parent_id FROM dray_edges WHERE satisfied = 0)
+) OR EXISTS (
+    SELECT 1 FROM dray_jobs WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
+        (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1))
+)
 
 -- name: reconcile_parents
 -- Parents that ended while an edge of theirs stayed open and nobody is about to resolve it.

@@ -63,6 +63,13 @@ RETURNING queue
 -- When the earliest scheduled job is due.
 SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'
 
+-- name: job_upcoming
+-- When the earliest scheduled job is due, when the earliest job expires, whether children are to be told, and now.
+SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
+    (SELECT min(expires_at) FROM dray_jobs
+        WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued')),
+    EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending), $now
+
 -- name: attempt_keep
 -- Copies the completed attempt that a job's row still shows, before the job runs again.
 INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, started_at, finished_at)

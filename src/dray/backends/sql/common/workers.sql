@@ -76,6 +76,11 @@ UPDATE dray_leases SET holder = NULL WHERE duty = :duty AND holder = :holder AND
 -- Gives back all duties of a worker that leaves.
 UPDATE dray_leases SET holder = NULL WHERE holder = :holder
 
+-- name: lease_held
+-- The duties that a live worker has.
+SELECT l.duty, l.holder, l.term, l.taken_at FROM dray_leases AS l
+JOIN dray_workers AS w ON w.id = l.holder AND w.state IN ('active', 'draining') ORDER BY l.duty
+
 -- name: lease_list
 -- Who has which duty.
 SELECT duty, holder, term, taken_at FROM dray_leases ORDER BY duty

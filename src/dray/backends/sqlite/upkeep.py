@@ -1,0 +1,111 @@
+"""The file's upkeep: checkpoints, and unused pages.
+
+Whoever commits past 4,000 frames of log would copy them back, in the middle of an enqueue or a claim, and two that do
+so at once can damage the file (SQLite before 3.51.3). So while a live worker has the duty `checkpoint`, all others
+leave it to that worker; not for ever, in case it does not keep its word.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from dray.backends.sqlite import faults
+from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, patiently
+from dray.backends.statements import Catalogue
+from dray.backends.upkeep import LogFile
+from dray.clock import Clock
+from dray.instants import SECOND
+
+Lent = Callable[[], AbstractContextManager[sqlite3.Connection]]
+
+_PATIENT_FRAMES = 10 * CHECKPOINT_FRAMES
+_ASK_AGAIN_US = 5 * SECOND
+_WAIT = 1.0  # seconds that a log too large is worth
+_PATIENCE = 2.0
+_INCREMENTAL = 2
+_UNUSED_PAGES = 1_000
+_UNUSED_SHARE = 4
+
+
+class SqliteUpkeep:
+    """One file, through connections that its database lends."""
+
+    def __init__(self, path: Path, reader: Lent, writer: Lent) -> None:
+        self._path = path
+        self._reader = reader
+        self._writer = writer
+
+    def log(self) -> LogFile | None:
+        try:
+            found = os.stat(f"{os.path.realpath(self._path)}-wal")  # noqa: PTH116 - a suffix, not a path below
+        except OSError:
+            return None
+        return LogFile(found.st_size, found.st_mtime_ns)
+
+    def checkpoint(self, *, waits: bool = False) -> int:
+        deadline = time.monotonic() + _WAIT
+        with self._reader() as connection:
+            while True:
+                is_busy, frames, copied = self._run(connection, _RESTART if waits else _PASSIVE)
+                if not (waits and is_busy) or time.monotonic() >= deadline:
+                    return max(0, frames - copied)
+                time.sleep(0.001)  # nobody tells when the writers and readers are out of the way
+
+    def vacuum(self, pages: int) -> bool:
+        with self._reader() as connection:
+            mode, unused, in_all = (
+                connection.execute(f"PRAGMA {name}").fetchall()[0][0]
+                for name in ("auto_vacuum", "freelist_count", "page_count")
+            )
+        spare = max(_UNUSED_PAGES, in_all // _UNUSED_SHARE)  # the next jobs want pages too
+        if mode != _INCREMENTAL or unused <= spare:
+            return False
+        with self._writer() as connection:
+            # fetchall: it frees a page a step.
+            free = f"PRAGMA incremental_vacuum({int(pages)})"
+            patiently(lambda: connection.execute(free).fetchall(), _PATIENCE, str(self._path))
+        return unused - pages > spare
+
+    def _run(self, connection: sqlite3.Connection, pragma: str) -> tuple[bool, int, int]:
+        try:
+            ((is_busy, frames, copied),) = connection.execute(pragma).fetchall()
+        except sqlite3.Error as error:
+            if not faults.is_busy(error):
+                raise faults.translate(error, str(self._path)) from error
+            return True, 0, 0
+        return bool(is_busy), frames, copied
+
+
+class Deference:
+    """How far the log may grow before this writer's own commits copy it back."""
+
+    def __init__(self, clock: Clock, catalogue: Catalogue) -> None:
+        self._clock = clock
+        self._statement = catalogue["checkpoint_holder"]
+        self._frames = CHECKPOINT_FRAMES  # as `connect` leaves it
+        self._known_until = -1
+
+    def pay(self, connection: sqlite3.Connection) -> None:
+        """Asks now and then whether somebody else does it."""
+        steady = self._clock.steady()
+        if steady < self._known_until:
+            return
+        self._known_until = steady + _ASK_AGAIN_US
+        values = {"boot": self._clock.boot, "steady": steady}
+        try:
+            held = connection.execute(self._statement.text, self._statement.bind(values)).fetchall()
+        except sqlite3.Error:
+            return  # whatever it is, the transaction that follows meets it too
+        frames = _PATIENT_FRAMES if held else CHECKPOINT_FRAMES
+        if frames != self._frames:
+            connection.execute(f"PRAGMA wal_autocheckpoint = {frames}")
+            self._frames = frames
+
+
+_PASSIVE = "PRAGMA wal_checkpoint(PASSIVE)"
+_RESTART = "PRAGMA wal_checkpoint(RESTART)"

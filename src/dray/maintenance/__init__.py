@@ -1,0 +1,42 @@
+"""Duties: what keeps a queue in order besides running jobs, one file each, in the order they are done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dray.maintenance.checkpointer import Checkpointer
+from dray.maintenance.duty import Duty
+from dray.maintenance.fanner import Fanner
+from dray.maintenance.keeper import Keeper
+from dray.maintenance.promoter import Promoter
+from dray.maintenance.pruner import Pruner
+from dray.maintenance.reconciler import Reconciler
+from dray.maintenance.rescuer import Rescuer
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Clock, Rng
+    from dray.model.retention import Retention
+
+
+def duties(
+    backend: Backend,
+    worker_id: str | None,
+    clock: Clock,
+    rng: Rng,
+    retention: Retention | None = None,
+    lease_us: int | None = None,
+) -> tuple[Duty, ...]:
+    """All duties of a worker with this lease. Without a retention the default one holds."""
+    file = (Checkpointer(backend, clock, rng),) if backend.has_file else ()
+    return (
+        Rescuer(backend, worker_id, clock, rng, lease_us),
+        Promoter(backend),
+        Fanner(backend, rng),
+        *file,
+        Pruner(backend, rng, retention),
+        Reconciler(backend, rng),
+    )
+
+
+__all__ = ["Duty", "Keeper", "duties"]

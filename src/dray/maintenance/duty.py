@@ -1,0 +1,23 @@
+"""What a duty is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Duty(Protocol):
+    """One thing that somebody has to do over and over. Safe to do twice, anywhere, at once."""
+
+    @property
+    def name(self) -> str:
+        """By which its lease is known."""
+        ...
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether one worker is enough: only the one that has its lease does it. That saves work and nothing else."""
+        ...
+
+    def tick(self) -> float:
+        """Does one bounded step; seconds until the next."""
+        ...

@@ -1,0 +1,148 @@
+"""Does a worker's share of the duties: rescue always, the others while it has their leases.
+
+A lease has no clock: it is free as soon as its holder is dead, so rescue goes first and the leases are looked at
+right after a burial. Looking is a read; only a duty that is free is taken, which is a write. A database that is away
+is said once and waited for, with longer and longer pauses.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dray.errors import StorageError
+from dray.instants import SECOND
+from dray.maintenance.duty import Duty
+from dray.maintenance.pace import jittered
+from dray.maintenance.rescuer import Rescuer
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Clock, Rng
+
+log = logging.getLogger("dray")
+
+_LOOK = 1.0  # seconds between two looks at the leases
+_SHORTEST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0
+
+
+@dataclass(slots=True)
+class _Part:
+    """Something with a time of its own."""
+
+    name: str
+    work: Callable[[], float]
+    due_at: int = 0
+    failures: int = 0
+
+
+class Keeper:
+    """Ticks the duties of one worker. One thread ticks; `rename` and `resign` may come from another."""
+
+    def __init__(
+        self, backend: Backend, worker_id: str, duties: Sequence[Duty], clock: Clock, rng: Rng | None = None
+    ) -> None:
+        self._backend = backend
+        self._worker_id = worker_id
+        self._clock = clock
+        self._rng = rng or random.Random()  # noqa: S311 - spreads work, hides nothing
+        self._rescuers = [duty for duty in duties if isinstance(duty, Rescuer)]
+        self._always = [_Part(duty.name, duty.tick) for duty in duties if not duty.is_exclusive]
+        self._leases = _Part("leases", self._look)
+        self._exclusive = [_Part(duty.name, duty.tick) for duty in duties if duty.is_exclusive]
+        self._terms: dict[str, int] = {}
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The duties that this worker has at the moment, as far as it knows."""
+        return frozenset(self._terms)
+
+    def tick(self) -> float:
+        """Does what is due, each thing once; seconds until there is more."""
+        for part in self._always:
+            if not self._run(part):
+                return self._rest()
+        if not self._run(self._leases):
+            return self._rest()
+        for part in self._exclusive:
+            if part.name in self._terms and not self._run(part):
+                break
+        return self._rest()
+
+    def rename(self, worker_id: str) -> None:
+        """The worker came back under a new id; what it had under the old one is free."""
+        self._worker_id = worker_id
+        for rescuer in self._rescuers:
+            rescuer.worker_id = worker_id
+        self._terms = {}
+        self._leases.due_at = 0
+
+    def resign(self) -> None:
+        """Gives all duties back, so that others need not wait for this worker's end."""
+        terms, self._terms = self._terms, {}
+        for duty, term in terms.items():
+            self._backend.lease_resign(duty, self._worker_id, term)
+
+    # Running parts
+
+    def _run(self, part: _Part) -> bool:
+        """Runs what is due of a part. False: the database is away; there is no use in going on now."""
+        if self._clock.steady() < part.due_at:
+            return True
+        burials = self._burials()
+        try:
+            pause = part.work()
+        except StorageError as error:
+            self._complain(part, error)
+            return False
+        except Exception:
+            # A defect in one duty must not end the others.
+            log.exception("the duty %s failed; going on with the others", part.name)
+            self._back_off(part)
+            return True
+        if part.failures:
+            log.info("the duty %s goes on", part.name)
+        part.failures = 0
+        part.due_at = self._clock.steady() + int(pause * SECOND)
+        if self._burials() > burials:
+            self._leases.due_at = 0
+        return True
+
+    def _complain(self, part: _Part, error: StorageError) -> None:
+        parts = (*self._always, self._leases, *self._exclusive)
+        is_known = any(other.failures for other in parts)
+        log.log(logging.DEBUG if is_known else logging.WARNING, "the duty %s: %s; trying again", part.name, error)
+        self._back_off(part)
+
+    def _back_off(self, part: _Part) -> None:
+        pause = min(_SHORTEST_BACKOFF * 2 ** min(part.failures, 10), _LONGEST_BACKOFF)
+        part.failures += 1
+        part.due_at = self._clock.steady() + int(jittered(pause, self._rng) * SECOND)
+
+    def _rest(self) -> float:
+        mine = [part for part in self._exclusive if part.name in self._terms]
+        due_at = min(part.due_at for part in (*self._always, self._leases, *mine))
+        return max(0, due_at - self._clock.steady()) / SECOND
+
+    def _burials(self) -> int:
+        return sum(rescuer.burials for rescuer in self._rescuers)
+
+    # Leases
+
+    def _look(self) -> float:
+        """Finds out which duties this worker still has, and takes those that are free."""
+        worker_id = self._worker_id
+        held = {lease.duty: lease for lease in self._backend.lease_held()}
+        terms = {duty: lease.term for duty, lease in held.items() if lease.holder == worker_id}
+        for part in self._exclusive:
+            if part.name not in held:
+                term = self._backend.lease_take(part.name, worker_id)
+                if term is not None:
+                    terms[part.name] = term
+                    part.due_at = 0
+        if worker_id == self._worker_id:  # else it was renamed meanwhile: those are a dead worker's
+            self._terms = terms
+        return jittered(_LOOK, self._rng)

@@ -1,0 +1,41 @@
+"""Repairs waiting jobs that nobody would ever free. There should be none: each is a defect, and is said loudly."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from dray.maintenance.pace import jittered
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Rng
+
+log = logging.getLogger("dray")
+
+_PAUSE = 60.0
+_SHOWN = 10
+
+
+class Reconciler:
+    name = "reconcile"
+    is_exclusive = True
+
+    def __init__(self, backend: Backend, rng: Rng) -> None:
+        self._backend = backend
+        self._rng = rng
+
+    def tick(self) -> float:
+        found = self._backend.job_reconcile()
+        for ids, said in (
+            (found.parents, "ended without telling their children"),
+            (found.children, "waited for the wrong number of parents"),
+        ):
+            if ids:
+                log.error(
+                    "%d jobs %s; repaired. This is a defect in Dray: please report it. %s",
+                    len(ids),
+                    said,
+                    ids[:_SHOWN],
+                )
+        return jittered(_PAUSE, self._rng)

@@ -1,0 +1,97 @@
+"""Brings back the jobs of dead workers. Everybody does it: the one who had the duty may be the one who died.
+
+Who is proven dead is buried at once. Where only the lease speaks, two doubts come first. A rescuer that was itself
+cut off (its own lease was not renewed for more than a beat, or it did not get to look) cannot know whether others
+were cut off with it, and lets one whole lease pass. And the lease of a worker of another boot cannot be compared with
+any clock here: such a worker is dead if it renews nothing while it is watched for one whole lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dray.instants import SECOND
+from dray.maintenance.pace import jittered
+from dray.model.job import FINAL
+from dray.model.worker import Judgement, Rescued, Verdict
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Clock, Rng
+
+log = logging.getLogger("dray")
+
+LEASE_US = 15 * SECOND
+_CHUNK = 1_000
+_GLANCE = 0.5  # seconds between two looks that cost the database nothing
+_LOOK = 1.0  # where only the database can tell
+_LOOK_ANYWAY = 2 * SECOND  # for what no glance shows: leases, and jobs without a worker
+
+
+class Rescuer:
+    """Judges workers, buries the dead and takes their jobs back."""
+
+    name = "rescue"
+    is_exclusive = False
+
+    def __init__(
+        self, backend: Backend, worker_id: str | None, clock: Clock, rng: Rng, lease_us: int | None = None
+    ) -> None:
+        self.worker_id = worker_id  # on whose behalf; a worker may come back under another id
+        self.burials = 0
+        self._backend = backend
+        self._clock = clock
+        self._rng = rng
+        self._lease_us = lease_us or 0  # 0: not known yet; what is left of the worker's own shows it
+        self._look_at = 0
+        self._looked_at: int | None = None
+        self._trusts_leases_at = 0
+        self._strangers: dict[Verdict, int] = {}
+
+    def tick(self) -> float:
+        suspects = self._backend.worker_suspects()
+        pause = jittered(_LOOK if suspects is None else _GLANCE, self._rng)
+        if suspects is False and self._clock.steady() < self._look_at:
+            return pause
+        judgement = self._backend.worker_judge(self.worker_id)
+        now = self._clock.steady()
+        self._look_at = now + _LOOK_ANYWAY
+        self._doubt(now, judgement.left_us)
+        verdicts = [*judgement.dead, *self._by_lease(now, judgement)]
+        if not verdicts and not judgement.has_orphans:
+            return pause
+        rescued = self._backend.job_rescue(verdicts, rng=self._rng, limit=_CHUNK)
+        self._tell(verdicts, rescued)
+        if len(rescued) < _CHUNK:
+            return pause
+        self._look_at = now
+        return 0.0
+
+    def _doubt(self, now: int, left_us: int | None) -> None:
+        """Leases mean nothing for a while to a rescuer that was cut off itself."""
+        self._lease_us = max(self._lease_us, left_us or 0) or LEASE_US
+        beat_us = self._lease_us // 3
+        was_away = self._looked_at is not None and now - self._looked_at > beat_us + _LOOK_ANYWAY
+        is_late = self.worker_id is not None and (left_us is None or left_us < self._lease_us - 2 * beat_us)
+        self._looked_at = now
+        if was_away or is_late:
+            self._trusts_leases_at = now + self._lease_us
+            self._strangers.clear()
+
+    def _by_lease(self, now: int, judgement: Judgement) -> list[Verdict]:
+        self._strangers = {verdict: self._strangers.get(verdict, now) for verdict in judgement.strangers}
+        if now < self._trusts_leases_at:
+            return []
+        watched = [verdict for verdict, since in self._strangers.items() if now - since >= self._lease_us]
+        return [*judgement.overdue, *watched]
+
+    def _tell(self, verdicts: Sequence[Verdict], rescued: Sequence[Rescued]) -> None:
+        self.burials += len(verdicts)
+        for worker_id, count in Counter(job.worker_id for job in rescued).items():
+            log.warning("worker %s is gone; %d of its jobs were taken back", worker_id, count)
+        self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
+        if any(job.state in FINAL for job in rescued):
+            self._backend.announce_done()
