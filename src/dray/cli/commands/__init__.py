@@ -1,0 +1,1 @@
+"""One file a command; in each the command has the file's name."""

@@ -1,0 +1,127 @@
+"""``dray worker``: runs jobs until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from dray.cli import logs
+from dray.cli.exits import Code
+from dray.cli.shared import app_with_tasks, option, shared
+from dray.cli.times import Duration
+
+if TYPE_CHECKING:
+    from dray.app import App
+    from dray.runtime.worker import Worker
+
+log = logging.getLogger("dray")
+
+_SUPERVISED = "DRAY_SUPERVISED"  # set by a supervisor for its workers: it starts them anew
+
+
+@click.command()
+@click.argument("target", required=False, metavar="[APP]")
+@option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
+@option("-c", "--concurrency", type=int, metavar="N", help="How many bodies may run at a time.")
+@option("-i", "--import", "imports", multiple=True, metavar="MODULE", help="A module that defines tasks.")
+@option("--burst", is_flag=True, help="Work off what is due, then stop.")
+@option("--once", is_flag=True, help="Run one job, then stop.")
+@option("--grace", type=Duration(), metavar="TIME", help="How long running jobs may take to end, at shutdown (25s).")
+@option("--name", help="The worker's name in lists (host:pid).")
+@option("--lease", type=Duration(), hidden=True)
+@option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
+@shared
+def worker(
+    target: str | None, log_level: str, imports: tuple[str, ...], *, burst: bool, once: bool, **options: Any
+) -> int:
+    """Run jobs of the tasks in APP (module:object), until SIGTERM or SIGINT.
+
+    Then running jobs have --grace to end; the rest is handed back. A second signal ends it at once.
+    """
+    if burst and once:
+        raise click.UsageError("--burst and --once are two ways to end; give only one of them")
+    found = app_with_tasks(target)
+    from dray.runtime.worker import Worker  # noqa: PLC0415 - `dray worker --help` needs none
+
+    found.load(imports)
+    logs.configure(log_level)
+    made = Worker(found, owns_process=True, **{key: value for key, value in options.items() if value is not None})
+    _introduce(found, options)
+    if burst or once:
+        return _until_done(made, once=once)
+    return _until_told(made)
+
+
+def _introduce(app: App, options: dict[str, Any]) -> None:
+    log.info("worker %d on %s", os.getpid(), app.settings.place)
+    log.info("queues: %s; tasks: %s", options["queues"] or "all", ", ".join(app.registry.names()) or "none")
+
+
+def _until_told(worker: Worker) -> int:
+    from dray.runtime.worker import Ending  # noqa: PLC0415 - loaded with the worker
+
+    here = os.getcwd()  # noqa: PTH109 - a body may change it
+    if worker.run() is Ending.RENEW:
+        _renew(here)
+    log.info("worker %d has stopped", os.getpid())
+    return Code.DONE
+
+
+def _renew(here: str) -> NoReturn:
+    """Bodies run on that nothing can stop: only the end of this process can."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if _SUPERVISED in os.environ:
+        os._exit(Code.RENEW)
+    os.chdir(here)
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the command that we are
+
+
+def _until_done(worker: Worker, *, once: bool) -> int:
+    with _signals_raise():
+        try:
+            ran = _run_once(worker) if once else worker.run_until_idle()
+        except _Told:
+            ran = worker.ran
+    log.info("worker %d has stopped; it ran %d jobs", os.getpid(), ran)
+    return Code.DONE
+
+
+def _run_once(worker: Worker) -> int:
+    with worker:
+        while not worker.ran:
+            time.sleep(0.005)
+    return worker.ran
+
+
+class _Told(BaseException):
+    """Somebody asked this process to end."""
+
+
+@contextmanager
+def _signals_raise() -> Generator[None]:
+    """The first signal stops in good order, the second at once."""
+    count = 0
+
+    def handle(number: int, _: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            os._exit(128 + number)
+        raise _Told
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

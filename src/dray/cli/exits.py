@@ -1,0 +1,74 @@
+"""What a command's end tells its caller: one number, and where something went wrong one sentence on stderr."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import click
+
+from dray.errors import (
+    ConfigError,
+    DrayError,
+    GraphError,
+    JobEnded,
+    PayloadError,
+    SchemaMissing,
+    StorageError,
+    StorageFull,
+    UnknownJob,
+    UnknownTask,
+)
+from dray.text import escape_control, redact
+
+
+class Code(IntEnum):
+    """The exit codes that scripts rely on."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    JOB_ENDED = 3  # it failed or was cancelled
+    TIMED_OUT = 4
+    NOT_FOUND = 5
+    NO_DATABASE = 6  # out of reach, missing, or its tables are too new
+    RENEW = 75  # a worker asks its supervisor for a new process
+    INTERRUPTED = 130
+
+
+# The first that fits counts.
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (SchemaMissing, Code.NO_DATABASE),
+    (StorageFull, Code.FAILED),
+    (StorageError, Code.NO_DATABASE),
+    (UnknownJob, Code.NOT_FOUND),
+    (UnknownTask, Code.NOT_FOUND),
+    (JobEnded, Code.JOB_ENDED),
+    (ConfigError, Code.USAGE),
+    (PayloadError, Code.USAGE),
+    (GraphError, Code.USAGE),
+    (DrayError, Code.FAILED),
+    (TimeoutError, Code.TIMED_OUT),
+)
+
+
+class Failure(click.ClickException):
+    """A command that did not do what it was asked, and why."""
+
+    def __init__(self, message: str, code: Code = Code.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def code_of(error: BaseException) -> Code:
+    """The exit code that an error stands for."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.FAILED)
+
+
+def say(message: str) -> None:
+    """One line for people, on stderr; whatever is in it, it cannot steer their terminal or show a password."""
+    click.echo(f"dray: {sentence(message)}", err=True)
+
+
+def sentence(message: str) -> str:
+    """A message on one line."""
+    return escape_control(redact("; ".join(line.strip() for line in message.splitlines() if line.strip())))

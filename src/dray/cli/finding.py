@@ -1,0 +1,106 @@
+"""Finds the App: by the name it is given, in pyproject.toml, or in tasks.py and app.py of the current directory."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dray.app import App
+from dray.cli.exits import Code, Failure
+from dray.model.names import shown
+
+_FILES = ("tasks.py", "app.py")
+
+
+def find(named: str | None) -> App | None:
+    """The App; None: nothing names one, and no file here has one."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    spec = named or _configured(Path("pyproject.toml"))
+    if spec is not None:
+        return _load(spec)
+    for file in _FILES:
+        if _speaks_of_dray(Path(file)):
+            found = _apps_in(_imported(file.removesuffix(".py")))
+            if found:
+                return _only(file, found)
+    return None
+
+
+def _configured(file: Path) -> str | None:
+    if not file.is_file():
+        return None
+    import tomllib  # noqa: PLC0415 - only where there is such a file
+
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("dray", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Failure(f"{file} cannot be read: {error}") from None
+    spec = settings.get("app")
+    if spec is not None and not isinstance(spec, str):
+        raise Failure(f'{file}: [tool.dray] app must be a string such as "shop.jobs:app", not {shown(spec)}')
+    return spec
+
+
+def _speaks_of_dray(file: Path) -> bool:
+    """Whether a file may have an App; anybody's app.py is not to be run on suspicion."""
+    return file.is_file() and b"dray" in file.read_bytes()
+
+
+def _load(spec: str) -> App:
+    module_name, _, path = spec.partition(":")
+    module_name = module_name.removesuffix(".py").replace("/", ".")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise Failure(f"{shown(spec)} names no app; write module:object, such as shop.jobs:app", Code.USAGE)
+    module = _imported(module_name)
+    if not path:
+        return _only(module_name, _apps_in(module))
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if not isinstance(found, App):
+        what = "is not there" if found is None else f"is not an App but {_kind(found)}"
+        raise Failure(f"{spec}: {path} {what}", Code.USAGE)
+    return found
+
+
+def _kind(found: object) -> str:
+    return f"a {type(found).__name__}"
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.split(".")[: error.name.count(".") + 1] == error.name.split("."):
+            raise Failure(f"there is no module {error.name} (looked in {Path.cwd()} and Python's path)") from None
+        raise _broken(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: BaseException) -> Failure:
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}:{error.lineno}"
+    else:
+        theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        where = f"{theirs[-1].filename}:{theirs[-1].lineno}"
+    what = "".join(traceback.format_exception_only(error)[-1:]).strip()
+    return Failure(f"{name} cannot be imported: {what} ({where}); commands that only look work with --url alone")
+
+
+def _apps_in(module: ModuleType) -> dict[str, App]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, App)}
+
+
+def _only(where: str, found: dict[str, App]) -> App:
+    if not found:
+        raise Failure(f"{where} has no App in it; write app = dray.App() there", Code.USAGE)
+    if len({id(app) for app in found.values()}) == 1 or "app" in found:
+        return found.get("app") or next(iter(found.values()))
+    raise Failure(f"{where} has several apps: {', '.join(found)}; name one as module:object", Code.USAGE)

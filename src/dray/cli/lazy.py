@@ -1,0 +1,45 @@
+"""A group of commands whose code is loaded when one of them is run; its help needs only the table."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+
+class Place(NamedTuple):
+    """Where a command is written, and what it does in a few words."""
+
+    module: str
+    about: str
+
+
+class LazyGroup(click.Group):
+    """``places``: commands by name. In each module the command has the name it is called by."""
+
+    def __init__(self, *args: Any, places: Mapping[str, Place], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
+        return list(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        place = self._places.get(cmd_name)
+        return None if place is None else getattr(import_module(place.module), cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._places and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self._places, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            ctx.fail(f"there is no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.about) for name, place in self._places.items()])

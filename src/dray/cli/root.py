@@ -1,0 +1,36 @@
+"""``dray``: the list of its commands."""
+
+from __future__ import annotations
+
+import click
+
+from dray import __version__
+from dray.cli.lazy import LazyGroup, Place
+from dray.cli.shared import shared
+
+_COMMANDS = {
+    name: Place(f"dray.cli.commands.{name}", about)
+    for name, about in {
+        "demo": "the whole thing in a minute, on a scratch SQLite file",
+        "worker": "run jobs",
+        "enqueue": "put a job into its queue",
+        "jobs": "list jobs",
+        "job": "show, wait for, retry, cancel or delete jobs",
+        "queues": "list, pause, resume and set queues",
+        "workers": "list workers",
+        "stats": "numbers: jobs by state and queue, rates, run times",
+        "db": "make, upgrade and look at the tables",
+    }.items()
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    places=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Every option can also be set by a variable, such as DRAY_URL or DRAY_WORKER_CONCURRENCY.",
+)
+@click.version_option(__version__, prog_name="dray")
+@shared
+def root() -> None:
+    """A durable job queue that lives in your database."""

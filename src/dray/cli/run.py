@@ -1,0 +1,74 @@
+"""Runs one command line: the code it ends with, and one sentence where it went wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from dray.cli.exits import Code, Failure, code_of, say
+from dray.cli.root import root
+from dray.errors import DrayError
+
+_PREFIX = "DRAY"
+_COMPLETE = "_DRAY_COMPLETE"  # set by the shell that asks what a word could go on as
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs the command line; the exit code."""
+    _print_anything()
+    try:
+        code = _invoke(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough (`dray jobs | head -1`).
+        _close_stdout()
+        return Code.DONE
+    except click.ClickException as error:
+        say(_worded(error))
+        return error.code if isinstance(error, Failure) else error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return Code.INTERRUPTED
+    except (DrayError, TimeoutError) as error:
+        say(str(error))
+        return code_of(error)
+    except OSError as error:
+        say(f"{error.filename or 'output'}: {error.strerror or error}")
+        return Code.FAILED
+    return code
+
+
+def _invoke(args: Sequence[str]) -> int:
+    if _COMPLETE in os.environ:
+        root.main(list(args), prog_name="dray")
+    # Not root.main(): it ends the process by itself where stdout is closed, and words mistakes over four lines.
+    try:
+        with root.make_context("dray", list(args), auto_envvar_prefix=_PREFIX) as context:
+            code = root.invoke(context)
+    except click.exceptions.Exit as leave:
+        code = leave.exit_code
+    return code if isinstance(code, int) else Code.DONE
+
+
+def _worded(error: click.ClickException) -> str:
+    message = error.format_message()
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return message
+    return f"{message.rstrip('.')}; see `{error.ctx.command_path} --help`"
+
+
+def _print_anything() -> None:
+    # In an ASCII locale a name in Cyrillic is still no reason to fail.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _close_stdout() -> None:
+    # The interpreter flushes once more at its end, and would complain.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,109 @@
+"""What ``--json`` answers, one function a kind of thing; docs/reference/cli.md describes each.
+
+Names may be added, never taken away or given another meaning. Times are ISO 8601 in UTC, durations seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dray import codec
+
+if TYPE_CHECKING:
+    from dray.handle import Job
+    from dray.handle.history import Attempt, LogLine
+    from dray.ops import QueueInfo, WorkerInfo
+
+
+def job(found: Job[Any]) -> dict[str, Any]:
+    """A job, as lists show it."""
+    row = found.row
+    return {
+        "id": found.id,
+        "task": row.task,
+        "queue": row.queue,
+        "state": row.state,
+        "reason": row.reason,
+        "priority": row.priority,
+        "attempt": row.attempt,
+        "max_attempts": row.max_attempts,
+        "crashes": row.crashes,
+        "progress": row.progress,
+        "progress_message": row.progress_message,
+        "error": row.error,
+        "name": row.name,
+        "tags": list(row.tags),
+        "worker": row.worker_id,
+        "created_at": found.created_at,
+        "run_at": found.run_at,
+        "started_at": found.started_at,
+        "finished_at": found.finished_at,
+    }
+
+
+def whole_job(found: Job[Any]) -> dict[str, Any]:
+    """A job with all that is known of it."""
+    attempts = [attempt(each) for each in found.attempts()]  # reads the job anew
+    row = found.row
+    return {
+        **job(found),
+        "description": row.description,
+        "args": found.args,
+        "result": None if row.result is None else codec.decode(row.result, path="result"),
+        "timeout": row.timeout,
+        "expires_at": found.expires_at,
+        "unique": row.unique_key,
+        "workflow": row.workflow_id,
+        "step": row.step,
+        "waiting_on": row.waiting_on,
+        "schedule": row.schedule,
+        "is_cancel_requested": row.cancel_requested_at is not None,
+        "attempts": attempts,
+    }
+
+
+def attempt(each: Attempt) -> dict[str, Any]:
+    """One execution of a job."""
+    error = each.error
+    return {
+        "number": each.number,
+        "worker": each.worker,
+        "outcome": each.outcome,
+        "started_at": each.started_at,
+        "finished_at": each.finished_at,
+        "error": None
+        if error is None
+        else {"type": error.type, "message": error.message, "traceback": error.traceback},
+    }
+
+
+def log_line(line: LogLine) -> dict[str, Any]:
+    """A line that was logged inside a job."""
+    return {"seq": line.seq, "at": line.at, "level": line.level, "logger": line.logger, "message": line.message}
+
+
+def queue(found: QueueInfo) -> dict[str, Any]:
+    """A queue and how many jobs of each state are in it."""
+    counts = {state: found.jobs.get(state, 0) for state in _STATES}
+    return {"name": found.name, "priority": found.priority, "paused_at": found.paused_at, "jobs": counts}
+
+
+def worker(found: WorkerInfo) -> dict[str, Any]:
+    """A worker, alive or not."""
+    return {
+        "id": found.id,
+        "name": found.name,
+        "host": found.host,
+        "pid": found.pid,
+        "state": found.state,
+        "queues": list(found.queues),
+        "tasks": list(found.tasks),
+        "concurrency": found.concurrency,
+        "duties": list(found.duties),
+        "started_at": found.started_at,
+        "last_seen_at": found.last_seen_at,
+        "stopped_at": found.stopped_at,
+    }
+
+
+_STATES = ("waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled")

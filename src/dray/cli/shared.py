@@ -1,0 +1,125 @@
+"""What every command can be told, before or after its name: which database, which app, and whether to answer in JSON.
+
+``--url`` on the command line wins over the app's own address; ``DRAY_URL`` is what an App without an address goes
+by, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from dray.cli.exits import Failure, say
+from dray.text import redact
+
+if TYPE_CHECKING:
+    from dray.app import App
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_KEY = "dray."
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """An option may stand twice: what is typed counts more than a variable, the last one more than the first."""
+    name = str(param.name)
+    is_typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    if not value or not (is_typed or _KEY + name not in ctx.meta):
+        return
+    ctx.meta[_KEY + name] = value
+    if name == "url" and is_typed:
+        ctx.meta[_KEY + "typed_url"] = value
+        if redact(value) != value:
+            say("a password on the command line can be seen by every user of this machine; set DRAY_URL instead")
+
+
+_OPTIONS = (
+    click.option(
+        "--url",
+        metavar="URL",
+        envvar="DRAY_URL",
+        show_envvar=True,
+        expose_value=False,
+        callback=_keep,
+        help="The database: sqlite:///jobs.db, a path, or postgresql://user@host/db.",
+    ),
+    click.option(
+        "--app",
+        metavar="APP",
+        envvar="DRAY_APP",
+        show_envvar=True,
+        expose_value=False,
+        callback=_keep,
+        help="Where the tasks are, as module:object; else [tool.dray] app in pyproject.toml, tasks.py or app.py.",
+    ),
+    click.option("--json", is_flag=True, expose_value=False, callback=_keep, help="Answer in JSON."),
+)
+
+
+option = partial(click.option, show_envvar=True)  # every option says which variable sets it
+
+
+def shared(command: C) -> C:
+    """Gives a command the options that all have."""
+    for add in reversed(_OPTIONS):
+        command = add(command)
+    return command
+
+
+def wants_json() -> bool:
+    return bool(_told("json"))
+
+
+def app_here(named: str | None = None) -> App | None:
+    """The App that is named here or found, on the database that was asked for; None: there is none."""
+    from dray.cli.finding import find  # noqa: PLC0415 - it loads users' code
+
+    app = find(named or _told("app"))
+    url = _told("typed_url")
+    if app is not None and url is not None:
+        from dray.settings import Settings  # noqa: PLC0415
+
+        app.settings = replace(app.settings, url=Settings.of(url).url, listen_url=None)
+    return app
+
+
+def app_with_tasks(named: str | None = None) -> App:
+    """The App whose tasks are to be run or enqueued."""
+    app = app_here(named)
+    if app is None:
+        raise Failure("no app was found here; name it as module:object, or make a tasks.py with an App in it")
+    return _closed_at_the_end(app)
+
+
+def app_for_enqueueing() -> App:
+    """The App that is here; else one that knows no task, on the database that was asked for."""
+    return _closed_at_the_end(app_here() or _bare())
+
+
+def app_on_tables() -> App:
+    """An App to look at what there is and to act on it: nothing is created, and no task needs to be known.
+
+    Whoever names the database needs no code here.
+    """
+    app = _bare() if _told("typed_url") and not _told("app") else app_here() or _bare()
+    app.settings = replace(app.settings, migrate=False)
+    return _closed_at_the_end(app)
+
+
+def _bare() -> App:
+    from dray.app import App  # noqa: PLC0415 - `--help` needs none
+
+    return App(_told("url"))
+
+
+def _closed_at_the_end(app: App) -> App:
+    return click.get_current_context().with_resource(app)
+
+
+def _told(name: str) -> Any:
+    return click.get_current_context().meta.get(_KEY + name)
