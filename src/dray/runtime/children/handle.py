@@ -1,0 +1,232 @@
+"""The worker's side of its nursery and of one child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from dray.errors import DrayError
+from dray.runtime.children import kernel, wire
+from dray.runtime.children.slate import Slate
+from dray.runtime.execution import Stop
+
+_START = 60.0  # seconds for a process to be there
+_BURIAL = 5.0  # seconds for killed processes to be gone
+_PATIENCE = 10.0
+
+
+class StartFailed(DrayError):
+    """A child process could not be started, or could not load the task."""
+
+
+class Died(Exception):
+    """The child is gone. `how` says so in words."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class Nursery:
+    """Starts the process that forks children, again when it is gone. Any thread may ask it for a child."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._command: socket.socket | None = None
+
+    def bear(self) -> Child:
+        """A new child; `StartFailed`: there is none to be had."""
+        ours, theirs = socket.socketpair()
+        status, told = socket.socketpair()
+        slate = Slate.new()
+        try:
+            with theirs, told, self._lock:
+                command = self._running()
+                wire.send(command, {"bear": True}, [theirs.fileno(), told.fileno(), slate.descriptor])
+            return Child(_pid(status), ours, status, slate)
+        except BaseException as error:
+            ours.close()
+            status.close()
+            slate.close()
+            if isinstance(error, OSError):
+                raise StartFailed(f"no child process could be started: {error}") from error
+            raise
+
+    def close(self) -> None:
+        """Once no child is wanted any more."""
+        with self._lock:
+            process, command = self._process, self._command
+            self._process = self._command = None
+        if process is None or command is None:
+            return
+        with command:
+            with contextlib.suppress(OSError):  # it is gone
+                wire.send(command, {"quit": True})
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _running(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is None and self._command is not None:
+            return self._command
+        if self._command is not None:
+            self._command.close()
+        self._command, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
+                [sys.executable, *_flags(), "-c", _program(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # what a terminal sends is for the worker
+            )
+        return self._command
+
+
+class Child:
+    """One child process. One thread talks with it; any may stop it."""
+
+    def __init__(self, pid: int, sock: socket.socket, status: socket.socket, slate: Slate) -> None:
+        self.pid = pid
+        self._sock = sock
+        self._inbox = wire.Inbox(sock)
+        self._status = status
+        self._slate = slate
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._poll.register(status, select.POLLIN)
+        self._jobs = 0
+        self._has_shown_stack = False
+        self._guard = threading.Lock()
+        self._is_buried = False  # its number may be somebody else's from here on
+
+    def give(self, job: wire.Message, lock: int | None) -> None:
+        """A job, and the descriptor that it is to hold for as long."""
+        try:
+            wire.send(self._sock, {"job": job, "number": self._jobs}, [] if lock is None else [lock])
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has died: `hear` says how
+
+    def prepare(self) -> None:
+        """The next job: orders and stacks are of this one from here on."""
+        self._slate.wipe()
+        self._jobs += 1
+        self._has_shown_stack = False
+
+    def hear(self, deadline: float | None) -> wire.Message:
+        """What it says next; raises `Died`, `TimeoutError` at the deadline, or `wire.Garbled`."""
+        while (message := self._inbox.next()) is None:
+            rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1_000
+            ready = {descriptor for descriptor, _ in self._poll.poll(rest)}
+            if not ready:
+                raise TimeoutError
+            if self._sock.fileno() in ready:  # before the news of its death: what it said last counts
+                if not self._inbox.read():
+                    self._poll.unregister(self._sock)
+            else:
+                raise Died(self._ended())
+        return message
+
+    def stop(self, stop: Stop) -> None:
+        """Orders the job to stop; from any thread."""
+        with self._guard:
+            if not self._is_buried:
+                self._slate.order(self._jobs, stop)
+                if not self._has_shown_stack:  # first, so that it shows what is being stopped
+                    self._has_shown_stack = True
+                    kernel.kill(self.pid, kernel.STACK_SIGNAL)
+                kernel.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kills it and all that it has started; from any thread."""
+        with self._guard:
+            if not self._is_buried:
+                kernel.kill_group(self.pid)
+
+    def stack(self) -> str | None:
+        """Where it is at the moment; from any thread."""
+        with self._guard:
+            if self._is_buried:
+                return None
+            before = self._slate.size
+            kernel.kill(self.pid, kernel.STACK_SIGNAL)
+            return self._slate.await_stack(before)
+
+    def last_stack(self) -> str | None:
+        """What it wrote when it was told to stop, or when it crashed."""
+        return self._slate.stack()
+
+    def quit(self) -> None:
+        """It has no job and gets none: it ends by itself."""
+        with contextlib.suppress(OSError):  # it is gone already
+            wire.send(self._sock, {"quit": True})
+        self._let_go()
+
+    def bury(self) -> None:
+        """Kills it and all that it has started, and waits until they are gone."""
+        self.kill()
+        kernel.await_end_of_group(self.pid, _BURIAL)
+        self._let_go()
+
+    def _ended(self) -> str:
+        message = wire.Inbox(self._status).wait()
+        if message is None:
+            # The nursery keeps nobody's number any more; the kernel has killed the child.
+            with self._guard:
+                self._is_buried = True
+            return "the process that ran it was killed, because the one that had started it ended"
+        code = int(message["status"])
+        if code < 0:
+            return f"the process that ran it died of {_signal_name(-code)}"
+        return f"the process that ran it ended with exit status {code} (os._exit?)"
+
+    def _let_go(self) -> None:
+        with self._guard:
+            self._is_buried = True
+            self._sock.close()
+            self._status.close()
+            self._slate.close()
+
+
+def _pid(status: socket.socket) -> int:
+    status.settimeout(_START)
+    try:
+        message = wire.Inbox(status).wait()
+    except TimeoutError:
+        raise StartFailed(f"no child process was there after {_START:g} s") from None
+    if message is None:
+        raise StartFailed("the process that starts children has ended; see what it wrote to standard error")
+    if "error" in message:
+        raise StartFailed(f"no child process could be started: {message['error']}")
+    return int(message["pid"])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"{name} (out of memory?)" if number == signal.SIGKILL else name
+
+
+def _flags() -> Sequence[str]:
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _program(command: int) -> str:
+    paths = [path for path in sys.path if isinstance(path, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    ours = [name for name in sys.modules if name.startswith("dray.") and not name.startswith("dray.cli")]
+    return (
+        f"import sys; sys.path[:] = {paths!a}; sys.argv[:] = {getattr(sys, 'argv', [''])!a}; "
+        f"from dray.runtime.children.nursery import main; main({command}, {os.getpid()}, {ours!a})"
+    )

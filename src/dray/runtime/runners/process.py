@@ -1,0 +1,333 @@
+"""Bodies in child processes: one at a time in each, in a process group of its own.
+
+A slot is a thread of the worker that talks with one child. What a child says is taken for what it is, a body's words:
+whatever is not a message ends the child, and the attempt with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from dray.model.attempt import LogLine
+from dray.model.limits import LOG_LINES
+from dray.model.settlement import Settlement
+from dray.runtime import outcome
+from dray.runtime.children import places, wire
+from dray.runtime.children.handle import Child, Died, Nursery, StartFailed
+from dray.runtime.execution import Execution, Stop
+from dray.runtime.runners import Report
+from dray.task import Task
+
+log = logging.getLogger("dray")
+
+_IDLE = 60.0  # seconds that a child waits for another job
+_START = 60.0  # seconds to load a task in a child
+
+
+class ProcessRunner:
+    """At most `size` children, started as they are needed and used again."""
+
+    def __init__(
+        self,
+        size: int,
+        report: Report,
+        lock_fd: Callable[[], int | None],
+        url: str,
+        *,
+        idle: float = _IDLE,
+        start_timeout: float = _START,
+    ) -> None:
+        self.lock_fd = lock_fd
+        self.url = url
+        self.idle = idle
+        self.start_timeout = start_timeout
+        self.nursery = Nursery()
+        self._report = report
+        self.ready: SimpleQueue[Execution | None] = SimpleQueue()
+        self._size = size
+        self.slots: list[_Slot] = []
+        self._places: dict[Task[..., Any], places.Place] = {}
+        self._lock = threading.Lock()
+        self._pending = 0  # executions that are here and not over
+
+    @staticmethod
+    def can_run(task: Task[..., Any]) -> str | None:
+        """Why a child process could not run this task; None: it can."""
+        found = places.place_of(task)
+        return found if isinstance(found, str) else None
+
+    def start(self, executions: Sequence[Execution]) -> None:
+        with self._lock:
+            self._pending += len(executions)
+            while len(self.slots) < min(self._size, self._pending):
+                slot = _Slot(self, len(self.slots) + 1)
+                self.slots.append(slot)
+                slot.start()
+        for execution in executions:
+            self.ready.put(execution)
+
+    def stop(self, execution: Execution) -> None:
+        for slot in self.slots:
+            slot.stop(execution)
+
+    def abandon(self, execution: Execution) -> None:
+        for slot in self.slots:
+            slot.kill(execution)
+
+    def take_back(self) -> list[Execution]:
+        taken: list[Execution] = []
+        while True:
+            try:
+                execution = self.ready.get_nowait()
+            except Empty:
+                self._settle_up(len(taken))
+                return taken
+            if execution is not None:
+                taken.append(execution)
+
+    def stack(self, execution: Execution) -> str | None:
+        return next((slot.stack() for slot in self.slots if slot.execution is execution), None)
+
+    def close(self) -> None:
+        for _ in self.slots:
+            self.ready.put(None)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """After `close`: waits until no child is left; whether that is so."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for slot in self.slots:
+            slot.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return not any(slot.is_alive() for slot in self.slots)
+
+    def over(self, execution: Execution, settlement: Settlement | None) -> None:
+        self._settle_up(1)
+        execution.is_over = True
+        self._report(execution, settlement)
+
+    def _settle_up(self, count: int) -> None:
+        with self._lock:
+            self._pending -= count
+
+    def place_of(self, task: Task[..., Any]) -> places.Place:
+        if task not in self._places:
+            found = places.place_of(task)
+            if isinstance(found, str):
+                raise StartFailed(f"task {task.name} cannot run in a child process: {found}")
+            self._places[task] = found
+        return self._places[task]
+
+    def is_last(self, slot: _Slot) -> bool:
+        """A child is kept, however idle it is, unless others are there."""
+        with self._lock:
+            return not any(other.has_child for other in self.slots if other is not slot)
+
+    def slot_ended(self, slot: _Slot) -> None:
+        """The last one to leave closes the door."""
+        with self._lock:
+            slot.is_gone = True
+            is_last = all(other.is_gone for other in self.slots)
+        if is_last:
+            self.nursery.close()
+
+
+class _Slot(threading.Thread):
+    """Runs one execution at a time in a child that it keeps."""
+
+    def __init__(self, runner: ProcessRunner, number: int) -> None:
+        super().__init__(name=f"dray-child-{number}", daemon=True)
+        self.execution: Execution | None = None
+        self.is_gone = False
+        self._runner = runner
+        self._child: Child | None = None
+        self._guard = threading.Lock()  # around the pair of them
+
+    @property
+    def has_child(self) -> bool:
+        return self._child is not None
+
+    # From any thread
+
+    def stop(self, execution: Execution) -> None:
+        with self._guard:
+            if self.execution is execution and self._child is not None and execution.stop is not None:
+                self._child.stop(execution.stop)
+
+    def kill(self, execution: Execution) -> None:
+        with self._guard:
+            if self.execution is execution and self._child is not None:
+                self._child.kill()
+
+    def stack(self) -> str | None:
+        child = self._child
+        return None if child is None else child.stack()
+
+    # The thread
+
+    def run(self) -> None:
+        try:
+            while self._take():
+                pass
+        finally:
+            self._dismiss()
+            self._runner.slot_ended(self)
+
+    def _take(self) -> bool:
+        try:
+            execution = self._runner.ready.get(timeout=self._runner.idle if self.has_child else None)
+        except Empty:
+            if not self._runner.is_last(self):
+                self._dismiss()
+            return True
+        if execution is None:
+            return False
+        settlement = self._perform(execution)
+        with self._guard:
+            self.execution = None
+        self._runner.over(execution, settlement)
+        return True
+
+    def _perform(self, execution: Execution) -> Settlement | None:
+        try:
+            child = self._engage(execution)
+        except StartFailed as error:
+            return _not_started(execution, error)
+        if child is None:
+            return _stopped(execution)
+        is_whole = False
+        try:
+            settlement = self._converse(child, execution)
+            is_whole = execution.stop is None
+        except Died as death:
+            settlement = _died(execution, death.how, child)
+        except StartFailed as error:
+            settlement = _not_started(execution, error)
+        except wire.Garbled as error:
+            settlement = _died(execution, f"the process that ran it said what cannot be understood: {error}", child)
+        finally:
+            if not is_whole:
+                # Before the attempt is reported: nothing of it may live beside the next.
+                with self._guard:
+                    self._child = None
+                child.bury()
+        return settlement
+
+    def _engage(self, execution: Execution) -> Child | None:
+        """Gives the job to a child; None: it is to stop before it has begun."""
+        place = self._runner.place_of(execution.task)
+        if self._child is None and execution.stop is None:
+            self._child = self._runner.nursery.bear()
+        child = self._child
+        with self._guard:
+            if child is None or execution.stop is not None:
+                return None
+            child.prepare()  # from here on it can be told to stop
+            self.execution = execution
+        job = {
+            "claim": execution.claim,
+            "task": execution.task.name,
+            "place": place,
+            "worker_id": execution.worker_id,
+            "url": self._runner.url,
+            "log_level": logging.getLogger().level,
+        }
+        child.give(job, self._runner.lock_fd())
+        return child
+
+    def _converse(self, child: Child, execution: Execution) -> Settlement | None:
+        """Listens to a child until the body has ended."""
+        deadline: float | None = time.monotonic() + self._runner.start_timeout
+        while True:
+            try:
+                message = child.hear(deadline)
+            except TimeoutError:
+                seconds = self._runner.start_timeout
+                raise StartFailed(f"task {execution.task.name} was not loaded within {seconds:g} s") from None
+            try:
+                if "end" in message:
+                    return _outcome(execution, message)
+                if "stopped" in message:
+                    return _stopped(execution, child)
+                if "refused" in message:
+                    raise _refused(execution, message)
+                if "began" in message:
+                    deadline = None
+                _take_note(execution, message)
+            except (KeyError, TypeError, ValueError) as error:
+                raise wire.Garbled(f"a message that does not fit ({type(error).__name__}: {error})") from error
+
+    def _dismiss(self) -> None:
+        with self._guard:
+            child, self._child = self._child, None
+        if child is not None:
+            child.quit()
+
+
+def _take_note(execution: Execution, message: wire.Message) -> None:
+    """What a body says while it runs."""
+    link = execution.link
+    if "began" in message:
+        execution.begin(int(message["began"]))
+        link.began(execution)
+    elif "report" in message:
+        percent, said = message["report"]
+        execution.report = (percent, said)
+        link.note(execution)
+    elif "lines" in message:
+        claim = execution.claim
+        lines = [LogLine(claim.id, claim.claim, *line) for line in message["lines"]]
+        if execution.lines is None:
+            execution.lines = deque(maxlen=LOG_LINES)
+        execution.lines.extend(lines)
+        link.note(execution)
+        if not message["is_shown"]:
+            _show(lines)
+    else:
+        level, said = message["said"]
+        log.log(int(level), "%s", said)
+
+
+def _show(lines: Sequence[LogLine]) -> None:
+    """Puts lines of a child into the log of this process, as those of bodies in threads are."""
+    levels = logging.getLevelNamesMapping()
+    for line in lines:
+        logger, level = logging.getLogger(line.logger), levels.get(line.level, logging.INFO)
+        if logger.isEnabledFor(level):
+            logger.handle(logger.makeRecord(line.logger, level, "", 0, line.message, (), None))
+
+
+def _outcome(execution: Execution, message: wire.Message) -> Settlement | None:
+    execution.is_written = bool(message["is_written"])
+    if message["end"] is None or execution.stop is Stop.LOST:
+        return None
+    settlement = Settlement(*message["end"])
+    if settlement[:2] != (execution.claim.id, execution.claim.claim):
+        raise ValueError("the outcome of another job")
+    return settlement
+
+
+def _stopped(execution: Execution, child: Child | None = None) -> Settlement | None:
+    link = execution.link
+    stack = None if child is None else child.last_stack()
+    return outcome.stopped(execution, link.clock.steady(), link.rng, stack=stack)
+
+
+def _died(execution: Execution, how: str, child: Child) -> Settlement | None:
+    link = execution.link
+    return outcome.died(execution, link.clock.steady(), link.rng, how, child.last_stack())
+
+
+def _refused(execution: Execution, message: wire.Message) -> StartFailed:
+    error = StartFailed(f"a child process could not load task {execution.task.name}: {message['refused']}")
+    error.add_note(str(message["trace"]))
+    return error
+
+
+def _not_started(execution: Execution, error: StartFailed) -> Settlement | None:
+    link = execution.link
+    return outcome.raised(execution, error, link.clock.steady(), link.rng)
