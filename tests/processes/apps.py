@@ -1,0 +1,173 @@
+"""The tasks that worker processes of these tests run; each keeps the ledger. The database is that of DRAY_URL.
+
+Tests enqueue them by name: `yard.app.enqueue("tests.processes.apps.nap", {"label": "a"})`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import math
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import dray
+from tests.processes import ledger
+
+app = dray.App()
+
+
+@app.task
+def quick(label: str, ctx: dray.Context) -> str:
+    """Done at once."""
+    with ledger.recorded(label, ctx.attempt):
+        return label
+
+
+@app.task
+def nap(label: str, seconds: float, ctx: dray.Context) -> str:
+    """Sleeps in small steps: it can be stopped."""
+    with ledger.recorded(label, ctx.attempt):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        return label
+
+
+@app.task
+def until_there(label: str, path: str, ctx: dray.Context) -> str:
+    """Runs until a file is there."""
+    with ledger.recorded(label, ctx.attempt):
+        while not Path(path).exists():
+            time.sleep(0.01)
+        return f"attempt {ctx.attempt}"
+
+
+@app.task(runner="process")
+def until_there_in_process(label: str, path: str, ctx: dray.Context) -> str:
+    with ledger.recorded(label, ctx.attempt):
+        while not Path(path).exists():
+            time.sleep(0.01)
+        return f"attempt {ctx.attempt}"
+
+
+@app.task
+async def until_there_async(label: str, path: str, ctx: dray.Context) -> str:
+    with ledger.recorded(label, ctx.attempt):
+        while not Path(path).exists():
+            await asyncio.sleep(0.01)
+        return f"attempt {ctx.attempt}"
+
+
+@app.task
+def first_until_killed(label: str, ctx: dray.Context) -> str:
+    """The first attempt never ends by itself, the next ones do at once."""
+    with ledger.recorded(label, ctx.attempt):
+        if ctx.attempt == 1:
+            threading.Event().wait()
+        return f"attempt {ctx.attempt}"
+
+
+# Bodies that kill their process
+
+
+@app.task(retry=0.1)
+def kill_process(label: str, ctx: dray.Context) -> None:
+    ledger.write("start", label, ctx.attempt)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(retry=0.1)
+def leave_process(label: str, ctx: dray.Context) -> None:
+    ledger.write("start", label, ctx.attempt)
+    os._exit(7)
+
+
+# Bodies that let nobody else run: three times a worker's lease in one call of C
+
+
+def _keep_the_gil(label: str, seconds: float, attempt: int) -> float:
+    """A catastrophic match, which takes twice as long for each letter more; answers how long it took."""
+    with ledger.recorded(label, attempt):
+        letters, took = 12, 0.0
+        while took < 0.02:
+            letters += 1
+            took = _match(letters)
+        took = _match(letters + math.ceil(math.log2(seconds / took)))
+        ledger.write("took", label, attempt, took)
+        return took
+
+
+def _match(letters: int) -> float:
+    began = time.monotonic()
+    assert re.match(r"(a+)+$", "a" * letters + "b") is None
+    return time.monotonic() - began
+
+
+def _sleep_with_the_gil(label: str, seconds: float, attempt: int) -> float:
+    """Sleeps in C and lets nobody have the GIL meanwhile: as bad for others, and no work for the machine."""
+    with ledger.recorded(label, attempt):
+        began = time.monotonic()
+        ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+        took = time.monotonic() - began
+        ledger.write("took", label, attempt, took)
+        return took
+
+
+def _block_in_c(label: str, seconds: float, attempt: int) -> float:
+    """One call of C that lets others have the GIL; on an event loop it blocks the loop."""
+    with ledger.recorded(label, attempt):
+        began = time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        ledger.write("took", label, attempt, took)
+        return took
+
+
+@app.task
+def match_thread(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _keep_the_gil(label, seconds, ctx.attempt)
+
+
+@app.task
+async def match_async(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _keep_the_gil(label, seconds, ctx.attempt)
+
+
+@app.task(runner="process")
+def match_process(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _keep_the_gil(label, seconds, ctx.attempt)
+
+
+@app.task
+def hold_thread(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _sleep_with_the_gil(label, seconds, ctx.attempt)
+
+
+@app.task
+async def hold_async(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _sleep_with_the_gil(label, seconds, ctx.attempt)
+
+
+@app.task(runner="process")
+def hold_process(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _sleep_with_the_gil(label, seconds, ctx.attempt)
+
+
+@app.task
+def block_thread(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _block_in_c(label, seconds, ctx.attempt)
+
+
+@app.task
+async def block_async(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _block_in_c(label, seconds, ctx.attempt)
+
+
+@app.task(runner="process")
+def block_process(label: str, seconds: float, ctx: dray.Context) -> float:
+    return _block_in_c(label, seconds, ctx.attempt)

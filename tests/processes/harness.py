@@ -1,0 +1,290 @@
+"""Worker processes for tests: started, stopped, killed, looked at, and gone when the test is over.
+
+    def test_something(yard: Yard) -> None:
+        job = yard.enqueue("quick", label="a")        # by name, of tests.processes.apps
+        worker = yard.start(lease=3, concurrency=2)   # options of app.worker()
+        yard.until(lambda: yard.ledger.ends("a"))
+        worker.kill()
+
+Every process that a yard starts, and whatever those start, carries a mark in its environment: that is how what was
+left behind is found. Nothing may be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dray
+from dray.handle import Job
+from tests.backends.processes import raw_sql
+from tests.processes import ledger
+from tests.processes.ledger import Ledger
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0  # seconds; only a hang takes that long
+APPS = "tests.processes.apps"
+_MARK = "DRAY_TEST_MARK"
+
+T = TypeVar("T")
+
+
+class Process:
+    """One worker process, or anything else that a yard has started."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], cwd: Path) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self._popen = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._popen.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> float:
+        """kill -9; when it was gone, by CLOCK_MONOTONIC."""
+        if self.is_alive:
+            self.send(signal.SIGKILL)
+        self.wait()
+        return time.monotonic()
+
+    def pause(self) -> None:
+        """SIGSTOP, and waits until it stands still."""
+        self.send(signal.SIGSTOP)
+        until(lambda: _status(self.pid) == "T", f"process {self.pid} to stand still")
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.send(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """SIGTERM: it is to end in order."""
+        self.send(signal.SIGTERM)
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Waits for the end; the exit code, negative for a signal."""
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"process {self.pid} does not end; its log:\n{self.said}") from None
+
+    def end(self, seconds: float = PATIENCE) -> int:
+        """SIGTERM and waits; the exit code."""
+        self.terminate()
+        return self.wait(seconds)
+
+    @property
+    def said(self) -> str:
+        """All of its log."""
+        return self.log.read_text(errors="replace")
+
+    def lines(self, *levels: str) -> list[str]:
+        """The lines of its log of these levels."""
+        return [line for line in self.said.splitlines() if line.startswith(levels)]
+
+
+class Yard:
+    """One database, its ledger, and the processes that a test starts there."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.app = dray.App(url)
+        self.app.backend.migrate()
+        self.ledger = Ledger(folder / "ledger")
+        self.is_sqlite = url.startswith("sqlite")
+        self.processes: list[Process] = []
+        self._mark = secrets.token_hex(8)
+
+    # Processes
+
+    def start(self, module: str = APPS, *, environment: Mapping[str, str] | None = None, **options: Any) -> Process:
+        """A worker of the App in a module, running and registered when this returns."""
+        worker = self.launch(module, environment=environment, **options)
+        self.until(lambda: self.worker_of(worker), f"worker {worker.pid} to register")
+        return worker
+
+    def launch(self, module: str = APPS, *, environment: Mapping[str, str] | None = None, **options: Any) -> Process:
+        """The same, without waiting for it."""
+        return self.run(["-m", "tests.processes.serve", module, json.dumps(options)], environment)
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+        """Any Python program, for example ``["-m", "dray", "worker", ...]``."""
+        log = self.folder / f"log-{len(self.processes) + 1}"
+        # Warnings of ours are errors here too; those of a resource that a killed process leaves are nobody's.
+        command = [sys.executable, "-W", "error", *arguments]
+        process = Process(command, log, {**self.environment, **(environment or {})}, ROOT)
+        self.processes.append(process)
+        return process
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DRAY_URL": self.url,
+            _MARK: self._mark,
+            ledger.VARIABLE: str(self.ledger.path),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def close(self) -> None:
+        """Kills what runs; nothing of it may be left a moment later."""
+        self.app.close()
+        for process in self.processes:
+            process.kill()
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.left(), "what dies with its worker to be gone", seconds=10)
+        left = self.left()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert not left, f"processes {left} have outlived their worker"
+
+    def left(self) -> list[int]:
+        """Every living process of this yard that is none of those it has started itself."""
+        own = {process.pid for process in self.processes if process.is_alive}
+        return [pid for pid in _marked(f"{_MARK}={self._mark}".encode()) if pid not in own]
+
+    # Jobs
+
+    def enqueue(self, task: str, /, *, using: Mapping[str, Any] | None = None, **args: Any) -> Job[Any]:
+        """A job of a task in `apps` (or of any, by its whole name)."""
+        name = task if "." in task else f"{APPS}.{task}"
+        options: Any = using or {}
+        return self.app.enqueue(name, args, **options)
+
+    def enqueue_many(self, task: str, args: Sequence[Mapping[str, Any]], **using: Any) -> list[Job[Any]]:
+        """One transaction; the task is in `apps`."""
+        from dray.model.new_job import NewJob
+
+        made = [
+            NewJob(id=self.app.new_id(), task=f"{APPS}.{task}", args=json.dumps(dict(each)), **using) for each in args
+        ]
+        return [Job(self.app, each.id) for each in self.app.backend.job_enqueue(made)]
+
+    def states(self) -> dict[str, int]:
+        """How many jobs are in which state; a final one with its reason."""
+        rows = self.sql("SELECT state, reason, count(*) FROM dray_jobs GROUP BY state, reason")
+        return {state if reason is None else f"{state}({reason})": count for state, reason, count in rows}
+
+    def outcomes(self, job: Job[Any]) -> list[str]:
+        """The recorded attempts, oldest first."""
+        return [attempt.outcome for attempt in job.attempts()]
+
+    # Looking
+
+    def until(self, condition: Callable[[], T], what: str = "it", seconds: float = PATIENCE) -> T:
+        """Waits for a condition; the answer that was true."""
+        return until(condition, what, seconds, self.describe)
+
+    def ended(self, jobs: Sequence[Job[Any]], seconds: float = PATIENCE) -> None:
+        """Waits until all these jobs have."""
+        ids = [job.id for job in jobs]
+        self.until(lambda: len(self.app.backend.job_ended(ids).jobs) == len(ids), "jobs to end", seconds)
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """What somebody at a SQL prompt sees."""
+        return raw_sql(self.url, statement)
+
+    def worker_of(self, process: Process) -> str | None:
+        """The id of the live worker in a process."""
+        return next((worker_id for worker_id, pid in self.live_workers() if pid == process.pid), None)
+
+    def live_workers(self) -> list[tuple[str, int]]:
+        """(id, pid) of all workers that nobody has declared dead and that have not left, newest first."""
+        listed = self.app.backend.worker_list()
+        return [(worker.id, worker.pid) for worker in listed if worker.state in {"active", "draining"}]
+
+    def worker_state(self, worker_id: str) -> str:
+        return next(worker.state for worker in self.app.backend.worker_list() if worker.id == worker_id)
+
+    def duties_of(self, worker_id: str) -> set[str]:
+        """The duties that a worker holds."""
+        return {lease.duty for lease in self.app.backend.lease_list() if lease.holder == worker_id}
+
+    def describe(self) -> str:
+        """For those who wonder why a test failed."""
+        logs = "\n".join(f"-- log of {p.pid} ({p.log.name}):\n{p.said[-3000:]}" for p in self.processes[-4:])
+        said = "\n".join(map(str, self.ledger.entries()[-20:]))
+        return f"jobs: {self.states()}\nworkers: {self.live_workers()}\nledger:\n{said}\n{logs}"
+
+    def audit(self) -> None:
+        """What must hold of the tables once all is quiet."""
+        assert self.sql(_ORPHANS) == [], "running without a live worker"
+        assert self.sql(_ODD) == [], "rows that contradict themselves"
+        assert self.ledger.entries("overlap") == [], "an attempt ran beside an earlier one"
+
+
+_ORPHANS = """
+SELECT j.id, j.worker_id FROM dray_jobs AS j WHERE j.state = 'running' AND NOT EXISTS (
+    SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining'))
+"""
+_ODD = """
+SELECT id, state, worker_id, finished_at FROM dray_jobs
+WHERE (state IN ('waiting', 'scheduled', 'queued') AND worker_id IS NOT NULL)
+    OR (state IN ('completed', 'failed', 'cancelled')) <> (finished_at IS NOT NULL)
+    OR attempt > max_attempts OR crashes > max_crashes
+"""
+
+
+def until(
+    condition: Callable[[], T],
+    what: str = "it",
+    seconds: float = PATIENCE,
+    describe: Callable[[], str] = lambda: "",
+) -> T:
+    """Waits for a condition; the answer that was true."""
+    deadline = time.monotonic() + seconds
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what} in vain\n{describe()}"
+        time.sleep(0.01)
+    return answer
+
+
+def side_by_side(yards: Sequence[Yard], scenario: Callable[[Yard], None]) -> None:
+    """The same at once on several databases, because it mostly waits; all that went wrong is told."""
+    with ThreadPoolExecutor(len(yards)) as threads:
+        runs = [threads.submit(scenario, yard) for yard in yards]
+    errors = [error for run in runs if (error := run.exception()) is not None]
+    if errors:
+        raise errors[0] if len(errors) == 1 else BaseExceptionGroup("on several databases", errors)
+
+
+def _status(pid: int) -> str:
+    """One letter: R runs, S sleeps, T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _marked(mark: bytes) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name)
+
+
+__all__ = ["APPS", "PATIENCE", "ROOT", "Process", "Yard", "side_by_side", "until"]
