@@ -1,0 +1,23 @@
+"""An App on each database in turn, and the hands of a worker that no thread moves."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from dray.app import App
+from dray.clock import ManualClock
+from tests.app.hands import Hands
+
+
+@pytest.fixture
+def app(url: str, clock: ManualClock) -> Generator[App]:
+    """An App whose time is in the test's hands."""
+    with App(url, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def hands(app: App, clock: ManualClock) -> Hands:
+    return Hands(app, clock)

@@ -1,0 +1,67 @@
+"""A worker's hands: they run no body, and end jobs as a test has it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from dray import codec
+from dray.app import App
+from dray.clock import ManualClock
+from dray.handle import Job
+from dray.instants import SECOND
+from dray.model import settlement as model
+from dray.model.job import Claim, Outcome, Reason
+from dray.model.queue import Demand
+from dray.model.settlement import Settlement
+from dray.model.worker import NewWorker
+
+LEASE_US = 15 * SECOND
+
+
+class Hands:
+    """Claims and settles through the storage contract, as a worker does."""
+
+    def __init__(self, app: App, clock: ManualClock) -> None:
+        self.app = app
+        self.clock = clock
+        self.rng = random.Random(7)
+        self._worker: str | None = None
+
+    @property
+    def worker(self) -> str:
+        if self._worker is None:
+            new = NewWorker(id=self.app.ids.new(), name="hands", host="here", pid=1, boot=self.clock.boot)
+            self.app.backend.worker_register(new, LEASE_US)
+            self._worker = new.id
+        return self._worker
+
+    def claim(self, job: Job[Any]) -> Claim:
+        """Starts a job, which has to be the first of its queue and task."""
+        row = self.app.job(job.id).row
+        (claim,) = self.app.backend.job_claim(self.worker, Demand((row.queue,), (row.task,), 1))
+        assert claim.id == job.id
+        return claim
+
+    def complete(self, job: Job[Any], result: Any = None, claim: Claim | None = None) -> None:
+        """Runs a job whose body returns, after a second."""
+        claim = claim or self.claim(job)
+        started = self.clock.steady()
+        self.clock.advance(SECOND)
+        text = codec.encode(result, path="result", limit=1 << 20)
+        self.settle(model.completed(claim, started, self.clock.steady(), text))
+
+    def fail(self, job: Job[Any], message: str = "no", *, reason: Reason = Reason.ERROR, traceback: str = "") -> None:
+        """Runs a job whose body raises, for good."""
+        claim, now = self.claim(job), self.clock.steady()
+        self.settle(model.failed(claim, now, now, reason, "ValueError", message, traceback or None))
+
+    def stumble(self, job: Job[Any], message: str = "no") -> None:
+        """Runs a job whose body raises, and is tried again if an attempt is left."""
+        claim, now = self.claim(job), self.clock.steady()
+        self.settle(model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, "Traceback: here"))
+
+    def settle(self, settlement: Settlement) -> None:
+        settled = self.app.backend.job_settle(self.worker, [settlement])
+        assert settled == ([], [], [], [], [])
+        self.app.backend.announce_done()

@@ -1,0 +1,100 @@
+"""What type checkers accept, and what they know of it. Checked by pyright, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, assert_type
+
+import dray
+from dray import Context, Job, Task
+
+app = dray.App("sqlite:///never-opened.db")
+
+
+@app.task
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@app.task(queue="mail", max_attempts=5, retry=dray.exponential(base=2))
+async def fetch(url: str, *, retries: int = 0) -> dict[str, str]:
+    return {"url": url * retries}
+
+
+@app.task()
+def context_first(ctx: Context, to: str, n: int = 1) -> str:
+    return to * n
+
+
+@app.task
+async def context_first_async(ctx: dray.Context, to: str) -> str:
+    return to
+
+
+@app.task(name="mail.send")
+def context_last(to: str, ctx: dray.Context) -> None: ...
+
+
+@app.task
+async def context_last_async(to: str, n: int, ctx: Context) -> bool:
+    return to == str(n)
+
+
+@app.task
+def context_by_keyword(to: str, *, context: Context) -> float:
+    return float(to)
+
+
+@app.task
+def context_with_a_default(to: str, ctx: Context | None = None) -> float:
+    return float(to)
+
+
+@app.task
+def anything(data: Any, n: int) -> int:
+    return n
+
+
+def wait_for(jobs: Sequence[Job[object]]) -> None: ...
+
+
+# A plain call is what it was.
+assert_type(add(1, 2), int)
+fetching: Coroutine[Any, Any, dict[str, str]] = fetch("x")
+assert_type(context_first("ann", n=2), str)
+
+# The arguments are those of the function, the result is what it returns.
+assert_type(add.enqueue(1), Job[int])
+assert_type(add.enqueue(1, b=2).result(timeout=5), int)
+assert_type(add.enqueue_many([(1, 2), {"a": 1}]), list[Job[int]])
+assert_type(add.using(delay=5, tags=["x"]).enqueue(1, 2).result(), int)
+assert_type(fetch.enqueue("x", retries=1).result(), dict[str, str])
+assert_type(fetch.using(unique=True).enqueue("x").result(), dict[str, str])
+
+# The worker fills in a Context: nobody gives it.
+assert_type(context_first.enqueue("ann", n=2).result(), str)
+assert_type(context_first_async.enqueue("ann").result(), str)
+assert_type(context_last.enqueue("ann").result(), None)
+assert_type(context_last_async.enqueue("ann", n=1).result(), bool)
+assert_type(context_by_keyword.enqueue("1").result(), float)
+assert_type(context_with_a_default.enqueue("1").result(), float)
+assert_type(anything.enqueue({"x": 1}, 2).result(), int)
+
+# By name nothing is known.
+assert_type(app.enqueue("mail.send", {"to": "ann"}, queue="mail"), Job[Any])
+assert_type(app.job("…"), Job[Any])
+
+# Handles and tasks can be passed on.
+wait_for([add.enqueue(1), fetch.enqueue("x")])
+task: Task[..., Any] = add
+
+
+async def in_a_coroutine() -> None:
+    assert_type(await add.aenqueue(1), Job[int])
+    assert_type(await (await fetch.aenqueue("x")).aresult(), dict[str, str])
+    assert_type(await context_first.using(priority=1).aenqueue("ann"), Job[str])
+    assert_type(await fetch("x"), dict[str, str])
+
+
+with app.worker(queues=["mail", "default"], concurrency=8) as worker:
+    assert_type(worker.id, str)

@@ -1,0 +1,44 @@
+"""What type checkers refuse: a line that is not refused has a mark too many. Checked by pyright, never run."""
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+import dray
+
+app = dray.App("sqlite:///never-opened.db")
+
+
+@app.task
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@app.task
+async def fetch(url: str) -> str:
+    return url
+
+
+@app.task
+def context_first(ctx: dray.Context, to: str) -> str:
+    return to
+
+
+add.enqueue()  # pyright: ignore[reportCallIssue]
+add.enqueue("1")  # pyright: ignore[reportArgumentType]
+add.enqueue(1, 2, 3)  # pyright: ignore[reportCallIssue]
+add.enqueue(1, c=3)  # pyright: ignore[reportCallIssue]
+add.using(delay=5).enqueue("1")  # pyright: ignore[reportArgumentType]
+add.using(dealy=5)  # pyright: ignore[reportCallIssue]
+add.using(delay="5")  # pyright: ignore[reportArgumentType]
+add.using(unique_scope="sometimes")  # pyright: ignore[reportArgumentType]
+text: str = add.enqueue(1).result()  # pyright: ignore[reportAssignmentType]
+number: int = fetch.enqueue("x").result()  # pyright: ignore[reportAssignmentType]
+fetch.enqueue(7)  # pyright: ignore[reportArgumentType]
+context_first.enqueue(7)  # pyright: ignore[reportArgumentType]
+context_first.enqueue("ann", 7)  # pyright: ignore[reportCallIssue]
+app.task(retries=3)  # pyright: ignore[reportCallIssue]
+app.task(queue=3)  # pyright: ignore[reportArgumentType]
+app.enqueue("add", {"a": 1}, delay="5")  # pyright: ignore[reportArgumentType]
+app.worker(processes=2)  # pyright: ignore[reportCallIssue]
+dray.Snooze()  # pyright: ignore[reportCallIssue]
