@@ -21,6 +21,7 @@ TAKES = (
 
 def unwrap(given: Any) -> Any:
     """The driver's connection under a synchronous one."""
+    given = getattr(given, "__dray_connection__", given)  # of ctx.transaction()
     if isinstance(
         given, _loaded("sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection")
     ):
@@ -38,6 +39,7 @@ def unwrap(given: Any) -> Any:
 
 async def unwrap_async(given: Any) -> Any:
     """The driver's connection under a synchronous or an asynchronous one."""
+    given = getattr(given, "__dray_connection__", given)
     with _sqlalchemy_refuses(given):
         if isinstance(given, _async_sessions()):
             given = await given.connection()

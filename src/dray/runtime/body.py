@@ -99,6 +99,8 @@ def prepare(execution: Execution) -> Call | Settlement:
         log.warning("job %s: the results of its parents cannot be read now: %s", claim.id, error)
         now = link.clock.steady()
         return settlement.snoozed(claim, now, now, _STORAGE_PAUSE)
+    except BaseException as error:  # noqa: BLE001 - a model's own code reads the arguments, and may raise anything
+        return _misfitting(execution, Misfit(f"reading the arguments raised {outcome.described(error)}"))
 
 
 def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:

@@ -114,6 +114,7 @@ class Engine:
         self._held: dict[str, Execution] = {}
         self._lost: list[Execution] = []  # bodies that still run though their claims are gone
         self._outcomes: dict[str, Settlement] = {}
+        self._farewells: list[Execution] = []  # completed by their bodies; what they said is still to be written
         self._in_hand = 0  # bodies that run or are about to, each in a slot
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
         # Between ticks
@@ -268,7 +269,7 @@ class Engine:
         now = self.clock.steady()
         self._free_stale_ahead(now)
         demand = self._demand()
-        notes_due = bool(self._noted) and now >= self._notes_at
+        notes_due = bool(self._noted) and (now >= self._notes_at or bool(self._farewells))
         if not self._outcomes and not notes_due:
             if not demand.limit:
                 return self._full_rest(now)
@@ -324,6 +325,7 @@ class Engine:
                 continue
             del self._held[claim.id]
             if execution.is_written:
+                self._farewells.append(execution)
                 self._tell_done()
 
     def _take_back(self) -> None:
@@ -351,7 +353,7 @@ class Engine:
         lines: list[LogLine] = []
         reports: list[Report] = []
         for execution in noted:
-            if self._held.get(execution.claim.id) is not execution:
+            if self._held.get(execution.claim.id) is not execution and execution not in self._farewells:
                 continue
             kept, report = execution.lines, execution.report
             while kept:
@@ -359,6 +361,7 @@ class Engine:
             if report is not None:
                 execution.report = None
                 reports.append(Report(execution.claim.id, execution.claim.claim, *report))
+        self._farewells.clear()
         return Notes(lines, reports)
 
     # The database

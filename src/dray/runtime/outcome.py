@@ -17,13 +17,14 @@ from dray.model.job import Outcome, Reason
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.runtime.execution import Execution, Interrupted, Stop
 from dray.steering import Cancel, Fail, Retry, Snooze
-from dray.task import next_delay_us
+from dray.task import next_delay_us, policy_delay_us
 from dray.text import clean, clean_traceback, redact
 
 if TYPE_CHECKING:
     from dray.clock import Rng
     from dray.model.settlement import Settlement
 
+_KIND_BYTES = 200
 _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
 
 
@@ -32,9 +33,9 @@ def returned(execution: Execution, value: Any, now: int) -> Settlement:
     claim, started = execution.claim, _started(execution, now)
     try:
         text = None if value is None else execution.task.encode_result(value)
-    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything; the body must not run again
+    except BaseException as error:  # noqa: BLE001 - a result's own methods may raise anything; the body must not run again
         message = f"the body returned, but its result cannot be stored: {_message(error)}"
-        return settlement.failed(claim, started, now, Reason.RESULT, type(error).__name__, message, _trace(error))
+        return settlement.failed(claim, started, now, Reason.RESULT, _kind(error), message, _trace(error))
     return settlement.completed(claim, started, now, text, keep_args=execution.task.options.keep_args)
 
 
@@ -47,10 +48,10 @@ def raised(execution: Execution, error: BaseException, now: int, rng: Rng) -> Se
         return settlement.snoozed(claim, started, now, error.delay_us)
     if isinstance(error, Cancel):
         return settlement.cancelled(claim, started, now, _message(error) or None)
-    kind, message, trace = type(error).__name__, _message(error), _trace(error)
+    kind, message, trace = _kind(error), _message(error), _trace(error)
     if isinstance(error, Retry):
-        delay_us = error.delay_us if error.delay_us is not None else _delay_us(execution, error, rng)
-        return settlement.errored(claim, started, now, Outcome.RETRY, delay_us or 0, kind, message, trace)
+        delay_us = _policy_us(execution, rng) if error.delay_us is None else error.delay_us
+        return settlement.errored(claim, started, now, Outcome.RETRY, delay_us, kind, message, trace)
     delay_us = None if isinstance(error, Fail) else _delay_us(execution, error, rng)
     if delay_us is None:
         return settlement.failed(claim, started, now, Reason.ERROR, kind, message, trace)
@@ -88,7 +89,7 @@ def died(execution: Execution, now: int, rng: Rng, message: str, stack: str | No
     """The child process that ran the body is gone."""
     if execution.stop is not None:
         return stopped(execution, now, rng, stack=_cut(stack))
-    delay_us = _delay_us(execution, RuntimeError(message), rng) or 0
+    delay_us = _policy_us(execution, rng)
     return settlement.child_died(
         execution.claim, _started(execution, now), now, delay_us, _stored(message), _cut(stack)
     )
@@ -96,8 +97,7 @@ def died(execution: Execution, now: int, rng: Rng, message: str, stack: str | No
 
 def unreadable(execution: Execution, error: PayloadError, now: int) -> Settlement:
     """The stored arguments are nothing that any code could read."""
-    kind = type(error).__name__
-    return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, kind, _message(error), None)
+    return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, _kind(error), _message(error), None)
 
 
 def misfitting(execution: Execution, error: BaseException, now: int, since_us: int) -> Settlement:
@@ -119,6 +119,20 @@ def _started(execution: Execution, now: int) -> int:
 
 def _delay_us(execution: Execution, error: BaseException, rng: Rng) -> int | None:
     return next_delay_us(execution.task.options, execution.claim.attempt, error, rng)
+
+
+def described(error: BaseException) -> str:
+    """An error in one line, whatever it is."""
+    return f"{_kind(error)}: {_message(error)}"
+
+
+def _policy_us(execution: Execution, rng: Rng) -> int:
+    """The delay where it is settled that another attempt follows."""
+    return policy_delay_us(execution.task.options, execution.claim.attempt, rng)
+
+
+def _kind(error: BaseException) -> str:
+    return clean(type(error).__name__, _KIND_BYTES)
 
 
 def _message(error: BaseException) -> str:

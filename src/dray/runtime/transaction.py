@@ -17,6 +17,7 @@ class Transaction:
 
     result: Any
     connection: Any
+    _own = frozenset({"result", "connection", "_execution", "_completion", "_sync", "_async"})
 
     def __init__(self, execution: Execution, completion: Callable[[Any], Settlement], result: Any) -> None:
         self.result = result
@@ -30,6 +31,17 @@ class Transaction:
         if self.connection is None:
             raise ConfigError(f"the transaction is not open: use `with ctx.transaction() as tx`, then tx.{name}")
         return getattr(self.connection, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._own:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.connection, name, value)
+
+    @property
+    def __dray_connection__(self) -> Any:
+        """What `connection=` takes this for."""
+        return self.connection
 
     def __enter__(self) -> Self:
         self._refuse_twice()

@@ -219,7 +219,8 @@ class Worker:
         self._tasks = tuple(tasks)
         self._register(worker_id)
         self._heartbeat = Heartbeat(self._engine, self._beats, self._proof, app.clock, self._lease_us)
-        self._keeper = Keeper(self._beats, worker_id, duties(self._beats, worker_id, app.clock, self._rng), app.clock)
+        upkeep = duties(self._beats, worker_id, app.clock, self._rng, lease_us=self._lease_us)
+        self._keeper = Keeper(self._beats, worker_id, upkeep, app.clock, self._rng)
         self._services: tuple[Service, ...] = (
             self._engine.timekeeper,
             self._heartbeat,

@@ -11,7 +11,7 @@ from dray.errors import Misfit
 from dray.task.naming import task_name
 from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.registry import Registry
-from dray.task.retrying import next_delay_us
+from dray.task.retrying import next_delay_us, policy_delay_us
 from dray.task.signature import Signature
 from dray.task.task import AsyncTask, Bound, Submitter, Task, define
 from dray.task.using import Prepared, Using, UsingKeywords, prepare
@@ -31,6 +31,7 @@ __all__ = [
     "UsingKeywords",
     "define",
     "next_delay_us",
+    "policy_delay_us",
     "prepare",
     "task_name",
 ]

@@ -23,6 +23,11 @@ def next_delay_us(options: TaskOptions, attempt: int, error: BaseException, rng:
         return None
     if options.retry_on and not isinstance(error, options.retry_on):
         return None
+    return policy_delay_us(options, attempt, rng)
+
+
+def policy_delay_us(options: TaskOptions, attempt: int, rng: Rng) -> int:
+    """Microseconds until the next attempt, as the task's policy has it."""
     try:
         return retry.delay_us(options.retry, attempt, rng)
     except Exception:  # noqa: BLE001 - the job has one error already; a second one must not cost it its attempts

@@ -14,7 +14,7 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
 from dray.runtime import body, outcome
@@ -84,7 +84,7 @@ class _Ring:
         self._ready = ready
         self._report = report
         self._offspring: dict[Execution, weakref.WeakSet[asyncio.Task[Any]]] = {}
-        self._is_closing = False
+        self._is_closing = self._is_done = False
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(self._make_task)
         self._thread = threading.Thread(target=self._run, name="dray-loop", daemon=True)
@@ -107,15 +107,21 @@ class _Ring:
         return "".join(shown) or (None if frame is None else "".join(traceback.format_stack(frame)))
 
     def _run(self) -> None:
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()
+        while not self._is_done:
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a task of a body's leaves the loop by here
+                log.warning("a coroutine's task raised %s; the loop goes on", type(error).__name__)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     def _close(self) -> None:
         self._is_closing = True
-        if not self.bodies:
+        self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if self._is_closing and not self.bodies:
+            self._is_done = True  # a body may stop the loop too, and has no business to
             self._loop.stop()
 
     def launch(self) -> None:
@@ -126,7 +132,9 @@ class _Ring:
             except IndexError:
                 return
             leash = Leash()
-            self.bodies[execution] = self._loop.create_task(self._perform(execution, leash)), leash
+            # In a context of its own, not in that of the body whose end made room.
+            task = self._loop.create_task(self._perform(execution, leash), context=contextvars.Context())
+            self.bodies[execution] = task, leash
 
     async def _perform(self, execution: Execution, leash: Leash) -> None:
         link = execution.link
@@ -135,7 +143,7 @@ class _Ring:
         else:
             try:
                 settlement = await body.arun(execution, leash)
-            except asyncio.CancelledError as error:  # before the body had begun
+            except BaseException as error:  # noqa: BLE001 - above all cancelled before the body had begun
                 settlement = body.raised(execution, error)
         del self.bodies[execution]
         self._offspring.pop(execution, None)
@@ -143,8 +151,7 @@ class _Ring:
         execution.is_over = True
         self._report(execution, settlement)
         self.launch()
-        if self._is_closing and not self.bodies:
-            self._loop.stop()
+        self._end_if_empty()
 
     def cancel(self, execution: Execution) -> None:
         for task in self._tasks_of(execution):
@@ -163,7 +170,7 @@ class _Ring:
     def _make_task(
         self,
         loop: asyncio.AbstractEventLoop,
-        coro: Coroutine[Any, Any, Any],
+        coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         **options: Any,
     ) -> asyncio.Task[Any]:
         """Remembers which body started which tasks: they are stopped with it."""

@@ -7,6 +7,7 @@ way when the body ends is taken back under the same lock.
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import sys
 import threading
@@ -28,12 +29,17 @@ class ThreadRunner:
         self._report = report
         self._ready: SimpleQueue[Execution | None] = SimpleQueue()
         self._slots: list[_Slot] = []
+        self._started = 0  # executions that came here; both counts only ever grow
+        self._gone = 0  # those that went back
 
     def start(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
             self._ready.put(execution)
-        busy = sum(slot.execution is not None for slot in self._slots)
-        while len(self._slots) < min(self._size, busy + self._ready.qsize()):
+        self._started += len(executions)
+        if len(self._slots) >= self._size:
+            return
+        here = self._started - self._gone - sum(slot.ended for slot in self._slots)
+        while len(self._slots) < min(self._size, here):
             slot = _Slot(self._ready, self._report, len(self._slots) + 1)
             self._slots.append(slot)
             slot.start()
@@ -50,6 +56,7 @@ class ThreadRunner:
         for slot in [slot for slot in self._slots if slot.execution is execution]:
             slot.is_given_up = True
             self._slots.remove(slot)
+            self._gone += slot.ended + 1
 
     def take_back(self) -> list[Execution]:
         taken: list[Execution] = []
@@ -57,6 +64,7 @@ class ThreadRunner:
             try:
                 execution = self._ready.get_nowait()
             except Empty:
+                self._gone += len(taken)
                 return taken
             if execution is not None:
                 taken.append(execution)
@@ -78,6 +86,7 @@ class _Slot(threading.Thread):
         super().__init__(name=f"dray-run-{number}", daemon=True)
         self.execution: Execution | None = None
         self.is_given_up = False
+        self.ended = 0
         self._ready = ready
         self._report = report
         self._guard = threading.Lock()
@@ -90,6 +99,7 @@ class _Slot(threading.Thread):
                 return
             settlement = self._perform(execution)
             execution.is_over = True
+            self.ended += 1
             self._report(execution, settlement)
             del execution, settlement  # not kept until the next one comes
 
@@ -100,10 +110,14 @@ class _Slot(threading.Thread):
         is_done = False
         try:
             self.execution = execution
-            settlement = body.run(execution)
+            # In a context of its own: what one body sets, the next must not see.
+            settlement = contextvars.Context().run(body.run, execution)
             is_done = True
         except Interrupted:
             pass  # struck after the body had ended, before its outcome was there
+        except BaseException as error:  # noqa: BLE001 - nothing whatever may leave an execution unreported
+            settlement = body.raised(execution, error)
+            is_done = True
         while True:
             try:
                 self._leave()
