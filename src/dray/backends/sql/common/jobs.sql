@@ -2,6 +2,10 @@
 -- Which of these ids exist.
 SELECT id FROM dray_jobs WHERE id $in_ids(ids)
 
+-- name: job_find_part
+-- Ids that contain a part, newest first; reads them all.
+SELECT id FROM dray_jobs WHERE CAST(id AS text) LIKE :pattern ORDER BY id DESC LIMIT :limit
+
 -- name: unique_find
 -- Who holds these unique locks.
 SELECT unique_lock, id FROM dray_jobs WHERE unique_lock $in_texts(locks)
@@ -236,11 +240,11 @@ WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'runnin
 
 -- name: log_insert
 -- rows: id, worker_id, claim, age_us, level, logger, message
--- One captured log line, from the claim that holds the job.
+-- One captured log line, from the claim that holds the job, or that has completed it in a transaction of its body's.
 INSERT INTO dray_logs (job_id, claim, at, level, logger, message)
 SELECT j.id, j.claim, $now - $span(age_us), CAST(:level AS text), CAST(:logger AS text), CAST(:message AS text)
 FROM dray_jobs AS j
-WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state = 'running'
+WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state IN ('running', 'completed')
 
 -- name: settle_found
 -- What became of claims that a settle did not find running.
