@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from dray.errors import ConfigError
+from dray.errors import ConfigError, UnknownJob
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model.durations import duration_us
-from dray.model.job import State, states_named
+from dray.model.job import CancelResult, State, states_named
 from dray.model.names import check_name, shown
 from dray.model.retention import Retention
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dray.backends.store import history
     from dray.backends.store.jobs import Filter
 
+_CANDIDATES = 5
 MAX_LIMIT = 10_000  # jobs in one list: each may carry a megabyte
 
 
@@ -123,6 +125,41 @@ def _since(backend: Backend, value: datetime | timedelta | float) -> int:
     if value.utcoffset() is None:
         raise ConfigError("since has no time zone, so it names no instant; use datetime.now(UTC), or .astimezone()")
     return from_datetime(value)
+
+
+def job_named(backend: Backend, part: str) -> str:
+    """The whole id of the job that a part of it names; the error says that there is none, or which there are."""
+    wanted = part.strip().lower()
+    try:
+        return str(UUID(wanted))
+    except ValueError:
+        pass
+    found = backend.job_find(wanted, limit=_CANDIDATES + 1) if wanted else []
+    if not found:
+        raise UnknownJob(f"no job's id contains {shown(part)}")
+    if len(found) > 1:
+        listed = ", ".join(found[:_CANDIDATES]) + (" and more" if len(found) > _CANDIDATES else "")
+        raise ConfigError(f"{shown(part)} is part of several jobs' ids: {listed}; give more of it")
+    return found[0]
+
+
+def cancel(backend: Backend, ids: Sequence[str]) -> dict[str, CancelResult]:
+    """Cancels jobs that have not started and asks running ones to stop; what became of each."""
+    answer = backend.job_cancel(ids)
+    asked = [job_id for job_id, result in answer.items() if result is CancelResult.REQUESTED]
+    if asked:
+        backend.announce({job.queue for job in backend.job_get(asked)})  # a worker that wakes looks for requests
+    if CancelResult.CANCELLED in answer.values():
+        backend.announce_done()
+    return answer
+
+
+def retry(backend: Backend, ids: Sequence[str]) -> list[str]:
+    """Starts ended jobs over; those that it did."""
+    retried = backend.job_retry(ids)
+    if retried:
+        backend.announce({job.queue for job in backend.job_get(retried)})
+    return retried
 
 
 def check_limit(limit: object) -> int:

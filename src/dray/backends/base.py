@@ -111,6 +111,10 @@ class Backend:
         """The jobs that exist among these ids, oldest first."""
         return jobs.get(self.db, ids)
 
+    def job_find(self, part: str, limit: int = 10) -> list[str]:
+        """The ids that contain a part (lower case), newest first. Reads every id: for people, not for loops."""
+        return jobs.find(self.db, part, limit)
+
     def job_ended(self, ids: Sequence[str]) -> Ended:
         """The jobs that have ended among these ids, and the ids that do not exist. Cheap where there are none."""
         return jobs.ended(self.db, ids)

@@ -19,6 +19,7 @@ from dray.model.workflow import Workflow
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _INSERT_ROUNDS = 3
+_ID_CHARS = set("0123456789abcdef-")
 
 
 def enqueue(
@@ -143,6 +144,12 @@ def _row(job: NewJob, place: graph.Place) -> Row:
 
 def get(db: Database, ids: Sequence[str]) -> list[Job]:
     return [rows.job(row) for row in db.read(lambda tx: tx.rows("job_get", ids=list(ids)))]
+
+
+def find(db: Database, part: str, limit: int) -> list[str]:
+    if set(part) - _ID_CHARS:
+        return []  # it would be a pattern of its own
+    return [row[0] for row in db.read(lambda tx: tx.rows("job_find_part", pattern=f"%{part}%", limit=limit))]
 
 
 class Ended(NamedTuple):
