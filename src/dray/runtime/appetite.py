@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from dray.clock import Rng
 from dray.errors import ConfigError
@@ -65,8 +66,9 @@ def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[
         return None
     if isinstance(given, str):
         given = [part.strip() for part in given.split(",") if part.strip()]
+    pairs: list[tuple[str, int | None]]
     if isinstance(given, Mapping):
-        pairs = [(queue, weight) for queue, weight in given.items()]
+        pairs = list(cast("Mapping[str, int]", given).items())
     else:
         pairs = [_weighed(part) for part in given]
     if not pairs:

@@ -80,6 +80,9 @@ class ProcessRunner:
         for slot in self.slots:
             slot.kill(execution)
 
+    def replace(self, execution: Execution) -> None:
+        """Nothing to do: a process that was killed is gone, and its slot has taken another."""
+
     def take_back(self) -> list[Execution]:
         taken: list[Execution] = []
         while True:
