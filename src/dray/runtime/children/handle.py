@@ -82,15 +82,18 @@ class Nursery:
             return self._command
         if self._command is not None:
             self._command.close()
-        self._command, theirs = socket.socketpair()
-        with theirs:
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as if_it_fails:
+            if_it_fails.push(ours)
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
                 [sys.executable, *_flags(), "-c", _program(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # what a terminal sends is for the worker
             )
-        return self._command
+            if_it_fails.pop_all()
+        self._command = ours
+        return ours
 
 
 class Child:

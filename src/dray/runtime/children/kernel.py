@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import time
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -57,9 +56,12 @@ def await_end_of_group(group: int, seconds: float) -> bool:
 
 
 def _has_members(group: int) -> bool:
-    for stat in Path("/proc").glob("[1-9]*/stat"):
+    for name in os.listdir("/proc"):  # noqa: PTH208 - as are the next: there may be thousands
+        if not name.isdigit():
+            continue
         try:
-            state, _, its_group = stat.read_bytes().rpartition(b")")[2].split()[:3]
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
         except (OSError, ValueError):
             continue  # it has just ended
         if int(its_group) == group and state not in b"ZX":

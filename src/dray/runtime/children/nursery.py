@@ -52,12 +52,11 @@ def main(command: int, worker_pid: int, preload: Sequence[str]) -> None:
 
     gc.collect()
     gc.freeze()
-    with socket.socket(fileno=command) as sock:
-        birth = _Nursery(sock, worker_pid).serve()
+    nursery = _Nursery(socket.socket(fileno=command), worker_pid)
+    birth = nursery.serve()
     if birth is None:
         os._exit(0)  # there is nothing to tidy up that the kernel does not
-    else:
-        child.main(birth.sock, birth.slate)
+    child.main(birth.sock, birth.slate)
 
 
 class _Nursery:

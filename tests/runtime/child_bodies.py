@@ -1,0 +1,260 @@
+"""Bodies that tests run in child processes, and what they need: nothing here knows of a test framework."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import dray
+
+app = dray.App("sqlite:///child-bodies.db")
+process = app.task(runner="process")
+
+
+@process
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@process
+def who_am_i() -> dict[str, int]:
+    return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "session": os.getsid(0)}
+
+
+@process
+def raise_this(name: str) -> None:
+    raise {"ValueError": ValueError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name](name)
+
+
+@process
+def not_json() -> Any:
+    return object()
+
+
+@process
+def exit_at_once(status: int) -> None:
+    os._exit(status)
+
+
+@process
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@process
+def kill_myself(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+@process
+def talk(until: str, ctx: dray.Context) -> None:
+    """Says something, and ends once a file is there."""
+    ctx.log.info("from its own log")
+    logging.getLogger("shop").warning("from %s", "another")
+    ctx.progress(50, "half")
+    await_file(until)
+
+
+@process
+def talk_a_lot(lines: int, ctx: dray.Context) -> None:
+    for number in range(lines):
+        ctx.log.info("line %d", number)
+
+
+@process
+def announce_and_wait(begun: str, until: str) -> int:
+    Path(begun).touch()
+    await_file(until)
+    return os.getpid()
+
+
+@process
+def sleep(begun: str, cleaned: str | None = None) -> None:
+    Path(begun).touch()
+    try:
+        time.sleep(60)
+    finally:
+        if cleaned is not None:
+            Path(cleaned).touch()
+
+
+@process
+def spin(begun: str) -> None:
+    Path(begun).touch()
+    while True:
+        pass
+
+
+@process
+async def sleep_in_a_coroutine(begun: str, swallows: bool = False) -> None:
+    Path(begun).touch()
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if not swallows:
+                raise
+
+
+@process
+async def add_in_a_coroutine(a: int, b: int) -> int:
+    await asyncio.sleep(0)
+    return a + b
+
+
+@process
+def keep_the_gil(begun: str) -> None:
+    Path(begun).touch()
+    sum(itertools.repeat(0))  # looks for no signal, unlike a long match of a regular expression
+
+
+@process
+def go_on_regardless(begun: str, until: str) -> str:
+    """Hears that it is to stop, and completes."""
+    Path(begun).touch()
+    try:
+        time.sleep(60)
+    except BaseException:  # noqa: BLE001
+        await_file(until)
+    return "done"
+
+
+@process
+def ask_whether_cancelled(begun: str, ctx: dray.Context) -> None:
+    before = ctx.cancelled
+    Path(begun).touch()
+    try:
+        time.sleep(60)
+    finally:
+        ctx.log.info("cancelled: %s, then %s", before, ctx.cancelled)
+
+
+@process
+def fork_sleepers(begun: str, deaf: bool, ends: str) -> None:
+    """Ten processes that ignore SIGTERM, in the group of this one."""
+    if deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for _ in range(10):
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(60)
+            os._exit(0)
+    Path(begun).write_text(str(os.getpgrp()))
+    if ends == "dies":
+        os._exit(3)
+    while ends == "never":
+        time.sleep(60)
+
+
+@process
+def leave_a_process_behind() -> int:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid
+
+
+@process
+def descriptors() -> dict[str, str]:
+    return _descriptors()
+
+
+@process
+def descriptors_of_what_it_starts(how: str) -> Any:
+    if how == "exec":
+        program = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')[:-1]))"
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    ours, theirs = multiprocessing.get_context("fork").Pipe()
+    child = multiprocessing.get_context("fork").Process(target=lambda: theirs.send(_descriptors()))
+    child.start()
+    return [ours.recv(), child.join(), ours.close()][0]
+
+
+@process
+def log_in_forks(ctx: dray.Context) -> int | None:
+    """Forks that log, and one that is ended as multiprocessing ends processes."""
+    fork = multiprocessing.get_context("fork")
+    talkers = [fork.Process(target=_log_many, args=(ctx,)) for _ in range(4)]
+    sleeper = fork.Process(target=time.sleep, args=(60,))
+    for each in [*talkers, sleeper]:
+        each.start()
+    for number in range(100):
+        ctx.log.info("mine %d", number)
+    sleeper.terminate()
+    for each in [*talkers, sleeper]:
+        each.join()
+    return sleeper.exitcode
+
+
+@process
+def write_nonsense(text: str) -> None:
+    """To the socket that is the worker's."""
+    found = [int(name) for name in os.listdir("/proc/self/fd") if _is_socket(int(name))]  # noqa: PTH208
+    os.write(found[0], text.encode("latin-1"))
+    time.sleep(60)
+
+
+@process
+def install_a_handler() -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return os.getpid()
+
+
+@process
+def complete_with_a_row(table: str, ctx: dray.Context) -> None:
+    with ctx.transaction() as tx:
+        tx.execute(f"INSERT INTO {table} VALUES (1)")
+        tx.result = os.getpid()
+
+
+@process
+def lose_the_claim(table: str, ctx: dray.Context) -> str:
+    try:
+        with ctx.transaction() as tx:
+            tx.execute(f"INSERT INTO {table} VALUES (1)")
+    except dray.StaleClaim:
+        return "stale"
+    return "completed"
+
+
+def await_file(path: str) -> None:
+    deadline = time.monotonic() + 30
+    while not Path(path).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(path)
+        time.sleep(0.005)
+
+
+def _log_many(ctx: dray.Context) -> None:
+    for number in range(100):
+        ctx.log.info("forked %d", number)
+
+
+def _descriptors() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
+        except FileNotFoundError:
+            continue  # the one that lists them
+    return found
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return False
+        with socket.socket(fileno=os.dup(descriptor)) as sock:
+            return sock.family == socket.AF_UNIX
+    except OSError:
+        return False

@@ -1,0 +1,188 @@
+"""A place to run bodies in child processes without a worker, and to see what became of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+from types import TracebackType
+from typing import Any
+
+from dray.clock import Clock, Rng, SystemClock
+from dray.model.job import Claim
+from dray.model.settlement import Settlement
+from dray.runtime.execution import Execution, Stop
+from dray.runtime.runners.process import ProcessRunner
+from dray.task import Task
+
+PATIENCE = 20.0
+_numbers = itertools.count(1)
+
+
+class Link:
+    """What an engine is to an execution, for one that only looks on."""
+
+    def __init__(self) -> None:
+        self.clock: Clock = SystemClock()
+        self.rng: Rng = random.Random(1)
+        self.begun: list[Execution] = []
+        self.notes = 0
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+
+    @property
+    def backend(self) -> Any:
+        raise AssertionError("the body is in a child process: it has its own")
+
+    def began(self, execution: Execution) -> None:
+        self._tell(lambda: self.begun.append(execution))
+
+    def note(self, execution: Execution) -> None:
+        def take() -> None:
+            self.notes += 1
+            while execution.lines:
+                self.lines.append(execution.lines.popleft().message)
+
+        self._tell(take)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for something that an execution tells."""
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE)
+
+    def _tell(self, change: Callable[[], None]) -> None:
+        with self._changed:
+            change()
+            self._changed.notify_all()
+
+
+class Stage:
+    """A process runner and those who come from it; no process is left when the block ends."""
+
+    def __init__(
+        self, size: int = 2, lock: int | None = None, url: str = "sqlite:///unused.db", **options: Any
+    ) -> None:
+        self.link = Link()
+        self._over: Queue[tuple[Execution, Settlement | None]] = Queue()
+        self._before = descendants()
+        self.runner = ProcessRunner(size, self._report, lambda: lock, url, **options)
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for execution in self.runner.take_back():
+            execution.is_over = True
+        for slot in self.runner.slots:
+            if slot.execution is not None:
+                self.runner.abandon(slot.execution)
+        self.runner.close()
+        assert self.runner.join(PATIENCE)
+        await_that(lambda: descendants() == self._before)
+
+    def _report(self, execution: Execution, settlement: Settlement | None) -> None:
+        self._over.put((execution, settlement))
+
+    def execution(self, task: Task[..., Any], **args: Any) -> Execution:
+        claim = Claim(
+            id=f"job-{next(_numbers)}",
+            claim=1,
+            task=task.name,
+            queue="default",
+            args=json.dumps(args),
+            attempt=1,
+            max_attempts=2,
+            crashes=0,
+            max_crashes=3,
+            timeout=args.get("timeout", 1.0),
+            priority=0,
+            run_at=0,
+            workflow_id=None,
+        )
+        return Execution(claim, task, "a-worker", self.link)
+
+    def start(self, task: Task[..., Any], **args: Any) -> Execution:
+        execution = self.execution(task, **args)
+        self.runner.start([execution])
+        return execution
+
+    def end(self) -> tuple[Execution, Settlement | None]:
+        """The next execution that is over."""
+        return self._over.get(timeout=PATIENCE)
+
+    def settled(self) -> Settlement:
+        """The outcome of the next execution that is over."""
+        settlement = self.end()[1]
+        assert settlement is not None
+        return settlement
+
+    def run(self, task: Task[..., Any], **args: Any) -> Settlement:
+        self.start(task, **args)
+        return self.settled()
+
+    def result(self, task: Task[..., Any], **args: Any) -> Any:
+        settlement = self.run(task, **args)
+        assert settlement.state == "completed", settlement
+        return json.loads(settlement.result or "null")
+
+    def stop(self, execution: Execution, why: Stop = Stop.TIMEOUT) -> None:
+        execution.stop = why
+        self.runner.stop(execution)
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    """For what no signal tells: the end of processes, mostly."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def await_file(path: Path) -> None:
+    await_that(path.exists)
+
+
+def await_number(path: Path) -> int:
+    """What a body writes into a file, once it is there."""
+    await_that(lambda: path.exists() and path.stat().st_size > 0)
+    return int(path.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def group_members(group: int) -> list[int]:
+    return [pid for pid, fields in _processes() if int(fields[2]) == group and fields[0] not in "ZX"]
+
+
+def descendants(of: int | None = None) -> set[int]:
+    """The processes that this one has started, directly or not, and that are not over."""
+    parents = {pid: int(fields[1]) for pid, fields in _processes() if fields[0] not in "ZX"}
+    found, more = set[int](), {of or os.getpid()}
+    while more:
+        more = {pid for pid, parent in parents.items() if parent in more}
+        found |= more
+    return found
+
+
+def _processes() -> list[tuple[int, list[str]]]:
+    found: list[tuple[int, list[str]]] = []
+    for stat in Path("/proc").glob("[1-9]*/stat"):
+        try:
+            found.append((int(stat.parent.name), stat.read_text().rpartition(")")[2].split()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found

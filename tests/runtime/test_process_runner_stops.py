@@ -1,0 +1,285 @@
+"""Stopping bodies in child processes: asked first, made to then, and nothing left of them in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from dray.runtime.execution import Stop
+from dray.task import Task
+from tests.runtime import child_bodies as bodies
+from tests.runtime.stage import Link, Stage, await_file, await_number, await_that, group_members, is_alive
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def shared_stage() -> Generator[Stage]:
+    """One for all tests that do not need their own: it takes a while to set up."""
+    with Stage() as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(shared_stage: Stage) -> Stage:
+    shared_stage.link = Link()
+    return shared_stage
+
+
+@pytest.mark.parametrize("task", [bodies.sleep, bodies.spin, bodies.sleep_in_a_coroutine], ids=lambda task: task.name)
+def test_a_body_ends_when_it_is_out_of_time(stage: Stage, tmp_path: Path, task: Task[..., object]) -> None:
+    execution = stage.start(task, begun=str(tmp_path / "begun"))
+    await_file(tmp_path / "begun")
+
+    stage.stop(execution)
+
+    settlement = stage.settled()
+    assert (settlement.outcome, settlement.error_type) == ("timeout", "Timeout")
+    assert f"in {task.name.rpartition('.')[2]}" in (settlement.traceback or "")
+    assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+def test_a_body_may_clean_up(stage: Stage, tmp_path: Path) -> None:
+    execution = stage.start(bodies.sleep, begun=str(tmp_path / "begun"), cleaned=str(tmp_path / "cleaned"))
+    await_file(tmp_path / "begun")
+
+    stage.stop(execution)
+
+    assert stage.settled().outcome == "timeout"
+    assert (tmp_path / "cleaned").exists()
+
+
+@pytest.mark.parametrize(
+    ("why", "state", "outcome"),
+    [
+        (Stop.CANCEL, "cancelled", "cancelled"),
+        (Stop.SHUTDOWN, "queued", None),
+        (Stop.TIMEOUT, "scheduled", "timeout"),
+    ],
+)
+def test_why_it_was_stopped_decides_what_becomes_of_the_job(
+    stage: Stage, tmp_path: Path, why: Stop, state: str, outcome: str | None
+) -> None:
+    execution = stage.start(bodies.sleep, begun=str(tmp_path / "begun"))
+    await_file(tmp_path / "begun")
+
+    stage.stop(execution, why)
+
+    settlement = stage.settled()
+    assert (settlement.state, settlement.outcome) == (state, outcome)
+
+
+def test_nothing_is_written_of_a_job_that_is_lost(stage: Stage, tmp_path: Path) -> None:
+    execution = stage.start(bodies.sleep, begun=str(tmp_path / "begun"))
+    await_file(tmp_path / "begun")
+
+    stage.stop(execution, Stop.LOST)
+
+    assert stage.end() == (execution, None)
+
+
+def test_a_body_knows_that_it_is_to_stop_before_it_is_interrupted(stage: Stage, tmp_path: Path) -> None:
+    execution = stage.start(bodies.ask_whether_cancelled, begun=str(tmp_path / "begun"))
+    await_file(tmp_path / "begun")
+
+    stage.stop(execution, Stop.CANCEL)
+
+    assert stage.settled().state == "cancelled"
+    assert stage.link.lines == ["cancelled: False, then True"]
+
+
+def test_a_body_is_interrupted_once_and_may_complete_regardless(stage: Stage, tmp_path: Path) -> None:
+    begun, until = tmp_path / "begun", tmp_path / "until"
+    execution = stage.start(bodies.go_on_regardless, begun=str(begun), until=str(until))
+    await_file(begun)
+
+    for _ in range(5):
+        stage.stop(execution, Stop.CANCEL)
+        time.sleep(0.01)  # each would interrupt, if more than the first did
+    until.touch()
+
+    assert (settlement := stage.settled()).state == "completed"
+    assert settlement.result == '"done"'
+
+
+def test_what_is_stopped_before_it_has_begun_never_begins(tmp_path: Path) -> None:
+    with Stage(size=1) as stage:
+        until, begun = tmp_path / "until", tmp_path / "begun"
+        stage.start(bodies.announce_and_wait, begun=str(begun), until=str(until))
+        await_file(begun)
+        waiting = stage.start(bodies.sleep, begun=str(tmp_path / "never"))
+
+        stage.stop(waiting, Stop.CANCEL)
+        until.touch()
+
+        assert stage.settled().state == "completed"
+        assert stage.settled().state == "cancelled"
+        assert not (tmp_path / "never").exists()
+
+
+def test_a_body_can_be_stopped_at_any_moment(tmp_path: Path) -> None:
+    # Between the claim and the outcome there are messages, signals and processes that start and end.
+    with Stage(size=1) as stage:
+        for number in range(60):
+            execution = stage.start(bodies.talk_a_lot, lines=number % 7 * 10)
+            time.sleep(number / 10_000)
+            stage.stop(execution, Stop.CANCEL)
+            assert stage.settled().state in {"completed", "cancelled"}
+        assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+def test_the_stack_of_a_running_body_can_be_asked_for(stage: Stage, tmp_path: Path) -> None:
+    execution = stage.start(bodies.keep_the_gil, begun=str(tmp_path / "begun"))
+    await_file(tmp_path / "begun")
+
+    assert "in keep_the_gil" in (stage.runner.stack(execution) or "")
+
+    stage.runner.abandon(execution)
+    assert "died of SIGKILL" in (stage.settled().error_message or "")
+
+
+@pytest.mark.parametrize(
+    ("task", "args"),
+    [(bodies.keep_the_gil, {}), (bodies.sleep_in_a_coroutine, {"swallows": True})],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_a_body_that_does_not_listen_is_killed_and_recorded_with_its_stack(
+    stage: Stage, tmp_path: Path, task: Task[..., object], args: dict[str, bool]
+) -> None:
+    pid = stage.result(bodies.who_am_i)["pid"]
+    execution = stage.start(task, begun=str(tmp_path / "begun"), **args)
+    await_file(tmp_path / "begun")
+
+    stage.stop(execution)
+    await_that(lambda: stage.runner.stack(execution) is not None)
+    stage.runner.abandon(execution)
+
+    settlement = stage.settled()
+    assert settlement.outcome == "timeout"
+    assert "most recent call first" in (settlement.traceback or "")
+    assert not is_alive(pid)
+    assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+@pytest.mark.parametrize("deaf", [True, False], ids=["ignores SIGTERM", "ends at SIGTERM"])
+def test_nothing_is_left_of_ten_sleepers_that_ignore_sigterm(stage: Stage, tmp_path: Path, deaf: bool) -> None:
+    begun = tmp_path / "begun"
+    execution = stage.start(bodies.fork_sleepers, begun=str(begun), deaf=deaf, ends="never")
+    group = await_number(begun)
+    assert len(group_members(group)) == 11
+
+    stage.stop(execution)
+    if deaf:
+        stage.runner.abandon(execution)
+
+    assert stage.settled().outcome == "timeout"
+    assert group_members(group) == []
+    assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+def test_nothing_is_left_of_what_a_child_had_started_that_died(stage: Stage, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+
+    settlement = stage.run(bodies.fork_sleepers, begun=str(begun), deaf=True, ends="dies")
+
+    assert settlement.outcome == "crashed"
+    assert group_members(int(begun.read_text())) == []
+
+
+def test_what_a_body_leaves_running_when_it_ends_well_is_left_alone(stage: Stage) -> None:
+    pid = stage.result(bodies.leave_a_process_behind)
+    stage.result(bodies.add, a=1, b=2)
+
+    assert is_alive(pid)
+
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_sigterm_that_is_not_the_workers_changes_nothing(stage: Stage, tmp_path: Path) -> None:
+    # A service manager sends one to every process there is; the worker got it too and decides.
+    found = stage.result(bodies.who_am_i)
+    begun, until = tmp_path / "begun", tmp_path / "until"
+    stage.start(bodies.announce_and_wait, begun=str(begun), until=str(until))
+    await_file(begun)
+
+    for pid in (found["pid"], found["parent"]):
+        os.kill(pid, signal.SIGTERM)
+        os.kill(found["parent"], signal.SIGINT)
+    until.touch()
+
+    assert stage.settled().state == "completed"
+    assert stage.result(bodies.who_am_i) == found
+
+
+def test_a_handler_that_one_body_leaves_does_not_keep_the_next_from_stopping(stage: Stage, tmp_path: Path) -> None:
+    pid = stage.result(bodies.install_a_handler)
+    execution = stage.start(bodies.sleep, begun=str(tmp_path / "begun"))
+    await_file(tmp_path / "begun")
+    assert is_alive(pid)
+
+    stage.stop(execution)
+
+    assert stage.settled().outcome == "timeout"
+
+
+def test_kill_9_of_the_worker_leaves_nothing_that_runs_and_frees_its_lock(tmp_path: Path) -> None:
+    begun, lock = tmp_path / "begun", tmp_path / "lock"
+    program = f"""
+import fcntl
+from tests.runtime import child_bodies as bodies
+from tests.runtime.stage import Stage
+lock = open({str(lock)!r}, "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+stage = Stage(lock=lock.fileno())
+stage.start(bodies.fork_sleepers, begun={str(begun)!r}, deaf=True, ends="never")
+stage.settled()
+"""
+    worker = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    try:
+        group = await_number(begun)
+        nursery = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
+        assert len(group_members(group)) == 11
+    finally:
+        worker.kill()
+        worker.wait()
+
+    await_that(lambda: not is_alive(nursery) and not group_members(group))
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_child_that_outlives_its_worker_keeps_the_workers_lock(tmp_path: Path) -> None:
+    begun, lock = tmp_path / "begun", tmp_path / "lock"
+    program = f"""
+import fcntl
+from tests.runtime import child_bodies as bodies
+from tests.runtime.stage import Stage
+lock = open({str(lock)!r}, "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+stage = Stage(lock=lock.fileno())
+stage.start(bodies.fork_sleepers, begun={str(begun)!r}, deaf=True, ends="never")
+stage.settled()
+"""
+    worker = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    group = await_number(begun)
+    nursery = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(nursery, signal.SIGSTOP)  # so that nobody ends the child
+    worker.kill()
+    worker.wait()
+    try:
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.kill(nursery, signal.SIGCONT)
+
+    await_that(lambda: not is_alive(nursery) and not group_members(group))
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
