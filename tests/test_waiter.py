@@ -283,6 +283,26 @@ def test_looks_at_a_busy_database_are_spaced_out(world: World, waiter: Waiter, c
     assert commits > len(counted.looks)
 
 
+def test_who_begins_to_wait_is_not_kept_waiting_by_those_before(
+    world: World, waiter: Waiter, counted: Counted
+) -> None:
+    worker, rounds = world.worker(), 50
+    took = 0.0
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(rounds):
+            job = world.enqueue()
+            looks = len(counted.looks)
+            waiting = pool.submit(waiter.wait, [job], LONG)
+            counted.await_look(after=looks)
+            world.complete(worker, world.claim_one(worker))
+            began = time.monotonic()
+            waiter.poke()
+            waiting.result(LONG)
+            took += time.monotonic() - began
+
+    assert took / rounds < 0.01  # half of the rest after many looks in vain
+
+
 def test_a_poke_is_a_reason_to_look(world: World, waiter: Waiter, counted: Counted) -> None:
     job = world.enqueue()
     with ThreadPoolExecutor(1) as pool:

@@ -152,11 +152,16 @@ class App:
     def _define(self, function: Callable[..., Any], options: TaskKeywords) -> Task[..., Any]:
         if options.get("timeout") is None and self.settings.default_timeout is not None:
             options["timeout"] = self.settings.default_timeout
-        task = define(function, self, **options)
+        task = define(function, self, self._local_context, **options)
         if task.options.schedule is not None:
             raise _not_yet(f"task {task.name}: cron and every", "enqueue it from a cron job")
         self.registry.register(task)
         return task
+
+    def _local_context(self, task: Task[..., Any]) -> Any:
+        from dray.local import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
+
+        return LocalContext(task.name, self.new_id())
 
     def load(self, more: Iterable[str] = ()) -> None:
         """Imports the modules that define tasks; a worker does so before it starts."""

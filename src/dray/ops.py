@@ -104,7 +104,10 @@ def job_filter(
 
 def _states(given: str | Iterable[str]) -> tuple[frozenset[State], str | None]:
     words = [given] if isinstance(given, str) else list(given)
-    named = [states_named(_word(word)) for word in words]
+    try:
+        named = [states_named(_word(word)) for word in words]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     reasons = [reason for _, reason in named if reason is not None]
     if not named or (reasons and len(named) > 1):
         raise ConfigError(

@@ -153,8 +153,8 @@ class Waiter:
                 if left <= 0:
                     self._looker = None
                     return False
+                me.called.clear()  # within the lock: who comes from here on calls again
             me.called.wait(left)
-            me.called.clear()
 
     def _tick(self, me: _Looker) -> None:
         """Looks at all awaited jobs once, and rests until the next look."""

@@ -117,7 +117,7 @@ def test_since_is_a_time_or_so_long_until_now(app: App, clock: ManualClock) -> N
 
 
 MISUSE: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
-    (lambda app: app.jobs(state="done"), ValueError, "no job state 'done'; known are waiting"),
+    (lambda app: app.jobs(state="done"), ConfigError, "no job state 'done'; known are waiting"),
     (lambda app: app.jobs(state=[]), ConfigError, "give states"),
     (lambda app: app.jobs(state=["timeout", "completed"]), ConfigError, "timeout, crashed and expired alone"),
     (lambda app: app.jobs(state=[7]), TypeError, "state must be a word"),

@@ -80,9 +80,36 @@ def test_what_was_refused_is_not_registered(app: App) -> None:
         app.registry.get("beat")
 
 
-def test_a_plain_call_of_a_task_with_a_context_works_without_a_worker(app: App) -> None:
+def test_a_plain_call_gets_a_context_that_needs_no_worker(app: App, tmp_path: Path) -> None:
     @app.task(name="greet")
-    def greet(name: str, ctx: dray.Context | None = None) -> str:
-        return f"hello {name}"
+    def greet(name: str, ctx: dray.Context) -> tuple[Any, ...]:
+        ctx.log.info("hello")
+        ctx.progress(50, "half way")
+        ctx.raise_if_cancelled()
+        assert ctx.idempotency_key == ctx.job_id
+        return name, ctx.attempt, ctx.max_attempts, ctx.cancelled, ctx.parent_results, repr(ctx)
 
-    assert greet("ann") == "hello ann"
+    assert greet("ann") == ("ann", 1, 1, False, {}, "<Context of a plain call of greet>")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_call_has_no_job_to_complete(app: App) -> None:
+    @app.task(name="order")
+    def order(ctx: dray.Context) -> None:
+        with ctx.transaction():
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match="order was called as a function, so there is no job to complete"):
+        order()
+    with pytest.raises(ConfigError, match="no job to complete"):
+        app.task(name="session")(complete)(1)
+    with pytest.raises(ConfigError, match="no job to complete"):
+        asyncio.run(app.task(name="async")(acomplete)(1))
+
+
+def complete(ctx: dray.Context, session: int) -> None:
+    ctx.complete(connection=session)
+
+
+async def acomplete(ctx: dray.Context, session: int) -> None:
+    await ctx.acomplete(connection=session)
