@@ -26,7 +26,7 @@ def find(named: str | None) -> App | None:
         return _load(spec)
     for file in _FILES:
         if _speaks_of_dray(Path(file)):
-            found = _apps_in(_imported(file.removesuffix(".py")))
+            found = _apps_in(imported(file.removesuffix(".py")))
             if found:
                 return _only(file, found)
     return None
@@ -57,7 +57,7 @@ def _load(spec: str) -> App:
     module_name = module_name.removesuffix(".py").replace("/", ".")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise Failure(f"{shown(spec)} names no app; write module:object, such as shop.jobs:app", Code.USAGE)
-    module = _imported(module_name)
+    module = imported(module_name)
     if not path:
         return _only(module_name, _apps_in(module))
     found: Any = module
@@ -73,7 +73,8 @@ def _kind(found: object) -> str:
     return f"a {type(found).__name__}"
 
 
-def _imported(name: str) -> ModuleType:
+def imported(name: str) -> ModuleType:
+    """A module of the user's; the failure says in one sentence why it cannot be had."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -20,14 +20,23 @@ from dray.text import escape_control
 
 Shape = Mapping[str, Any]
 
+_GAP = 2  # between two columns
+_SHORTEST = 8  # that an elastic column can be
+
 
 class Column(NamedTuple):
-    """One field of a list. ``show`` words it for people; without it they see what programs see."""
+    """One column of a table on a terminal. ``show`` words the value; without it people see what programs see."""
 
     title: str
     key: str
     show: Callable[[Any, Shape], str] | None = None
     is_number: bool = False
+    rank: int = 0  # where the terminal is narrow, those of the highest rank go first
+    is_elastic: bool = False  # it may be cut short
+
+    def word(self, shape: Shape) -> str:
+        value = shape[self.key]
+        return cell(value) if self.show is None else escape_control(self.show(value, shape))
 
 
 def is_terminal() -> bool:
@@ -43,34 +52,43 @@ def put_json(value: Any) -> None:
     put(json.dumps(value, default=_json, indent=2 if is_terminal() else None))
 
 
-def put_list(columns: Sequence[Column], shapes: Sequence[Shape], nothing: str) -> None:
-    """A list of things, one a row. On a terminal ``nothing`` says that it is empty."""
+def put_list(shapes: Sequence[Shape], columns: Sequence[Column], keys: Sequence[str], nothing: str) -> None:
+    """A list: columns for people (``nothing`` tells them that it is empty), keys for the next program."""
     if wants_json():
         put_json(shapes)
-    elif is_terminal():
-        if shapes:
-            _put_table(columns, shapes)
-        else:
-            click.echo(nothing, err=True)
+    elif not is_terminal():
+        for shape in shapes:
+            put_line(*(shape[key] for key in keys))
     elif shapes:
-        put("\n".join("\t".join(cell(shape[column.key]) for column in columns) for shape in shapes))
-
-
-def put_fields(shape: Shape, shown: Sequence[Column]) -> None:
-    """One thing, one field a row; what is not there is left out on a terminal."""
-    if wants_json():
-        put_json(shape)
-    elif is_terminal():
-        fields = [(column, shape[column.key]) for column in shown]
-        width = max(len(column.title) for column in shown)
-        lines = [
-            f"{column.title:<{width}}  {column.show(value, shape) if column.show else cell(value)}"
-            for column, value in fields
-            if value not in (None, "", (), [], {})
-        ]
-        put("\n".join(lines))
+        put_table(shapes, columns)
     else:
-        put("\n".join(f"{name}\t{cell(value)}" for name, value in shape.items()))
+        click.echo(nothing, err=True)
+
+
+def put_fields(shape: Shape, columns: Sequence[Column]) -> None:
+    """One thing, a line each; people are not shown what is empty."""
+    width = max(len(column.title) for column in columns)
+    for column in columns:
+        if shape[column.key] not in (None, "", (), [], {}) and (word := column.word(shape)):
+            put(f"{column.title:<{width}}  {word}")
+
+
+def put_line(*values: Any) -> None:
+    """Values for the next program."""
+    sys.stdout.write("\t".join(map(cell, values)) + "\n")
+
+
+def put_flat(value: Any, path: str = "") -> None:
+    """Everything in a shape for the next program, a line each: ``attempts.0.outcome<TAB>error``."""
+    if isinstance(value, Mapping):
+        items: Iterable[tuple[Any, Any]] = cast("Mapping[str, Any]", value).items()
+    elif isinstance(value, list):
+        items = enumerate(cast("list[Any]", value))
+    else:
+        put_line(path, value)
+        return
+    for name, each in items:
+        put_flat(each, f"{path}.{name}" if path else str(name))
 
 
 def cell(value: Any) -> str:
@@ -84,7 +102,7 @@ def cell(value: Any) -> str:
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, Iterable):
-        return ",".join(cell(each) for each in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return ",".join(cell(each) for each in cast("Iterable[Any]", value))
     return str(value)
 
 
@@ -97,24 +115,39 @@ def relative(when: Any, _: Shape) -> str:
     return ago(when, datetime.now(UTC))
 
 
-def _put_table(columns: Sequence[Column], shapes: Sequence[Shape]) -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - for terminals alone
-    from rich.console import Console  # noqa: PLC0415
+def put_table(shapes: Sequence[Shape], columns: Sequence[Column]) -> None:
+    """A table on a terminal."""
+    from rich.console import Console  # noqa: PLC0415 - for terminals alone
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column.title, justify="right" if column.is_number else "left", no_wrap=True, overflow="ellipsis"
-        )
-    for shape in shapes:
-        words = [
-            column.show(shape[column.key], shape) if column.show else cell(shape[column.key]) for column in columns
-        ]
+    console = Console(highlight=False)
+    words = {column: [column.word(shape) for shape in shapes] for column in columns}
+    widths = _fitted(words, console.width)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column, width in widths.items():
+        justify = "right" if column.is_number else "left"
+        table.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+    for number in range(len(shapes)):
         # Text, because a plain string may hold what rich takes for markup.
-        table.add_row(*(Text(escape_control(word), style=_style(word)) for word in words))
-    Console(highlight=False).print(table)
+        table.add_row(*(Text(words[column][number], style=_style(words[column][number])) for column in widths))
+    console.print(table)
+
+
+def _fitted(words: Mapping[Column, Sequence[str]], room: int) -> dict[Column, int]:
+    """The columns that fit beside each other and their widths: the least important go, then elastic ones shrink."""
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    widths = {column: max(map(cell_len, (column.title, *each))) for column, each in words.items()}
+    least = {column: min(width, _SHORTEST) if column.is_elastic else width for column, width in widths.items()}
+    while sum(least.values()) + _GAP * (len(least) - 1) > room and any(column.rank for column in least):
+        del least[max(least, key=lambda column: column.rank)]
+    spare = room - sum(least.values()) - _GAP * (len(least) - 1)
+    for column, width in least.items():
+        extra = max(0, min(spare, widths[column] - width))
+        least[column] += extra
+        spare -= extra
+    return least
 
 
 _STYLES = {

@@ -5,9 +5,11 @@ Names may be added, never taken away or given another meaning. Times are ISO 860
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from dray import codec
+from dray.cli.states import STATES
 
 if TYPE_CHECKING:
     from dray.handle import Job
@@ -77,6 +79,16 @@ def attempt(each: Attempt) -> dict[str, Any]:
     }
 
 
+def json_text(value: Any) -> str:
+    """A value that came out of JSON, on one line of ASCII."""
+    return json.dumps(value)
+
+
+def result_text(stored: str | None) -> str:
+    """A stored result on one line of ASCII."""
+    return json_text(None if stored is None else codec.decode(stored, path="result"))
+
+
 def log_line(line: LogLine) -> dict[str, Any]:
     """A line that was logged inside a job."""
     return {"seq": line.seq, "at": line.at, "level": line.level, "logger": line.logger, "message": line.message}
@@ -84,8 +96,8 @@ def log_line(line: LogLine) -> dict[str, Any]:
 
 def queue(found: QueueInfo) -> dict[str, Any]:
     """A queue and how many jobs of each state are in it."""
-    counts = {state: found.jobs.get(state, 0) for state in _STATES}
-    return {"name": found.name, "priority": found.priority, "paused_at": found.paused_at, "jobs": counts}
+    counts = {state: found.jobs.get(state, 0) for state in STATES}
+    return {"name": found.name, "priority": found.priority, "paused_at": found.paused_at, **counts}
 
 
 def worker(found: WorkerInfo) -> dict[str, Any]:
@@ -104,6 +116,3 @@ def worker(found: WorkerInfo) -> dict[str, Any]:
         "last_seen_at": found.last_seen_at,
         "stopped_at": found.stopped_at,
     }
-
-
-_STATES = ("waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled")

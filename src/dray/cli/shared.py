@@ -6,7 +6,7 @@ by, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,6 +86,14 @@ def app_here(named: str | None = None) -> App | None:
 
         app.settings = replace(app.settings, url=Settings.of(url).url, listen_url=None)
     return app
+
+
+def load_tasks(app: App, more: Iterable[str] = ()) -> None:
+    """Imports the modules that define the app's tasks."""
+    from dray.cli.finding import imported  # noqa: PLC0415 - it loads users' code
+
+    for module in (*app.settings.imports, *more):
+        imported(module)
 
 
 def app_with_tasks(named: str | None = None) -> App:

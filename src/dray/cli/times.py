@@ -81,6 +81,8 @@ def iso(when: datetime) -> str:
 
 def span(seconds: float) -> str:
     """A duration in one or two units."""
+    if seconds < 0.001:
+        return "<1ms"
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60:

@@ -16,7 +16,7 @@ import click
 
 from dray.cli import logs
 from dray.cli.exits import Code
-from dray.cli.shared import app_with_tasks, option, shared
+from dray.cli.shared import app_with_tasks, load_tasks, option, shared
 from dray.cli.times import Duration
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def worker(
     found = app_with_tasks(target)
     from dray.runtime.worker import Worker  # noqa: PLC0415 - `dray worker --help` needs none
 
-    found.load(imports)
+    load_tasks(found, imports)
     logs.configure(log_level)
     made = Worker(found, owns_process=True, **{key: value for key, value in options.items() if value is not None})
     _introduce(found, options)
