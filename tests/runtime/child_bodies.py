@@ -29,6 +29,11 @@ def add(a: int, b: int) -> int:
 
 
 @process
+def say(text: str) -> None:
+    print(text)
+
+
+@process
 def who_am_i() -> dict[str, int]:
     return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "session": os.getsid(0)}
 
@@ -83,8 +88,8 @@ def announce_and_wait(begun: str, until: str) -> int:
 
 @process
 def sleep(begun: str, cleaned: str | None = None) -> None:
-    Path(begun).touch()
     try:
+        Path(begun).touch()
         time.sleep(60)
     finally:
         if cleaned is not None:
@@ -124,8 +129,8 @@ def keep_the_gil(begun: str) -> None:
 @process
 def go_on_regardless(begun: str, until: str) -> str:
     """Hears that it is to stop, and completes."""
-    Path(begun).touch()
     try:
+        Path(begun).touch()
         time.sleep(60)
     except BaseException:  # noqa: BLE001
         await_file(until)
@@ -135,8 +140,8 @@ def go_on_regardless(begun: str, until: str) -> str:
 @process
 def ask_whether_cancelled(begun: str, ctx: dray.Context) -> None:
     before = ctx.cancelled
-    Path(begun).touch()
     try:
+        Path(begun).touch()
         time.sleep(60)
     finally:
         ctx.log.info("cancelled: %s, then %s", before, ctx.cancelled)
@@ -211,20 +216,32 @@ def install_a_handler() -> int:
 
 
 @process
-def complete_with_a_row(table: str, ctx: dray.Context) -> None:
-    with ctx.transaction() as tx:
-        tx.execute(f"INSERT INTO {table} VALUES (1)")
+def complete_with_another_job(ctx: dray.Context) -> str:
+    """Enqueues another and completes this one, together; then returns too late to count."""
+    try:
+        with ctx.transaction() as tx:
+            add.using(connection=tx.connection).enqueue(1, 2)
+            tx.result = os.getpid()
+    except dray.StaleClaim:
+        return "stale"
+    return "too late"
+
+
+@process
+async def complete_with_another_job_in_a_coroutine(ctx: dray.Context) -> None:
+    async with ctx.transaction() as tx:
+        await add.using(connection=tx.connection).aenqueue(1, 2)
         tx.result = os.getpid()
 
 
 @process
-def lose_the_claim(table: str, ctx: dray.Context) -> str:
-    try:
-        with ctx.transaction() as tx:
-            tx.execute(f"INSERT INTO {table} VALUES (1)")
-    except dray.StaleClaim:
-        return "stale"
-    return "completed"
+def enqueue_another() -> str:
+    return add.enqueue(1, 2).id
+
+
+@process
+def sum_of_parents(parent_results: dict[str, int]) -> int:
+    return sum(parent_results.values())
 
 
 def await_file(path: str) -> None:

@@ -19,6 +19,8 @@ from dray.task import Task
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Link, Stage, await_file, await_that, descendants, is_alive
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def shared_stage() -> Generator[Stage]:
@@ -352,6 +354,28 @@ def test_a_child_that_cannot_be_started_is_an_error_of_the_attempt(monkeypatch: 
     assert "no child process could be started" in (settlement.error_message or "")
 
 
+def test_a_lock_that_cannot_be_passed_on_is_an_error_of_the_attempt() -> None:
+    with Stage(lock=1_000_000) as stage:
+        settlement = stage.run(bodies.add, a=1, b=2)
+
+    assert settlement.outcome == "error"
+    assert "could not be given to a child process" in (settlement.error_message or "")
+
+
+def test_what_a_body_prints_is_shown_when_it_ends(tmp_path: Path) -> None:
+    program = """
+import os
+from tests.runtime import child_bodies as bodies
+from tests.runtime.stage import Stage
+with Stage() as stage:
+    stage.result(bodies.say, text="hello")
+    stage.run(bodies.exit_at_once, status=1)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "hello\n"
+
+
 def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> Task[..., Any]:
     """A task of a module that has another content by the time a child imports it."""
     file = folder / "shop.py"
@@ -416,7 +440,7 @@ def work() -> list:
         print(work.name, pid != os.getpid(), name, stage.result(work)[0] == pid)
 """)
     command = [str(script)] if way == "a path" else ["-m", "script"]
-    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
 
     ran = subprocess.run(
         [sys.executable, *command], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False

@@ -15,7 +15,9 @@ import logging
 import os
 import signal
 import socket
+import sys
 import traceback
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -67,6 +69,7 @@ class _Child:
             self._pipe.answer(self._answer(message["job"], message["number"]))
             while self._locks:
                 os.close(self._locks.pop())
+            _flush_prints()
 
     # A job
 
@@ -87,13 +90,13 @@ class _Child:
 
     def _run(self, job: dict[str, Any]) -> wire.Message:
         try:
-            task = self._find(places.Place(*job["place"]), job["task"])
+            task = self._find(places.Place(*job["place"]), job["task"], job["url"])
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's modules may raise anything, or exit
             return {"refused": _shown(traceback.format_exception_only(error)), "trace": _shown(_trace(error))}
         execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
-        self._pipe.attach(execution, job["url"])
+        self._pipe.attach(execution)
         self._execution = execution
         capture.start()
         try:
@@ -102,9 +105,10 @@ class _Child:
             capture.end()
         return {"end": settlement, "is_written": execution.is_written}
 
-    def _find(self, place: places.Place, name: str) -> Task[..., Any]:
+    def _find(self, place: places.Place, name: str, url: str) -> Task[..., Any]:
         if (place, name) not in self._tasks:
-            self._tasks[place, name] = places.find(place, name)
+            task = self._tasks[place, name] = places.find(place, name)
+            _use_database(task.submitter, url)
         return self._tasks[place, name]
 
     def _perform(self, execution: Execution) -> Settlement | None:
@@ -164,6 +168,20 @@ class _Child:
                 os.close(descriptor)
         if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _flush_prints() -> None:
+    """What a body prints is seen when it ends, not when the child does: that may be killed, or live for days."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced by a body
+            stream.flush()
+
+
+def _use_database(app: Any, url: str) -> None:
+    """The worker's database, also where a command line has given it another than the code says."""
+    if app.settings.url != url:
+        app.close()
+        app.settings = replace(app.settings, url=url, listen_url=None)
 
 
 class _Echo(logging.Handler):

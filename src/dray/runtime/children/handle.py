@@ -45,21 +45,26 @@ class Nursery:
 
     def bear(self) -> Child:
         """A new child; `StartFailed`: there is none to be had."""
-        ours, theirs = socket.socketpair()
-        status, told = socket.socketpair()
-        slate = Slate.new()
         try:
-            with theirs, told, self._lock:
-                command = self._running()
-                wire.send(command, {"bear": True}, [theirs.fileno(), told.fileno(), slate.descriptor])
-            return Child(_pid(status), ours, status, slate)
-        except BaseException as error:
-            ours.close()
-            status.close()
-            slate.close()
-            if isinstance(error, OSError):
-                raise StartFailed(f"no child process could be started: {error}") from error
-            raise
+            with contextlib.ExitStack() as if_it_fails:
+                child = self._bear(if_it_fails)
+                if_it_fails.pop_all()
+                return child
+        except OSError as error:
+            raise StartFailed(f"no child process could be started: {error}") from error
+
+    def _bear(self, if_it_fails: contextlib.ExitStack) -> Child:
+        ours, theirs = socket.socketpair()
+        if_it_fails.push(ours)
+        with theirs:
+            status, told = socket.socketpair()
+            if_it_fails.push(status)
+            with told:
+                slate = Slate.new()
+                if_it_fails.callback(slate.close)
+                with self._lock:
+                    wire.send(self._running(), {"bear": True}, [theirs.fileno(), told.fileno(), slate.descriptor])
+        return Child(_pid(status), ours, status, slate)
 
     def close(self) -> None:
         """Once no child is wanted any more."""
@@ -119,6 +124,8 @@ class Child:
             wire.send(self._sock, {"job": job, "number": self._jobs}, [] if lock is None else [lock])
         except (BrokenPipeError, ConnectionResetError):
             return  # it has died: `hear` says how
+        except OSError as error:
+            raise StartFailed(f"the job could not be given to a child process: {error}") from error
 
     def prepare(self) -> None:
         """The next job: orders and stacks are of this one from here on."""

@@ -108,7 +108,7 @@ class _Nursery:
             if "quit" in message:
                 self._is_ending = True
                 return None
-            birth = self._fork(*self._inbox.take_descriptors())
+            birth = self._fork(*self._inbox.take_descriptors(3))
             if birth is not None:
                 return birth
         return None

@@ -1,4 +1,4 @@
-"""What a body in a child process is linked to: the socket to its worker, and a database of the child's own."""
+"""What a body in a child process is linked to: the socket to its worker, and the App that the child has loaded."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class Pipe:
         self._is_sending = False
         self._shields = 0  # of the main thread: it is sending, and must not be torn out of it
         self._on_unshielded = on_unshielded
-        self._url = ""
-        self._backend: Backend | None = None
+        self._app: Any = None
         self._execution: Execution | None = None
         self._report: Any = None  # the one that was sent last
         self._said: deque[tuple[int, str]] = deque(maxlen=LOG_LINES)
@@ -49,12 +48,9 @@ class Pipe:
     def is_shielded(self) -> bool:
         return self._shields > 0
 
-    def attach(self, execution: Execution, url: str) -> None:
+    def attach(self, execution: Execution) -> None:
         """From here on this is the body that runs."""
-        if url != self._url and self._backend is not None:
-            self._backend.close()
-            self._backend = None
-        self._execution, self._url = execution, url
+        self._execution, self._app = execution, execution.task.submitter
         self._report = None
 
     def answer(self, message: wire.Message) -> None:
@@ -78,12 +74,8 @@ class Pipe:
 
     @property
     def backend(self) -> Backend:
-        """Opened when a body first asks for it, and kept: more bodies come."""
-        if self._backend is None:
-            from dray.backends import open_backend  # noqa: PLC0415 - with its driver, for bodies that need one
-
-            self._backend = open_backend(self._url)
-        return self._backend
+        """That of the App which the body would use as well; opened when it is first needed, and kept for the next."""
+        return self._app.backend
 
     def began(self, execution: Execution) -> None:
         with self._turn():

@@ -78,8 +78,10 @@ class Inbox:
                 return None
         return message
 
-    def take_descriptors(self) -> list[int]:
-        taken, self.descriptors = self.descriptors, []
+    def take_descriptors(self, count: int | None = None) -> list[int]:
+        """The first `count` of them, or all."""
+        taken = self.descriptors[:count]
+        del self.descriptors[: len(taken)]
         return taken
 
     def close(self) -> None:

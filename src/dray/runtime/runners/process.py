@@ -72,9 +72,10 @@ class ProcessRunner:
         for execution in executions:
             self.ready.put(execution)
 
-    def stop(self, execution: Execution) -> None:
+    def stop(self, execution: Execution) -> bool:
         for slot in self.slots:
             slot.stop(execution)
+        return True
 
     def abandon(self, execution: Execution) -> None:
         for slot in self.slots:
@@ -189,7 +190,11 @@ class _Slot(threading.Thread):
             return True
         if execution is None:
             return False
-        settlement = self._perform(execution)
+        try:
+            settlement = self._perform(execution)
+        except Exception as error:  # a defect of ours must cost neither the slot nor, silently, the job
+            log.exception("%s: an error that nobody expected", self.name)
+            settlement = _not_started(execution, error)
         with self._guard:
             self.execution = None
         self._runner.over(execution, settlement)
@@ -221,8 +226,7 @@ class _Slot(threading.Thread):
         return settlement
 
     def _engage(self, execution: Execution) -> Child | None:
-        """Gives the job to a child; None: it is to stop before it has begun."""
-        place = self._runner.place_of(execution.task)
+        """The child for it; None: it is to stop before it has begun."""
         if self._child is None and execution.stop is None:
             self._child = self._runner.nursery.bear()
         child = self._child
@@ -231,19 +235,19 @@ class _Slot(threading.Thread):
                 return None
             child.prepare()  # from here on it can be told to stop
             self.execution = execution
+        return child
+
+    def _converse(self, child: Child, execution: Execution) -> Settlement | None:
+        """Gives a child its job and listens to it until the body has ended."""
         job = {
             "claim": execution.claim,
             "task": execution.task.name,
-            "place": place,
+            "place": self._runner.place_of(execution.task),
             "worker_id": execution.worker_id,
             "url": self._runner.url,
             "log_level": logging.getLogger().level,
         }
         child.give(job, self._runner.lock_fd())
-        return child
-
-    def _converse(self, child: Child, execution: Execution) -> Settlement | None:
-        """Listens to a child until the body has ended."""
         deadline: float | None = time.monotonic() + self._runner.start_timeout
         while True:
             try:
@@ -331,6 +335,6 @@ def _refused(execution: Execution, message: wire.Message) -> StartFailed:
     return error
 
 
-def _not_started(execution: Execution, error: StartFailed) -> Settlement | None:
+def _not_started(execution: Execution, error: Exception) -> Settlement | None:
     link = execution.link
     return outcome.raised(execution, error, link.clock.steady(), link.rng)

@@ -1,0 +1,229 @@
+"""Several worker processes under one parent: it starts them, starts anew those that die, and ends with them.
+
+It knows nothing of jobs. What a worker process was doing when it died is for the other workers to find out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Generator, Sequence
+from types import FrameType
+
+from dray.clock import Clock, SystemClock
+from dray.instants import SECOND
+from dray.runtime.children import kernel
+
+log = logging.getLogger("dray")
+
+SUPERVISED = "DRAY_SUPERVISED"  # set for workers that have a supervisor
+RENEW = 75  # exit status of one that wants to be started anew, at once
+_NO_USE = frozenset({2, 6})  # wrong usage, no database: another start would end the same way
+_LEEWAY = 15.0  # seconds that a worker may take beyond its grace
+
+
+class Supervisor:
+    """Runs `count` processes of one command until it is told to stop, or until all have ended by themselves.
+
+    Each has a process group of its own, so that a Ctrl-C at the terminal comes here alone and is passed on once. A
+    worker whose supervisor is killed gets SIGTERM from the kernel.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        count: int,
+        grace: float,
+        *,
+        clock: Clock | None = None,
+        first_pause: float = 0.1,
+        longest_pause: float = 30.0,
+        proven_after: float = 60.0,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._grace_us = int((grace + _LEEWAY) * SECOND)
+        self._first_pause_us = int(first_pause * SECOND)
+        self._longest_pause_us = int(longest_pause * SECOND)
+        self._proven_us = int(proven_after * SECOND)
+        self._workers = [_Place(number + 1, list(argv)) for number in range(count)]
+        self._signals: deque[int] = deque()
+        self._told: int | None = None  # the first signal
+        self._kill_at: int | None = None
+        self._verdict: int | None = None  # why it makes no sense to go on
+
+    def run(self) -> int:
+        """Until all have ended; the exit code."""
+        with self._listening() as wakes:
+            for worker in self._workers:
+                worker.start(self._clock.steady())
+            while True:
+                self._obey()
+                self._look()
+                if not any(worker.is_wanted or worker.process for worker in self._workers):
+                    break
+                select.select([wakes], [], [], self._rest())
+                with contextlib.suppress(BlockingIOError):
+                    wakes.recv(4096)
+        return self._code()
+
+    def _code(self) -> int:
+        if self._verdict is not None:
+            return self._verdict
+        return next((worker.code for worker in self._workers if worker.code), 0)
+
+    # Signals
+
+    @contextlib.contextmanager
+    def _listening(self) -> Generator[socket.socket]:
+        wakes, waker = socket.socketpair()
+        wakes.setblocking(False)  # noqa: FBT003
+        waker.setblocking(False)  # noqa: FBT003
+        with wakes, waker:
+            numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+            before = {number: signal.signal(number, self._note) for number in numbers}
+            descriptor = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+            try:
+                yield wakes
+            finally:
+                signal.set_wakeup_fd(descriptor)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if number != signal.SIGCHLD:
+            self._signals.append(number)
+
+    def _obey(self) -> None:
+        while self._signals:
+            number = self._signals.popleft()
+            if self._told is None:
+                self._told = number
+                log.info("%s: stopping %d workers", signal.Signals(number).name, len(self._workers))
+                self._stop(number)
+            else:
+                log.warning("%s again: ending at once", signal.Signals(number).name)
+                self._verdict = 128 + number
+                self._kill()
+
+    def _stop(self, number: int) -> None:
+        self._kill_at = self._clock.steady() + self._grace_us
+        for worker in self._workers:
+            worker.is_wanted = False
+            worker.send(number)
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            worker.send(signal.SIGKILL)
+
+    # Workers
+
+    def _look(self) -> None:
+        """Sees who has ended and starts who is due."""
+        now = self._clock.steady()
+        if self._kill_at is not None and now >= self._kill_at:
+            log.error("workers still ran %.0f s after they were told to stop: killed", self._grace_us / SECOND)
+            self._kill_at = None
+            self._kill()
+        for worker in self._workers:
+            code = worker.ended()
+            if code is not None:
+                self._ended(worker, code, now)
+            elif worker.is_wanted and worker.process is None and now >= worker.due_at:
+                self._start_anew(worker, now)
+
+    def _start_anew(self, worker: _Place, now: int) -> None:
+        try:
+            worker.start(now)
+        except OSError as error:  # no memory, or no more processes: it worked before, and may again
+            worker.due_at = now + self._longest_pause_us
+            log.error("worker %d could not be started: %s", worker.number, error)  # noqa: TRY400 - it says all
+
+    def _ended(self, worker: _Place, code: int, now: int) -> None:
+        lived_us = now - worker.started_at
+        if not worker.is_wanted or code == 0:
+            worker.is_wanted = False
+            log.info("worker %d has ended (%s)", worker.number, _shown(code))
+            return
+        if code in _NO_USE and worker.starts == 1 and lived_us < self._proven_us:
+            log.error("worker %d could not work (%s); stopping all", worker.number, _shown(code))
+            self._verdict = code
+            self._stop(signal.SIGTERM)
+            return
+        if lived_us >= self._proven_us or code == RENEW:
+            worker.failures = 0
+        pause_us = min(self._longest_pause_us, self._first_pause_us << min(worker.failures, 20))
+        if code == RENEW:
+            pause_us = 0
+        else:
+            worker.failures += 1
+        worker.due_at = now + pause_us
+        worker.code = 0  # it counts how the last one ends
+        log.warning("worker %d ended (%s); it starts anew in %.1f s", worker.number, _shown(code), pause_us / SECOND)
+
+    def _rest(self) -> float | None:
+        """Seconds until something is due; None: until a signal comes."""
+        due = [worker.due_at for worker in self._workers if worker.is_wanted and worker.process is None]
+        if self._kill_at is not None:
+            due.append(self._kill_at)
+        return max(0, min(due) - self._clock.steady()) / SECOND if due else None
+
+
+class _Place:
+    """The place of one worker, whichever process has it."""
+
+    def __init__(self, number: int, argv: list[str]) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.is_wanted = True  # to be started anew when it ends
+        self.starts = 0
+        self.failures = 0  # in a row
+        self.started_at = 0  # readings of the steady clock
+        self.due_at = 0
+        self.code = 0  # of the last that had the place
+        self._argv = argv
+
+    def start(self, now: int) -> None:
+        self.starts += 1
+        self.started_at = now
+        supervisor = os.getpid()
+
+        def before_exec() -> None:
+            kernel.ask_for_death_signal(signal.SIGTERM)
+            if os.getppid() != supervisor:  # it died before it could be heard of
+                os._exit(1)
+
+        # A hook between fork and exec is safe here: this process has no threads.
+        self.process = subprocess.Popen(  # noqa: S603 - the command that we were given
+            self._argv,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, SUPERVISED: "1"},
+            process_group=0,
+            preexec_fn=before_exec,  # noqa: PLW1509
+        )
+        log.info("worker %d is process %d", self.number, self.process.pid)
+
+    def ended(self) -> int | None:
+        """The exit status of a process that has ended since the last look."""
+        status = None if self.process is None else self.process.poll()
+        if status is None:
+            return None
+        self.process = None
+        self.code = status if status >= 0 else 128 - status
+        return self.code
+
+    def send(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+
+def _shown(code: int) -> str:
+    if code > 128:
+        with contextlib.suppress(ValueError):
+            return f"{signal.Signals(code - 128).name}"
+    return f"exit status {code}"

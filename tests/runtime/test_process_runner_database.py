@@ -1,0 +1,99 @@
+"""What a body in a child process does with the database, on connections of the child's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import dray
+from dray.clock import Ids, SystemClock
+from dray.instants import SECOND
+from dray.model.new_job import NewJob
+from dray.model.queue import Demand
+from dray.model.settlement import completed, released
+from dray.model.worker import NewWorker
+from dray.runtime.execution import Execution
+from dray.task import Task
+from tests.runtime import child_bodies as bodies
+from tests.runtime.stage import Stage
+
+_ids = Ids(SystemClock())
+WORKER = _ids.new()
+
+
+@pytest.fixture
+def app(url: str) -> Generator[dray.App]:
+    """The database of the worker, which is not the one that the module of the bodies names."""
+    with dray.App(url) as app:
+        app.backend.migrate()
+        new = NewWorker(id=WORKER, name="test", host="host", pid=1, boot=app.clock.boot)
+        app.backend.worker_register(new, 60 * SECOND)
+        yield app
+
+
+@pytest.fixture
+def stage(app: dray.App) -> Generator[Stage]:
+    with Stage(url=app.url) as stage:
+        yield stage
+
+
+def claimed(app: dray.App, stage: Stage, task: Task[..., Any], parents: tuple[str, ...] = ()) -> Execution:
+    """A job of a task, in the hands of the worker."""
+    new = NewJob(id=_ids.new(), task=task.name, parents=parents)
+    app.backend.job_enqueue([new])
+    (claim,) = app.backend.job_claim(WORKER, Demand(("default",), (task.name,), 1))
+    return Execution(claim, task, WORKER, stage.link)
+
+
+def enqueued(app: dray.App) -> list[str]:
+    return [job.id for job in app.jobs(task=bodies.add.name)]
+
+
+@pytest.mark.parametrize(
+    "task", [bodies.complete_with_another_job, bodies.complete_with_another_job_in_a_coroutine], ids=["def", "async"]
+)
+def test_a_body_completes_its_job_in_a_transaction_of_its_own(
+    app: dray.App, stage: Stage, task: Task[..., Any]
+) -> None:
+    execution = claimed(app, stage, task)
+
+    stage.runner.start([execution])
+
+    assert stage.end() == (execution, None)
+    assert execution.is_written
+    job = app.job(execution.claim.id)
+    assert job.state == "completed"
+    assert job.result() == stage.result(bodies.who_am_i)["pid"]
+    assert len(enqueued(app)) == 1
+
+
+def test_a_lost_claim_rolls_everything_back(app: dray.App, stage: Stage) -> None:
+    execution = claimed(app, stage, bodies.complete_with_another_job)
+    app.backend.job_settle(WORKER, [released(execution.claim, app.clock.steady())])
+
+    stage.runner.start([execution])
+
+    assert stage.settled().result == '"stale"'
+    assert not execution.is_written
+    assert enqueued(app) == []
+    assert app.job(execution.claim.id).state == "queued"
+
+
+def test_a_body_enqueues_where_its_worker_works(app: dray.App, stage: Stage) -> None:
+    made = stage.result(bodies.enqueue_another)
+
+    assert enqueued(app) == [made]
+
+
+def test_a_body_sees_the_results_of_its_parents(app: dray.App, stage: Stage) -> None:
+    parent = claimed(app, stage, bodies.add)
+    now = app.clock.steady()
+    app.backend.job_settle(WORKER, [completed(parent.claim, now, now, json.dumps(3))])
+    execution = claimed(app, stage, bodies.sum_of_parents, parents=(parent.claim.id,))
+
+    stage.runner.start([execution])
+
+    assert stage.settled().result == "3"
