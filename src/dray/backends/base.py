@@ -18,7 +18,7 @@ from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
 from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes, Report
-from dray.backends.upkeep import LogFile
+from dray.backends.upkeep import Checkpoint, LogFile
 from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
 from dray.model.job import CancelResult, Claim, Enqueued, Job
@@ -349,10 +349,10 @@ class Backend:
         """The write-ahead log as the file system shows it; it has been written if that differs."""
         return None if self.db.upkeep is None else self.db.upkeep.log()
 
-    def file_checkpoint(self, *, waits: bool = False) -> int:
-        """Copies the write-ahead log back into the file; how much of it could not be. Waits: makes writers wait until
-        the log can start over, as long as that takes no time worth speaking of."""
-        return self.db.upkeep.checkpoint(waits=waits) if self.db.upkeep is not None else 0
+    def file_checkpoint(self, *, waits: bool = False) -> Checkpoint | None:
+        """Copies the write-ahead log back into the file. Waits: keeps writers out until the log can start over, if
+        that takes no longer than a second."""
+        return None if self.db.upkeep is None else self.db.upkeep.checkpoint(waits=waits)
 
     def file_vacuum(self, pages: int) -> bool:
         """Gives at most so many unused pages back if many are unused; whether there are more."""

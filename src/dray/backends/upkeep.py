@@ -10,6 +10,14 @@ class LogFile(NamedTuple):
 
     size: int  # bytes; what is in use of them only the database knows
     written_ns: int
+    starts: int  # how often it started over, in the room there is
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint found."""
+
+    frames: int  # pages in the log
+    left: int  # those among them that could not be copied back
 
 
 class Upkeep(Protocol):
@@ -19,8 +27,9 @@ class Upkeep(Protocol):
         """The write-ahead log; None: there is none at the moment."""
         ...
 
-    def checkpoint(self, *, waits: bool = False) -> int:
-        """Copies the log back into the file; the pages in it that could not be."""
+    def checkpoint(self, *, waits: bool = False) -> Checkpoint:
+        """Copies the log back into the file. Waits: keeps writers out until the log can start over, if that takes no
+        longer than a second."""
         ...
 
     def vacuum(self, pages: int) -> bool:

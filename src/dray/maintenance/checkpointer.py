@@ -1,8 +1,9 @@
 """Copies SQLite's write-ahead log back into the file, and gives unused pages back, so that no enqueue has to.
 
-Whether there is anything to copy is told by the size and the time of the log's file, without asking the database. A
-log that is written all the time is never empty at the moment in which it could be started over, and would grow for
-ever: past a limit the checkpoint makes writers wait for that moment.
+Whether there is anything to copy is told by the size and the time of the log's file, without asking the database. The
+size tells only while the file grows: once the log has started over, in the room there is, the rate of the last time
+tells when there may be enough. A log that is written all the time is never copied whole at the moment in which it
+could start over, and would grow for ever: past a limit the checkpoint keeps writers out for that moment.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from dray.maintenance.pace import jittered
 
 if TYPE_CHECKING:
     from dray.backends import Backend
+    from dray.backends.upkeep import LogFile
     from dray.clock import Clock, Rng
 
 _PAUSE = 1.0
 _BUSY_PAUSE = 0.25
-_GROWTH = 16 * 1024 * 1024  # bytes of log that are worth a checkpoint at once
-_LIMIT = 64 * 1024 * 1024  # bytes of log that are worth making writers wait
-_LATEST_US = 10 * SECOND  # after which any write is copied back
+_GROWTH = 16 * 1024 * 1024  # bytes of log that are worth a checkpoint
+_FRAMES = 4_000  # the same in pages
+_LIMIT = 4 * _FRAMES  # pages in the log that are worth keeping writers out
+_SOONEST_US, _LATEST_US = SECOND // 4, 10 * SECOND
 _VACUUM_US = 60 * SECOND
 _PAGES = 1_000
 
@@ -33,30 +36,37 @@ class Checkpointer:
         self._backend = backend
         self._clock = clock
         self._rng = rng
-        self._copied: tuple[int, int] | None = None  # size and time of the log when it was last copied back
-        self._due_at = 0
+        self._log: LogFile | None = None  # as it was when it was last copied back
+        self._frames = 0
+        self._copied_at = self._due_at = 0
         self._vacuum_at = 0
 
     def tick(self) -> float:
         now = self._clock.steady()
-        copied = self._copy_back(now)
-        if now >= self._vacuum_at and self._backend.file_vacuum(_PAGES):
-            return _BUSY_PAUSE
+        is_busy = self._copy_back(now)
         if now >= self._vacuum_at:
+            if self._backend.file_vacuum(_PAGES):
+                return _BUSY_PAUSE
             self._vacuum_at = now + _VACUUM_US
-        return jittered(_BUSY_PAUSE if copied else _PAUSE, self._rng)
+        return jittered(_BUSY_PAUSE if is_busy else _PAUSE, self._rng)
 
     def _copy_back(self, now: int) -> bool:
-        """Whether there was much to copy."""
+        """Whether the log is written so fast that it is soon worth looking again."""
         log = self._backend.file_log()
-        if log is None or log == self._copied:
+        if log is None or log == self._log:
             return False
-        grown = log.size - (self._copied[0] if self._copied else 0)
-        if grown < _GROWTH and log.size < _LIMIT and now < self._due_at:
+        grown = log.size - (self._log.size if self._log else 0)
+        if grown < _GROWTH and now < self._due_at:
+            return self._due_at - now < _PAUSE * SECOND
+        found = self._backend.file_checkpoint()
+        if found is None:
             return False
-        left = self._backend.file_checkpoint()
-        if left and log.size >= _LIMIT:
+        has_started_over = self._log is None or log.starts != self._log.starts
+        new_frames = found.frames if has_started_over else found.frames - self._frames
+        if found.frames >= _LIMIT:
             self._backend.file_checkpoint(waits=True)
+        enough_us = (now - self._copied_at) * _FRAMES // max(1, new_frames)
+        self._due_at = now + min(max(enough_us, _SOONEST_US), _LATEST_US)
         # From before: what was written meanwhile counts as new.
-        self._copied, self._due_at = log, now + _LATEST_US
-        return grown >= _GROWTH or log.size >= _LIMIT
+        self._log, self._frames, self._copied_at = log, found.frames, now
+        return new_frames >= _FRAMES

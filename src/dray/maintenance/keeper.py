@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dray")
 
-_LOOK = 1.0  # seconds between two looks at the leases
+_LOOK = 2.0  # seconds between two looks at the leases
+_SLACK_US = SECOND // 4  # what is due so soon is done at once: waking up costs more than most of what is done then
 _SHORTEST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0
 
 
@@ -90,7 +91,7 @@ class Keeper:
 
     def _run(self, part: _Part) -> bool:
         """Runs what is due of a part. False: the database is away; there is no use in going on now."""
-        if self._clock.steady() < part.due_at:
+        if self._clock.steady() + _SLACK_US < part.due_at:
             return True
         burials = self._burials()
         try:

@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class SqliteProof:
     """One worker's lock file, locked for as long as this is open."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self._path = path
+        self.path = path
         self._descriptor: int | None = descriptor
         self.lock = _identity(os.fstat(descriptor))
 
@@ -60,7 +61,7 @@ class SqliteProof:
         if self._descriptor is None:
             return False
         try:
-            return _identity(self._path.lstat()) == self.lock
+            return _identity(self.path.lstat()) == self.lock
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
@@ -72,9 +73,9 @@ class SqliteProof:
         if self.check():
             # While it is locked: nobody takes it for a dead worker's.
             with suppress(OSError):
-                self._path.unlink()
+                self.path.unlink()
             with suppress(OSError):
-                self._path.parent.rmdir()  # the last one leaves nothing behind
+                self.path.parent.rmdir()  # the last one leaves nothing behind
         self.let_go()
 
     def let_go(self) -> None:
@@ -95,9 +96,9 @@ class SqliteProofs:
         self._proofs: weakref.WeakSet[SqliteProof] = weakref.WeakSet()
         fork.watch(self)
 
-    @property
+    @cached_property
     def _folder(self) -> Path:
-        # Where a link leads now: all processes have to mean the same folder.
+        # Where a link leads: all processes have to mean the same folder.
         real = Path(os.path.realpath(self._path))
         return real.with_name(f"{real.name}-workers")
 
@@ -112,7 +113,8 @@ class SqliteProofs:
             raise _refused(path, error) from error
 
     def suspects(self) -> bool | None:
-        return any(self._is_held(path) is False for path in self._files())
+        own = {proof.path for proof in self._proofs if proof.is_held}
+        return any(self._is_held(path) is False for path in self._files() if path not in own)
 
     def witness(self, tx: Session, workers: Sequence[Signs]) -> dict[str, bool]:  # noqa: ARG002 - it asks the kernel
         judged = {worker.id: self._is_alive(worker) for worker in workers}

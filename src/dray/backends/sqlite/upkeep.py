@@ -12,12 +12,13 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 
 from dray.backends.sqlite import faults
 from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, patiently
 from dray.backends.statements import Catalogue
-from dray.backends.upkeep import LogFile
+from dray.backends.upkeep import Checkpoint, LogFile
 from dray.clock import Clock
 from dray.instants import SECOND
 
@@ -28,6 +29,7 @@ _ASK_AGAIN_US = 5 * SECOND
 _WAIT = 1.0  # seconds that a log too large is worth
 _PATIENCE = 2.0
 _INCREMENTAL = 2
+_HEADER, _STARTS = 32, slice(12, 16)  # of the log's file format
 _UNUSED_PAGES = 1_000
 _UNUSED_SHARE = 4
 
@@ -40,20 +42,26 @@ class SqliteUpkeep:
         self._reader = reader
         self._writer = writer
 
+    @cached_property
+    def _log(self) -> Path:
+        return Path(f"{os.path.realpath(self._path)}-wal")
+
     def log(self) -> LogFile | None:
         try:
-            found = os.stat(f"{os.path.realpath(self._path)}-wal")  # noqa: PTH116 - a suffix, not a path below
+            # SQLite locks the database and its -shm, never this file: closing it drops nothing.
+            with self._log.open("rb") as file:
+                found, header = os.fstat(file.fileno()), file.read(_HEADER)
         except OSError:
             return None
-        return LogFile(found.st_size, found.st_mtime_ns)
+        return LogFile(found.st_size, found.st_mtime_ns, int.from_bytes(header[_STARTS], "big"))
 
-    def checkpoint(self, *, waits: bool = False) -> int:
+    def checkpoint(self, *, waits: bool = False) -> Checkpoint:
         deadline = time.monotonic() + _WAIT
         with self._reader() as connection:
             while True:
                 is_busy, frames, copied = self._run(connection, _RESTART if waits else _PASSIVE)
                 if not (waits and is_busy) or time.monotonic() >= deadline:
-                    return max(0, frames - copied)
+                    return Checkpoint(max(0, frames), max(0, frames - copied))
                 time.sleep(0.001)  # nobody tells when the writers and readers are out of the way
 
     def vacuum(self, pages: int) -> bool:
@@ -66,9 +74,12 @@ class SqliteUpkeep:
         if mode != _INCREMENTAL or unused <= spare:
             return False
         with self._writer() as connection:
-            # fetchall: it frees a page a step.
-            free = f"PRAGMA incremental_vacuum({int(pages)})"
-            patiently(lambda: connection.execute(free).fetchall(), _PATIENCE, str(self._path))
+            # A script, because it frees one page a step, and anything else steps but once.
+            patiently(
+                lambda: connection.executescript(f"PRAGMA incremental_vacuum({int(pages)})"),
+                _PATIENCE,
+                str(self._path),
+            )
         return unused - pages > spare
 
     def _run(self, connection: sqlite3.Connection, pragma: str) -> tuple[bool, int, int]:

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from dray.backends import Backend
+from dray.clock import Ids, ManualClock
+from tests.backends.world import World
+
+
+@pytest.fixture
+def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
+    return World(backend, clock, ids)
+
+
+@pytest.fixture
+def told(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What other processes are told: names of queues, and "done" for jobs that have ended."""
+    heard: list[str] = []
+
+    def announce(queues: Iterable[str]) -> None:
+        heard.extend(queues)
+
+    monkeypatch.setattr(backend.db, "announce", announce)
+    monkeypatch.setattr(backend.db, "announce_done", lambda: heard.append("done"))
+    return heard
+
+
+class Counts:
+    """How often the database was asked, and written."""
+
+    def __init__(self) -> None:
+        self.reads = self.writes = 0
+
+    def clear(self) -> None:
+        self.reads = self.writes = 0
+
+
+@pytest.fixture
+def counts(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Counts:
+    counted = Counts()
+    read, write = backend.db.read, backend.db.write
+
+    def counting_read(*args: object, **options: object) -> object:
+        counted.reads += 1
+        return read(*args, **options)  # type: ignore[arg-type]
+
+    def counting_write(*args: object, **options: object) -> object:
+        counted.writes += 1
+        return write(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(backend.db, "read", counting_read)
+    monkeypatch.setattr(backend.db, "write", counting_write)
+    return counted

@@ -1,0 +1,292 @@
+"""Promotion, expiry, fan-out, pruning and reconciling: steps that are safe to repeat and say when to come back."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from dray.instants import DAY, HOUR, MINUTE, SECOND
+from dray.maintenance import duties
+from dray.maintenance import promoter as promoter_module
+from dray.maintenance import pruner as pruner_module
+from dray.maintenance.fanner import Fanner
+from dray.maintenance.promoter import Promoter
+from dray.maintenance.pruner import Pruner
+from dray.maintenance.reconciler import Reconciler
+from dray.model.retention import Retention
+from tests.backends import raw
+from tests.backends.world import World
+from tests.maintenance.conftest import Counts
+
+# Promotion and expiry
+
+
+def test_jobs_that_are_due_are_queued_and_told(world: World, told: list[str]) -> None:
+    due = world.enqueue(queue="mail", delay_us=SECOND)
+    later = world.enqueue(delay_us=HOUR)
+    world.clock.advance(SECOND)
+
+    Promoter(world.backend).tick()
+
+    assert [world.job(job_id).state for job_id in (due, later)] == ["queued", "scheduled"]
+    assert told == ["mail"]
+
+
+def test_the_next_look_is_when_the_next_job_is_due(world: World) -> None:
+    world.enqueue(delay_us=HOUR)
+    world.enqueue(delay_us=SECOND * 3 // 2)
+
+    assert Promoter(world.backend).tick() == 1.5
+
+
+def test_a_job_that_is_far_away_or_none_at_all_is_looked_for_each_2_seconds(world: World) -> None:
+    promoter = Promoter(world.backend)
+    without = promoter.tick()
+    world.enqueue(delay_us=HOUR)
+
+    assert (without, promoter.tick()) == (2.0, 2.0)
+
+
+def test_the_wall_clock_may_be_set_forward_meanwhile(world: World) -> None:
+    job_id = world.enqueue(delay_us=HOUR)
+    promoter = Promoter(world.backend)
+    promoter.tick()
+
+    world.clock.step(HOUR)
+    promoter.tick()
+
+    assert world.job(job_id).state == "queued"
+
+
+def test_after_a_chunk_the_next_comes_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promoter_module, "PROMOTE_CHUNK", 2)
+    for _ in range(3):
+        world.enqueue(delay_us=SECOND)
+    world.clock.advance(SECOND)
+    promoter = Promoter(world.backend)
+
+    pauses = [promoter.tick() for _ in range(3)]
+
+    assert pauses == [0.001, 0.001, 2.0]
+    assert len(world.claim(world.worker(), 5)) == 3
+
+
+def test_jobs_that_were_not_started_in_time_are_cancelled_and_told(world: World, told: list[str]) -> None:
+    job_id = world.enqueue(expires_at=world.clock.now() + SECOND)
+    promoter = Promoter(world.backend)
+    before = promoter.tick()
+    world.clock.advance(SECOND)
+
+    promoter.tick()
+
+    assert before == 1.0
+    assert (world.job(job_id).state, world.job(job_id).reason) == ("cancelled", "expired")
+    assert told == ["done"]
+
+
+def test_where_nothing_is_due_nothing_is_written(world: World, counts: Counts) -> None:
+    world.enqueue(delay_us=HOUR)
+    world.enqueue(expires_at=world.clock.now() + HOUR)
+    counts.clear()
+
+    Promoter(world.backend).tick()
+
+    assert (counts.reads, counts.writes) == (1, 0)
+
+
+# Fan-out
+
+
+def _end_without_telling(world: World, job_id: str) -> None:
+    """As a settle does whose worker is killed before it tells the children."""
+    raw.run(
+        world.backend,
+        "UPDATE dray_jobs SET state = 'completed', finished_at = run_at, started_at = run_at, fanout_pending = TRUE"
+        " WHERE id = ?",
+        job_id,
+    )
+
+
+def test_children_are_told_whom_a_killed_worker_left_waiting(world: World, told: list[str]) -> None:
+    parent = world.enqueue()
+    child = world.enqueue(parents=(parent,), queue="mail")
+    world.claim_one(world.worker())
+    _end_without_telling(world, parent)
+
+    pause = Fanner(world.backend, world.rng).tick()
+
+    assert world.job(child).state == "queued"
+    assert told == ["mail"]
+    assert 0.8 <= pause <= 1.0
+
+
+def test_where_nobody_is_to_be_told_nothing_is_written(world: World, counts: Counts) -> None:
+    world.enqueue(parents=(world.enqueue(),))
+    counts.clear()
+
+    Fanner(world.backend, world.rng).tick()
+
+    assert (counts.reads, counts.writes) == (1, 0)
+
+
+def test_children_that_are_cancelled_with_their_parent_are_told_as_done(world: World, told: list[str]) -> None:
+    parent = world.enqueue(max_attempts=1)
+    child = world.enqueue(parents=(parent,))
+    worker = world.worker()
+
+    world.fail(worker, world.claim_one(worker))
+
+    assert world.job(child).state == "cancelled"
+    assert "done" in told
+
+
+def test_children_that_are_freed_by_a_settle_are_told(world: World, told: list[str]) -> None:
+    parent = world.enqueue()
+    child = world.enqueue(parents=(parent,), queue="mail")
+    worker = world.worker()
+
+    world.complete(worker, world.claim_one(worker))
+
+    assert world.job(child).state == "queued"
+    assert told == ["mail"]
+
+
+# Pruning
+
+
+def _completed(world: World, count: int = 1) -> list[str]:
+    ids = [world.enqueue() for _ in range(count)]
+    worker = world.worker()
+    for claim in world.claim(worker, count):
+        world.complete(worker, claim)
+    return ids
+
+
+def test_by_default_completed_jobs_go_after_a_week(world: World) -> None:
+    old = _completed(world)
+    world.clock.advance(6 * DAY)
+    recent = _completed(world)
+    world.clock.advance(DAY + 1)
+
+    Pruner(world.backend, world.rng).tick()
+
+    assert [job.id for job in world.backend.job_get(old + recent)] == recent
+
+
+def test_what_is_to_be_kept_for_ever_is_kept(world: World) -> None:
+    ids = _completed(world)
+    world.clock.advance(1_000 * DAY)
+
+    Pruner(world.backend, world.rng, Retention(completed_us=None)).tick()
+
+    assert len(world.backend.job_get(ids)) == 1
+
+
+def test_chunks_follow_each_other_with_room_for_others_between(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruner_module, "PRUNE_CHUNK", 2)
+    ids = _completed(world, 5)
+    world.clock.advance(8 * DAY)
+    pruner = Pruner(world.backend, world.rng)
+
+    pauses = [pruner.tick() for _ in range(3)]
+
+    assert pauses[:2] == [0.05, 0.05]
+    assert 48 <= pauses[2] <= 60
+    assert world.backend.job_get(ids) == []
+
+
+def test_the_less_there_is_to_forget_the_rarer_it_is_looked_for(world: World) -> None:
+    pruner = Pruner(world.backend, world.rng)
+
+    pauses = [pruner.tick() for _ in range(6)]
+
+    assert all(0.8 * at <= pause <= at for pause, at in zip(pauses, (120, 240, 480, 600, 600, 600), strict=True))
+    _completed(world)
+    world.clock.advance(8 * DAY)
+    assert pruner.tick() <= 60
+
+
+def test_workers_are_forgotten_a_day_after_their_end(world: World) -> None:
+    old = world.worker()
+    world.backend.worker_deregister(old)
+    world.clock.advance(DAY)
+    recent, live = world.worker(), world.worker()
+    world.backend.worker_deregister(recent)
+    world.clock.advance(MINUTE)
+
+    Pruner(world.backend, world.rng).tick()
+
+    assert {row.id for row in world.backend.worker_list()} == {recent, live}
+
+
+# Reconciling
+
+
+def test_a_child_that_nobody_would_free_is_freed_and_the_defect_is_said_loudly(
+    world: World, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = world.enqueue()
+    child = world.enqueue(parents=(parent,))
+    world.claim_one(world.worker())
+    _end_without_telling(world, parent)
+    raw.run(world.backend, "UPDATE dray_jobs SET fanout_pending = FALSE WHERE id = ?", parent)
+
+    Reconciler(world.backend, world.rng).tick()
+
+    assert world.job(child).state == "queued"
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert parent in record.getMessage()
+    assert told == ["default"]
+
+
+def test_a_count_that_is_wrong_is_set_right_and_said_loudly(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    child = world.enqueue(parents=(world.enqueue(),))
+    raw.run(world.backend, "UPDATE dray_jobs SET waiting_on = 2 WHERE id = ?", child)
+
+    Reconciler(world.backend, world.rng).tick()
+
+    assert world.job(child).waiting_on == 1
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+def test_what_adds_up_is_left_alone_without_a_word_or_a_write(
+    world: World, counts: Counts, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.enqueue(parents=(world.enqueue(), world.enqueue()))
+    parent = world.enqueue()
+    world.claim(world.worker(), 9)
+    _end_without_telling(world, parent)
+    counts.clear()
+
+    pause = Reconciler(world.backend, world.rng).tick()
+
+    assert 48 <= pause <= 60
+    assert (counts.writes, caplog.records) == (0, [])
+
+
+# All of them
+
+
+def test_every_duty_has_a_name_of_its_own_and_rescue_comes_first(world: World) -> None:
+    found = duties(world.backend, world.worker(), world.clock, world.rng)
+
+    names = [duty.name for duty in found]
+    expected = {"rescue", "promote", "fan-out", "prune", "reconcile"}
+    assert set(names) == (expected | {"checkpoint"} if world.backend.has_file else expected)
+    assert len(set(names)) == len(names)
+    assert [duty.name for duty in found if not duty.is_exclusive] == names[:1]
+
+
+def test_all_duties_can_be_done_by_two_keepers_at_once(world: World) -> None:
+    parent = world.enqueue(delay_us=SECOND)
+    child = world.enqueue(parents=(parent,))
+    workers = [world.worker() for _ in range(2)]
+    for worker in workers:
+        world.clock.advance(SECOND)
+        for duty in duties(world.backend, worker, world.clock, world.rng):
+            duty.tick()
+            duty.tick()
+
+    assert [world.job(job_id).state for job_id in (parent, child)] == ["queued", "waiting"]

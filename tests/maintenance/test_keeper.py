@@ -1,0 +1,314 @@
+"""The keeper: which duties it does, how it gets and loses them, and what stops it (nothing)."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from dray.backends import Backend, open_backend
+from dray.clock import Ids, ManualClock
+from dray.errors import StorageUnavailable
+from dray.instants import MINUTE, SECOND
+from dray.maintenance import Keeper, duties
+from dray.maintenance.duty import Duty
+from dray.maintenance.rescuer import Rescuer
+from tests.backends import raw
+from tests.backends.world import LEASE_US, World
+from tests.maintenance.conftest import Counts
+
+
+class Chore:
+    """A duty that notes when it was done."""
+
+    is_exclusive = True
+
+    def __init__(self, clock: ManualClock, name: str = "chore", pause: float = 10.0) -> None:
+        self.name = name
+        self.done_at: list[int] = []
+        self.fails_with: Exception | None = None
+        self._clock = clock
+        self._pause = pause
+
+    def tick(self) -> float:
+        if self.fails_with is not None:
+            raise self.fails_with
+        self.done_at.append(self._clock.steady())
+        return self._pause
+
+
+class EverybodysChore(Chore):
+    is_exclusive = False
+
+
+def _keeper(world: World, worker_id: str, *chores: Duty) -> Keeper:
+    rescuer = Rescuer(world.backend, worker_id, world.clock, world.rng)
+    return Keeper(world.backend, worker_id, (rescuer, *chores), world.clock, random.Random(7))
+
+
+def _live(world: World, seconds: float, *keepers: Keeper, also: Callable[[], object] = lambda: None) -> None:
+    """Lets keepers tick as their threads would, each when it said, until the time is over."""
+    ends = world.clock.steady() + int(seconds * SECOND)
+    wake_at = dict.fromkeys(keepers, 0)
+    while True:
+        keeper = min(keepers, key=wake_at.__getitem__)
+        if wake_at[keeper] > ends:
+            return
+        world.clock.advance(max(0, wake_at[keeper] - world.clock.steady()))
+        also()
+        pause = keeper.tick()
+        # A thread does not wake before its time; a microsecond more keeps a pause of nothing from standing still.
+        wake_at[keeper] = world.clock.steady() + int(pause * SECOND) + 1
+
+
+def _holders(backend: Backend) -> dict[str, str | None]:
+    return {lease.duty: lease.holder for lease in backend.lease_list()}
+
+
+# Who does what
+
+
+def test_a_keeper_takes_what_is_free_and_does_it_at_once(world: World) -> None:
+    worker = world.worker()
+    chore = Chore(world.clock)
+    keeper = _keeper(world, worker, chore)
+
+    keeper.tick()
+
+    assert _holders(world.backend) == {"chore": worker}
+    assert (keeper.held, len(chore.done_at)) == ({"chore"}, 1)
+
+
+def test_a_second_keeper_does_not_do_what_the_first_does(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    mine, theirs = Chore(world.clock), Chore(world.clock)
+    keepers = _keeper(world, first, mine), _keeper(world, second, theirs)
+
+    _live(world, 12, *keepers)
+
+    assert (keepers[0].held, keepers[1].held) == ({"chore"}, frozenset())
+    assert (len(mine.done_at), theirs.done_at) == (2, [])
+
+
+def test_what_is_everybodys_is_done_by_all(world: World) -> None:
+    chores = [EverybodysChore(world.clock) for _ in range(2)]
+    for chore in chores:
+        _keeper(world, world.worker(), chore).tick()
+
+    assert [len(chore.done_at) for chore in chores] == [1, 1]
+    assert _holders(world.backend) == {}
+
+
+def test_each_duty_is_done_when_it_said(world: World) -> None:
+    often, rarely = Chore(world.clock, "often", 3.0), Chore(world.clock, "rarely", 10.0)
+    keeper = _keeper(world, world.worker(), often, rarely)
+
+    _live(world, 30, keeper)
+
+    for chore, pause in ((often, 3), (rarely, 10)):
+        gaps = [later - at for at, later in pairwise(chore.done_at)]
+        assert gaps
+        assert all((pause - 0.26) * SECOND <= gap <= (pause + 0.01) * SECOND for gap in gaps)
+
+
+def test_the_duties_of_a_dead_worker_are_taken_in_the_tick_that_buries_it(world: World) -> None:
+    dead, living = world.worker(), world.worker()
+    world.enqueue()
+    world.claim_one(dead)
+    _keeper(world, dead, Chore(world.clock)).tick()
+    chore = Chore(world.clock)
+    keeper = _keeper(world, living, chore)
+    _live(world, 14, keeper, also=lambda: world.backend.worker_beat(living, LEASE_US))
+    early = list(chore.done_at)
+
+    _live(world, 3, keeper, also=lambda: world.backend.worker_beat(living, LEASE_US))
+
+    (row,) = [row for row in world.backend.worker_list() if row.id == dead]
+    assert early == []
+    assert row.stopped_at is not None
+    assert chore.done_at == [world.clock.steady() - world.clock.now() + row.stopped_at]
+
+
+def test_a_duty_that_went_to_somebody_else_is_done_no_more(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    chore = Chore(world.clock, pause=1.0)
+    keeper = _keeper(world, first, chore)
+    keeper.tick()
+    raw.run(world.backend, "UPDATE dray_leases SET holder = ?, term = term + 1", second)
+    world.clock.advance(2 * SECOND)
+
+    keeper.tick()
+
+    assert (keeper.held, len(chore.done_at)) == (frozenset(), 1)
+
+
+def test_a_worker_that_comes_back_under_a_new_id_takes_its_duties_again(world: World) -> None:
+    old = world.worker()
+    chore = Chore(world.clock, pause=0.0)
+    keeper = _keeper(world, old, chore)
+    keeper.tick()
+    world.bury(old)
+    new = world.worker()
+
+    keeper.rename(new)
+    keeper.tick()
+
+    assert _holders(world.backend) == {"chore": new}
+    assert len(chore.done_at) == 2
+
+
+def test_a_worker_that_resigns_leaves_its_duties_to_the_next_that_looks(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    leaving, staying = _keeper(world, first, Chore(world.clock)), _keeper(world, second, Chore(world.clock))
+    leaving.tick()
+    staying.tick()
+
+    leaving.resign()
+
+    assert (leaving.held, _holders(world.backend)) == (frozenset(), {"chore": None})
+    _live(world, 2, staying)
+    assert _holders(world.backend) == {"chore": second}
+
+
+def test_resigning_leaves_a_successor_alone(world: World) -> None:
+    first, second = world.worker(), world.worker()
+    keeper = _keeper(world, first, Chore(world.clock))
+    keeper.tick()
+    raw.run(world.backend, "UPDATE dray_leases SET holder = ?, term = term + 1", second)
+
+    keeper.resign()
+
+    assert _holders(world.backend) == {"chore": second}
+
+
+# What goes wrong
+
+
+def test_a_database_that_is_away_is_said_once_and_waited_for_longer_and_longer(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    chore = Chore(world.clock, pause=1.0)
+    keeper = _keeper(world, world.worker(), chore)
+    keeper.tick()
+    chore.fails_with = StorageUnavailable("nobody answers")
+    failed_at: list[int] = []
+    tick = chore.tick
+
+    def failing() -> float:
+        failed_at.append(world.clock.steady())
+        return tick()
+
+    keeper._exclusive[0].work = failing
+    with caplog.at_level(logging.WARNING):
+        _live(world, 60, keeper)
+    gaps = [later - at for at, later in pairwise(failed_at)]
+    chore.fails_with = None
+    _live(world, 6, keeper)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the duty chore: nobody answers; trying again",
+    ]
+    assert max(gaps) <= 5.01 * SECOND
+    assert gaps[-1] > 3 * SECOND
+    assert 12 <= len(failed_at) - len(chore.done_at) <= 40
+    assert len(chore.done_at) > 1
+
+
+def test_a_duty_with_a_defect_is_said_with_its_traceback_and_the_others_go_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound = Chore(world.clock, "broken"), Chore(world.clock, "sound", pause=1.0)
+    broken.fails_with = ZeroDivisionError("a defect")
+    keeper = _keeper(world, world.worker(), broken, sound)
+
+    _live(world, 20, keeper)
+
+    records = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert 4 <= len(records) <= 12
+    assert all("broken" in record.getMessage() and record.exc_info for record in records)
+    assert len(sound.done_at) >= 15
+
+
+def test_a_file_that_somebody_keeps_locked_is_waited_for(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with (
+        closing(open_backend(url, clock=clock, busy_timeout=0.01)) as backend,
+        closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other,
+    ):
+        backend.migrate()
+        world = World(backend, clock, Ids(clock))
+        keeper = _keeper(world, world.worker(), Chore(clock))
+        other.execute("BEGIN IMMEDIATE")
+        with caplog.at_level(logging.WARNING):
+            _live(world, 10, keeper)
+        locked = keeper.held
+        other.execute("ROLLBACK")
+        _live(world, 6, keeper)
+
+    assert (locked, keeper.held) == (frozenset(), {"chore"})
+    assert len(caplog.records) == 1
+
+
+# What it costs
+
+
+def test_an_idle_keeper_with_every_duty_asks_little_and_writes_nothing(world: World, counts: Counts) -> None:
+    worker = world.worker()
+    keeper = Keeper(world.backend, worker, duties(world.backend, worker, world.clock, world.rng), world.clock)
+    _live(world, 3, keeper)
+    world.backend.worker_beat(worker, 2 * MINUTE)
+    before = _stamp(world.backend)
+    counts.clear()
+
+    _live(world, 60, keeper)
+
+    print(f"{counts.reads} reads, {counts.writes} write transactions a minute")
+    assert keeper.held == {duty.name for duty in duties(world.backend, worker, world.clock, world.rng)} - {"rescue"}
+    assert counts.reads <= (220 if world.backend.has_file else 260)
+    assert counts.writes <= 4  # the pruner's, which find nothing to remove
+    assert _stamp(world.backend) == before
+
+
+def test_an_idle_keeper_without_duties_asks_less_and_writes_nothing(world: World, counts: Counts) -> None:
+    holder, worker = world.worker(), world.worker()
+    Keeper(world.backend, holder, duties(world.backend, holder, world.clock, world.rng), world.clock).tick()
+    keeper = Keeper(world.backend, worker, duties(world.backend, worker, world.clock, world.rng), world.clock)
+    for each in (holder, worker):
+        world.backend.worker_beat(each, 2 * MINUTE)
+    _live(world, 3, keeper)
+    counts.clear()
+
+    _live(world, 60, keeper)
+
+    print(f"{counts.reads} reads a minute")
+    assert keeper.held == frozenset()
+    assert counts.reads <= (75 if world.backend.has_file else 115)
+    assert counts.writes == 0
+
+
+def test_an_idle_keeper_wakes_about_twice_a_second_at_most(world: World) -> None:
+    worker = world.worker()
+    keeper = Keeper(world.backend, worker, duties(world.backend, worker, world.clock, world.rng), world.clock)
+    ticks: list[int] = []
+
+    _live(world, 60, keeper, also=lambda: ticks.append(1))
+
+    assert len(ticks) <= (180 if world.backend.has_file else 130)
+
+
+def _stamp(backend: Backend) -> object:
+    """Changes with everything that is written."""
+    if backend.has_file:
+        return backend.file_log()
+    return [
+        raw.run(backend, f"SELECT coalesce(max(xmin::text::bigint), 0), count(*) FROM {table}")
+        for table in ("dray_jobs", "dray_workers", "dray_leases")
+    ]
