@@ -25,6 +25,7 @@ from dray.model.job import Enqueued
 from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob
 from dray.ops import QueueInfo, Stats, WorkerInfo
+from dray.runtime.execution import deliver_stop
 from dray.settings import Durability, Settings
 from dray.task import Prepared, Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
 from dray.task.by_name import prepare_by_name
@@ -109,6 +110,7 @@ class App:
     @property
     def backend(self) -> Backend:
         """The storage; it connects at its first use."""
+        deliver_stop()
         return self._open()[0]
 
     @property

@@ -37,6 +37,15 @@ def clean_traceback(text: str, limit_bytes: int) -> str:
     return _joined(_stored(text[:limit_bytes]), marker, _stored(text[-limit_bytes:]), limit_bytes)
 
 
+def bounded(text: str, limit_bytes: int) -> str:
+    """As `clean`, with passwords hidden, for text of any size: of a hundred megabytes only the beginning is read."""
+    text = str.__str__(text)
+    if len(text) <= 4 * limit_bytes:
+        return clean(redact(text), limit_bytes)
+    marker = f"… [truncated, {_stored_size(text):,} bytes in all]"
+    return _joined(_stored(redact(text[: 4 * limit_bytes])), marker, b"", limit_bytes)
+
+
 def escape_control(text: str) -> str:
     """One line that cannot steer a terminal, forge a log line or fail to print.
 

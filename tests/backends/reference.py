@@ -380,6 +380,12 @@ class Reference:
         job = self.jobs.get(job_id)
         return job is not None and (job.worker_id, job.claim, job.state) == (worker_id, claim, State.RUNNING)
 
+    def _may_tell(self, worker_id: str, job_id: str, claim: int) -> bool:
+        """Who completed a job, in a transaction of its body's, may still say what that body had to say."""
+        job = self.jobs.get(job_id)
+        is_own = job is not None and (job.worker_id, job.claim) == (worker_id, claim)
+        return job is not None and is_own and job.state in {State.RUNNING, State.COMPLETED}
+
     def stands(self, worker_id: str, given: Settlement) -> bool:
         """Whether this worker ended this claim, the newest, before. A release or a snooze leaves no trace."""
         job = self.jobs.get(given.id)
@@ -471,7 +477,7 @@ class Reference:
     ) -> list[bool]:
         noted: list[bool] = []
         for job_id, claim, percent, message in reports:
-            noted.append(self._holds(worker_id, job_id, claim))
+            noted.append(self._may_tell(worker_id, job_id, claim))
             if noted[-1]:
                 self._change(job_id, progress=percent, progress_message=message)
         return noted
@@ -482,7 +488,7 @@ class Reference:
         return [attempt for key, attempt in sorted(self.attempts.items()) if key[0] == job_id]
 
     def log_write(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
-        written = [self._holds(worker_id, line.job_id, line.claim) for line in lines]
+        written = [self._may_tell(worker_id, line.job_id, line.claim) for line in lines]
         for line in [line for line, was_written in zip(lines, written, strict=True) if was_written]:
             kept = replace(line, at=self.clock.now() - (self.clock.steady() - line.at))
             self.logs[line.job_id] = (*self.logs.get(line.job_id, ()), kept)[-self.log_lines :]

@@ -20,7 +20,7 @@ from dray.model.job import State
 from dray.model.settlement import Settlement
 from dray.runtime import outcome
 from dray.runtime.context import Context
-from dray.runtime.execution import Execution, current
+from dray.runtime.execution import Execution, Interrupted, current
 from dray.runtime.leash import Leash
 from dray.task import Misfit
 
@@ -99,6 +99,8 @@ def prepare(execution: Execution) -> Call | Settlement:
         log.warning("job %s: the results of its parents cannot be read now: %s", claim.id, error)
         now = link.clock.steady()
         return settlement.snoozed(claim, now, now, _STORAGE_PAUSE)
+    except Interrupted:
+        raise
     except BaseException as error:  # noqa: BLE001 - a model's own code reads the arguments, and may raise anything
         return _misfitting(execution, Misfit(f"reading the arguments raised {outcome.described(error)}"))
 

@@ -8,8 +8,8 @@ from collections import deque
 
 from dray.model.attempt import LogLine
 from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
-from dray.runtime.execution import Execution, current
-from dray.text import clean, redact
+from dray.runtime.execution import Execution, current, deliver_stop
+from dray.text import bounded, clean
 
 _LOGGER_CHARS = 200
 
@@ -18,6 +18,8 @@ class Capture(logging.Handler):
     """Takes the records that are made while a body runs, in its thread, coroutine or child process."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        self._stand_in(record)
+        deliver_stop()
         execution = current.get()
         # Our own words about a job are for the worker's log; of what a body logs nothing is left out.
         if execution is None or record.name == "dray":
@@ -26,6 +28,18 @@ class Capture(logging.Handler):
             keep(execution, record.levelname, record.name, self.format(record))
         except Exception:  # noqa: BLE001 - as every handler: a bad format string is reported, never raised
             self.handleError(record)
+
+    def _stand_in(self, record: logging.LogRecord) -> None:
+        """Where nobody has set up logging, warnings go to stderr, but not once there is any handler: this one."""
+        last = logging.lastResort
+        if last is None or record.levelno < last.level:
+            return
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return
+            logger = logger.parent if logger.propagate else None
+        last.handle(record)
 
 
 def keep(execution: Execution, level: str, logger: str, message: str) -> None:
@@ -37,7 +51,7 @@ def keep(execution: Execution, level: str, logger: str, message: str) -> None:
         execution.link.clock.steady(),
         clean(level, _LOGGER_CHARS),
         clean(logger, _LOGGER_CHARS),
-        clean(redact(message[: 2 * LOG_MESSAGE_BYTES]), LOG_MESSAGE_BYTES),
+        bounded(message, LOG_MESSAGE_BYTES),
     )
     lines = execution.lines
     if lines is None:

@@ -15,7 +15,7 @@ from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted
 from dray.runtime.transaction import Transaction
-from dray.text import clean, redact
+from dray.text import bounded
 
 _tasks = logging.getLogger("dray.task")
 # Lines that a body writes to its own log are wanted, whatever the level of the root logger.
@@ -63,7 +63,7 @@ class Context:
             if math.isnan(percent):
                 raise ValueError("progress must be a number from 0 to 100, not nan")
             percent = min(100.0, max(0.0, percent))
-        said = None if message is None else clean(redact(str(message)), ERROR_MESSAGE_BYTES)
+        said = None if message is None else bounded(str(message), ERROR_MESSAGE_BYTES)
         self._execution.report = (percent, said)
         self._execution.link.note(self._execution)
 

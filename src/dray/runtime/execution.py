@@ -62,6 +62,7 @@ class Execution:
         "stop",
         "stopped_at",
         "task",
+        "told_at",
         "worker_id",
     )
 
@@ -74,7 +75,8 @@ class Execution:
         self.started: int | None = None  # readings of the steady clock, as all times here
         self.deadline: int | None = None  # when its timeout is over
         self.stop: Stop | None = None  # the first cause counts
-        self.stopped_at: int | None = None  # when the runner was last told to stop it
+        self.stopped_at: int | None = None  # when it was first to be stopped
+        self.told_at: int | None = None  # when its runner last did
         self.is_over = False
         self.is_stuck = False  # it did not stop, and there is nothing more to be done
         self.is_written = False  # the body has completed the job in a transaction of its own
@@ -93,6 +95,17 @@ class Execution:
 
 class Interrupted(BaseException):
     """Raised into a body that is to stop. Not an Exception, so that ``except Exception`` lets it through."""
+
+
+def deliver_stop() -> None:
+    """Ends the body that runs here, if it is to stop and could not be told: it was in shared code, as it is now.
+
+    Called where that code can bear an exception.
+    """
+    execution = current.get()
+    if execution is not None and execution.stop is not None and execution.told_at is None:
+        execution.told_at = execution.stopped_at
+        raise Interrupted(execution.stop)
 
 
 # The execution whose body runs here: log records and Context find it.

@@ -7,6 +7,7 @@ no more steps reach the body, whatever it does, and nothing is left of it that c
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Coroutine, Generator
 from typing import Any
 
@@ -17,8 +18,8 @@ class Leash:
     """Leads one coroutine."""
 
     def __init__(self) -> None:
+        self.is_cut = False
         self._body: Coroutine[Any, Any, Any] | None = None
-        self._is_cut = False
 
     def lead(self, body: Coroutine[Any, Any, Any]) -> Leash:
         self._body = body
@@ -33,7 +34,7 @@ class Leash:
                 try:
                     sent = yield awaited
                 except BaseException as error:
-                    if self._is_cut:
+                    if self.is_cut:
                         raise
                     awaited = body.throw(error)
                 else:
@@ -41,9 +42,18 @@ class Leash:
         except StopIteration as end:
             return end.value
 
+    def stack(self) -> str | None:
+        """Where the coroutine waits."""
+        lines: list[str] = []
+        step: Any = self._body
+        while step is not None and getattr(step, "cr_frame", None) is not None:
+            lines += traceback.format_stack(step.cr_frame, limit=1)
+            step = step.cr_await
+        return "".join(lines) or None
+
     def cut(self) -> None:
         """No further step; call it on the loop's thread, then cancel the task that awaits this."""
-        self._is_cut = True
+        self.is_cut = True
 
     def bury(self) -> None:
         """Ends the body where it stands, once nothing awaits it."""

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 from dray.errors import PayloadError
 from dray.instants import DAY, SECOND
 from dray.model import settlement
-from dray.model.job import Outcome, Reason
+from dray.model.job import FINAL, Outcome, Reason, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.runtime.execution import Execution, Interrupted, Stop
 from dray.steering import Cancel, Fail, Retry, Snooze
 from dray.task import next_delay_us, policy_delay_us
-from dray.text import clean, clean_traceback, redact
+from dray.text import bounded, clean, clean_traceback, redact
 
 if TYPE_CHECKING:
     from dray.clock import Rng
     from dray.model.settlement import Settlement
 
 _KIND_BYTES = 200
+_LAST_MOMENTS = 2 * SECOND  # from a worker's last write to the end of its process
 _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
 
 
@@ -83,6 +84,14 @@ def out_of_time(execution: Execution, now: int, stack: str | None) -> Settlement
     return settlement.failed(
         execution.claim, _started(execution, now), now, Reason.TIMEOUT, "Timeout", message, _cut(stack)
     )
+
+
+def left_behind(execution: Execution, now: int, rng: Rng) -> Settlement | None:
+    """The body still runs and ends only with its process, in a moment: nobody may start it again before that."""
+    ended = stopped(execution, now, rng)
+    if ended is None or ended.state in FINAL:
+        return ended
+    return ended._replace(state=State.SCHEDULED, delay_us=max(ended.delay_us or 0, _LAST_MOMENTS))
 
 
 def died(execution: Execution, now: int, rng: Rng, message: str, stack: str | None = None) -> Settlement | None:
@@ -144,10 +153,7 @@ def _message(error: BaseException) -> str:
 
 
 def _stored(text: str) -> str:
-    text = str.__str__(text)
-    size = len(text)
-    kept = clean(redact(text[: 4 * ERROR_MESSAGE_BYTES]), ERROR_MESSAGE_BYTES)
-    return kept if size <= 4 * ERROR_MESSAGE_BYTES else f"{kept} [{size:,} characters in all]"
+    return bounded(text, ERROR_MESSAGE_BYTES)
 
 
 def _trace(error: BaseException) -> str | None:

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable, Collection
 
 from dray.clock import Clock
-from dray.instants import SECOND
+from dray.instants import MILLISECOND, SECOND
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.service import Service
 
 KILL_GRACE = 5 * SECOND  # between being told to stop and being made to
 _LAST_GRACE = SECOND
 _AGAIN = SECOND  # between two tries with a body that swallows the first
+_VERY_SOON = 2 * MILLISECOND  # after the runner could not
 _LONGEST = 60 * SECOND
 
 
@@ -42,12 +43,10 @@ class Timekeeper(Service):
         with self._lock:
             if execution.stop is None or cause is Stop.LOST:
                 execution.stop = cause
-            is_first = execution.stopped_at is None
-            if is_first:
-                execution.stopped_at = self._clock.steady()
-        if is_first and execution.runner is not None:
-            execution.runner.stop(execution)
-            self.wake()
+            if execution.stopped_at is not None:
+                return
+            execution.stopped_at = self._clock.steady()
+        self.wake()
 
     def tick(self) -> float:
         now = self._clock.steady()
@@ -66,14 +65,22 @@ class Timekeeper(Service):
             if now < execution.deadline:
                 return execution.deadline
             self.stop(execution, Stop.TIMEOUT)
-            return now + _AGAIN
+        assert execution.stopped_at is not None
         waited = now - execution.stopped_at
         if waited >= KILL_GRACE + _LAST_GRACE:
             execution.is_stuck = True
             self._on_stuck(execution)
-        elif waited >= KILL_GRACE:
+            return now + _LONGEST
+        if waited >= KILL_GRACE:
             execution.runner.abandon(execution)
             return execution.stopped_at + KILL_GRACE + _LAST_GRACE
-        elif waited >= _AGAIN:
-            execution.runner.stop(execution)
-        return min(now + _AGAIN, execution.stopped_at + KILL_GRACE)
+        return min(self._tell(execution, now), execution.stopped_at + KILL_GRACE)
+
+    def _tell(self, execution: Execution, now: int) -> int:
+        """Tells the runner, now and then again, for bodies that swallow the first; when to come back."""
+        if execution.told_at is not None and now < execution.told_at + _AGAIN:
+            return execution.told_at + _AGAIN
+        if not execution.runner.stop(execution):
+            return now + _VERY_SOON
+        execution.told_at = now
+        return now + _AGAIN

@@ -171,8 +171,9 @@ class Worker:
         with suppress(ValueError):
             self._app.on_enqueue.remove(self._enqueued)
         self._heartbeat.state = WorkerState.DRAINING
-        self._engine.is_idle.clear()
         self._engine.drain()
+        self._engine.is_idle.clear()  # and not before: an idle engine would set it again, and may then claim
+        self._engine.look_soon()
         if not self._engine.is_idle.wait(self._grace):
             self._engine.stop_all(Stop.SHUTDOWN)
             self._engine.is_idle.wait(KILL_GRACE / SECOND + 2)
@@ -306,7 +307,7 @@ class Worker:
         if self._owns_process:
             now = self._clock.steady()
             for execution in stuck:
-                settlement = outcome.stopped(execution, now, self._rng)
+                settlement = outcome.left_behind(execution, now, self._rng)
                 if settlement is not None:
                     self._engine.settle_stuck(execution, settlement)
             self._wait_for_last_write()

@@ -18,8 +18,9 @@ class Runner(Protocol):
         """Runs these as soon as it can, in this order. From the engine's thread."""
         ...
 
-    def stop(self, execution: Execution) -> None:
-        """Has the body stop; `execution.stop` says why. From any thread, any number of times."""
+    def stop(self, execution: Execution) -> bool:
+        """Has the body stop; `execution.stop` says why. From any thread, any number of times. False: not at this
+        moment; try again soon."""
         ...
 
     def abandon(self, execution: Execution) -> None:

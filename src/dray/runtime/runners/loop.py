@@ -1,7 +1,11 @@
 """Bodies as coroutines on one event loop, in a thread of its own.
 
-A body is stopped by cancelling its task, and the tasks it has started. One that goes on regardless is cut off: no
-further step of it runs. One that blocks the loop cannot be reached; the loop is then given up and another started.
+A body is stopped by cancelling its task and those it has started. What goes on regardless is cut off: no further
+step of it runs. What blocks the loop cannot be reached; the loop is then given up and another started.
+
+The tasks that a body has started end with it unless it completed: beside a retry nothing of the last attempt may
+run. After a completed one they are left alone, because what a body makes and keeps for the next (a pool of
+connections) has tasks too.
 """
 
 from __future__ import annotations
@@ -17,12 +21,17 @@ from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
+from dray.model.job import State
+from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, current
 from dray.runtime.leash import Leash
 from dray.runtime.runners import Report
 
 log = logging.getLogger("dray")
+
+_TASK_GRACE = 5.0  # seconds for the tasks of a body that has ended
+_CUT_GRACE = 1.0
 
 
 class LoopRunner:
@@ -32,29 +41,33 @@ class LoopRunner:
         self._size = size
         self._report = report
         self._ready: deque[Execution] = deque()
+        self._lock = threading.Lock()  # around the rings: they are started by the engine, given up by the timekeeper
         self._ring: _Ring | None = None
         self._given_up: list[_Ring] = []
 
     def start(self, executions: Sequence[Execution]) -> None:
         self._ready.extend(executions)
-        if self._ring is None:
-            self._ring = _Ring(self._size, self._ready, self._report)
-        self._ring.soon(self._ring.launch)
+        self._go_on()
 
-    def stop(self, execution: Execution) -> None:
+    def stop(self, execution: Execution) -> bool:
         for ring in self._rings():
             ring.soon(ring.cancel, execution)
+        return True
 
     def abandon(self, execution: Execution) -> None:
         for ring in self._rings():
             ring.soon(ring.cut, execution)
 
     def replace(self, execution: Execution) -> None:
-        """Gives up the loop that a body blocks; the others on it go on when it does."""
-        if self._ring is not None and execution in self._ring.bodies:
+        with self._lock:
+            if self._ring is None or execution not in self._ring.bodies:
+                return
+            self._given_up = [ring for ring in self._given_up if ring.bodies]
             self._given_up.append(self._ring)
             self._ring.close()
             self._ring = None
+        if self._ready:
+            self._go_on()
 
     def take_back(self) -> list[Execution]:
         taken: list[Execution] = []
@@ -68,22 +81,54 @@ class LoopRunner:
         return next((ring.stack(execution) for ring in self._rings() if execution in ring.bodies), None)
 
     def close(self) -> None:
-        if self._ring is not None:
-            self._ring.close()
+        with self._lock:
+            if self._ring is not None:
+                self._ring.close()
+
+    def _go_on(self) -> None:
+        with self._lock:
+            if self._ring is None:
+                self._ring = _Ring(self._size, self._ready, self._report)
+            self._ring.soon(self._ring.launch)
 
     def _rings(self) -> list[_Ring]:
-        return [*self._given_up, *([self._ring] if self._ring is not None else [])]
+        with self._lock:
+            return [*self._given_up, *([self._ring] if self._ring is not None else [])]
+
+
+class _Body:
+    """What belongs to one execution on a loop."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.leash = Leash()
+        self.offspring: weakref.WeakKeyDictionary[asyncio.Task[Any], Leash] = weakref.WeakKeyDictionary()
+        self.is_over = False  # only its offspring is left
+        self.last_stack: str | None = None  # where it was when it was cut off
+
+    def cancel(self) -> None:
+        if self.task is not None and not self.is_over:
+            self.task.cancel()
+        self.cancel_offspring()
+
+    def cancel_offspring(self) -> None:
+        for task in list(self.offspring):
+            task.cancel()
+
+    def cut_offspring(self) -> None:
+        for leash in list(self.offspring.values()):
+            leash.cut()
+        self.cancel_offspring()
 
 
 class _Ring:
     """One loop and its thread. All but `soon`, `stack` and `close` belong to that thread."""
 
     def __init__(self, size: int, ready: deque[Execution], report: Report) -> None:
-        self.bodies: dict[Execution, tuple[asyncio.Task[None], Leash]] = {}
+        self.bodies: dict[Execution, _Body] = {}
         self._size = size
         self._ready = ready
         self._report = report
-        self._offspring: dict[Execution, weakref.WeakSet[asyncio.Task[Any]]] = {}
         self._is_closing = self._is_done = False
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(self._make_task)
@@ -100,11 +145,13 @@ class _Ring:
         self.soon(self._close)
 
     def stack(self, execution: Execution) -> str | None:
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        task = self.bodies[execution][0]
-        frames = task.get_stack()
-        shown = [line for each in frames for line in traceback.format_stack(each)[-1:]]
-        return "".join(shown) or (None if frame is None else "".join(traceback.format_stack(frame)))
+        found = self.bodies.get(execution)
+        if found is None:
+            return None
+        if found.task is not None and asyncio.current_task(self._loop) is found.task:
+            frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+            return "".join(traceback.format_stack(frames.get(self._thread.ident or 0)))
+        return found.leash.stack()
 
     def _run(self) -> None:
         while not self._is_done:
@@ -112,8 +159,17 @@ class _Ring:
                 self._loop.run_forever()
             except BaseException as error:  # noqa: BLE001 - SystemExit in a task of a body's leaves the loop by here
                 log.warning("a coroutine's task raised %s; the loop goes on", type(error).__name__)
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._finish())
         self._loop.close()
+
+    async def _finish(self) -> None:
+        """As asyncio.run does: nothing is destroyed while it is pending."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_CUT_GRACE)
+        await self._loop.shutdown_asyncgens()
 
     def _close(self) -> None:
         self._is_closing = True
@@ -131,41 +187,55 @@ class _Ring:
                 execution = self._ready.popleft()
             except IndexError:
                 return
-            leash = Leash()
+            found = self.bodies[execution] = _Body()
             # In a context of its own, not in that of the body whose end made room.
-            task = self._loop.create_task(self._perform(execution, leash), context=contextvars.Context())
-            self.bodies[execution] = task, leash
+            found.task = self._loop.create_task(self._perform(execution, found), context=contextvars.Context())
 
-    async def _perform(self, execution: Execution, leash: Leash) -> None:
-        link = execution.link
-        if execution.stop is not None:
-            settlement = outcome.stopped(execution, link.clock.steady(), link.rng)
-        else:
-            try:
-                settlement = await body.arun(execution, leash)
-            except BaseException as error:  # noqa: BLE001 - above all cancelled before the body had begun
-                settlement = body.raised(execution, error)
+    async def _perform(self, execution: Execution, found: _Body) -> None:
+        settlement = await self._outcome(execution, found)
+        found.is_over = True
+        found.leash.bury()
+        if settlement is None or settlement.state != State.COMPLETED:
+            await self._end_offspring(found)
         del self.bodies[execution]
-        self._offspring.pop(execution, None)
-        leash.bury()
         execution.is_over = True
         self._report(execution, settlement)
         self.launch()
         self._end_if_empty()
 
+    async def _outcome(self, execution: Execution, found: _Body) -> Settlement | None:
+        link = execution.link
+        if execution.stop is not None:
+            return outcome.stopped(execution, link.clock.steady(), link.rng)
+        try:
+            settlement = await body.arun(execution, found.leash)
+        except BaseException as error:  # noqa: BLE001 - above all cancelled before the body had begun
+            settlement = body.raised(execution, error)
+        if found.leash.is_cut and not execution.is_written:
+            return outcome.stopped(execution, link.clock.steady(), link.rng, stack=found.last_stack)
+        return settlement
+
+    async def _end_offspring(self, found: _Body) -> None:
+        current.set(None)  # what they log now belongs to nobody's job
+        for end, grace in ((found.cancel_offspring, _TASK_GRACE), (found.cut_offspring, _CUT_GRACE)):
+            left = [task for task in found.offspring if not task.done()]
+            if left:
+                end()
+                await asyncio.wait(left, timeout=grace)
+
     def cancel(self, execution: Execution) -> None:
-        for task in self._tasks_of(execution):
-            task.cancel()
+        found = self.bodies.get(execution)
+        if found is not None:
+            found.cancel()
 
     def cut(self, execution: Execution) -> None:
-        if execution in self.bodies:
-            self.bodies[execution][1].cut()
-            self.cancel(execution)
-
-    def _tasks_of(self, execution: Execution) -> list[asyncio.Task[Any]]:
-        if execution not in self.bodies:
-            return []
-        return [self.bodies[execution][0], *self._offspring.get(execution, ())]
+        found = self.bodies.get(execution)
+        if found is None:
+            return
+        found.last_stack = found.leash.stack()
+        found.leash.cut()
+        found.cut_offspring()
+        found.cancel()
 
     def _make_task(
         self,
@@ -173,13 +243,22 @@ class _Ring:
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         **options: Any,
     ) -> asyncio.Task[Any]:
-        """Remembers which body started which tasks: they are stopped with it."""
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
-        execution = _execution_in(options.get("context"))
-        if execution is not None and execution in self.bodies:
-            self._offspring.setdefault(execution, weakref.WeakSet()).add(task)
+        """Remembers which body started which tasks, and puts them on a leash: they are stopped with it."""
+        found = self._body_in(options.get("context"))
+        if found is None or not isinstance(coro, Coroutine):
+            return asyncio.Task(coro, loop=loop, **options)
+        leash = Leash()
+        task: asyncio.Task[Any] = asyncio.Task(_led(leash.lead(coro)), loop=loop, **options)
+        found.offspring[task] = leash
         return task
 
+    def _body_in(self, context: contextvars.Context | None) -> _Body | None:
+        execution = current.get() if context is None else context.get(current)
+        return None if execution is None else self.bodies.get(execution)
 
-def _execution_in(context: contextvars.Context | None) -> Execution | None:
-    return current.get() if context is None else context.get(current)
+
+async def _led(leash: Leash) -> Any:
+    try:
+        return await leash
+    finally:
+        leash.bury()

@@ -11,9 +11,11 @@ import contextvars
 import ctypes
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
+from types import FrameType
 
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
@@ -44,9 +46,8 @@ class ThreadRunner:
             self._slots.append(slot)
             slot.start()
 
-    def stop(self, execution: Execution) -> None:
-        for slot in self._slots:
-            slot.strike(execution)
+    def stop(self, execution: Execution) -> bool:
+        return all(slot.strike(execution) for slot in list(self._slots))
 
     def abandon(self, execution: Execution) -> None:
         self.stop(execution)
@@ -125,12 +126,18 @@ class _Slot(threading.Thread):
             except Interrupted:
                 continue
 
-    def strike(self, execution: Execution) -> None:
-        """Raises into the body, if it is the one that runs here."""
+    def strike(self, execution: Execution) -> bool:
+        """Raises into the body, if it is the one that runs here. False: it is where that would do harm."""
         with self._guard:
-            if self.execution is execution:
-                self._is_struck = True
-                _raise_into(self.ident or 0, Interrupted)
+            if self.execution is not execution:
+                return True
+            time.sleep(0)  # the interpreter's next milliseconds are this thread's: what is seen below still holds
+            frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+            if not _may_be_struck(frames.get(self.ident or 0)):
+                return False
+            self._is_struck = True
+            _raise_into(self.ident or 0, Interrupted)
+            return True
 
     def _leave(self) -> None:
         with self._guard:
@@ -138,6 +145,30 @@ class _Slot(threading.Thread):
             if self._is_struck:
                 self._is_struck = False
                 _raise_into(self.ident or 0, None)
+
+
+def _may_be_struck(frame: FrameType | None) -> bool:
+    """Whether an exception from nowhere leaves all in order.
+
+    It can arrive between the taking of a lock and the `try` that gives it back. In a body's own code that is the
+    body's own affair; in the interpreter's shared parts and in ours it would stop everybody else for ever.
+    """
+    is_waiting = frame is not None and (_module(frame), frame.f_code.co_name) == ("threading", "wait")
+    is_in_body = False
+    while frame is not None and frame.f_code is not body.run.__code__:
+        name = _module(frame)
+        if name.startswith(_NOT_HERE) or (name.startswith("dray.") and not is_waiting):
+            return False
+        is_in_body = True
+        frame = frame.f_back
+    return frame is not None and is_in_body
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+_NOT_HERE = ("logging", "importlib", "_frozen_importlib", "zipimport")
 
 
 def _stopped(execution: Execution) -> Settlement | None:

@@ -234,9 +234,9 @@ WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
 
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message
--- How far a running job is, reported by the claim that holds it.
+-- How far a job is, reported by the claim that holds it, or that has completed it in a transaction of its body's.
 UPDATE dray_jobs SET progress = :progress, progress_message = :message, updated_at = $now
-WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
+WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state IN ('running', 'completed')
 
 -- name: log_insert
 -- rows: id, worker_id, claim, age_us, level, logger, message
