@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import threading
 from collections.abc import AsyncGenerator, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -224,32 +225,24 @@ def test_what_the_user_set_does_not_matter_and_is_not_changed(world: World, post
     assert len(ids_of(world)) == 4
 
 
-def test_notifications_that_arrive_meanwhile_reach_the_users_handler_in_its_own_thread(
-    world: World, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+def test_a_notification_that_nobody_had_read_yet_reaches_the_users_handler_in_its_own_thread(
+    world: World, postgres_url: str
 ) -> None:
-    parent = world.enqueue()
-    gate = raw.Gate(monkeypatch, "parent_states")
     heard: list[tuple[str, int]] = []
 
     async def program() -> None:
         async with lent(postgres_url) as user:
-            await user.set_autocommit(True)
-            await user.execute("LISTEN theirs")
-            await user.set_autocommit(False)
             user.add_notify_handler(lambda note: heard.append((note.payload, threading.get_ident())))
-            under_way = asyncio.create_task(
-                world.backend.job_enqueue_async([world.new(parents=(parent,))], connection=user)
-            )
-            assert await asyncio.to_thread(gate.reached.wait, 10)
-            raw.rows(postgres_url, "SELECT pg_notify('theirs', 'hello')")
-            gate._open.set()
-            await under_way
+            await user.execute("LISTEN theirs")
             await user.commit()
-            await user.execute("SELECT 1")
+            raw.rows(postgres_url, "SELECT pg_notify('theirs', 'hello')")
+            assert select.select([user.fileno()], [], [], 10)[0]
+
+            await world.backend.job_enqueue_async([world.new()], connection=user)
+
+            assert heard == [("hello", threading.get_ident())]
 
     asyncio.run(program())
-
-    assert heard == [("hello", threading.get_ident())]
 
 
 def test_pipeline_mode_is_refused(world: World, postgres_url: str) -> None:

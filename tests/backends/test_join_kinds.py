@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +116,17 @@ def test_an_open_transaction_is_joined_and_a_parent_in_it_is_known(
 def test_a_failed_enqueue_leaves_the_transaction_fit_to_be_committed(
     world: World, url: str, opens: Opens, orders: Callable[[], list[int]]
 ) -> None:
-    orphan = world.new(parents=(world.ids.new(),))
+    orphan, flow = world.new(parents=(world.ids.new(),)), Workflow(world.ids.new(), "etl", 0)
+    refused = replace(world.new(), id="no id")
 
     async def program() -> None:
         async with opens(url) as user:
             await user.order(1)
-            with pytest.raises(UnknownJob):
-                await world.backend.job_enqueue_async([world.new(), orphan], connection=user.connection)
+            for new, error in ((orphan, UnknownJob), (refused, DrayError)):
+                with pytest.raises(error):
+                    await world.backend.job_enqueue_async(
+                        [world.new(), new], workflow=flow, connection=user.connection
+                    )
             await user.order(2)
             await world.backend.job_enqueue_async([kept], connection=user.connection)
             await user.commit()
@@ -130,6 +135,7 @@ def test_a_failed_enqueue_leaves_the_transaction_fit_to_be_committed(
     asyncio.run(program())
 
     assert (orders(), jobs(world)) == ([1, 2], [kept.id])
+    assert world.backend.workflow_get(flow.id) is None
 
 
 @pytest.mark.parametrize("kind", users.SYNC)

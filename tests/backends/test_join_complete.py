@@ -1,0 +1,272 @@
+"""Completing a job inside the user's own transaction: their writes and the completion stand or fall together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from dray.backends import open_backend
+from dray.backends.postgres import PostgresDatabase
+from dray.backends.store.work import Notes, Report
+from dray.clock import Ids, ManualClock
+from dray.errors import StaleClaim
+from dray.instants import SECOND
+from dray.model import settlement as model
+from dray.model.attempt import LogLine
+from dray.model.settlement import Settlement
+from tests.backends import raw, users
+from tests.backends import raw2 as rows
+from tests.backends.users import User
+from tests.backends.world import World
+
+LARGE = '"' + "x" * 3_000 + '"'
+
+
+@pytest.fixture(params=["driver", "Session", "async driver", "AsyncSession"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def orders(url: str, world: World) -> Callable[[], list[int]]:
+    rows.rows(url, "CREATE TABLE orders (n integer)")
+    return lambda: [row[0] for row in rows.rows(url, "SELECT n FROM orders ORDER BY n")]
+
+
+class Held:
+    """A job in a worker's hands."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        self.world = world
+        self.id = world.enqueue(**options)
+        self.worker = world.worker()
+        self.claim = world.claim_one(self.worker)
+
+    def completion(self, result: str | None = None, *, keep_args: bool = True) -> Settlement:
+        now = self.world.clock.steady()
+        return model.completed(self.claim, now - SECOND, now, result, keep_args=keep_args)
+
+    @property
+    def state(self) -> str:
+        return self.world.job(self.id).state
+
+
+def run(world: World, url: str, kind: str, program: Callable[[User], Any]) -> None:
+    async def opened() -> None:
+        async with users.ALL[kind](url) as user:
+            await program(user)
+
+    asyncio.run(opened())
+
+
+def test_it_is_completed_with_the_users_commit_and_not_before(
+    world: World, url: str, kind: str, orders: Callable[[], list[int]]
+) -> None:
+    held = Held(world, args=LARGE)
+
+    async def program(user: User) -> None:
+        await user.order(1)
+        completion = held.completion(LARGE, keep_args=False)
+        has_children = await world.backend.job_complete_async(held.worker, completion, user.connection)
+        assert (held.state, has_children) == ("running", False)
+        await user.order(2)
+        await user.commit()
+
+    run(world, url, kind, program)
+
+    job = world.job(held.id)
+    assert (job.state, job.result, job.args, orders()) == ("completed", LARGE, None, [1, 2])
+    assert (job.started_at, job.finished_at) == (world.clock.now() - SECOND, world.clock.now())
+
+
+def test_a_rollback_leaves_the_job_in_its_workers_hands(
+    world: World, url: str, kind: str, orders: Callable[[], list[int]]
+) -> None:
+    held = Held(world)
+
+    async def program(user: User) -> None:
+        await user.order(1)
+        await world.backend.job_complete_async(held.worker, held.completion(), user.connection)
+        await user.rollback()
+
+    run(world, url, kind, program)
+
+    assert (held.state, orders()) == ("running", [])
+    assert world.complete(held.worker, held.claim).stale == []
+    assert held.state == "completed"
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("why", ["rescued", "cancelled", "settled", "wrong claim", "wrong worker", "twice"])
+def test_a_lost_claim_completes_nothing(world: World, url: str, kind: str, why: str) -> None:
+    held = Held(world, max_attempts=5)
+    worker, completion = held.worker, held.completion()
+    if why == "rescued":
+        world.bury(held.worker)
+    elif why == "cancelled":
+        world.backend.job_settle(held.worker, [model.cancelled(held.claim, 0, 0)])
+    elif why == "settled":
+        world.fail(held.worker, held.claim)
+    elif why == "wrong claim":
+        completion = completion._replace(claim=completion.claim + 1)
+    elif why == "wrong worker":
+        worker = world.worker()
+
+    async def program(user: User) -> None:
+        await user.order(1)
+        if why == "twice":
+            await world.backend.job_complete_async(worker, completion, user.connection)
+        before = held.state
+        with pytest.raises(StaleClaim, match=held.id):
+            await world.backend.job_complete_async(worker, completion, user.connection)
+        await user.rollback()
+        assert held.state == before
+
+    run(world, url, kind, program)
+
+
+def test_after_a_lost_claim_the_transaction_is_still_the_users(
+    world: World, url: str, kind: str, orders: Callable[[], list[int]]
+) -> None:
+    held = Held(world)
+    world.bury(held.worker)
+
+    async def program(user: User) -> None:
+        await user.order(1)
+        with pytest.raises(StaleClaim):
+            await world.backend.job_complete_async(held.worker, held.completion(), user.connection)
+        await user.order(2)
+        await user.commit()
+
+    run(world, url, kind, program)
+
+    assert orders() == [1, 2]
+
+
+def test_what_the_worker_settles_afterwards_finds_it_written_already(world: World, url: str) -> None:
+    held = Held(world)
+    with rows.connect(url) as user:
+        world.backend.job_complete(held.worker, held.completion('"theirs"'), user)
+        user.commit()
+
+    settled = world.complete(held.worker, held.claim, '"late"')
+
+    assert (settled.already, settled.stale) == ([held.id], [])
+    assert world.job(held.id).result == '"theirs"'
+
+
+def test_one_that_was_asked_to_stop_may_still_complete(world: World, url: str) -> None:
+    held = Held(world)
+    world.backend.job_cancel([held.id])
+    with rows.connect(url) as user:
+        world.backend.job_complete(held.worker, held.completion(), user)
+        user.commit()
+
+    assert held.state == "completed"
+
+
+def test_children_are_freed_by_the_duty_after_the_commit(world: World, url: str, kind: str) -> None:
+    held = Held(world)
+    child = world.enqueue("child", parents=(held.id,))
+    told: list[bool] = []
+
+    async def program(user: User) -> None:
+        told.append(await world.backend.job_complete_async(held.worker, held.completion(), user.connection))
+        await user.commit()
+
+    run(world, url, kind, program)
+    assert (told, world.job(child).state) == ([True], "waiting")
+
+    world.backend.job_fan_out()
+
+    assert world.job(child).state == "queued"
+    assert not world.job(held.id).fanout_pending
+
+
+def test_children_enqueued_in_the_same_transaction_are_freed_too(world: World, url: str) -> None:
+    held = Held(world)
+    child, later = world.new("child", parents=(held.id,)), world.new("child", parents=(held.id,))
+    with rows.connect(url) as user:
+        world.backend.job_enqueue([child], connection=user)
+        assert world.backend.job_complete(held.worker, held.completion(), user)
+        world.backend.job_enqueue([later], connection=user)
+        user.commit()
+
+    world.backend.job_fan_out()
+
+    assert [world.job(new.id).state for new in (child, later)] == ["queued", "queued"]
+
+
+def test_what_the_body_said_is_kept_with_it(world: World, url: str) -> None:
+    held = Held(world)
+    line = LogLine(held.id, held.claim.claim, world.clock.steady(), "INFO", "shop", "charged")
+    notes = Notes([line], [Report(held.id, held.claim.claim, 100.0, "all")])
+    with rows.connect(url) as user:
+        world.backend.job_complete(held.worker, held.completion(), user, notes=notes)
+        user.rollback()
+        assert world.backend.log_list(held.id) == []
+        world.backend.job_complete(held.worker, held.completion(), user, notes=notes)
+        user.commit()
+
+    assert [line.message for _, line in world.backend.log_list(held.id)] == ["charged"]
+    assert (world.job(held.id).progress, world.job(held.id).progress_message) == (100.0, "all")
+
+
+# On a server, where others may have the row
+
+
+@pytest.fixture
+def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
+    backend = open_backend(postgres_url, clock=clock)
+    backend.migrate()
+    yield World(backend, clock, ids)
+    backend.close()
+
+
+def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postgres_url: str) -> None:
+    # A settle leaves such a row for the next batch; here that would look like a lost claim.
+    held = Held(server)
+    with ThreadPoolExecutor(1) as pool, rows.connect(postgres_url) as user:
+        with raw.job_held(server.backend, held.id):
+            completing = pool.submit(server.backend.job_complete, held.worker, held.completion(), user)
+            rows.wait([completing], rows.BLOCKED)
+            assert not completing.done()
+        completing.result(10)
+        user.commit()
+
+    assert held.state == "completed"
+
+
+def test_an_edge_that_the_users_old_snapshot_hides_is_not_forgotten(server: World, postgres_url: str) -> None:
+    held = Held(server)
+    with rows.connect(postgres_url) as user:
+        assert isinstance(user, psycopg.Connection)
+        user.isolation_level = IsolationLevel.REPEATABLE_READ
+        user.execute("SELECT 1 FROM dray_jobs").fetchall()
+        child = server.enqueue("child", parents=(held.id,))
+        assert server.backend.job_complete(held.worker, held.completion(), user)
+        user.commit()
+
+    server.backend.job_fan_out()
+
+    assert server.job(child).state == "queued"
+    assert not server.job(held.id).fanout_pending
+
+
+def test_the_commit_wakes_those_who_wait_for_the_result(server: World, postgres_url: str) -> None:
+    held = Held(server)
+    assert isinstance(server.backend.db, PostgresDatabase)
+    channel = server.backend.db._channels.done
+    with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as listener:
+        listener.execute(f'LISTEN "{channel}"'.encode())
+        with rows.connect(postgres_url) as user:
+            server.backend.job_complete(held.worker, held.completion(), user)
+            user.commit()
+
+        assert [note.channel for note in listener.notifies(timeout=5, stop_after=1)] == [channel]
