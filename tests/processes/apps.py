@@ -18,7 +18,7 @@ from pathlib import Path
 import dray
 from tests.processes import ledger
 
-app = dray.App()
+app = dray.App(listen_url=os.environ.get("DRAY_TEST_LISTEN_URL"))
 
 
 @app.task
@@ -40,9 +40,9 @@ def nap(label: str, seconds: float, ctx: dray.Context) -> str:
 
 @app.task
 def until_there(label: str, path: str, ctx: dray.Context) -> str:
-    """Runs until a file is there."""
+    """Runs until a file is there; each attempt waits for one of its own: `path`.1, `path`.2 …"""
     with ledger.recorded(label, ctx.attempt):
-        while not Path(path).exists():
+        while not Path(f"{path}.{ctx.attempt}").exists():
             time.sleep(0.01)
         return f"attempt {ctx.attempt}"
 
@@ -50,7 +50,7 @@ def until_there(label: str, path: str, ctx: dray.Context) -> str:
 @app.task(runner="process")
 def until_there_in_process(label: str, path: str, ctx: dray.Context) -> str:
     with ledger.recorded(label, ctx.attempt):
-        while not Path(path).exists():
+        while not Path(f"{path}.{ctx.attempt}").exists():
             time.sleep(0.01)
         return f"attempt {ctx.attempt}"
 
@@ -58,7 +58,7 @@ def until_there_in_process(label: str, path: str, ctx: dray.Context) -> str:
 @app.task
 async def until_there_async(label: str, path: str, ctx: dray.Context) -> str:
     with ledger.recorded(label, ctx.attempt):
-        while not Path(path).exists():
+        while not Path(f"{path}.{ctx.attempt}").exists():
             await asyncio.sleep(0.01)
         return f"attempt {ctx.attempt}"
 
@@ -93,19 +93,15 @@ def leave_process(label: str, ctx: dray.Context) -> None:
 def _keep_the_gil(label: str, seconds: float, attempt: int) -> float:
     """A catastrophic match, which takes twice as long for each letter more; answers how long it took."""
     with ledger.recorded(label, attempt):
-        letters, took = 12, 0.0
-        while took < 0.02:
-            letters += 1
-            took = _match(letters)
-        took = _match(letters + math.ceil(math.log2(seconds / took)))
+        letters, work, took = 14, 0.0, 0.0
+        while took < seconds:
+            # From a tenth of a second on it can be told how many letters it takes.
+            letters += 1 if work < 0.1 else max(1, math.ceil(math.log2(seconds / work)))
+            began, before = time.monotonic(), time.thread_time()
+            assert re.match(r"(a+)+$", "a" * letters + "b") is None
+            took, work = time.monotonic() - began, time.thread_time() - before
         ledger.write("took", label, attempt, took)
         return took
-
-
-def _match(letters: int) -> float:
-    began = time.monotonic()
-    assert re.match(r"(a+)+$", "a" * letters + "b") is None
-    return time.monotonic() - began
 
 
 def _sleep_with_the_gil(label: str, seconds: float, attempt: int) -> float:
@@ -171,3 +167,10 @@ async def block_async(label: str, seconds: float, ctx: dray.Context) -> float:
 @app.task(runner="process")
 def block_process(label: str, seconds: float, ctx: dray.Context) -> float:
     return _block_in_c(label, seconds, ctx.attempt)
+
+
+@app.task
+def crowded(label: str) -> str:
+    """As little as possible, told by one line."""
+    ledger.write("end", label)
+    return label

@@ -147,7 +147,7 @@ class Yard:
             "DRAY_URL": self.url,
             _MARK: self._mark,
             ledger.VARIABLE: str(self.ledger.path),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
             "PYTHONUNBUFFERED": "1",
         }
 

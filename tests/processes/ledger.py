@@ -92,13 +92,13 @@ class Ledger:
 
 
 def _runs(pid: int, thread: int) -> bool:
-    # A dead one may take a moment to go.
+    # A dead one may take a moment to go. One that stands still (SIGSTOP) does nothing.
     for _ in range(5):
         try:
             status = Path(f"/proc/{pid}/task/{thread}/stat").read_text()
         except OSError:
             return False
-        if status.rpartition(")")[2].split()[0] in {"Z", "X"}:
+        if status.rpartition(")")[2].split()[0] in {"Z", "X", "T"}:
             return False
         time.sleep(0.01)
     return True

@@ -1,0 +1,68 @@
+"""A PgBouncer in front of a test's PostgreSQL, in transaction mode: what it is told of a session goes astray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from tests.processes.harness import until
+
+PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+_CONFIG = """
+[databases]
+postgres = host={host} dbname=postgres user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 20
+max_client_conn = 200
+ignore_startup_parameters = extra_float_digits
+logfile = {folder}/log
+"""
+
+
+@contextmanager
+def bouncer(server: str) -> Generator[str]:
+    """The address of the same database by way of the pooler, gone afterwards."""
+    host = Path(parse_qs(urlsplit(server).query)["host"][0])
+    folder = Path(tempfile.mkdtemp(prefix="dray-bouncer-"))
+    folder.chmod(0o777)
+    port = _free_port()
+    config = folder / "pgbouncer.ini"
+    config.write_text(_CONFIG.format(host=host, port=port, folder=folder))
+    # Only the server's own user may use its socket; a pooler refuses to run as root anyway.
+    user = ["-u", host.owner()] if os.geteuid() == 0 else []
+    assert PROGRAM is not None
+    process = subprocess.Popen(
+        [PROGRAM, *user, str(config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: _answers(port) or process.poll() is not None, "the pooler to listen")
+        assert process.poll() is None, (folder / "log").read_text()
+        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
