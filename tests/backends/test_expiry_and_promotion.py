@@ -250,3 +250,32 @@ def test_a_clock_set_forward_kills_no_worker_and_takes_no_job_back(world: World)
     assert world.backend.worker_overdue() == []
     assert world.backend.job_rescue([], rng=world.rng) == []
     assert state(world, job_id) == ["running"]
+
+
+# What is to come
+
+
+def test_where_nothing_waits_nothing_is_to_come(world: World) -> None:
+    world.enqueue()
+
+    assert world.backend.job_upcoming() == (None, None, False)
+
+
+def test_the_earliest_job_that_is_due_and_the_earliest_that_expires_are_told_from_now(world: World) -> None:
+    now = world.clock.now()
+    for seconds in (9, 5, 7):
+        world.enqueue(delay_us=seconds * SECOND, expires_at=now + (seconds + 1) * SECOND)
+    world.clock.advance(2 * SECOND)
+    ahead = world.backend.job_upcoming()
+
+    world.clock.advance(5 * SECOND)
+
+    assert ahead == (3 * SECOND, 4 * SECOND, False)
+    assert world.backend.job_upcoming() == (-2 * SECOND, -SECOND, False)
+
+
+def test_the_expiry_of_a_job_that_was_started_is_not_to_come(world: World) -> None:
+    world.enqueue(expires_at=world.clock.now() + SECOND)
+    world.claim_one(world.worker())
+
+    assert world.backend.job_upcoming() == (None, None, False)

@@ -106,6 +106,17 @@ def test_a_worker_that_leaves_frees_all_its_duties_and_no_others(world: World) -
     assert world.backend.lease_renew("promote", second, 1)
 
 
+def test_held_are_the_duties_of_live_workers_and_no_others(world: World) -> None:
+    live, left, dead = (world.worker() for _ in range(3))
+    for duty, worker in (("prune", live), ("rescue", left), ("promote", dead), ("expire", live)):
+        world.backend.lease_take(duty, worker)
+    world.backend.lease_resign("expire", live, 1)
+    world.backend.worker_deregister(left)
+    world.bury(dead)
+
+    assert [(lease.duty, lease.holder, lease.term) for lease in world.backend.lease_held()] == [("prune", live, 1)]
+
+
 def test_only_the_holder_under_its_own_term_renews(world: World) -> None:
     holder, other = world.worker(), world.worker()
     world.backend.lease_take("prune", holder)

@@ -28,9 +28,16 @@ SELECT id, name, host, pid, boot, lock, queues, tasks, concurrency, state, start
 FROM dray_workers ORDER BY state IN ('stopped', 'dead'), id DESC LIMIT :limit
 
 -- name: rescue_look
--- Whether any running job's worker is dead, stopped or unknown.
-SELECT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.state = 'running' AND NOT EXISTS (
-    SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining')
+-- Whether any running job's worker is dead, stopped or unknown: one step in the index for each worker, not each job.
+WITH RECURSIVE holder (id) AS (
+    SELECT (SELECT worker_id FROM dray_jobs WHERE state = 'running' ORDER BY worker_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.worker_id FROM dray_jobs AS j WHERE j.state = 'running' AND j.worker_id > holder.id
+        ORDER BY j.worker_id LIMIT 1)
+    FROM holder WHERE holder.id IS NOT NULL
+)
+SELECT EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM dray_workers AS w WHERE w.id = holder.id AND w.state IN ('active', 'draining')
 ))
 
 -- name: worker_overdue
