@@ -199,6 +199,31 @@ def test_a_job_can_be_enqueued_in_it(world: World, is_async: bool) -> None:
     assert (held.state, world.job(new.id).state) == ("completed", "queued")
 
 
+class Stand:
+    """What bodies are given instead of the bare connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.__dray_connection__ = connection
+
+
+def test_what_stands_for_its_connection_is_taken_for_it(world: World, is_async: bool) -> None:
+    new = world.new()
+
+    async def body() -> None:
+        async with block(world.backend, is_async) as user:
+            await world.backend.job_enqueue_async([new], connection=Stand(user.connection))
+            if not is_async:
+                world.backend.job_enqueue([new], connection=Stand(user.connection))
+
+    asyncio.run(body())
+
+    assert [job.id for job in world.backend.job_list()] == [new.id]
+    with pytest.raises(ConfigError, match="inside its"):
+        world.backend.job_enqueue([world.new()], connection=Stand(None))
+    with pytest.raises(ConfigError, match="inside its"):
+        asyncio.run(world.backend.job_enqueue_async([world.new()], connection=Stand(None)))
+
+
 def test_a_constraint_that_fails_at_the_commit_keeps_nothing(world: World, url: str, is_async: bool) -> None:
     raw.rows(url, "CREATE TABLE customers (id integer PRIMARY KEY)")
     raw.rows(

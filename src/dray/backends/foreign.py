@@ -21,10 +21,8 @@ TAKES = (
 
 def unwrap(given: Any) -> Any:
     """The driver's connection under a synchronous one."""
-    given = getattr(given, "__dray_connection__", given)  # of ctx.transaction()
-    if isinstance(
-        given, _loaded("sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection")
-    ):
+    given = _inside(given)
+    if isinstance(given, (*_async_sessions(), *_async_connections())):
         raise needs_await(given)
     with _sqlalchemy_refuses(given):
         if isinstance(given, _loaded("sqlalchemy.orm", "Session", "scoped_session")):
@@ -39,7 +37,7 @@ def unwrap(given: Any) -> Any:
 
 async def unwrap_async(given: Any) -> Any:
     """The driver's connection under a synchronous or an asynchronous one."""
-    given = getattr(given, "__dray_connection__", given)
+    given = _inside(given)
     with _sqlalchemy_refuses(given):
         if isinstance(given, _async_sessions()):
             given = await given.connection()
@@ -49,6 +47,14 @@ async def unwrap_async(given: Any) -> Any:
                 await alchemys.begin()
             return (await alchemys.get_raw_connection()).driver_connection
     return unwrap(given)
+
+
+def _inside(given: Any) -> Any:
+    """What an object that stands for a connection, as that of `ctx.transaction()`, stands for."""
+    found = getattr(given, "__dray_connection__", given)
+    if found is None:
+        raise ConfigError(f"{_kind(given)} has no open transaction: use it inside its `with` block")
+    return found
 
 
 def is_aiosqlite(connection: object) -> bool:
