@@ -143,6 +143,7 @@ class _Child:
             return
         if self._execution is not None:
             self._execution.stop = stop
+            self._execution.told_at = self._pipe.clock.steady()  # or a log line of its clean-up would tell it again
         if not self._is_interrupted:
             self._is_interrupted = True
             self._interrupt(stop)
