@@ -1,0 +1,224 @@
+"""What happens in the demo, in order."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dray.cli.demo import ledger, tasks, verdict
+from dray.cli.demo.stage import Stage
+from dray.cli.demo.workers import Workers
+from dray.cli.exits import Code, Failure
+from dray.cli.output import short
+from dray.cli.times import span
+from dray.model.job import FINAL, State
+
+if TYPE_CHECKING:
+    from dray.handle import Job
+
+_PACE = 0.1  # seconds between two looks
+_KILL_AT = 0.4  # of all jobs done
+_LATER = 5.0  # seconds, of the delayed job
+_PARENTS = 5  # jobs that another one waits for
+
+
+_BATCH = 100
+_PARTS = {"resize": 58, "fetch": 20, "mail": 10, "charge": 8, "render": 4}  # percent
+_TASKS: dict[str, Any] = {name: tasks.app.registry.get(name) for name in _PARTS}
+_CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
+    "resize": lambda number: (number,),
+    "fetch": lambda number: (number,),
+    "mail": lambda number: (f"reader{number}@example.com",),
+    "charge": lambda number: (number,),
+    "render": lambda _: (20_000,),
+}
+
+
+@dataclass(slots=True)
+class Cast:
+    """The jobs with a part of their own."""
+
+    delayed: Job[Any]
+    unique: Job[Any]
+    second: Job[Any]  # the second request for the unique one
+    napping: Job[Any]
+    report: Job[Any]
+    album: Job[Any] | None = None
+
+
+@dataclass(slots=True)
+class Play:
+    """One performance on a scratch file."""
+
+    folder: Path
+    stage: Stage
+    workers: Workers
+    scale: int  # jobs
+    seconds: float  # that it may take in all
+    began: float = field(default_factory=time.monotonic)
+    enqueued: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    killed: set[str] = field(default_factory=set[str])
+    remarks: list[str] = field(default_factory=list[str])
+
+    def perform(self) -> verdict.Verdict:
+        self._open()
+        cast = self._enqueue_few()
+        self._enqueue_many()
+        self._enqueue_after(cast)
+        self._cancel(cast.napping)
+        self._work_off()
+        self._remark_on(cast)
+        codes = self.workers.stop()
+        found = self._accounts(cast)
+        if any(codes):
+            found.problems.append(f"workers ended with {codes} when they were asked to stop")
+        return found
+
+    # Acts
+
+    def _open(self) -> None:
+        tasks.app.backend.migrate()
+        with sqlite3.connect(self.folder / "demo.db") as connection:
+            connection.execute(tasks.CHARGES)
+        connection.close()
+        pids = [self.workers.start(), self.workers.start()]
+        self._until(lambda: len(self._live_workers()) == len(pids), "the workers have not started")
+        self.stage.tell(f"two workers have started: processes {pids[0]} and {pids[1]}")
+
+    def _enqueue_few(self) -> Cast:
+        cast = Cast(
+            delayed=tasks.greet.using(delay=_LATER, priority=10).enqueue("later"),
+            unique=tasks.greet.using(unique="greet:once", delay=1, priority=10).enqueue("once"),
+            second=tasks.greet.using(unique="greet:once").enqueue("once more"),
+            napping=tasks.nap.using(priority=10).enqueue(600),
+            report=tasks.report.using(priority=10).enqueue(8),
+        )
+        self.enqueued["greet"] = sorted({cast.delayed.id, cast.unique.id, cast.second.id})
+        self.enqueued["nap"] = [cast.napping.id]
+        self.enqueued["report"] = [cast.report.id]
+        return cast
+
+    def _enqueue_many(self) -> None:
+        began = time.monotonic()
+        made: dict[str, list[str]] = {name: [] for name in _PARTS}
+        for start in range(0, self.scale, _BATCH):  # all kinds at once, so that the kill hits each of them
+            for name, percent in _PARTS.items():
+                calls = [_CALLS[name](start + number) for number in range(_BATCH * percent // 100)]
+                made[name] += [job.id for job in _TASKS[name].enqueue_many(calls)]
+        self.enqueued |= made
+        sizes = {name: len(ids) for name, ids in made.items()}
+        took = span(time.monotonic() - began)
+        self.stage.tell(f"{sum(sizes.values()):,} jobs enqueued in {took}: {_listed(sizes)}")
+
+    def _enqueue_after(self, cast: Cast) -> None:
+        cast.album = tasks.album.using(after=self.enqueued["resize"][:_PARENTS]).enqueue()
+        self.enqueued["album"] = [cast.album.id]
+
+    def _cancel(self, napping: Job[Any]) -> None:
+        self._until(lambda: napping.refresh().state == State.RUNNING, "the nap has not begun")
+        asked = time.monotonic()
+        napping.cancel()
+        self._until(lambda: napping.refresh().state in FINAL, "the nap does not end")
+        self._remark(f"a running job was cancelled, and its body stopped {span(time.monotonic() - asked)} later")
+
+    def _work_off(self) -> None:
+        total = sum(map(len, self.enqueued.values()))
+        has_killed = False
+        while (done := _ended(states := tasks.app.stats(1).states)) < total:
+            self.workers.check()
+            self.stage.count(done, total, _words(states))
+            if not has_killed and done >= total * _KILL_AT:
+                has_killed = True
+                self._kill_one()
+            self._rest(f"{total - done} jobs are left")
+        self.stage.count(total, total, "all done")
+        if not has_killed:
+            raise Failure("everything was done before a worker could be killed; ask for more with --jobs")
+
+    def _kill_one(self) -> None:
+        """Kills a worker while it is busy, waits for the other one to notice, and starts a new one."""
+        pid = self.workers.pids[0]
+        victim = next(worker for worker in self._live_workers() if worker.pid == pid)
+        self.workers.kill(pid)
+        killed_at = time.monotonic()
+        self.killed.add(victim.id)
+        running = tasks.app.jobs(state="running", limit=1000)
+        in_hand = sum(job.row.worker_id == victim.id for job in running)
+        self.stage.tell(f"kill -9 {pid}: a worker is gone, with {in_hand} jobs in its hands")
+        self._until(lambda: not self._holds_any(victim.id), "a dead worker's jobs are not taken back")
+        took = span(time.monotonic() - killed_at)
+        self._remark(f"the other worker noticed, and took its {in_hand} jobs back {took} after the kill")
+        self.stage.tell(f"a new worker has started in its place: process {self.workers.start()}")
+
+    def _remark_on(self, cast: Cast) -> None:
+        delayed = cast.delayed.refresh()
+        if delayed.started_at is not None:
+            late = (delayed.started_at - delayed.run_at).total_seconds()
+            self._remark(f"a job delayed by {_LATER:g} s started {span(max(0.0, late))} after its time")
+        if cast.second.duplicate and cast.second.id == cast.unique.id:
+            self._remark(f"a second request for a unique job got the first one: {short(cast.unique.id)}")
+        if cast.album is not None and cast.album.refresh().state == State.COMPLETED:
+            self._remark(f"a job waited for {_PARENTS} others and saw {cast.album.result(1)} results")
+        report = cast.report.refresh()
+        percent = report.progress.percent
+        if percent is not None:
+            self._remark(f"a report said how far it was (to {percent:g}%) and kept {len(report.logs())} lines of log")
+
+    def _accounts(self, cast: Cast) -> verdict.Verdict:
+        with sqlite3.connect(self.folder / "demo.db") as connection:
+            charges = Counter(row[0] for row in connection.execute("SELECT job_id FROM demo_charges"))
+        connection.close()
+        evidence = verdict.Evidence(
+            expected=self.enqueued,
+            cancelled=frozenset({cast.napping.id}),
+            noted=ledger.read(self.folder / "ledger"),
+            charges=charges,
+            killed=frozenset(self.killed),
+        )
+        found = verdict.reach(tasks.app.backend, evidence)
+        if not (cast.second.duplicate and cast.second.id == cast.unique.id):
+            found.problems.append(f"{cast.second.id} (greet) was enqueued though {cast.unique.id} holds its key")
+        report = cast.report.refresh()
+        if report.progress.percent != 100 or len(report.logs()) < 8:
+            found.problems.append(f"{report.id} (report) has lost what it said: {report.progress}")
+        return found
+
+    # Looking
+
+    def _live_workers(self) -> list[Any]:
+        return [worker for worker in tasks.app.workers() if worker.state == "active"]
+
+    def _holds_any(self, worker_id: str) -> bool:
+        return any(job.row.worker_id == worker_id for job in tasks.app.jobs(state="running", limit=1000))
+
+    def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        while not holds():
+            self.workers.check()
+            self._rest(otherwise)
+
+    def _rest(self, otherwise: str) -> None:
+        if time.monotonic() > self.began + self.seconds:
+            raise Failure(f"{otherwise} after {self.seconds:g} seconds", Code.FAILED)
+        time.sleep(_PACE)
+
+    def _remark(self, text: str) -> None:
+        self.stage.tell(text)
+        self.remarks.append(text)
+
+
+def _listed(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sizes.items())
+
+
+def _ended(states: dict[str, int]) -> int:
+    return sum(states[state] for state in FINAL)
+
+
+def _words(states: dict[str, int]) -> str:
+    live = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.WAITING)
+    return ", ".join(f"{states[state]:,} {state}" for state in live if states[state])

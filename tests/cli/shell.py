@@ -1,0 +1,234 @@
+"""Runs ``dray`` as people and programs do: in a process of its own, in a pipe or on a terminal.
+
+Most commands run in a fork of a process that has everything loaded: the same code in a process of its own, in a
+fifth of the time. What is about starting up, terminals and workers runs as ``python -m dray``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import multiprocessing
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+PATIENCE = 60.0
+
+_NOT_INHERITED = ("DRAY_", "PYTEST", "COLUMNS", "NO_COLOR")
+_numbers = itertools.count()
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(
+    ["dray.cli.run", "dray.app", "dray.backends.postgres", "dray.runtime.worker", "tests.cli.shell"]
+)
+
+TASKS = """
+import asyncio, logging, os, pathlib, time
+import dray
+
+app = dray.App()
+
+@app.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+@app.task
+def call(number: str) -> str:
+    return number
+
+@app.task(max_attempts=1)
+def fail(word: str) -> None:
+    raise ValueError(word)
+
+@app.task
+def talk(ctx: dray.Context) -> None:
+    ctx.log.info("first \\x1b[31mline")
+    logging.getLogger("shop").warning("second line")
+    ctx.progress(50, "half")
+
+@app.task
+async def sleep(seconds: float) -> None:
+    pathlib.Path("sleeping").touch()
+    await asyncio.sleep(seconds)
+
+@app.task(queue="mail", redact=["token"])
+def mail(to: str, token: str) -> None: ...
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left: its code, and what it said where."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Tab-separated values."""
+        return [line.split("\t") for line in self.out.splitlines()]
+
+    @property
+    def value(self) -> str:
+        """The one line that it answered."""
+        (line,) = self.out.splitlines()
+        return line
+
+
+class Shell:
+    """A directory with a tasks.py in it, and an environment."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("DRAY_", "PYTEST", "COLUMNS"))
+        }
+        self.environment = {**kept, "DRAY_URL": url, "PYTHONWARNINGS": "error"}
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "dray", *words]
+
+    def try_(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
+        """Runs a command, however it ends."""
+        streams = [self.folder.parent / f"{name}-{next(_numbers)}" for name in ("in", "out", "err")]
+        streams[0].write_text(stdin)
+        process = _forks.Process(target=_run, args=(words, self.folder, self._with(environment), *streams))
+        process.start()
+        process.join(PATIENCE)
+        code = process.exitcode
+        if code is None:
+            process.kill()
+            process.join()
+        out, err = (path.read_text() for path in streams[1:])
+        assert code is not None, f"it does not end: {out} {err}"
+        assert "Traceback" not in err, err
+        return Done(code, out, err)
+
+    def fresh(self, *words: str, **environment: str | None) -> Done:
+        """The same, started from scratch."""
+        done = subprocess.run(
+            self.command(*words),
+            cwd=self.folder,
+            env=self._with(environment),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def __call__(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
+        """Runs a command that has to succeed."""
+        done = self.try_(*words, stdin=stdin, **environment)
+        assert done.code == 0, done.err
+        return done
+
+    def on_terminal(self, *words: str, columns: int = 100, **environment: str | None) -> Done:
+        """Runs a command on a terminal of its own; what it wrote, without colours and cursor movements."""
+        main, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        process = subprocess.Popen(
+            self.command(*words),
+            cwd=self.folder,
+            env=self._with({"TERM": "xterm", **environment}),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        shown = b""
+        try:
+            while chunk := _read(main):
+                shown += chunk
+        finally:
+            os.close(main)
+            process.kill() if process.poll() is None and not shown else None
+        code = process.wait(PATIENCE)
+        return Done(code, shown.decode(errors="replace").replace("\r\n", "\n"), "")
+
+    @contextmanager
+    def background(self, *words: str, **environment: str | None) -> Generator[subprocess.Popen[str]]:
+        """A command that runs beside; killed at the end, if it still does."""
+        process = subprocess.Popen(
+            self.command(*words),
+            cwd=self.folder,
+            env=self._with(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+    def _with(self, environment: dict[str, str | None]) -> dict[str, str]:
+        merged = {**self.environment, **environment}
+        return {name: value for name, value in merged.items() if value is not None}
+
+
+def plain(text: str) -> str:
+    """Text of a terminal without colours and cursor movements."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """Waits for something that another process does; what it answered."""
+    deadline = time.monotonic() + PATIENCE
+    while not (answer := holds()):
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.02)
+    return answer
+
+
+def _run(words: Sequence[str], folder: Path, environment: dict[str, str], *streams: Path) -> NoReturn:
+    """In the fork: becomes the command."""
+    from dray.cli.run import run
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, (path, flags) in enumerate(zip(streams, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2), strict=True)):
+        os.dup2(os.open(path, flags), number)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+    warnings.simplefilter("error")
+    warnings.simplefilter("ignore", ResourceWarning)  # as Python does by itself
+    code = run(words)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # EIO: nobody has the terminal open any more
+        return b""

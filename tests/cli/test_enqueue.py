@@ -1,0 +1,120 @@
+"""``dray enqueue``: arguments, options, waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.shell import Shell
+
+
+def args_of(shell: Shell, job_id: str) -> object:
+    return shell("job", "show", job_id, "--json").json["args"]
+
+
+def test_it_prints_the_id_of_a_job_that_a_worker_then_runs(shell: Shell) -> None:
+    job_id = shell("enqueue", "tasks.add", "a=1", "b=2").value
+
+    shell("worker", "--burst")
+
+    found = shell("job", "show", job_id, "--json").json
+    assert (found["state"], found["result"], found["attempt"]) == ("completed", 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (["x=1"], {"x": 1}),
+        (["x=text"], {"x": "text"}),
+        (["x=a=b"], {"x": "a=b"}),
+        (["x="], {"x": ""}),
+        (['x={"y": [1, null]}'], {"x": {"y": [1, None]}}),
+        (["x=NaN"], {"x": "NaN"}),
+        (['x:="text"'], {"x": "text"}),
+        (["--args", '{"x": true}'], {"x": True}),
+        (["--args", '{"x": true}', "y=2"], {"x": True, "y": 2}),
+        (["x=\u00e4\u2028"], {"x": "\u00e4\u2028"}),
+    ],
+)
+def test_values_are_json_where_they_read_as_json_and_text_otherwise(
+    local: Shell, words: list[str], args: object
+) -> None:
+    job_id = local("enqueue", "elsewhere.task", *words, "--unchecked").value
+
+    assert args_of(local, job_id) == args
+
+
+def test_a_parameter_that_is_a_str_takes_the_words_as_they_are(local: Shell) -> None:
+    job_id = local("enqueue", "tasks.call", "number=5551234").value
+
+    assert args_of(local, job_id) == {"number": "5551234"}
+
+
+def test_arguments_may_come_from_stdin(local: Shell) -> None:
+    done = local.try_("enqueue", "tasks.add", "--args", "-", stdin='{"a": 1, "b": 2}')
+
+    assert args_of(local, done.value) == {"a": 1, "b": 2}
+
+
+def test_options_end_up_on_the_job(shell: Shell) -> None:
+    job_id = shell(
+        *("enqueue", "tasks.add", "a=1", "b=2", "--queue", "slow", "--priority", "0", "--delay", "1h"),
+        *("--max-attempts", "7", "--tag", "x", "--tag", "y", "--name", "the first"),
+    ).value
+
+    found = shell("job", "show", job_id, "--json").json
+    assert (found["queue"], found["priority"], found["state"]) == ("slow", 0, "scheduled")
+    assert (found["max_attempts"], found["tags"], found["name"]) == (7, ["x", "y"], "the first")
+
+
+def test_a_time_of_day_and_a_date_say_when(local: Shell) -> None:
+    dated = local("enqueue", "tasks.add", "a=1", "b=2", "--at", "2099-01-02T03:04:05Z", "--json").json
+    daily = local("enqueue", "tasks.add", "a=1", "b=2", "--at", "23:59:59", "--json").json
+
+    assert dated["run_at"] == "2099-01-02T03:04:05.000000Z"
+    assert daily["state"] == "scheduled"
+
+
+@pytest.mark.parametrize("how", [["--unique", "report:42"], ["--unique-args"]])
+def test_the_second_of_a_unique_job_is_the_first(shell: Shell, how: list[str]) -> None:
+    first = shell("enqueue", "tasks.add", "a=1", "b=2", *how, "--json").json
+    second = shell("enqueue", "tasks.add", "b=2", "a=1", *how, "--json")
+
+    assert (second.json["id"], second.json["duplicate"], first["duplicate"]) == (first["id"], True, False)
+    assert first["id"][-8:] in second.err
+
+
+def test_waiting_prints_the_result(shell: Shell) -> None:
+    with shell.background("worker"):
+        assert shell("enqueue", "tasks.add", "a=1", "b=2", "--wait").out == "3\n"
+
+
+def test_waiting_for_a_job_that_fails_says_why_and_exits_with_3(shell: Shell) -> None:
+    with shell.background("worker"):
+        done = shell.try_("enqueue", "tasks.fail", "word=too \x1b[31mbad", "--wait")
+
+    assert (done.code, done.out) == (3, "")
+    assert "ValueError: too \\x1b[31mbad" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_waiting_too_long_exits_with_4(shell: Shell) -> None:
+    done = shell.try_("enqueue", "tasks.add", "a=1", "b=2", "--wait", "--timeout", "100ms")
+
+    assert (done.code, done.out) == (4, "")
+    assert shell("jobs", "--state", "queued").rows
+
+
+def test_a_task_that_nobody_here_knows_can_be_enqueued_where_there_is_no_app(shell: Shell) -> None:
+    (shell.folder / "tasks.py").unlink()
+
+    job_id = shell("enqueue", "elsewhere.task", "x=1").value
+
+    assert shell("jobs", "--task", "elsewhere.task").rows[0][0] == job_id
+
+
+def test_a_misspelled_task_is_not_found(local: Shell) -> None:
+    done = local.try_("enqueue", "tasks.ad", "a=1", "b=2")
+
+    assert done.code == 5
+    assert "tasks.add" in done.err
+    assert not (local.folder / "dray.db").exists()
