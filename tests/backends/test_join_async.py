@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import select
 import threading
 from collections.abc import AsyncGenerator, Generator
@@ -351,3 +352,36 @@ def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
     ours.close()
     theirs.close()
     raw.rows(postgres_url, f'DROP SCHEMA "{ours_schema}" CASCADE')  # pyright: ignore[reportArgumentType]
+
+
+# Bad timing, on both databases
+
+
+@pytest.mark.parametrize("kind", ["async driver", "AsyncSession"])
+def test_whenever_it_is_cancelled_it_is_whole_and_the_connection_usable(world: World, url: str, kind: str) -> None:
+    raw.rows(url, "CREATE TABLE orders (n integer)")
+    rng, rounds = random.Random(11), 60
+    batches: list[list[str]] = []
+
+    async def program() -> None:
+        async with users.ASYNC[kind](url) as user:
+            for n in range(rounds):
+                first, second = world.new(), world.new()
+                batch = [first, second, world.new(parents=(first.id, second.id))]
+                batches.append([new.id for new in batch])
+                await user.order(n)
+                under_way = asyncio.create_task(world.backend.job_enqueue_async(batch, connection=user.connection))
+                await asyncio.sleep(rng.uniform(0, 0.008))
+                under_way.cancel()
+                done.append(isinstance((await asyncio.gather(under_way, return_exceptions=True))[0], list))
+                await user.order(n)
+                await user.commit()
+
+    done: list[bool] = []
+    asyncio.run(program())
+
+    assert raw.count(url, "orders") == 2 * rounds
+    there = {job.id for job in world.backend.job_list(limit=10_000)}
+    for batch, was_done in zip(batches, done, strict=True):
+        kept = there & set(batch)
+        assert kept == set(batch) if was_done else kept in (set(), set(batch))
