@@ -55,7 +55,7 @@ def test_each_report_of_a_batch_has_its_own_answer(world: World) -> None:
     worker = world.worker()
     ids = [world.enqueue() for _ in range(3)]
     claims = world.claim(worker, 3)
-    world.complete(worker, claims[1])
+    world.fail(worker, claims[1])
 
     noted = world.backend.job_progress(worker, [(claim.id, claim.claim, 50.0, None) for claim in claims])
 
@@ -161,7 +161,7 @@ def test_each_line_of_a_batch_has_its_own_answer(world: World) -> None:
     for _ in range(3):
         world.enqueue()
     claims = world.claim(worker, 3)
-    world.complete(worker, claims[1])
+    world.fail(worker, claims[1])
 
     kept = world.backend.log_write(worker, [_line(world, claim, "here") for claim in claims])
 

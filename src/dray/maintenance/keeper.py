@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dray.errors import StorageError
+from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.maintenance.duty import Duty
 from dray.maintenance.pace import jittered
@@ -28,6 +28,7 @@ log = logging.getLogger("dray")
 _LOOK = 2.0  # seconds between two looks at the leases
 _SLACK_US = SECOND // 4  # what is due so soon is done at once: waking up costs more than most of what is done then
 _SHORTEST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0
+_LOCKED_TRIES = 4  # with the waits between them about 10 seconds
 
 
 @dataclass(slots=True)
@@ -115,6 +116,9 @@ class Keeper:
     def _complain(self, part: _Part, error: StorageError) -> None:
         parts = (*self._always, self._leases, *self._exclusive)
         is_known = any(other.failures for other in parts)
+        if isinstance(error, StorageLocked):
+            # A lock that others hold one after the other is no outage.
+            is_known = part.failures != _LOCKED_TRIES
         log.log(logging.DEBUG if is_known else logging.WARNING, "the duty %s: %s; trying again", part.name, error)
         self._back_off(part)
 

@@ -43,6 +43,7 @@ _LONGEST_REST = 2.0
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.02
+_LONG_LOCK = 10 * SECOND
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 2.0
 
@@ -128,6 +129,8 @@ class Engine:
         self._moved_at = clock.steady()
         self._looked_at = 0
         self._backoff = 0.0
+        self._away_since = 0
+        self._is_outage_said = False
         self._must_reread = False
         self._is_dead = False
 
@@ -416,31 +419,25 @@ class Engine:
         locked, stale = set(settled.locked), set(settled.stale)
         queues = set(answer.promoted)
         any_final = False
+        lost: list[str] = []
         for settlement in batch:
             if settlement.id in locked:
                 continue  # somebody's open transaction has the row: with the next batch
             del self._outcomes[settlement.id]
             execution = self._held.pop(settlement.id, None)
             if settlement.id in stale:
-                self._say_stale(execution)
+                lost += [settlement.id] if execution is not None else []
             elif settlement.state in FINAL:
                 any_final = True
             elif execution is not None and settlement.state == State.QUEUED:
                 queues.add(execution.claim.queue)
             if execution is not None and not execution.is_over:
                 self._lost.append(execution)  # it was ended though its body goes on
+        _say_lost("their outcomes change nothing", lost)
         if any_final:
             self._tell_done()
         if queues:
             self._backend.announce(queues)
-
-    def _say_stale(self, execution: Execution | None) -> None:
-        if execution is not None:
-            log.warning(
-                "job %s: this worker no longer holds it (attempt %d); its outcome changes nothing",
-                execution.claim.id,
-                execution.claim.attempt,
-            )
 
     def _tell_done(self) -> None:
         self._backend.announce_done()
@@ -499,28 +496,25 @@ class Engine:
             self._die()
             return False
         found = {(row.id, row.claim) for row in beat.held}
-        for execution in list(self._held.values()):
-            if not execution.is_over and (execution.claim.id, execution.claim.claim) not in found:
-                self._lose(execution)
+        lost = [each for each in self._held.values() if (each.claim.id, each.claim.claim) not in found]
+        self._lose([execution for execution in lost if not execution.is_over])
         self._compare(beat.held)
         return True
 
-    def _lose(self, execution: Execution) -> None:
-        """A claim is gone, by a crash of the server or a takeover: its body stops and writes nothing."""
-        log.warning("job %s: this worker no longer holds it; stopping its body", execution.claim.id)
-        del self._held[execution.claim.id]
-        self._outcomes.pop(execution.claim.id, None)
-        self._lost.append(execution)
-        self.timekeeper.stop(execution, Stop.LOST)
+    def _lose(self, executions: Sequence[Execution]) -> None:
+        """Claims are gone, by a crash of the server or a takeover: their bodies stop and write nothing."""
+        _say_lost("stopping their bodies", [execution.claim.id for execution in executions])
+        for execution in executions:
+            del self._held[execution.claim.id]
+            self._outcomes.pop(execution.claim.id, None)
+            self._lost.append(execution)
+            self.timekeeper.stop(execution, Stop.LOST)
 
     def _die(self) -> None:
         """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
-        for execution in list(self._held.values()):
-            if execution.is_over:
-                del self._held[execution.claim.id]
-            else:
-                self._lose(execution)
+        self._lose([execution for execution in self._held.values() if not execution.is_over])
+        self._held.clear()
         self._outcomes.clear()
         self._said.clear()
         self._is_dead = True
@@ -583,13 +577,27 @@ class Engine:
             self.failure = error
             self.is_idle.set()
             self._on_failure()
+        now = self.clock.steady()
         if not self._backoff:
+            self._away_since = now
+        # A lock that others hold one after the other is no outage.
+        is_news = not isinstance(error, StorageLocked) or now - self._away_since > _LONG_LOCK
+        if is_news and not self._is_outage_said:
+            self._is_outage_said = True
             log.warning("the database cannot be used: %s; going on as soon as it can", error)
         self._backoff = min(max(self._backoff * 2, _FIRST_BACKOFF), _LONGEST_BACKOFF)
         self._is_hungry = True
         return self._backoff
 
     def _recover(self) -> None:
-        if self._backoff:
+        if self._is_outage_said:
             log.info("the database can be used again")
-            self._backoff = 0.0
+        self._backoff = 0.0
+        self._is_outage_said = False
+
+
+def _say_lost(what_follows: str, ids: Sequence[str]) -> None:
+    """One line, however many there are: after an outage they come by the hundred."""
+    if ids:
+        some = f"{', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}"
+        log.warning("this worker no longer holds %d jobs (%s): %s", len(ids), some, what_follows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dray.errors import StorageError
+from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.model.worker import Beat, WorkerState
 from dray.runtime.service import Service
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop in
+_LONG_LOCK = 10 * SECOND  # a lock that others hold one after the other is no outage
 _AGAIN = 0.5  # seconds after a beat that failed
 
 
@@ -41,6 +42,7 @@ class Heartbeat(Service):
         self._trusted_until = clock.steady() + lease_us
         self._has_failed = False
         self._has_stopped_bodies = False
+        self._failing_since = 0
 
     def renewed(self, proof: Proof) -> None:
         """The worker has come back under a new id."""
@@ -59,6 +61,7 @@ class Heartbeat(Service):
         if self._has_failed:
             log.info("worker %s beats again", worker_id)
         self._has_failed = self._has_stopped_bodies = False
+        self._failing_since = 0
         self._trusted_until = began + self._lease_us
         if worker_id == self._engine.worker_id:
             self._engine.hear(beat if is_ours else Beat(alive=False, held=[]))
@@ -66,11 +69,14 @@ class Heartbeat(Service):
         return max(0.05, period - (self._clock.steady() - began) / SECOND)
 
     def _fail(self, error: StorageError) -> float:
-        if not self._has_failed:
+        now = self._clock.steady()
+        if not self._failing_since:
+            self._failing_since = now
+        if not self._has_failed and (not isinstance(error, StorageLocked) or now - self._failing_since > _LONG_LOCK):
             log.warning("worker %s cannot renew its lease: %s; trying again", self._engine.worker_id, error)
             self._has_failed = True
         if not self.proof.is_held:
-            is_late = self._clock.steady() >= self._trusted_until - min(_MARGIN, self._lease_us // 5)
+            is_late = now >= self._trusted_until - min(_MARGIN, self._lease_us // 5)
             self._engine.cut_off(stop_bodies=is_late and not self._has_stopped_bodies)
             self._has_stopped_bodies |= is_late
         return min(_AGAIN, self._lease_us / 10 / SECOND)

@@ -6,18 +6,16 @@ import enum
 import logging
 import os
 import random
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dray.clock import Clock, Ids
-from dray.errors import ConfigError, DrayError, StorageError
+from dray.errors import ConfigError, StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.maintenance import Keeper, duties
 from dray.model.durations import duration_us
@@ -29,6 +27,7 @@ from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.heartbeat import Heartbeat
 from dray.runtime.service import Service
+from dray.runtime.signals import Signals
 from dray.runtime.timekeeper import KILL_GRACE
 
 if TYPE_CHECKING:
@@ -105,7 +104,9 @@ class Worker:
         self._replaced = 0
         self._wants_renewal = False
         self._asked_to_stop = threading.Event()
-        self._signals = 0
+        self._on_asked: Callable[[], None] = _nothing
+        self._has_stopped = False
+        self._is_over = False
 
     # As a user sees it
 
@@ -142,14 +143,15 @@ class Worker:
 
     def run(self) -> Ending:
         """Works in the foreground until SIGTERM or SIGINT; a second signal ends the process at once."""
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
+        with Signals(self._asked_to_stop.set) as signals:
+            self._on_asked = signals.wake
             self.start()
-            self._asked_to_stop.wait()
-            self.stop()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signals.wait(self._asked_to_stop.is_set)
+            # Beside this thread, which a second signal has to find awake.
+            ending = threading.Thread(target=self._stop_and, args=[signals.wake], name="dray-stop")
+            ending.start()
+            signals.wait(lambda: self._is_over)
+            ending.join()
         self._raise_failure()
         return Ending.RENEW if self._wants_renewal else Ending.DONE
 
@@ -182,8 +184,6 @@ class Worker:
         else:
             self._leave_behind()
 
-    _has_stopped = False
-
     # Putting it together
 
     def _assemble(self) -> None:
@@ -211,14 +211,14 @@ class Worker:
             on_dead=self._come_back,
             on_done=app.waiter.poke,
             on_stuck=self._on_stuck,
-            on_failure=self._asked_to_stop.set,
+            on_failure=self._ask_to_stop,
             durable=settings.durability == "full",
         )
         crew = Crew(self._concurrency, self._engine.report, tasks, settings.url, self._lock_fd)
         crew.check()
         self._engine.crew = self._crew = crew
         self._tasks = tuple(tasks)
-        self._register(worker_id)
+        self._register_patiently(worker_id)
         self._heartbeat = Heartbeat(self._engine, self._beats, self._proof, app.clock, self._lease_us)
         upkeep = duties(self._beats, worker_id, app.clock, self._rng, lease_us=self._lease_us)
         self._keeper = Keeper(self._beats, worker_id, upkeep, app.clock, self._rng)
@@ -251,6 +251,18 @@ class Worker:
         )
         self._beats.worker_register(new, self._lease_us)
 
+    def _register_patiently(self, worker_id: str) -> None:
+        """A file that others write to all the time is no reason not to start."""
+        is_said = False
+        while not self._asked_to_stop.is_set():
+            try:
+                return self._register(worker_id)
+            except StorageLocked as error:
+                if not is_said:
+                    log.warning("waiting to start: %s", error)
+                is_said = True
+        return None
+
     def _come_back(self) -> str:
         """Registers under a new id, after this worker was declared dead. On the engine's thread."""
         self._proof.close()
@@ -266,11 +278,16 @@ class Worker:
         if self._queues is None or any(queue in self._queues for queue in queues):
             self._engine.look_soon()
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._signals += 1
-        if self._signals > 1:
-            os._exit(128 + number)
+    def _ask_to_stop(self) -> None:
         self._asked_to_stop.set()
+        self._on_asked()
+
+    def _stop_and(self, then: Callable[[], None]) -> None:
+        try:
+            self.stop()
+        finally:
+            self._is_over = True
+            then()
 
     def _on_stuck(self, execution: Execution) -> None:
         """A body was told to stop and made to, and goes on. On the timekeeper's thread."""
@@ -283,7 +300,7 @@ class Worker:
         if self._owns_process:
             log.warning("job %s does not stop (%s); renewing this process", claim.id, execution.stop)
             self._wants_renewal = True
-            self._asked_to_stop.set()
+            self._ask_to_stop()
             return
         self._replaced += 1
         if self._replaced > self._concurrency:
@@ -377,12 +394,13 @@ class _EngineLoop(Service):
         return super().end(timeout)
 
 
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
 def _concurrency(given: Any) -> int:
     if given is None:
         return min(8, 4 * (os.cpu_count() or 1))
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
         raise ConfigError(f"concurrency must be a whole number between 1 and 10,000, not {given!r}")
     return given
-
-
-__all__ = ["DrayError", "Ending", "Worker"]

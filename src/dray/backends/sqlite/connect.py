@@ -23,6 +23,7 @@ log = logging.getLogger("dray")
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 
+_SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_2, 0.002, 0.05
 CHECKPOINT_FRAMES = 4_000
 _WAL_LIMIT = 64 * 1024 * 1024
 _WRITER_CACHE_KIB = (
@@ -38,7 +39,7 @@ def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
             return work()
         except sqlite3.Error as error:
             _give_up_unless_busy(error, deadline, seconds, place)
-        time.sleep(_pause())
+        time.sleep(_pause(deadline - seconds))
 
 
 async def patiently_awaiting(work: Callable[[], T], seconds: float, place: str) -> T:
@@ -51,7 +52,7 @@ async def patiently_awaiting(work: Callable[[], T], seconds: float, place: str) 
             return work()
         except sqlite3.Error as error:
             _give_up_unless_busy(error, deadline, seconds, place)
-        await asyncio.sleep(_pause())
+        await asyncio.sleep(_pause(deadline - seconds))
 
 
 def _give_up_unless_busy(error: sqlite3.Error, deadline: float, seconds: float, place: str) -> None:
@@ -61,8 +62,10 @@ def _give_up_unless_busy(error: sqlite3.Error, deadline: float, seconds: float, 
         raise faults.locked(place, seconds) from error
 
 
-def _pause() -> float:
-    return random.uniform(0.000_2, 0.002)  # noqa: S311 - SQLite has nobody who would wake us
+def _pause(since: float) -> float:
+    """Grows with the time waited: a hundred waiters that never let go leave the holder of the lock no CPU."""
+    longest = min(max((time.monotonic() - since) / 5, _SHORT_PAUSE), _LONG_PAUSE)
+    return random.uniform(_SHORTEST_PAUSE, longest)  # noqa: S311 - SQLite has nobody who would wake us
 
 
 def connect(path: Path, factory: type[C] = sqlite3.Connection, *, check_same_thread: bool = False) -> C:

@@ -1,0 +1,65 @@
+"""SIGTERM and SIGINT of a worker in the foreground.
+
+The kernel gives a signal to any thread of a process, and Python's handler runs in the main one once that runs at all.
+So the main thread must not sleep on a lock, which nothing would wake, but on a pipe that every signal writes to.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Self
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Signals:
+    """Takes over both signals for as long as it is entered; the second one to come ends the process at once."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        self._on_first = on_first
+        self._count = 0
+        self._hears, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        os.set_blocking(self._writes, False)
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        if self._is_main:  # only there can signals be taken
+            self._before_fd = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_main:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)  # pyright: ignore[reportArgumentType] - it came from there
+            signal.set_wakeup_fd(self._before_fd)
+        os.close(self._hears)
+        os.close(self._writes)
+
+    def wake(self) -> None:
+        """Has `wait` look again. From any thread."""
+        try:
+            os.write(self._writes, b"\0")
+        except OSError:
+            return  # full, so it will look; or closed, so nobody waits
+
+    def wait(self, is_over: Callable[[], bool]) -> None:
+        """Sleeps until it is."""
+        while not is_over():
+            select.select([self._hears], [], [])
+            try:
+                os.read(self._hears, 4096)
+            except BlockingIOError:
+                continue
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 1:
+            os._exit(128 + number)
+        self._on_first()
