@@ -228,6 +228,7 @@ def test_a_program_started_by_the_worker_does_not_keep_the_proof(backend: Backen
         until(lambda: dead(backend) == [told["id"]])
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # from 3.12 on; it is what is tested
 def test_no_child_keeps_a_proof_that_was_being_made_or_looked_at_while_it_was_forked(
     backend: Backend, path: Path
 ) -> None:
