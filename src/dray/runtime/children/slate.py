@@ -10,6 +10,7 @@ import os
 import struct
 import tempfile
 import time
+from pathlib import Path
 
 from dray.model.limits import TRACEBACK_BYTES
 from dray.runtime.execution import Stop
@@ -17,7 +18,7 @@ from dray.runtime.execution import Stop
 _ORDER = struct.Struct("!QB")  # the number of the job that is to stop, and why
 _STOPS = tuple(Stop)
 _STACK_AT = 16
-_BLANK = "\0 \n"
+_OURS = (f'  File "{Path(__file__).parents[1]}', '  File "<string>", line 1 in <module>')  # frames below the body's
 _PATIENCE = 0.25  # seconds; a stack is written in a millisecond, unless the process is stopped
 
 
@@ -59,9 +60,7 @@ class Slate:
 
     def stack(self) -> str | None:
         """The newest of what was written of the stack."""
-        start = max(_STACK_AT, self.size - TRACEBACK_BYTES)
-        text = os.pread(self.descriptor, TRACEBACK_BYTES, start).decode(errors="replace").strip(_BLANK)
-        return text or None
+        return self._read(max(_STACK_AT, self.size - TRACEBACK_BYTES))
 
     def await_stack(self, before: int) -> str | None:
         """What was written since the size was `before`, once no more comes."""
@@ -73,8 +72,11 @@ class Slate:
             if size == last > before:
                 break
             last = size
-        length = min(last - before, TRACEBACK_BYTES)
-        return os.pread(self.descriptor, length, last - length).decode(errors="replace").strip(_BLANK) or None
+        return self._read(max(before, last - TRACEBACK_BYTES))
+
+    def _read(self, start: int) -> str | None:
+        text = os.pread(self.descriptor, TRACEBACK_BYTES, start).decode(errors="replace").strip("\0\n")
+        return "\n".join(line for line in text.split("\n") if not line.startswith(_OURS)) or None
 
     def close(self) -> None:
         os.close(self.descriptor)
