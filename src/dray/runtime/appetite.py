@@ -13,6 +13,7 @@ from dray.model.queue import Demand
 
 AHEAD = 100  # jobs
 AHEAD_US = 50 * MILLISECOND  # of work
+_WEIGHED_AHEAD = 10  # one turn of a queue among weighted ones takes no more
 _MAX_WEIGHT = 1_000_000
 
 
@@ -26,12 +27,14 @@ class Appetite:
         self.serves_all = queues is None
         self.tasks = tuple(tasks)
         self._weights: dict[str, int | None] = dict(queues or {})
+        self._is_weighed = any(self._weights.values())
+        self._credit: dict[str, int] = {}
         self._rng = rng
         self._mean_us: float | None = None  # of a body's time; None: not known yet
 
     def served(self, ready: Iterable[str]) -> None:
         """Where all queues are served: those that have anything ready."""
-        self._weights = dict.fromkeys(ready, 1)
+        self._weights = dict.fromkeys(ready)
 
     def noted(self, took_us: int) -> None:
         """A body has ended."""
@@ -47,17 +50,32 @@ class Appetite:
         ahead = max(0, self.concurrency + self._ahead() - in_hand - limit)
         return Demand(self._order(), self.tasks, limit, ahead)
 
+    def turn(self) -> None:
+        """Something was claimed: the next turn is another queue's, each as often as it weighs and evenly spread."""
+        if not self._is_weighed:
+            return
+        total = sum(weight or 1 for weight in self._weights.values())
+        first = self._order()[0]
+        for queue, weight in self._weights.items():
+            self._credit[queue] = self._credit.get(queue, 0) + (weight or 1)
+        self._credit[first] -= total
+
     def _ahead(self) -> int:
         if self._mean_us is None:
             return 0
-        return int(min(AHEAD, AHEAD_US * self.concurrency / max(1.0, self._mean_us)))
+        most = _WEIGHED_AHEAD if self._is_weighed and len(self._weights) > 1 else AHEAD
+        return int(min(most, AHEAD_US * self.concurrency / max(1.0, self._mean_us)))
 
     def _order(self) -> tuple[str, ...]:
-        """The queues as they are listed; those with weights drawn by lot, each as often first as it weighs."""
-        if len(self._weights) < 2 or not any(self._weights.values()):
-            return tuple(self._weights)
-        lots = {queue: -(self._rng.random() ** (1.0 / (weight or 1))) for queue, weight in self._weights.items()}
-        return tuple(sorted(lots, key=lots.__getitem__))
+        """The queues as they are listed; with weights, whose turn it is first; where all are served, by lot."""
+        queues = tuple(self._weights)
+        if len(queues) < 2:
+            return queues
+        if self.serves_all:
+            return tuple(sorted(queues, key=lambda _: self._rng.random()))
+        if not self._is_weighed:
+            return queues
+        return tuple(sorted(queues, key=lambda queue: -(self._credit.get(queue, 0) + (self._weights[queue] or 1))))
 
 
 def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[str, int | None] | None:
@@ -69,8 +87,10 @@ def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[
     pairs: list[tuple[str, int | None]]
     if isinstance(given, Mapping):
         pairs = list(cast("Mapping[str, int]", given).items())
-    else:
+    elif isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass what they like
         pairs = [_weighed(part) for part in given]
+    else:
+        raise TypeError(f"queues must be names, or names with weights, not {type(given).__name__}")
     if not pairs:
         raise ConfigError("queues= names no queue; leave it out to serve them all")
     weighed = any(weight is not None for _, weight in pairs)
@@ -82,7 +102,9 @@ def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[
     return parsed
 
 
-def _weighed(part: str) -> tuple[str, int | None]:
+def _weighed(part: object) -> tuple[str, int | None]:
+    if not isinstance(part, str):
+        raise TypeError(f"a queue's name is a string, not {type(part).__name__}")
     queue, colon, weight = part.rpartition(":")
     if not colon or not weight.lstrip("-").isdigit():
         return part, None  # a colon may be part of a queue's name

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dray.backends import Backend
-from dray.backends.store.work import NOTHING, Exchange, Notes, Report
+from dray.backends.store.work import NOTHING, SILENCE, Exchange, Notes, Report
 from dray.backends.watch import Bell, Watch, rest
 from dray.clock import Clock, Rng
 from dray.errors import ForkedConnection, SchemaTooNew, StorageError, StorageLocked
@@ -119,6 +119,7 @@ class Engine:
         self._in_hand = 0  # bodies that run or are about to, each in a slot
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
         # Between ticks
+        self._has_heirs = False  # a body has completed its job itself: its children wait for us
         self._is_drained = False
         self._is_hungry = True  # there may be something to claim
         self._knows_of_notes = False
@@ -152,7 +153,7 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return not (self._held or self._lost or self._in_hand or self._ended or self._outcomes)
+        return not (self._held or self._lost or self._in_hand or self._ended or self._outcomes or self._has_heirs)
 
     @property
     def is_spent(self) -> bool:
@@ -269,6 +270,8 @@ class Engine:
         self._hear_beats()
         if self._is_dead or (self._must_reread and not self._reread()):
             return self._backoff
+        if self._has_heirs and not self._pass_on():
+            return self._backoff
         now = self.clock.steady()
         self._free_stale_ahead(now)
         demand = self._demand()
@@ -329,7 +332,8 @@ class Engine:
             del self._held[claim.id]
             if execution.is_written:
                 self._farewells.append(execution)
-                self._tell_done()
+                self._has_heirs = True
+            self._is_hungry = True  # it may have enqueued something in its transaction
 
     def _take_back(self) -> None:
         """What was claimed and has not started goes back, unburned."""
@@ -346,17 +350,21 @@ class Engine:
             self._take_back()
 
     def _collect_notes(self, now: int) -> Notes:
-        """All that bodies have said so far, each execution once; what they say from here on comes next time."""
-        if not self._noted:
-            return Notes()
-        self._notes_at = now + _NOTES_PAUSE
+        """What bodies have said so far: all of it twice a second, else only that of those which end now."""
         noted: dict[Execution, None] = {}
         while self._noted:
             noted[self._noted.popleft()] = None
+        is_time = now >= self._notes_at
+        if is_time:
+            self._notes_at = now + _NOTES_PAUSE
         lines: list[LogLine] = []
         reports: list[Report] = []
         for execution in noted:
-            if self._held.get(execution.claim.id) is not execution and execution not in self._farewells:
+            is_last = execution.claim.id in self._outcomes or execution in self._farewells
+            if not is_last and self._held.get(execution.claim.id) is not execution:
+                continue  # its claim is lost
+            if not is_last and not is_time:
+                self._noted.append(execution)
                 continue
             kept, report = execution.lines, execution.report
             while kept:
@@ -400,7 +408,7 @@ class Engine:
     def _exchange(self, demand: Demand) -> float:
         now = self.clock.steady()
         batch = list(self._outcomes.values())
-        notes = self._collect_notes(now)
+        notes = self._collect_notes(now) if self._noted else SILENCE
         try:
             answer = self._backend.job_exchange(self.worker_id, batch, demand, notes, durable=self._durable)
         except StorageError as error:
@@ -411,12 +419,14 @@ class Engine:
         self.has_written = True
         self._written(batch, answer)
         self._dispatch(answer.claims)
+        if answer.claims:
+            self._appetite.turn()
         self._is_hungry = True
         return 0.0
 
     def _written(self, batch: Sequence[Settlement], answer: Exchange) -> None:
         settled = answer.settled
-        locked, stale = set(settled.locked), set(settled.stale)
+        locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
         queues = set(answer.promoted)
         any_final = False
         lost: list[str] = []
@@ -425,7 +435,9 @@ class Engine:
                 continue  # somebody's open transaction has the row: with the next batch
             del self._outcomes[settlement.id]
             execution = self._held.pop(settlement.id, None)
-            if settlement.id in stale:
+            if settlement.id in already:
+                self._say_already(settlement)
+            elif settlement.id in stale:
                 lost += [settlement.id] if execution is not None else []
             elif settlement.state in FINAL:
                 any_final = True
@@ -438,6 +450,25 @@ class Engine:
             self._tell_done()
         if queues:
             self._backend.announce(queues)
+
+    def _pass_on(self) -> bool:
+        """Frees the children of jobs that ended in a transaction which was not ours."""
+        try:
+            while (step := self._backend.job_fan_out()).left and step.decided:
+                continue
+        except StorageError as error:
+            self._back_off(error)
+            return False
+        self._has_heirs = False
+        self._is_hungry = True
+        self._tell_done()
+        return True
+
+    def _say_already(self, settlement: Settlement) -> None:
+        """Its body has completed the job on a connection of its own; what it did afterwards does not count."""
+        self._has_heirs = True
+        if settlement.state != State.COMPLETED and settlement.error is not None:
+            log.warning("job %s was completed by its body, which then failed: %s", settlement.id, settlement.error)
 
     def _tell_done(self) -> None:
         self._backend.announce_done()

@@ -9,7 +9,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -19,6 +19,7 @@ from dray.errors import ConfigError, StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.maintenance import Keeper, duties
 from dray.model.durations import duration_us
+from dray.model.limits import JOB_NAME_CHARS
 from dray.model.worker import NewWorker, WorkerState
 from dray.runtime import capture, outcome
 from dray.runtime.appetite import Appetite, parse_queues
@@ -29,6 +30,7 @@ from dray.runtime.heartbeat import Heartbeat
 from dray.runtime.service import Service
 from dray.runtime.signals import Signals
 from dray.runtime.timekeeper import KILL_GRACE
+from dray.task.checks import label, several
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -95,8 +97,8 @@ class Worker:
         self._concurrency = _concurrency(concurrency)
         self._grace = duration_us("grace", grace) / SECOND
         self._lease_us = None if lease is None else duration_us("lease", lease, low_us=SECOND)
-        self._name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self._imports = tuple(imports)
+        self._name = f"{socket.gethostname()}:{os.getpid()}" if name is None else label("name", name, JOB_NAME_CHARS)
+        self._imports: tuple[str, ...] = several("imports", imports, "module names")
         self._owns_process = owns_process
         self._clock = app.clock
         self._rng = random.Random()  # noqa: S311 - spreads retries, hides nothing
@@ -134,7 +136,9 @@ class Worker:
         if self._has_started:
             raise ConfigError("this worker has been started before; make another one: app.worker()")
         self._app.load(self._imports)
-        self._assemble()
+        with ExitStack() as undo:
+            self._assemble(undo)
+            undo.pop_all()
         self._has_started = True
         self._app.on_enqueue.append(self._enqueued)
         capture.start()
@@ -173,6 +177,7 @@ class Worker:
         with suppress(ValueError):
             self._app.on_enqueue.remove(self._enqueued)
         self._heartbeat.state = WorkerState.DRAINING
+        self._heartbeat.wake()
         self._engine.drain()
         self._engine.is_idle.clear()  # and not before: an idle engine would set it again, and may then claim
         self._engine.look_soon()
@@ -186,15 +191,19 @@ class Worker:
 
     # Putting it together
 
-    def _assemble(self) -> None:
+    def _assemble(self, undo: ExitStack) -> None:
         app, settings = self._app, self._app.settings
         tasks = {task.name: task for task in app.registry}
         if not tasks:
             raise ConfigError("this worker knows no task; import the modules that define them (imports=, -i)")
         patient = replace(settings, busy_timeout=_PATIENCE)
         self._backend, self._beats = patient.open(app.clock), patient.open(app.clock)
+        undo.callback(self._beats.close)
+        undo.callback(self._backend.close)
         self._watch = self._backend.watch(hears_done=False)
+        undo.callback(self._watch.close)
         worker_id, self._proof = self._prove()
+        undo.callback(self._proof.close)
         if self._lease_us is None:
             self._lease_us = int((LEASE if self._proof.is_held else POOLER_LEASE) * SECOND)
         appetite = Appetite(self._concurrency, self._queues, tuple(tasks), self._rng)
