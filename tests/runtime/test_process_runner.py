@@ -191,6 +191,19 @@ def test_a_child_is_a_group_and_a_session_of_its_own_and_not_a_child_of_the_work
     assert {found["pid"], found["parent"]} <= descendants()
 
 
+def test_a_child_finds_what_the_worker_does_and_shows_nobody_how_that_was_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dray", "worker", "--url", "postgresql://me:secret@host/db"])
+    monkeypatch.setattr(sys, "path", [*sys.path, "/some/where"])
+
+    with Stage() as stage:
+        path, argv, folder, command = stage.result(bodies.surroundings)
+
+    assert (path, argv, folder) == (sys.path, sys.argv, str(Path.cwd()))
+    assert "secret" not in command
+
+
 def test_a_child_is_used_again(stage: Stage) -> None:
     assert len({stage.result(bodies.who_am_i)["pid"] for _ in range(5)}) == 1
 

@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+import dray
 from dray.errors import DrayError
 from dray.runtime.children import kernel, wire
 from dray.runtime.children.slate import Slate
@@ -91,11 +93,12 @@ class Nursery:
         with theirs, contextlib.ExitStack() as if_it_fails:
             if_it_fails.push(ours)
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
-                [sys.executable, *_flags(), "-c", _program(theirs.fileno())],
+                [sys.executable, *_flags(), "-P", "-c", _program(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # what a terminal sends is for the worker
             )
+            wire.send(ours, _surroundings())
             if_it_fails.pop_all()
         self._command = ours
         return ours
@@ -234,9 +237,18 @@ def _flags() -> Sequence[str]:
 
 
 def _program(command: int) -> str:
-    paths = [path for path in sys.path if isinstance(path, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
-    ours = [name for name in sys.modules if name.startswith("dray.") and not name.startswith("dray.cli")]
+    """This very Dray, wherever it is; all else it is told: everybody can read a command line."""
+    root = str(Path(dray.__file__).parents[1])
     return (
-        f"import sys; sys.path[:] = {paths!a}; sys.argv[:] = {getattr(sys, 'argv', [''])!a}; "
-        f"from dray.runtime.children.nursery import main; main({command}, {os.getpid()}, {ours!a})"
+        f"import sys; sys.path.insert(0, {root!a}); import dray; del sys.path[0]; "
+        f"from dray.runtime.children.nursery import main; main({command}, {os.getpid()})"
     )
+
+
+def _surroundings() -> wire.Message:
+    """What a child has to find as it is here."""
+    return {
+        "path": [path for path in sys.path if isinstance(path, str)],  # pyright: ignore[reportUnnecessaryIsInstance]
+        "argv": getattr(sys, "argv", [""]),
+        "modules": [name for name in sys.modules if name.startswith("dray.") and not name.startswith("dray.cli")],
+    }

@@ -13,8 +13,8 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
-from collections.abc import Sequence
 from types import FrameType
 from typing import NamedTuple
 
@@ -40,19 +40,17 @@ class _Charge:
         self.is_let_go = False  # nobody asks for it any more
 
 
-def main(command: int, worker_pid: int, preload: Sequence[str]) -> None:
+def main(command: int, worker_pid: int) -> None:
     """Runs the nursery, and in each process that it forks, the child."""
     kernel.set_name("dray-nursery")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-    for name in preload:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    nursery = _Nursery(socket.socket(fileno=command), worker_pid)
+    nursery.move_in()
     from dray.runtime.children import child  # noqa: PLC0415 - with all that it needs, once for all children
 
     gc.collect()
     gc.freeze()
-    nursery = _Nursery(socket.socket(fileno=command), worker_pid)
     birth = nursery.serve()
     if birth is None:
         os._exit(0)  # there is nothing to tidy up that the kernel does not
@@ -69,17 +67,28 @@ class _Nursery:
         self._wakes = socket.socketpair()
         self._is_ending = False
 
+    def move_in(self) -> None:
+        """Gets what the worker has: where modules are found, and those of Dray's that it has loaded."""
+        told = self._inbox.wait()
+        if told is None:
+            os._exit(1)
+        sys.path[:], sys.argv[:] = told["path"], told["argv"]
+        for name in told["modules"]:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
     def serve(self) -> Birth | None:
         """Until the worker says so or dies; returns a `Birth` in each new child."""
         self._listen_for_signals()
         self._selector.register(self._command, selectors.EVENT_READ)
-        while not self._is_ending:
+        birth = self._obey()  # what came with the first message
+        while birth is None and not self._is_ending:
             if os.getppid() != self._worker_pid:
                 self._kill_all()
                 return None
             for key, _ in self._selector.select():
                 if key.fileobj is self._command:
-                    birth = self._obey()
+                    birth = self._hear()
                     if birth is not None:
                         return birth
                 elif key.fileobj is self._wakes[0]:
@@ -87,8 +96,9 @@ class _Nursery:
                 else:
                     self._let_go(key.data)
             self._look_after()
-        self._see_off()
-        return None
+        if birth is None:
+            self._see_off()
+        return birth
 
     def _listen_for_signals(self) -> None:
         for end in self._wakes:
@@ -100,10 +110,13 @@ class _Nursery:
         # When the worker's thread that started this ends, the worker may live on: `serve` looks who is its parent.
         kernel.ask_for_death_signal(signal.SIGHUP)
 
-    def _obey(self) -> Birth | None:
+    def _hear(self) -> Birth | None:
         if not self._inbox.read():  # the worker is gone, or does not want to know
             self._kill_all()
             self._is_ending = True
+        return self._obey()
+
+    def _obey(self) -> Birth | None:
         while (message := self._inbox.next()) is not None:
             if "quit" in message:
                 self._is_ending = True
