@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from dray.backends.stop import Stop
@@ -40,18 +39,20 @@ def in_its_thread(connection: Any, work: Callable[[sqlite3.Connection], T]) -> a
 
 
 async def to_the_end(
-    future: asyncio.Future[T], stop: Stop, interrupt: Callable[[], Awaitable[None]] | None = None
+    future: asyncio.Future[T], stop: Stop, interrupt: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> T:
-    """Waits for work, also when cancelled: then tells it to stop, interrupts it, and waits on."""
+    """Waits for work, also when cancelled: tells it to stop, interrupts it where that can be undone, waits on."""
+    pending: set[asyncio.Future[Any]] = {future}
     cancelled: asyncio.CancelledError | None = None
-    while not future.done():
+    while pending:
         try:
-            await asyncio.wait([future])
+            _, pending = await asyncio.wait(pending)
         except asyncio.CancelledError as error:
             stop.set()
-            if cancelled is None and interrupt is not None and not future.done():
-                with suppress(asyncio.CancelledError):
-                    await interrupt()
+            pending = {each for each in pending if not each.done()}
+            if cancelled is None and interrupt is not None and stop.is_guarded and not future.done():
+                # Waited for like the work: an interruption that arrives late would hit what the user does next.
+                pending.add(asyncio.ensure_future(interrupt()))
             cancelled = error
     if cancelled is None:
         return future.result()

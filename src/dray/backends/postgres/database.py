@@ -211,6 +211,7 @@ class PostgresDatabase:
     ) -> T:
         stop.check()
         with joined(connection, self.place) as theirs:
+            stop.guard()
             session = PostgresSession(theirs, self._catalogue, self._times(), is_users=True)
             self._refuse_elsewhere(session)
             try:
