@@ -31,6 +31,12 @@ class Proof(Protocol):
         """Whether there is a proof beside the lease now. Never behind a pooler."""
         ...
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether it stands for as long as the process does. Otherwise a network is in between, and that it is held
+        is only what this side believes."""
+        ...
+
     def fileno(self) -> int | None:
         """The descriptor that child processes have to inherit, so that one which outlives its parent keeps the proof;
         None where a child cannot."""

@@ -13,7 +13,7 @@ from dray.errors import ConfigError
 from dray.model import settlement
 from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
 from dray.model.settlement import Settlement
-from dray.runtime.execution import Execution, Interrupted
+from dray.runtime.execution import Execution, Interrupted, deliver_stop
 from dray.runtime.transaction import Transaction
 from dray.text import bounded
 
@@ -66,6 +66,7 @@ class Context:
         said = None if message is None else bounded(str(message), ERROR_MESSAGE_BYTES)
         self._execution.report = (percent, said)
         self._execution.link.note(self._execution)
+        deliver_stop()
 
     @property
     def cancelled(self) -> bool:

@@ -184,11 +184,9 @@ class Engine:
         self._said.append(beat)
         self.wake()
 
-    def cut_off(self, *, stop_bodies: bool) -> None:
-        """The database cannot be reached: nothing more is claimed until a beat is."""
+    def cut_off(self) -> None:
+        """The database cannot be reached: nothing more is claimed until a beat gets through."""
         self._is_cut_off = True
-        if stop_bodies:
-            self.stop_all(Stop.SHUTDOWN)
 
     def look_soon(self) -> None:
         """Something was enqueued in this process."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.model.worker import Beat, WorkerState
+from dray.runtime.execution import Stop
 from dray.runtime.service import Service
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ log = logging.getLogger("dray")
 
 _MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop in
 _LONG_LOCK = 10 * SECOND  # a lock that others hold one after the other is no outage
+_LOOK = SECOND // 3  # between two looks at a beat that is late
 _AGAIN = 0.5  # seconds after a beat that failed
 
 
@@ -43,6 +45,8 @@ class Heartbeat(Service):
         self._has_failed = False
         self._has_stopped_bodies = False
         self._failing_since = 0
+        self._began: int | None = None  # the beat that is on its way
+        self._seen: int | None = None  # the beat that was on its way when it was last looked for
 
     def renewed(self, proof: Proof) -> None:
         """The worker has come back under a new id."""
@@ -52,12 +56,15 @@ class Heartbeat(Service):
     def tick(self) -> float:
         began, worker_id, proof = self._clock.steady(), self._engine.worker_id, self.proof
         is_durable, self._engine.has_written = self._engine.has_written, False
+        self._began = began
         try:
             is_ours = proof.check()
             beat = self._backend.worker_beat(worker_id, self._lease_us, self.state, durable=is_durable)
         except StorageError as error:
             self._engine.has_written |= is_durable
             return self._fail(error)
+        finally:
+            self._began = None
         if self._has_failed:
             log.info("worker %s beats again", worker_id)
         self._has_failed = self._has_stopped_bodies = False
@@ -76,7 +83,33 @@ class Heartbeat(Service):
             log.warning("worker %s cannot renew its lease: %s; trying again", self._engine.worker_id, error)
             self._has_failed = True
         if not self.proof.is_held:
-            is_late = now >= self._trusted_until - min(_MARGIN, self._lease_us // 5)
-            self._engine.cut_off(stop_bodies=is_late and not self._has_stopped_bodies)
-            self._has_stopped_bodies |= is_late
+            self._engine.cut_off()
+            self._give_bodies_up(now)
         return min(_AGAIN, self._lease_us / 10 / SECOND)
+
+    def watch_over(self, now: int) -> int:
+        """Stops the bodies in time though a beat hangs in a network that swallows everything; when to look again.
+
+        On the timekeeper's thread. A beat must be seen hanging twice: a process that was stopped, or kept from
+        running by a body, gets its beat through first.
+        """
+        if self.proof.is_certain:
+            return now + self._lease_us
+        if now < self._stops_at:
+            return self._stops_at
+        if self._began is not None and self._began == self._seen:
+            self._engine.cut_off()
+            self._give_bodies_up(now)
+        self._seen = self._began
+        return now + _LOOK
+
+    @property
+    def _stops_at(self) -> int:
+        return self._trusted_until - min(_MARGIN, self._lease_us // 5)
+
+    def _give_bodies_up(self, now: int) -> None:
+        """Nobody can tell this worker from a dead one soon: what it runs must not run beside its heir."""
+        if now >= self._stops_at and not self._has_stopped_bodies:
+            self._has_stopped_bodies = True
+            log.warning("worker %s is cut off and stops what it runs", self._engine.worker_id)
+            self._engine.stop_all(Stop.SHUTDOWN)

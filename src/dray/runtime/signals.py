@@ -22,7 +22,7 @@ class Signals:
 
     def __init__(self, on_first: Callable[[], None]) -> None:
         self._on_first = on_first
-        self._count = 0
+        self.count = 0
         self._hears, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         os.set_blocking(self._writes, False)
         self._is_main = threading.current_thread() is threading.main_thread()
@@ -59,7 +59,7 @@ class Signals:
                 continue
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        self._count += 1
-        if self._count > 1:
+        self.count += 1
+        if self.count > 1:
             os._exit(128 + number)
         self._on_first()

@@ -30,6 +30,7 @@ class Timekeeper(Service):
         self._clock = clock
         self._executions = executions
         self._on_stuck = on_stuck
+        self.watch_over: Callable[[int], int] = lambda now: now + _LONGEST  # whatever else must not be late
         self._wake_at = 0
         self._lock = threading.Lock()
 
@@ -52,6 +53,7 @@ class Timekeeper(Service):
         now = self._clock.steady()
         self._wake_at = now + _LONGEST  # whoever begins from here on, unseen by what follows, wakes this again
         at = min((self._attend(execution, now) for execution in self._executions()), default=now + _LONGEST)
+        at = min(at, self.watch_over(now))
         self._wake_at = min(at, now + _LONGEST)
         return max(0, self._wake_at - now) / SECOND
 

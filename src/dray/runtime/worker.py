@@ -70,6 +70,7 @@ class Ending(enum.Enum):
 
     DONE = "done"
     RENEW = "renew"  # a body does not stop: only a new process can be rid of it
+    LEFT_BEHIND = "left behind"  # a body does not stop: the process has to end without waiting for it
 
 
 class Worker:
@@ -107,7 +108,7 @@ class Worker:
         self._wants_renewal = False
         self._asked_to_stop = threading.Event()
         self._on_asked: Callable[[], None] = _nothing
-        self._has_stopped = False
+        self._has_stopped = self._has_left_behind = False
         self._is_over = False
 
     # As a user sees it
@@ -157,7 +158,9 @@ class Worker:
             signals.wait(lambda: self._is_over)
             ending.join()
         self._raise_failure()
-        return Ending.RENEW if self._wants_renewal else Ending.DONE
+        if self._wants_renewal and not signals.count:
+            return Ending.RENEW
+        return Ending.LEFT_BEHIND if self._has_left_behind else Ending.DONE
 
     def run_until_idle(self) -> int:
         """Works off what is due, and what comes of it, then returns how many jobs it ran."""
@@ -229,6 +232,7 @@ class Worker:
         self._tasks = tuple(tasks)
         self._register_patiently(worker_id)
         self._heartbeat = Heartbeat(self._engine, self._beats, self._proof, app.clock, self._lease_us)
+        self._engine.timekeeper.watch_over = self._heartbeat.watch_over
         upkeep = duties(self._beats, worker_id, app.clock, self._rng, lease_us=self._lease_us)
         self._keeper = Keeper(self._beats, worker_id, upkeep, app.clock, self._rng)
         self._services: tuple[Service, ...] = (
@@ -329,6 +333,7 @@ class Worker:
 
     def _leave_behind(self) -> None:
         """Bodies run on and cannot be stopped."""
+        self._has_left_behind = True
         stuck = [execution for execution in self._engine.executions() if not execution.is_over]
         if self._owns_process:
             now = self._clock.steady()

@@ -26,9 +26,8 @@ _KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-    "connect_timeout": 10,
 }
+_SHORTEST_TIMEOUT, _LONGEST_TIMEOUT = 2, 10  # seconds
 _PREPARE_AFTER = 3  # executions
 
 
@@ -100,7 +99,10 @@ class Pool:
     def settings(self) -> dict[str, Any]:
         """What connections are opened with beside the address."""
         given: dict[str, Any] = conninfo_to_dict(self._conninfo)
-        settings = {key: value for key, value in _KEEPALIVE.items() if key not in given}
+        # Who waits two seconds for the database must not wait ten for a network that swallows everything.
+        seconds = max(_SHORTEST_TIMEOUT, min(_LONGEST_TIMEOUT, int(self._patience)))
+        ours = _KEEPALIVE | {"tcp_user_timeout": seconds * 1_000, "connect_timeout": seconds}
+        settings = {key: value for key, value in ours.items() if key not in given}
         return settings if "application_name" in given else settings | {"application_name": "dray"}
 
     @staticmethod

@@ -35,6 +35,8 @@ class PostgresProof:
     def is_held(self) -> bool:
         return not self._closed and self._watch.holds
 
+    is_certain = False  # the server frees it when it can no longer see this host
+
     def fileno(self) -> int | None:
         return None
 

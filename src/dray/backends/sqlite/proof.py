@@ -53,6 +53,8 @@ class SqliteProof:
     def is_held(self) -> bool:
         return self._descriptor is not None
 
+    is_certain = True  # it is the kernel's
+
     def fileno(self) -> int | None:
         return self._descriptor
 

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dray")
 
-_SUPERVISED = "DRAY_SUPERVISED"  # set by a supervisor for its workers: it starts them anew
+_GRACE = 25.0
 
 
 @click.command()
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="How many bodies may run at a time.")
+@option("--processes", type=click.IntRange(1), default=1, metavar="N", help="How many worker processes to run.")
 @option("-i", "--import", "imports", multiple=True, metavar="MODULE", help="A module that defines tasks.")
 @option("--burst", is_flag=True, help="Work off what is due, then stop.")
 @option("--once", is_flag=True, help="Run one job, then stop.")
@@ -41,38 +42,66 @@ _SUPERVISED = "DRAY_SUPERVISED"  # set by a supervisor for its workers: it start
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
 def worker(
-    target: str | None, log_level: str, imports: tuple[str, ...], *, burst: bool, once: bool, **options: Any
+    target: str | None,
+    log_level: str,
+    imports: tuple[str, ...],
+    processes: int,
+    *,
+    burst: bool,
+    once: bool,
+    **options: Any,
 ) -> int:
     """Run jobs of the tasks in APP (module:object), until SIGTERM or SIGINT.
 
     Then running jobs have --grace to end; the rest is handed back. A second signal ends it at once.
     """
-    if burst and once:
-        raise click.UsageError("--burst and --once are two ways to end; give only one of them")
+    if once and (burst or processes > 1):
+        raise click.UsageError("--once runs one job and stops; it goes with neither --burst nor --processes")
+    if processes > 1 and not _is_supervised():
+        return _supervise(processes, options["grace"], log_level)
     found = app_with_tasks(target)
-    from dray.runtime.worker import Worker  # noqa: PLC0415 - `dray worker --help` needs none
-
     load_tasks(found, imports)
     logs.configure(log_level)
-    made = Worker(found, owns_process=True, **{key: value for key, value in options.items() if value is not None})
-    _introduce(found, options)
+    made = _made(found, options)
+    queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
+    logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
     if burst or once:
         return _until_done(made, once=once)
     return _until_told(made)
 
 
-def _introduce(app: App, options: dict[str, Any]) -> None:
-    log.info("worker %d on %s", os.getpid(), app.settings.place)
-    log.info("queues: %s; tasks: %s", options["queues"] or "all", ", ".join(app.registry.names()) or "none")
+def _made(app: App, options: dict[str, Any]) -> Worker:
+    from dray.runtime.worker import Worker  # noqa: PLC0415 - `dray worker --help` needs none
+
+    return Worker(app, owns_process=True, **{key: value for key, value in options.items() if value is not None})
+
+
+def _is_supervised() -> bool:
+    from dray.runtime.supervisor import SUPERVISED  # noqa: PLC0415
+
+    return SUPERVISED in os.environ
+
+
+def _supervise(count: int, grace: float | None, log_level: str) -> int:
+    """Runs this same command several times; each finds by its environment that it is one of them."""
+    from dray.runtime.supervisor import Supervisor  # noqa: PLC0415
+
+    logs.configure(log_level)
+    return Supervisor([sys.executable, *sys.orig_argv[1:]], count, _GRACE if grace is None else grace).run()
 
 
 def _until_told(worker: Worker) -> int:
     from dray.runtime.worker import Ending  # noqa: PLC0415 - loaded with the worker
 
     here = os.getcwd()  # noqa: PTH109 - a body may change it
-    if worker.run() is Ending.RENEW:
+    ending = worker.run()
+    if ending is Ending.RENEW:
         _renew(here)
     log.info("worker %d has stopped", os.getpid())
+    if ending is Ending.LEFT_BEHIND:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(Code.DONE)  # the interpreter's own end would wait for the threads of bodies that do not stop
     return Code.DONE
 
 
@@ -80,10 +109,10 @@ def _renew(here: str) -> NoReturn:
     """Bodies run on that nothing can stop: only the end of this process can."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if _SUPERVISED in os.environ:
+    if _is_supervised():
         os._exit(Code.RENEW)
     os.chdir(here)
-    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the command that we are
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that we are
 
 
 def _until_done(worker: Worker, *, once: bool) -> int:

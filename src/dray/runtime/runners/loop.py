@@ -18,7 +18,8 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from dray.model.job import State
@@ -96,6 +97,22 @@ class LoopRunner:
             return [*self._given_up, *([self._ring] if self._ring is not None else [])]
 
 
+class _Threads(ThreadPoolExecutor):
+    """Where ``asyncio.to_thread`` runs: what a body does there is part of its attempt."""
+
+    def __init__(self, body_of: Callable[[], _Body | None]) -> None:
+        super().__init__(thread_name_prefix="dray-aside")
+        self._body_of = body_of
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        found = self._body_of()
+        if found is not None:
+            found.calls.add(future)
+            future.add_done_callback(found.calls.discard)
+        return future
+
+
 class _Body:
     """What belongs to one execution on a loop."""
 
@@ -103,6 +120,7 @@ class _Body:
         self.task: asyncio.Task[None] | None = None
         self.leash = Leash()
         self.offspring: weakref.WeakKeyDictionary[asyncio.Task[Any], Leash] = weakref.WeakKeyDictionary()
+        self.calls: set[Future[Any]] = set()  # in threads
         self.is_over = False  # only its offspring is left
         self.last_stack: str | None = None  # where it was when it was cut off
 
@@ -132,6 +150,7 @@ class _Ring:
         self._is_closing = self._is_done = False
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(self._make_task)
+        self._loop.set_default_executor(_Threads(lambda: self._body_in(None)))
         self._thread = threading.Thread(target=self._run, name="dray-loop", daemon=True)
         self._thread.start()
 
@@ -222,6 +241,10 @@ class _Ring:
             if left:
                 end()
                 await asyncio.wait(left, timeout=grace)
+        # A thread cannot be cut off: as long as one of its calls runs, the attempt is not over.
+        calls = [asyncio.wrap_future(call) for call in list(found.calls) if not call.cancel()]
+        if calls:
+            await asyncio.wait(calls)
 
     def cancel(self, execution: Execution) -> None:
         found = self.bodies.get(execution)
