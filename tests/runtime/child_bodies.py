@@ -40,7 +40,7 @@ def who_am_i() -> dict[str, int]:
 
 @process
 def surroundings() -> list[Any]:
-    return [sys.path, sys.argv, str(Path.cwd()), Path("/proc/self/cmdline").read_text()]
+    return [sys.path, sys.argv, str(Path.cwd()), repr(Path("/proc/self/cmdline").read_bytes())]
 
 
 @process

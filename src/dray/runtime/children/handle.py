@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import dray
 from dray.errors import DrayError
 from dray.runtime.children import kernel, wire
 from dray.runtime.children.slate import Slate
@@ -238,7 +237,7 @@ def _flags() -> Sequence[str]:
 
 def _program(command: int) -> str:
     """This very Dray, wherever it is; all else it is told: everybody can read a command line."""
-    root = str(Path(dray.__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     return (
         f"import sys; sys.path.insert(0, {root!a}); import dray; del sys.path[0]; "
         f"from dray.runtime.children.nursery import main; main({command}, {os.getpid()})"
