@@ -131,11 +131,19 @@ class Yard:
         """The same, without waiting for it."""
         return self.run(["-m", "tests.processes.serve", module, json.dumps(options)], environment)
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
-        """Any Python program, for example ``["-m", "dray", "worker", ...]``."""
+    def start_dray(self, *arguments: str) -> Process:
+        """A worker from the command line: ``dray worker``."""
+        worker = self.run(["-m", "dray", "worker", f"{APPS}:app", *arguments])
+        self.until(lambda: self.worker_of(worker), f"worker {worker.pid} to register")
+        return worker
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, under: Sequence[str] = ()
+    ) -> Process:
+        """Any Python program, for example ``["-m", "dray", "worker", ...]``, under another that becomes it."""
         log = self.folder / f"log-{len(self.processes) + 1}"
         # Warnings of ours are errors here too; those of a resource that a killed process leaves are nobody's.
-        command = [sys.executable, "-W", "error", *arguments]
+        command = [*under, sys.executable, "-W", "error", *arguments]
         process = Process(command, log, {**self.environment, **(environment or {})}, ROOT)
         self.processes.append(process)
         return process
@@ -230,7 +238,11 @@ class Yard:
         """For those who wonder why a test failed."""
         logs = "\n".join(f"-- log of {p.pid} ({p.log.name}):\n{p.said[-3000:]}" for p in self.processes[-4:])
         said = "\n".join(map(str, self.ledger.entries()[-20:]))
-        return f"jobs: {self.states()}\nworkers: {self.live_workers()}\nledger:\n{said}\n{logs}"
+        try:
+            seen = f"jobs: {self.states()}\nworkers: {self.live_workers()}"
+        except Exception as error:  # noqa: BLE001 - the database may be what is missing
+            seen = repr(error)
+        return f"{seen}\nledger:\n{said}\n{logs}"
 
     def audit(self) -> None:
         """What must hold of the tables once all is quiet."""

@@ -63,14 +63,13 @@ def test_behind_a_pooler_a_body_that_keeps_the_gil_past_the_lease_is_taken_over_
     patient = yard.start(lease=LEASE, queues=["let"], environment=behind)
     first_id = yard.worker_of(victim)
     fine = yard.enqueue("block_async", label="fine", seconds=LONG, using={"queue": "let"})
-    job = yard.enqueue("hold_thread", label="kept", seconds=6 * LEASE, using={"queue": "kept"})
+    job = yard.enqueue("hold_thread", label="kept", seconds=5 * LEASE, using={"queue": "kept"})
     yard.until(lambda: yard.ledger.starts("kept"), "the body")
     heir = yard.start(lease=LEASE, queues=["kept"], environment=behind)
     yard.until(lambda: len(yard.ledger.starts("kept")) == 2, "the heir to take over")
     yard.until(lambda: yard.worker_of(victim) not in {None, first_id}, "the victim to come back under a new id")
 
-    assert yard.outcomes(job) == ["crashed", "running"]
-    assert job.result(timeout=30) >= 6 * LEASE
+    assert job.result(timeout=30) < LEASE
     assert [(a.outcome, a.worker) for a in job.attempts()] == [
         ("crashed", first_id),
         ("completed", yard.worker_of(heir)),

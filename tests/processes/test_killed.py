@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 from tests.processes.harness import Process, Yard, side_by_side
 
@@ -20,14 +23,15 @@ def test_a_killed_workers_job_is_claimed_again_in_time_though_the_worker_held_ev
 def killed_with_every_duty(yard: Yard) -> None:
     """Within a second on SQLite, within the lease and two seconds on PostgreSQL."""
     bound = 1.0 if yard.is_sqlite else LEASE + 2
-    duties = {*ALL_DUTIES, "checkpoint"} if yard.is_sqlite else ALL_DUTIES
+    # What is promised is a time, and this machine may be busy with other things: three times of five are enough.
+    wanted, at_most = (3, 5) if yard.is_sqlite else (1, 3)
     took: list[float] = []
     victim = yard.start(lease=LEASE)
-    # What is promised is a time, and this machine may be busy with other things: once in three times is enough.
-    while len(took) < 3 and (not took or min(took) > bound):
-        yard.until(lambda: yard.duties_of(yard.worker_of(victim) or "") == duties, "the duties to be taken")  # noqa: B023
-        job = yard.enqueue("first_until_killed", label=f"round {len(took)}")
-        yard.until(lambda: yard.ledger.starts(f"round {len(took)}"), "the first attempt")
+    while len(took) < at_most and sum(each <= bound for each in took) < wanted:
+        has_every_duty(yard, victim)
+        label = f"round {len(took)}"
+        job = yard.enqueue("first_until_killed", label=label)
+        yard.until(lambda: yard.ledger.starts(label), "the first attempt")  # noqa: B023
         heir = yard.start(lease=LEASE)
         dead = yard.worker_of(victim)
         killed_at = victim.kill()
@@ -40,10 +44,15 @@ def killed_with_every_duty(yard: Yard) -> None:
         ]
         assert yard.worker_state(dead or "") == "dead"
         victim = heir
-    yard.until(lambda: yard.duties_of(yard.worker_of(victim) or "") == duties, "the duties to be taken over")
-    assert min(took) <= bound, took
+    has_every_duty(yard, victim)
+    assert sum(each <= bound for each in took) >= wanted, took
     assert victim.end() == 0
     yard.audit()
+
+
+def has_every_duty(yard: Yard, worker: Process) -> None:
+    duties = {*ALL_DUTIES, "checkpoint"} if yard.is_sqlite else ALL_DUTIES
+    yard.until(lambda: yard.duties_of(yard.worker_of(worker) or "") == duties, "a worker to take the duties")
 
 
 def test_a_job_that_kills_its_worker_fails_in_the_end_and_none_of_its_neighbours_does(yards: list[Yard]) -> None:
@@ -59,10 +68,11 @@ def poisoned(yard: Yard) -> None:
 
     neighbours = quick(range(20), 3)
     killer = yard.enqueue("kill_process", label="killer")
-    neighbours += quick(range(20, 50), 3)
+    neighbours += quick(range(20, 25), 3)
     leaver = yard.enqueue("leave_process", label="leaver")
-    neighbours += quick(range(50, 250), 3)
-    neighbours += quick(range(250, 500), 1)
+    for begin in range(25, 500, 25):
+        neighbours += quick(range(begin, begin + 5), 3)
+        neighbours += quick(range(begin + 5, begin + 25), 1)
 
     worker, deaths = yard.start(lease=1.0, concurrency=1), 0
     deadline = time.monotonic() + 60
@@ -101,6 +111,47 @@ def killed_with_a_child(yard: Yard) -> None:
     go.with_suffix(".2").touch()
     assert job.result(timeout=30) == "attempt 2"
     assert yard.ledger.alive("child") == []
+    assert heir.end() == 0
+    yard.audit()
+
+
+def test_a_child_process_that_is_killed_costs_one_attempt_of_one_job(yards: list[Yard]) -> None:
+    side_by_side(yards, child_killed)
+
+
+def child_killed(yard: Yard) -> None:
+    """The child itself, then the process that forks children; the worker, and what else it runs, goes on."""
+    worker = yard.start()
+    beside = yard.enqueue("until_there", label="beside", path=str(yard.folder / "beside"))
+    for label in ("child", "nursery"):
+        path = yard.folder / label
+        path.with_suffix(".2").touch()
+        job = yard.enqueue("until_there_in_process", label=label, path=str(path))
+        (first,) = yard.until(lambda: yard.ledger.starts(label), "the child")  # noqa: B023
+        os.kill(first.pid if label == "child" else parent_of(first.pid), signal.SIGKILL)
+        assert job.result(timeout=30) == "attempt 2"
+        assert yard.outcomes(job) == ["crashed", "completed"]
+    (yard.folder / "beside.1").touch()
+    assert beside.result(timeout=30) == "attempt 1"
+    assert worker.end() == 0
+    assert no_complaints([worker]) == []
+    assert yard.left() == []
+    yard.audit()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_worker_of_the_command_line_is_killed_and_its_job_goes_to_the_next(sqlite_yard: Yard) -> None:
+    yard = sqlite_yard
+    victim = yard.start_dray("-c", "2")
+    job = yard.enqueue("first_until_killed", label="a")
+    yard.until(lambda: yard.ledger.starts("a"), "the first attempt")
+    heir = yard.start_dray()
+    victim.kill()
+    assert job.result(timeout=30) == "attempt 2"
+    assert yard.outcomes(job) == ["crashed", "completed"]
     assert heir.end() == 0
     yard.audit()
 
