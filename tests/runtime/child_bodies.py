@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,8 @@ async def add_in_a_coroutine(a: int, b: int) -> int:
 
 @process
 def keep_the_gil(begun: str) -> None:
-    Path(begun).touch()
-    sum(itertools.repeat(0))  # looks for no signal, unlike a long match of a regular expression
+    """Makes a folder and goes on for ever, all in one call that looks for no signal."""
+    deque(itertools.chain(map(os.mkdir, [begun]), itertools.repeat(None)), maxlen=0)
 
 
 @process
