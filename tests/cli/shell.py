@@ -148,8 +148,8 @@ class Shell:
         assert done.code == 0, done.err
         return done
 
-    def on_terminal(self, *words: str, columns: int = 100, **environment: str | None) -> Done:
-        """Runs a command on a terminal of its own; what it wrote, without colours and cursor movements."""
+    def on_terminal(self, *words: str, columns: int = 100, keys: str = "", **environment: str | None) -> Done:
+        """Runs a command on a terminal of its own, where somebody presses keys; what it wrote, on stderr too."""
         main, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen(
@@ -162,13 +162,11 @@ class Shell:
             start_new_session=True,
         )
         os.close(terminal)
+        os.write(main, keys.encode())
         shown = b""
-        try:
-            while chunk := _read(main):
-                shown += chunk
-        finally:
-            os.close(main)
-            process.kill() if process.poll() is None and not shown else None
+        while chunk := _read(main):
+            shown += chunk
+        os.close(main)
         code = process.wait(PATIENCE)
         return Done(code, shown.decode(errors="replace").replace("\r\n", "\n"), "")
 

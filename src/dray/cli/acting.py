@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dray import ops
-from dray.cli.exits import Code, say
+from dray.cli.exits import Code, Failure, say
 from dray.cli.filters import filters, given
 from dray.cli.output import Column, put, put_json, put_list, short
 from dray.cli.shared import app_on_tables, option, shared, wants_json
@@ -85,7 +85,8 @@ def _fitting(app: App, fit: dict[str, Any]) -> list[str]:
 def _confirm(action: Action, count: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError(f"this would {action.verb} {count} jobs; give --yes where nobody can be asked")
-    click.confirm(f"{action.verb.capitalize()} {count} jobs?", abort=True, err=True)
+    if not click.confirm(f"{action.verb.capitalize()} {count} jobs?", err=True):
+        raise Failure("nothing was done")
 
 
 def _do(app: App, action: Action, chosen: Sequence[str], *, everything: bool) -> int:

@@ -79,7 +79,8 @@ def imported(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.split(".")[: error.name.count(".") + 1] == error.name.split("."):
-            raise Failure(f"there is no module {error.name} (looked in {Path.cwd()} and Python's path)") from None
+            where = f"looked in {Path.cwd()} and on Python's path"
+            raise Failure(f"there is no module {error.name} ({where})", Code.USAGE) from None
         raise _broken(name, error) from error
     except (Exception, SystemExit) as error:
         raise _broken(name, error) from error

@@ -7,6 +7,8 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import click
+
 from dray.text import escape_control, redact
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ def configure(level: str) -> None:
     handler.setLevel(level.upper())
     root.addHandler(handler)
     root.setLevel(min(logging.INFO, handler.level))
+
+
+def announce(message: str) -> None:
+    """Writes a line to stderr, whatever the level is, and whoever has set up logging."""
+    record = logging.LogRecord("dray", logging.INFO, __file__, 0, message, None, None)
+    click.echo(_Lines().format(record), err=True)
 
 
 class _Lines(logging.Formatter):

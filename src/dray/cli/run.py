@@ -27,7 +27,7 @@ def run(args: Sequence[str]) -> int:
         _close_stdout()
         return Code.DONE
     except click.ClickException as error:
-        say(_worded(error))
+        _tell(error)
         return error.code if isinstance(error, Failure) else error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return Code.INTERRUPTED
@@ -52,11 +52,14 @@ def _invoke(args: Sequence[str]) -> int:
     return code if isinstance(code, int) else Code.DONE
 
 
-def _worded(error: click.ClickException) -> str:
+def _tell(error: click.ClickException) -> None:
     message = error.format_message()
-    if not isinstance(error, click.UsageError) or error.ctx is None:
-        return message
-    return f"{message.rstrip('.')}; see `{error.ctx.command_path} --help`"
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        if message == error.ctx.get_help():  # a group without a command
+            click.echo(message, err=True)
+            return
+        message = f"{message.rstrip('.')}; see `{error.ctx.command_path} --help`"
+    say(message)
 
 
 def _print_anything() -> None:

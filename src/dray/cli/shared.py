@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from dray.cli.exits import Failure, say
+from dray.cli.exits import Code, Failure, say
 from dray.text import redact
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def app_with_tasks(named: str | None = None) -> App:
     """The App whose tasks are to be run or enqueued."""
     app = app_here(named)
     if app is None:
-        raise Failure("no app was found here; name it as module:object, or make a tasks.py with an App in it")
+        advice = "name it as module:object, or make a tasks.py with an App in it"
+        raise Failure(f"no app was found here; {advice}", Code.USAGE)
     return _closed_at_the_end(app)
 
 

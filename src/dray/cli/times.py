@@ -14,7 +14,7 @@ else:
     _Type = click.ParamType  # before click 8.2 it had no parameter
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
@@ -27,7 +27,7 @@ class Duration(_Type):
         if isinstance(value, float):
             return value
         text = str(value).strip().lower()
-        if re.fullmatch(r"\d+(\.\d+)?", text):
+        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
             return float(text)
         if not _DURATION.fullmatch(text):
             self.fail(f"{value!r} is no duration: write seconds, or 500ms, 30s, 5m, 1h30m, 7d", param, ctx)
@@ -44,7 +44,7 @@ class Instant(_Type):
             return value
         text = str(value).strip()
         try:
-            if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+            if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
                 return _next(text)
             return datetime.fromisoformat(text).astimezone()
         except (ValueError, OverflowError):

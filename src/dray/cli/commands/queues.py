@@ -12,6 +12,7 @@ from dray.cli.exits import say
 from dray.cli.output import Column, Shape, put_list, relative
 from dray.cli.shared import app_on_tables, option, shared
 from dray.cli.states import STATES, state_columns
+from dray.model.names import check_name
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -63,6 +64,8 @@ def resume(names: Sequence[str]) -> None:
 
 
 def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str) -> None:
+    for name in names:
+        check_name("queue", name)
     app = app_on_tables()
     known = {queue.name for queue in app.queues()}
     for name in names:

@@ -1,0 +1,176 @@
+"""``dray demo``: the play, its accounts, and what is left afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.backends import Backend, open_backend
+from dray.cli.demo.verdict import Evidence, reach
+from dray.clock import Ids, SystemClock
+from dray.model.new_job import NewJob
+from dray.model.queue import Demand
+from dray.model.settlement import completed
+from dray.model.worker import NewWorker
+from tests.cli.shell import Shell, plain, until
+
+SMALL = ("demo", "--jobs", "300", "--concurrency", "2")
+
+
+def folders(shell: Shell) -> list[Path]:
+    return list(shell.folder.glob("dray-demo-*"))
+
+
+def processes_of(shell: Shell) -> list[int]:
+    """Processes that have the shell's folder in their environment."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if entry.name.isdigit() and f"TMPDIR={shell.folder}".encode() in environment:
+            found.append(int(entry.name))
+    return found
+
+
+def test_it_kills_a_worker_loses_nothing_and_leaves_nothing(local: Shell) -> None:
+    done = local.fresh(*SMALL, TMPDIR=str(local.folder))
+
+    assert done.code == 0, done.out + done.err
+    for line in (
+        "two workers have started",
+        "kill -9",
+        "took its",
+        "cancelled",
+        "delayed",
+        "unique",
+        "All is well: 305",
+    ):
+        assert line in done.out
+    assert folders(local) == []
+    assert processes_of(local) == []
+
+
+def test_on_a_terminal_there_is_a_bar_and_a_table(local: Shell) -> None:
+    done = local.on_terminal(*SMALL, TMPDIR=str(local.folder))
+
+    assert done.code == 0, plain(done.out)
+    assert "\x1b[" in done.out
+    assert "305/305" in plain(done.out)
+    assert re.search(r"^task +jobs +completed", plain(done.out), re.M)
+
+
+def test_kept_files_can_be_looked_at(local: Shell) -> None:
+    done = local.fresh(*SMALL, "--keep", TMPDIR=str(local.folder))
+
+    (folder,) = folders(local)
+    assert str(folder) in done.err
+    assert len(local("jobs", "--url", f"{folder}/demo.db", "--limit", "1000").rows) == 305
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cleans_up(local: Shell, number: signal.Signals) -> None:
+    with local.background("demo", TMPDIR=str(local.folder)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        os.kill(process.pid, number)
+        assert process.wait(30) == 130
+
+    assert folders(local) == []
+    until(lambda: not processes_of(local))
+
+
+def test_too_little_time_is_a_failure(local: Shell) -> None:
+    done = local.fresh("demo", "--seconds", "5", "--jobs", "20000", "--concurrency", "1", TMPDIR=str(local.folder))
+
+    assert (done.code, "after 5 seconds" in done.err) == (1, True)
+    assert folders(local) == []
+
+
+# The accounts
+
+
+class Books:
+    """One job that completed in the hands of a worker, and what was noted of it."""
+
+    def __init__(self, path: Path) -> None:
+        clock = SystemClock()
+        ids = Ids(clock)
+        self.backend: Backend = open_backend(f"sqlite:///{path}")
+        self.job = self.backend.job_enqueue([NewJob(id=ids.new(), task="resize")])[0].id
+        self.worker = ids.new()
+        self.backend.worker_register(
+            NewWorker(id=self.worker, name="w", host="h", pid=1, boot=clock.boot), lease_us=60_000_000
+        )
+        (claim,) = self.backend.job_claim(self.worker, Demand(("default",), ("resize",), 1))
+        self.backend.job_settle(self.worker, [completed(claim, clock.steady(), clock.steady(), None)])
+        self.noted = Counter({(self.job, "begun"): 1, (self.job, "done"): 1})
+
+    def problems(self, **changes: Any) -> list[str]:
+        evidence: dict[str, Any] = {
+            "expected": {"resize": [self.job]},
+            "cancelled": frozenset[str](),
+            "noted": self.noted,
+            "charges": Counter[str](),
+            "killed": frozenset[str](),
+            **changes,
+        }
+        return reach(self.backend, Evidence(**evidence)).problems
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Any:
+    made = Books(tmp_path / "books.db")
+    yield made
+    made.backend.close()
+
+
+def test_accounts_that_agree_show_no_problem(books: Books) -> None:
+    assert books.problems() == []
+
+
+def test_a_job_that_is_not_there_is_lost(books: Books) -> None:
+    other = "01a1e083-5ed4-704a-ae25-a11872c7f5d4"
+
+    (lost, counted) = books.problems(expected={"resize": [books.job, other]})
+
+    assert (other in lost, "lost" in lost) == (True, True)
+    assert "1 jobs in the database, and 2" in counted
+
+
+def test_a_job_that_nobody_enqueued_is_told(books: Books) -> None:
+    found = books.problems(expected={"resize": []})
+
+    assert any("nobody enqueued it" in problem and books.job in problem for problem in found)
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_a_body_that_did_not_run_to_its_end_once_is_told(books: Books, done: int) -> None:
+    (problem,) = books.problems(noted=Counter({(books.job, "begun"): 1, (books.job, "done"): done}))
+
+    assert f"was done {done} times" in problem
+
+
+def test_a_body_begun_more_often_than_it_was_claimed_is_told(books: Books) -> None:
+    (problem,) = books.problems(noted=Counter({(books.job, "begun"): 2, (books.job, "done"): 1}))
+
+    assert "was begun 2 times in 1 attempts" in problem
+
+
+def test_another_end_than_expected_is_told(books: Books) -> None:
+    assert any(
+        "ended as completed, not cancelled" in each for each in books.problems(cancelled=frozenset({books.job}))
+    )
+
+
+def test_an_effect_too_many_is_told(books: Books) -> None:
+    (problem,) = books.problems(charges=Counter({books.job: 1}))
+
+    assert "has left 1 charges" in problem

@@ -1,0 +1,95 @@
+"""What people see, on a real terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.shell import Shell, plain
+
+
+@pytest.fixture
+def used(local: Shell) -> Shell:
+    """Jobs that completed, failed and wait."""
+    local("enqueue", "tasks.add", "a=1", "b=2")
+    local("enqueue", "tasks.fail", "word=too [bold]bad[/bold] \x1b[2J")
+    local("worker", "--burst")
+    local("enqueue", "tasks.add", "a=1", "b=2", "--queue", "slow", "--delay", "1h")
+    return local
+
+
+def test_jobs_are_a_table_with_short_ids_and_relative_times(used: Shell) -> None:
+    whole = [row[0] for row in used("jobs").rows]
+
+    shown = plain(used.on_terminal("jobs", columns=120).out).splitlines()
+
+    assert shown[0].split() == ["id", "task", "queue", "state", "attempt", "enqueued", "took"]
+    assert [line.split()[0] for line in shown[1:]] == [job_id[-8:] for job_id in whole]
+    assert re.search(r"tasks\.fail +default +failed\(error\) +1/1 +\S+ ago", shown[2])
+    assert "too [bold]bad[/bold] \\x1b[2J" in shown[2]
+
+
+def test_colours_are_for_terminals_that_want_them(used: Shell) -> None:
+    assert "\x1b[31mfailed" in used.on_terminal("jobs").out
+    assert "\x1b[31m" not in used.on_terminal("jobs", NO_COLOR="1").out
+    assert "\x1b" not in used("jobs").out
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+@pytest.mark.parametrize(
+    "words", [["jobs"], ["queues"], ["workers", "--all"], ["stats"], ["db", "status"]], ids=" ".join
+)
+def test_any_width_will_do(used: Shell, words: list[str], columns: int) -> None:
+    done = used.on_terminal(*words, columns=columns, NO_COLOR="1")
+
+    assert done.code == 0
+    assert "Traceback" not in done.out
+    if words[0] in {"jobs", "workers"}:
+        assert all(len(line.rstrip()) <= columns for line in plain(done.out).splitlines() if "there may" not in line)
+        assert re.search(r"^[0-9a-f]{8} ", plain(done.out), re.M), "ids are whole even where there is no room"
+
+
+def test_a_job_is_shown_with_its_attempts_and_the_last_traceback(used: Shell) -> None:
+    job_id = used("jobs", "--state", "failed").rows[0][0]
+
+    shown = plain(used.on_terminal("job", "show", job_id[-8:], columns=200).out)
+
+    assert re.search(r"^state +failed\(error\)$", shown, re.M)
+    assert re.search(r"^  attempt 1 error in \S+ on [0-9a-f]{8}: ValueError: too", shown, re.M)
+    assert "    raise ValueError(word)" in shown
+    assert "\x1b" not in shown
+
+
+def test_an_empty_list_says_so(local: Shell) -> None:
+    local("db", "init")
+
+    assert local.on_terminal("jobs").out == "no jobs\n"
+    assert "dray worker" in local.on_terminal("workers").out
+
+
+def test_waiting_shows_how_far_the_job_is(local: Shell) -> None:
+    local.write(
+        "tasks.py",
+        "import time, dray\napp = dray.App()\n@app.task\ndef slow(ctx: dray.Context) -> int:\n"
+        "    for n in range(4):\n        ctx.progress(25 * n, f'step {n}')\n        time.sleep(0.7)\n    return 7\n",
+    )
+    with local.background("worker"):
+        done = local.on_terminal("enqueue", "tasks.slow", "--wait")
+
+    assert done.code == 0
+    assert "tasks.slow running: step 2" in plain(done.out)
+    assert plain(done.out).splitlines()[-1].strip() == "7"
+
+
+def test_many_are_acted_on_after_a_question(used: Shell) -> None:
+    done = used.on_terminal("job", "retry", "--all", keys="n\n")
+    assert (done.code, used("jobs", "--state", "failed").out == "") == (1, False)
+    assert "Retry 1 jobs? [y/N]" in done.out
+
+    assert used.on_terminal("job", "retry", "--all", keys="y\n").code == 0
+    assert used("jobs", "--state", "failed").out == ""
+
+
+def test_json_on_a_terminal_is_indented(used: Shell) -> None:
+    assert used.on_terminal("stats", "--json").out.startswith('{\n  "database"')

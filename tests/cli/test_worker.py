@@ -1,0 +1,169 @@
+"""``dray worker``: how it starts, what it says, how it ends. What it does to jobs is in tests/processes."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.shell import Shell, until
+
+
+def works(shell: Shell) -> Callable[[], bool]:
+    return lambda: len(shell.try_("workers").rows) > 0
+
+
+def test_burst_works_off_what_is_due_and_stops(shell: Shell) -> None:
+    now = [shell("enqueue", "tasks.add", "a=1", "b=2").value for _ in range(3)]
+    later = shell("enqueue", "tasks.add", "a=1", "b=2", "--delay", "1h").value
+
+    shell("worker", "--burst")
+
+    states = {job["id"]: job["state"] for job in shell("jobs", "--json").json}
+    assert states == {**dict.fromkeys(now, "completed"), later: "scheduled"}
+
+
+def test_it_says_at_the_start_where_it_works_on_what(shell: Shell) -> None:
+    said = shell("worker", "--burst", "-q", "mail:4,default", "--log-level", "error").err
+
+    assert re.search(
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} info    dray: worker \d+ on (sqlite|postgresql)://", said
+    )
+    assert "queues: mail:4,default; tasks: tasks.add, " in said
+
+
+def test_lines_of_bodies_name_the_job_and_cannot_steer_a_terminal(shell: Shell) -> None:
+    job_id = shell("enqueue", "tasks.talk").value
+
+    said = shell("worker", "--burst").err
+
+    assert f" info    {job_id[-8:]} dray.task.tasks.talk: first \\x1b[31mline\n" in said
+    assert f" warning {job_id[-8:]} shop: second line\n" in said
+
+
+def test_a_higher_level_is_quiet_on_stderr_and_kept_with_the_job(shell: Shell) -> None:
+    job_id = shell("enqueue", "tasks.talk").value
+
+    said = shell("worker", "--burst", "--log-level", "error").err
+
+    assert len(said.splitlines()) == 1
+    assert len(shell("job", "logs", job_id).rows) == 2
+
+
+def test_logging_that_the_app_has_set_up_is_left_alone(local: Shell) -> None:
+    setup = "import logging; logging.basicConfig(level='INFO', format='mine: %(message)s')\n"
+    local.write("tasks.py", setup + (local.folder / "tasks.py").read_text())
+    local("enqueue", "tasks.talk")
+
+    said = local("worker", "--burst").err
+
+    assert "mine: second line" in said
+    assert said.count("second line") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("words", [[], ["--burst"]], ids=["worker", "burst"])
+def test_a_signal_ends_it_in_good_order_and_the_job_goes_back(
+    shell: Shell, words: list[str], number: signal.Signals
+) -> None:
+    job_id = shell("enqueue", "tasks.sleep", "seconds=3600").value
+    with shell.background("worker", "--grace", "0.2", *words) as process:
+        until((shell.folder / "sleeping").exists)
+        process.send_signal(number)
+        assert process.wait(30) == 0
+
+    found = shell("job", "show", job_id, "--json").json
+    assert (found["state"], found["attempt"]) == ("queued", 0)
+    assert [row[2] for row in shell("workers", "--all").rows] == ["stopped"]
+
+
+def test_a_second_signal_ends_it_at_once(shell: Shell) -> None:
+    shell("enqueue", "tasks.sleep", "seconds=3600")
+    with shell.background("worker", "--grace", "1h") as process:
+        until((shell.folder / "sleeping").exists)
+        process.terminate()
+        until(lambda: "draining" in shell("workers").out)
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_once_ends_after_a_job(shell: Shell) -> None:
+    job_id = shell("enqueue", "tasks.add", "a=1", "b=2").value
+
+    shell("worker", "--once")
+
+    assert shell("job", "show", job_id, "--json").json["state"] == "completed"
+
+
+def test_several_processes_work_beside_each_other_and_end_together(shell: Shell) -> None:
+    with shell.background("worker", "--processes", "2", "--log-level", "error") as process:
+        until(works(shell))
+        pids = until(lambda: found if len(found := {row[4] for row in shell("workers").rows}) == 2 else None)
+        assert str(process.pid) not in pids
+        job_id = shell("enqueue", "tasks.add", "a=1", "b=2", "--wait").value
+        assert job_id == "3"
+        process.terminate()
+        assert process.wait(30) == 0
+
+    assert {row[2] for row in shell("workers", "--all").rows} == {"stopped"}
+
+
+def test_processes_of_a_burst_end_by_themselves(local: Shell) -> None:
+    local("enqueue", "tasks.add", "a=1", "b=2")
+
+    assert local.fresh("worker", "--burst", "--processes", "2").code == 0
+
+    assert local("jobs").rows[0][3] == "completed"
+
+
+def test_a_mistake_is_not_repeated_for_ever_by_several_processes(local: Shell) -> None:
+    assert local.fresh("worker", "nosuch:app", "--processes", "2").code == 2
+
+
+STUCK = """
+import pathlib, time
+import dray
+
+app = dray.App()
+
+@app.task(timeout=0.2, max_attempts=1)
+def stuck() -> None:
+    while True:
+        try:
+            time.sleep(3600)
+        except BaseException:
+            pass
+
+@app.task
+def fine(n: int) -> int:
+    return n
+"""
+
+
+def test_a_body_that_nothing_stops_costs_the_process_which_is_renewed(local: Shell) -> None:
+    local.write("tasks.py", STUCK)
+    stuck = local("enqueue", "tasks.stuck").value
+    with local.background("worker", "--grace", "0.1") as process:
+        until(lambda: local("job", "show", stuck, "--json").json["state"] == "failed")
+        assert local("enqueue", "tasks.fine", "n=7", "--wait").out == "7\n"
+        before, now = until(lambda: rows if len(rows := local("workers", "--all").rows) == 2 else None)
+        process.terminate()
+        assert process.wait(30) == 0
+
+    assert before[4] == now[4] == str(process.pid)
+    assert local("job", "show", stuck, "--json").json["reason"] == "timeout"
+
+
+def test_options_may_be_set_by_variables(local: Shell) -> None:
+    local("worker", DRAY_WORKER_BURST="1", DRAY_WORKER_CONCURRENCY="3", DRAY_WORKER_NAME="x")
+
+    (worker,) = local("workers", "--all", "--json").json
+    assert (worker["name"], worker["concurrency"]) == ("x", 3)
+
+
+def test_what_is_typed_counts_more_than_a_variable(local: Shell) -> None:
+    local("worker", "--burst", "-c", "2", DRAY_WORKER_CONCURRENCY="3")
+
+    assert local("workers", "--all", "--json").json[0]["concurrency"] == 2
