@@ -15,8 +15,8 @@ help:  ## this list
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[postgres]' --group dev
 	@touch $@
 
-demo: .venv/ready  ## a job's life, a crash and its rescue, on a scratch SQLite file
-	$(BIN)/python examples/storage_tour.py
+demo: .venv/ready  ## thousands of jobs, retries, a killed worker and the accounts, on a scratch SQLite file
+	@$(BIN)/dray demo
 
 test: .venv/ready  ## all tests, on SQLite and a real PostgreSQL
 	$(BIN)/python -m pytest

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def run(*words: str, cwd: Path = ROOT) -> str:
@@ -16,26 +17,59 @@ def run(*words: str, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
-def test_the_tour_ends_with_everything_completed(empty_url: str) -> None:
-    assert "done: fetch completed, report completed" in run("examples/storage_tour.py", empty_url)
+def test_the_example_retries_and_succeeds(empty_url: str) -> None:
+    said = run("examples/mailer.py", empty_url)
+
+    assert said.splitlines() == [
+        "sent to ann@example.com",
+        "attempt 1: error",
+        "attempt 2: completed",
+        "log: sent to ann@example.com",
+    ]
 
 
-def test_the_tour_says_what_the_readme_shows(tmp_path: Path) -> None:
-    shown = re.findall(
-        r"^  (.+)$", (ROOT / "README.md").read_text().partition("$ make demo")[2].partition("```")[0], re.M
-    )
-    said = run(str(ROOT / "examples" / "storage_tour.py"), cwd=tmp_path)
+def test_the_demo_says_what_the_readme_shows(tmp_path: Path) -> None:
+    shown = README.partition("$ make demo")[2].partition("```")[0].splitlines()
 
-    assert len(shown) > 5
-    assert [line for line in shown if line not in said] == []
+    said = {_without_numbers(line) for line in run("-m", "dray", "demo", "--jobs", "300", cwd=tmp_path).splitlines()}
+
+    told = [_without_numbers(line) for line in shown if line and line != "…"]
+    assert len(told) > 5
+    assert [line for line in told if line not in said] == []
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"[\d.,]*\d(ms|s)?\b", "#", line).strip()
 
 
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.S)
-    script = tmp_path / "readme.py"
-    script.write_text(code + "\nprint(backend.job_get([claim.id])[0].state)\nbackend.close()\n")
+    tasks, script, transaction = re.findall(r"```python\n(.+?)```", README, re.S)
+    (tmp_path / "tasks.py").write_text(tasks)
+    (tmp_path / "script.py").write_text(script)
+    orders = (
+        'connection = sqlite3.connect("dray.db"); connection.execute("CREATE TABLE orders (id)"); connection.close()'
+    )
+    count = "print(len(app.jobs(task=send)))"
+    (tmp_path / "orders.py").write_text(
+        f"import sqlite3\nfrom tasks import app, send\n{orders}\n{transaction}\n{count}"
+    )
 
-    assert run(str(script), cwd=tmp_path) == "completed\n"
+    worker = subprocess.Popen([sys.executable, "-m", "dray", "worker"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        assert run("script.py", cwd=tmp_path) == "3\nscheduled\n"
+        assert run("-m", "dray", "enqueue", "tasks.add", "a=1", "b=2", "--wait", cwd=tmp_path) == "3\n"
+        assert run("orders.py", cwd=tmp_path) == "2\n"
+    finally:
+        worker.terminate()
+        assert worker.wait(30) == 0
+
+
+def test_the_commands_of_the_readme_are_commands(tmp_path: Path) -> None:
+    typed = re.findall(r"^\$ dray (\w+(?: show)?)", README, re.M)
+
+    assert len(typed) > 4
+    for words in typed:
+        assert run("-m", "dray", *words.split(), "--help", cwd=tmp_path).startswith(f"Usage: dray {words}")
 
 
 def test_links_between_the_docs_lead_somewhere() -> None:

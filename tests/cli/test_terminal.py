@@ -26,7 +26,7 @@ def test_jobs_are_a_table_with_short_ids_and_relative_times(used: Shell) -> None
 
     assert shown[0].split() == ["id", "task", "queue", "state", "attempt", "enqueued", "took"]
     assert [line.split()[0] for line in shown[1:]] == [job_id[-8:] for job_id in whole]
-    assert re.search(r"tasks\.fail +default +failed\(error\) +1/1 +\S+ ago", shown[2])
+    assert re.search(r"tasks\.fail +default +failed\(error\) +1/1 +(now|\S+ ago)", shown[2])
     assert "too [bold]bad[/bold] \\x1b[2J" in shown[2]
 
 
