@@ -1,0 +1,195 @@
+"""The database is away for longer than a lease: nothing is lost or taken over, and workers go on by themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.backends.test_outage import Server
+from tests.processes.harness import Process, Yard
+
+LEASE = 2.0
+AWAY = 4.0  # seconds: twice the lease
+FEW = 8  # lines for one outage, from the four threads of a worker that notice it
+
+
+@pytest.fixture(scope="module")
+def server(postgres_server: str) -> Iterator[Server]:
+    """A server of this file's own. Started after that of the whole run, whose folder has what both share."""
+    folder = Path(tempfile.mkdtemp(prefix="dray-away-"))
+    folder.chmod(0o755)
+    own = Server(folder)
+    yield own
+    own.remove()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def away(server: Server, tmp_path: Path) -> Iterator[Yard]:
+    """A yard on that server."""
+    schema = f"away_{time.monotonic_ns()}"
+    made = Yard(f"{server.url}&schema={schema}", tmp_path / "away")
+    yield made
+    made.close()
+
+
+def busy(yard: Yard, lease: float = LEASE) -> list[Process]:
+    """Two workers in the middle of much work, each with a body that waits for a file among it."""
+    queues = [[f"only-{number}", "default"] for number in range(2)]
+    workers = [yard.start(concurrency=4, queues=each, lease=lease) for each in queues]
+    for number in range(2):
+        path = str(yard.folder / f"long-{number}")
+        yard.enqueue("until_there", label=f"long-{number}", path=path, using={"queue": f"only-{number}"})
+        yard.until(lambda: yard.ledger.starts(f"long-{number}"), "a long body")  # noqa: B023
+    yard.enqueue_many("nap", [{"label": f"nap-{n}", "seconds": 0.05} for n in range(200)])
+    yard.until(lambda: len(yard.ledger.ends()) > 20, "work to flow")
+    return workers
+
+
+def nothing_was_lost(yard: Yard, workers: list[Process], jobs: int, few: int = FEW) -> None:
+    """All is done, by workers that nobody has declared dead and that have not said much about it."""
+    for number in range(2):
+        (yard.folder / f"long-{number}.1").touch()
+    yard.until(lambda: yard.states() == {"completed": jobs}, "all jobs to complete", seconds=60)
+    assert yard.sql("SELECT outcome FROM dray_attempts WHERE outcome = 'crashed'") == []
+    assert yard.sql("SELECT id FROM dray_workers WHERE state = 'dead'") == []
+    assert {entry.label for entry in yard.ledger.ends()} == {
+        *(f"nap-{n}" for n in range(200)),
+        *(f"long-{n}" for n in range(2)),
+        *(f"later-{n}" for n in range(jobs - 202)),
+    }
+    assert [worker.end() for worker in workers] == [0, 0]
+    for worker in workers:
+        assert worker.lines("ERROR", "CRITICAL", "Traceback") == [], worker.said
+        assert len(worker.lines("WARNING")) <= few, worker.said
+        assert len(worker.said.splitlines()) <= 2 * few, worker.said
+    yard.audit()
+
+
+def told_to_stop(yard: Yard) -> set[str]:
+    return {entry.label for entry in yard.ledger.entries("stop")}
+
+
+def later(yard: Yard, count: int = 5) -> None:
+    yard.enqueue_many("quick", [{"label": f"later-{n}"} for n in range(count)])
+
+
+def test_a_server_that_was_down_for_longer_than_a_lease(server: Server, away: Yard) -> None:
+    """A worker that cannot reach it stops its bodies before the lease ends, and runs them again afterwards."""
+    workers = busy(away)
+    server.stop()
+    stopped_at = time.monotonic()
+    try:
+        away.until(lambda: told_to_stop(away) >= {"long-0", "long-1"}, "bodies to be stopped")
+        assert max(entry.at for entry in away.ledger.entries("stop")) - stopped_at < LEASE + 1
+        time.sleep(max(0.0, stopped_at + AWAY - time.monotonic()))
+    finally:
+        server.start()
+    away.until(
+        lambda: len(away.ledger.starts("long-0")) == len(away.ledger.starts("long-1")) == 2, "them to run again"
+    )
+    later(away)
+    nothing_was_lost(away, workers, 207)
+
+
+def test_a_server_that_crashed_and_was_up_again_within_the_lease(server: Server, away: Yard) -> None:
+    """Bodies run on, and their outcomes count."""
+    workers = busy(away, lease=30)
+    ids = [away.worker_of(worker) for worker in workers]
+    away.sql("SELECT pg_current_xact_id()")  # a durable commit: the claims before it outlive the crash
+    server.crash()
+    later(away)
+    nothing_was_lost(away, workers, 207)
+    assert [len(away.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
+    assert [each[0] for each in away.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY id")] == ids
+
+
+def test_a_server_that_hangs_for_longer_than_a_lease(server: Server, away: Yard) -> None:
+    """Nobody gets an answer; afterwards the locks of those who live are still held."""
+    workers = busy(away)
+    ids = [away.worker_of(worker) for worker in workers]
+    hung = processes_of(server)
+    assert len(hung) > 5
+    for pid in hung:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(AWAY)
+    finally:
+        for pid in hung:
+            os.kill(pid, signal.SIGCONT)
+    later(away)
+    nothing_was_lost(away, workers, 207)
+    assert [each[0] for each in away.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY id")] == ids
+
+
+def test_sessions_that_are_ended_over_and_over_for_longer_than_a_lease(server: Server, away: Yard) -> None:
+    workers = busy(away)
+    times = 12
+    for _ in range(times):
+        away.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name LIKE 'dray%' AND pid <> pg_backend_pid()"
+        )
+        time.sleep(AWAY / times)
+    later(away)
+    nothing_was_lost(away, workers, 207, few=times + FEW)
+
+
+def test_a_file_that_was_locked_for_longer_than_a_lease(sqlite_yard: Yard) -> None:
+    """Bodies run on: the kernel proves their workers alive. Nobody gets to write meanwhile."""
+    yard = sqlite_yard
+    workers = busy(yard)
+    ids = [yard.worker_of(worker) for worker in workers]
+    locker = yard.run(["-m", "tests.processes.locker", str(AWAY)])
+    yard.until(lambda: yard.ledger.entries("locked"), "the lock")
+    began = time.monotonic()
+    later(yard)  # waits for its turn, and gets it
+    assert time.monotonic() - began > AWAY / 2
+    assert locker.wait() == 0
+    nothing_was_lost(yard, workers, 207)
+    assert [len(yard.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
+    assert [each[0] for each in yard.sql("SELECT id FROM dray_workers ORDER BY id")] == ids
+
+
+def test_a_file_that_is_locked_while_workers_start_and_end(sqlite_yard: Yard) -> None:
+    yard = sqlite_yard
+    yard.enqueue("quick", label="first")
+    locker = yard.run(["-m", "tests.processes.locker", "3"])
+    yard.until(lambda: yard.ledger.entries("locked"), "the lock")
+    worker = yard.launch(lease=1)
+    assert locker.wait() == 0
+    yard.until(lambda: yard.ledger.ends("first"), "the worker to have come through")
+    again = yard.run(["-m", "tests.processes.locker", "3"])
+    yard.until(lambda: len(yard.ledger.entries("locked")) == 2, "the second lock")
+    code = worker.end()
+    assert again.wait() == 0
+    assert code == 0
+    assert yard.states() == {"completed": 1}
+    assert worker.lines("ERROR", "CRITICAL", "Traceback") == []
+
+
+def processes_of(server: Server) -> list[int]:
+    """The server's processes."""
+    pid = int((server._server.pgdata / "postmaster.pid").read_text().split("\n")[0])
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+def test_what_a_locker_does_keeps_others_from_writing(tmp_path: Path) -> None:
+    """Lest the tests above prove nothing."""
+    path = tmp_path / "x.db"
+    with sqlite3.connect(path) as first, sqlite3.connect(path, timeout=0) as second:
+        first.execute("PRAGMA journal_mode=WAL")
+        first.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            second.execute("CREATE TABLE t (x)")
+    first.close()
+    second.close()
