@@ -62,6 +62,7 @@ WRONG_USAGE = {
     "queues that cannot be": ["worker", "-q", "a b"],
     "once and for all": ["worker", "--once", "--burst"],
     "a grace that is none": ["worker", "--grace", "never"],
+    "an address that is empty": ["jobs", "--url", ""],
     "a database that nobody knows": ["jobs", "--url", "mysql://host/db"],
     "an address that cannot be read": ["jobs", "--url", "postgresql://host:99999/db"],
     "a variable that is wrong": ["worker", "--burst"],

@@ -29,6 +29,8 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """An option may stand twice: what is typed counts more than a variable, the last one more than the first."""
     name = str(param.name)
     is_typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    if value == "" and is_typed:
+        ctx.fail(f"--{name} is empty")  # a variable that is not set is no reason to use some other database
     if not value or not (is_typed or _KEY + name not in ctx.meta):
         return
     ctx.meta[_KEY + name] = value

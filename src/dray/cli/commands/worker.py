@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -62,12 +57,10 @@ def worker(
     found = app_with_tasks(target)
     load_tasks(found, imports)
     logs.configure(log_level)
-    made = _made(found, options)
+    made = _made(found, options | {"max_jobs": 1 if once else None})
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
     logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
-    if burst or once:
-        return _until_done(made, once=once)
-    return _until_told(made)
+    return _until_told(made, burst=burst)
 
 
 def _made(app: App, options: dict[str, Any]) -> Worker:
@@ -90,14 +83,14 @@ def _supervise(count: int, grace: float | None, log_level: str) -> int:
     return Supervisor([sys.executable, *sys.orig_argv[1:]], count, _GRACE if grace is None else grace).run()
 
 
-def _until_told(worker: Worker) -> int:
+def _until_told(worker: Worker, *, burst: bool) -> int:
     from dray.runtime.worker import Ending  # noqa: PLC0415 - loaded with the worker
 
     here = os.getcwd()  # noqa: PTH109 - a body may change it
-    ending = worker.run()
+    ending = worker.run(until_idle=burst)
     if ending is Ending.RENEW:
         _renew(here)
-    log.info("worker %d has stopped", os.getpid())
+    log.info("worker %d has stopped; it ran %d jobs", os.getpid(), worker.ran)
     if ending is Ending.LEFT_BEHIND:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -113,44 +106,3 @@ def _renew(here: str) -> NoReturn:
         os._exit(Code.RENEW)
     os.chdir(here)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that we are
-
-
-def _until_done(worker: Worker, *, once: bool) -> int:
-    with _signals_raise():
-        try:
-            ran = _run_once(worker) if once else worker.run_until_idle()
-        except _Told:
-            ran = worker.ran
-    log.info("worker %d has stopped; it ran %d jobs", os.getpid(), ran)
-    return Code.DONE
-
-
-def _run_once(worker: Worker) -> int:
-    with worker:
-        while not worker.ran:
-            time.sleep(0.005)
-    return worker.ran
-
-
-class _Told(BaseException):
-    """Somebody asked this process to end."""
-
-
-@contextmanager
-def _signals_raise() -> Generator[None]:
-    """The first signal stops in good order, the second at once."""
-    count = 0
-
-    def handle(number: int, _: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            os._exit(128 + number)
-        raise _Told
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
