@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.processes.harness import Yard
+from tests.processes.places import Places, Together
 
 if TYPE_CHECKING:
     from tests.conftest import Schemas
@@ -22,25 +23,37 @@ def yard(url: str, tmp_path: Path) -> Generator[Yard]:
     made.close()
 
 
-@pytest.fixture
-def sqlite_yard(tmp_path: Path) -> Generator[Yard]:
-    made = Yard(f"sqlite:///{tmp_path / 'side.db'}", tmp_path / "sqlite")
-    yield made
-    made.close()
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory, postgres_server: str, schemas: Schemas) -> Places:
+    return Places(tmp_path_factory.mktemp("places"), postgres_server, schemas)
 
 
 @pytest.fixture
-def postgres_yard(tmp_path: Path, postgres_server: str, schemas: Schemas) -> Generator[Yard]:
-    schema = schemas.take()
-    made = Yard(f"{postgres_server}&schema={schema}", tmp_path / "postgres")
-    try:
+def sqlite_yard(places: Places) -> Generator[Yard]:
+    with places.sqlite() as made:
         yield made
-    finally:
-        made.close()
-        schemas.give_back(schema)
+
+
+@pytest.fixture
+def postgres_yard(places: Places) -> Generator[Yard]:
+    with places.postgres() as made:
+        yield made
 
 
 @pytest.fixture
 def yards(sqlite_yard: Yard, postgres_yard: Yard) -> list[Yard]:
     """Both databases at once, for `side_by_side`."""
     return [sqlite_yard, postgres_yard]
+
+
+@pytest.fixture(scope="module")
+def together(request: pytest.FixtureRequest, places: Places) -> Generator[Together]:
+    """The scenarios in the file's TOGETHER, begun if all of its tests are to be run; else each when it is waited for."""
+    made = Together(places)
+    tests = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    wanted = {name for name in vars(request.module) if name.startswith("test_")}
+    if wanted <= {getattr(item, "originalname", item.name) for item in tests}:
+        for scenario in getattr(request.module, "TOGETHER", ()):
+            made.begin(scenario)
+    yield made
+    made.close()

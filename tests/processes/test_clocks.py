@@ -5,21 +5,31 @@ from __future__ import annotations
 import signal
 import time
 
-import pytest
-
 from tests.processes import clockwork
-from tests.processes.harness import Yard, side_by_side
+from tests.processes.harness import Yard
+from tests.processes.places import Together, on_both
 
 LEASE = 1.0
 STEPPING = {clockwork.VARIABLE: "yes"}
 FORWARD, BACK = signal.SIGUSR1, signal.SIGUSR2
 
 
-@pytest.mark.parametrize("step", [FORWARD, BACK], ids=["forward", "back"])
-def test_no_live_job_is_rescued_and_no_due_one_forgotten_when_clocks_are_set(
-    yards: list[Yard], step: signal.Signals
-) -> None:
-    side_by_side(yards, lambda yard: stepped(yard, step))
+def test_no_live_job_is_rescued_and_no_due_one_forgotten_when_clocks_are_set_forward(together: Together) -> None:
+    together.wait(forward)
+
+
+def test_no_live_job_is_rescued_and_no_due_one_forgotten_when_clocks_are_set_back(together: Together) -> None:
+    together.wait(back)
+
+
+@on_both
+def forward(yard: Yard) -> None:
+    stepped(yard, FORWARD)
+
+
+@on_both
+def back(yard: Yard) -> None:
+    stepped(yard, BACK)
 
 
 def stepped(yard: Yard, step: signal.Signals) -> None:
@@ -68,3 +78,6 @@ def stepped(yard: Yard, step: signal.Signals) -> None:
     assert {worker.end() for worker in workers} == {0}
     assert [line for worker in workers for line in worker.lines("ERROR", "CRITICAL", "Traceback")] == []
     yard.audit()
+
+
+TOGETHER = (forward, back)

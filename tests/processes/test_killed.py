@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.processes.harness import Process, Yard, side_by_side
+from tests.processes.places import Places, Together, on_both
 
 LEASE = 3.0
 ALL_DUTIES = {"promote", "fan-out", "prune", "reconcile"}
@@ -95,10 +96,11 @@ def poisoned(yard: Yard) -> None:
     yard.audit()
 
 
-def test_a_body_in_a_child_process_dies_with_its_worker_before_the_job_runs_again(yards: list[Yard]) -> None:
-    side_by_side(yards, killed_with_a_child)
+def test_a_body_in_a_child_process_dies_with_its_worker_before_the_job_runs_again(together: Together) -> None:
+    together.wait(killed_with_a_child)
 
 
+@on_both
 def killed_with_a_child(yard: Yard) -> None:
     go = yard.folder / "go"
     victim = yard.start(lease=1.0)
@@ -115,10 +117,11 @@ def killed_with_a_child(yard: Yard) -> None:
     yard.audit()
 
 
-def test_a_child_process_that_is_killed_costs_one_attempt_of_one_job(yards: list[Yard]) -> None:
-    side_by_side(yards, child_killed)
+def test_a_child_process_that_is_killed_costs_one_attempt_of_one_job(together: Together) -> None:
+    together.wait(child_killed)
 
 
+@on_both
 def child_killed(yard: Yard) -> None:
     """The child itself, then the process that forks children; the worker, and what else it runs, goes on."""
     worker = yard.start()
@@ -143,23 +146,28 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_worker_of_the_command_line_is_killed_and_its_job_goes_to_the_next(sqlite_yard: Yard) -> None:
-    yard = sqlite_yard
-    victim = yard.start_dray("-c", "2")
-    job = yard.enqueue("first_until_killed", label="a")
-    yard.until(lambda: yard.ledger.starts("a"), "the first attempt")
-    heir = yard.start_dray()
-    victim.kill()
-    assert job.result(timeout=30) == "attempt 2"
-    assert yard.outcomes(job) == ["crashed", "completed"]
-    assert heir.end() == 0
-    yard.audit()
+def test_a_worker_of_the_command_line_is_killed_and_its_job_goes_to_the_next(together: Together) -> None:
+    together.wait(killed_from_the_command_line)
 
 
-def test_with_every_worker_dead_the_jobs_wait_for_the_next_one(yards: list[Yard]) -> None:
-    side_by_side(yards, killed_alone)
+def killed_from_the_command_line(places: Places) -> None:
+    with places.sqlite() as yard:
+        victim = yard.start_dray("-c", "2")
+        job = yard.enqueue("first_until_killed", label="a")
+        yard.until(lambda: yard.ledger.starts("a"), "the first attempt")
+        heir = yard.start_dray()
+        victim.kill()
+        assert job.result(timeout=30) == "attempt 2"
+        assert yard.outcomes(job) == ["crashed", "completed"]
+        assert heir.end() == 0
+        yard.audit()
 
 
+def test_with_every_worker_dead_the_jobs_wait_for_the_next_one(together: Together) -> None:
+    together.wait(killed_alone)
+
+
+@on_both
 def killed_alone(yard: Yard) -> None:
     victims = [yard.start(lease=1.0, concurrency=3) for _ in range(2)]
     jobs = [yard.enqueue("first_until_killed", label=str(number)) for number in range(6)]
@@ -218,3 +226,6 @@ def each_attempt_once(yard: Yard) -> None:
 def no_complaints(workers: list[Process]) -> list[str]:
     """The logs of workers that found something wrong with themselves."""
     return [worker.said for worker in workers if worker.lines("ERROR", "CRITICAL", "Traceback")]
+
+
+TOGETHER = (killed_with_a_child, child_killed, killed_from_the_command_line, killed_alone)

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.backends.test_outage import Server
 from tests.processes.harness import Process, Yard
+from tests.processes.places import Places, Together
 
 LEASE = 2.0
 AWAY = 4.0  # seconds: twice the lease
 FEW = 8  # lines for one outage, from the four threads of a worker that notice it
-
-
-@pytest.fixture(scope="module")
-def server(postgres_server: str) -> Iterator[Server]:
-    """A server of this file's own. Started after that of the whole run, whose folder has what both share."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-away-"))
-    folder.chmod(0o755)
-    own = Server(folder)
-    yield own
-    own.remove()
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def away(server: Server, tmp_path: Path) -> Iterator[Yard]:
-    """A yard on that server."""
-    schema = f"away_{time.monotonic_ns()}"
-    made = Yard(f"{server.url}&schema={schema}", tmp_path / "away")
-    yield made
-    made.close()
 
 
 def busy(yard: Yard, lease: float = LEASE) -> list[Process]:
@@ -82,98 +60,130 @@ def later(yard: Yard, count: int = 5) -> None:
     yard.enqueue_many("quick", [{"label": f"later-{n}"} for n in range(count)])
 
 
-def test_a_server_that_was_down_for_longer_than_a_lease(server: Server, away: Yard) -> None:
+def test_a_server_that_was_down_for_longer_than_a_lease(together: Together) -> None:
+    together.wait(down)
+
+
+def down(places: Places) -> None:
     """A worker that cannot reach it stops its bodies before the lease ends, and runs them again afterwards."""
-    workers = busy(away)
-    server.stop()
-    stopped_at = time.monotonic()
-    try:
-        away.until(lambda: told_to_stop(away) >= {"long-0", "long-1"}, "bodies to be stopped")
-        assert max(entry.at for entry in away.ledger.entries("stop")) - stopped_at < LEASE + 1
-        time.sleep(max(0.0, stopped_at + AWAY - time.monotonic()))
-    finally:
-        server.start()
-    away.until(
-        lambda: len(away.ledger.starts("long-0")) == len(away.ledger.starts("long-1")) == 2, "them to run again"
-    )
-    later(away)
-    nothing_was_lost(away, workers, 207)
+    with places.server() as (server, yard):
+        workers = busy(yard)
+        server.stop()
+        stopped_at = time.monotonic()
+        try:
+            yard.until(lambda: told_to_stop(yard) >= {"long-0", "long-1"}, "bodies to be stopped")
+            assert max(entry.at for entry in yard.ledger.entries("stop")) - stopped_at < LEASE + 1
+            time.sleep(max(0.0, stopped_at + AWAY - time.monotonic()))
+        finally:
+            server.start()
+        for long in ("long-0", "long-1"):
+            yard.until(lambda: len(yard.ledger.starts(long)) == 2, "it to run again")  # noqa: B023
+        later(yard)
+        nothing_was_lost(yard, workers, 207)
 
 
-def test_a_server_that_crashed_and_was_up_again_within_the_lease(server: Server, away: Yard) -> None:
+def test_a_server_that_crashed_and_was_up_again_within_the_lease(together: Together) -> None:
+    together.wait(crashed)
+
+
+def crashed(places: Places) -> None:
     """Bodies run on, and their outcomes count."""
-    workers = busy(away, lease=30)
-    ids = [away.worker_of(worker) for worker in workers]
-    away.sql("SELECT pg_current_xact_id()")  # a durable commit: the claims before it outlive the crash
-    server.crash()
-    later(away)
-    nothing_was_lost(away, workers, 207)
-    assert [len(away.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
-    assert [each[0] for each in away.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY id")] == ids
+    with places.server() as (server, yard):
+        workers = busy(yard, lease=30)
+        ids = [yard.worker_of(worker) for worker in workers]
+        yard.sql("SELECT pg_current_xact_id()")  # a durable commit: the claims before it outlive the crash
+        server.crash()
+        later(yard)
+        nothing_was_lost(yard, workers, 207)
+        assert [len(yard.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
+        assert all_workers(yard) == ids
 
 
-def test_a_server_that_hangs_for_longer_than_a_lease(server: Server, away: Yard) -> None:
+def test_a_server_that_hangs_for_longer_than_a_lease(together: Together) -> None:
+    together.wait(hung)
+
+
+def hung(places: Places) -> None:
     """Nobody gets an answer; afterwards the locks of those who live are still held."""
-    workers = busy(away)
-    ids = [away.worker_of(worker) for worker in workers]
-    hung = processes_of(server)
-    assert len(hung) > 5
-    for pid in hung:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        time.sleep(AWAY)
-    finally:
-        for pid in hung:
-            os.kill(pid, signal.SIGCONT)
-    later(away)
-    nothing_was_lost(away, workers, 207)
-    assert [each[0] for each in away.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY id")] == ids
+    with places.server() as (server, yard):
+        workers = busy(yard)
+        ids = [yard.worker_of(worker) for worker in workers]
+        frozen = processes_of(server)
+        assert len(frozen) > 5
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(AWAY)
+        finally:
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+        later(yard)
+        nothing_was_lost(yard, workers, 207)
+        assert all_workers(yard) == ids
 
 
-def test_sessions_that_are_ended_over_and_over_for_longer_than_a_lease(server: Server, away: Yard) -> None:
-    workers = busy(away)
-    times = 12
-    for _ in range(times):
-        away.sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE application_name LIKE 'dray%' AND pid <> pg_backend_pid()"
-        )
-        time.sleep(AWAY / times)
-    later(away)
-    nothing_was_lost(away, workers, 207, few=times + FEW)
+def test_sessions_that_are_ended_over_and_over_for_longer_than_a_lease(together: Together) -> None:
+    together.wait(cut_again_and_again)
 
 
-def test_a_file_that_was_locked_for_longer_than_a_lease(sqlite_yard: Yard) -> None:
+def cut_again_and_again(places: Places) -> None:
+    with places.server() as (_, yard):
+        workers = busy(yard)
+        times = 12
+        for _ in range(times):
+            yard.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name LIKE 'dray%' AND pid <> pg_backend_pid()"
+            )
+            time.sleep(AWAY / times)
+        later(yard)
+        nothing_was_lost(yard, workers, 207, few=times + FEW)
+
+
+def test_a_file_that_was_locked_for_longer_than_a_lease(together: Together) -> None:
+    together.wait(locked)
+
+
+def locked(places: Places) -> None:
     """Bodies run on: the kernel proves their workers alive. Nobody gets to write meanwhile."""
-    yard = sqlite_yard
-    workers = busy(yard)
-    ids = [yard.worker_of(worker) for worker in workers]
-    locker = yard.run(["-m", "tests.processes.locker", str(AWAY)])
-    yard.until(lambda: yard.ledger.entries("locked"), "the lock")
-    began = time.monotonic()
-    later(yard)  # waits for its turn, and gets it
-    assert time.monotonic() - began > AWAY / 2
-    assert locker.wait() == 0
-    nothing_was_lost(yard, workers, 207)
-    assert [len(yard.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
-    assert [each[0] for each in yard.sql("SELECT id FROM dray_workers ORDER BY id")] == ids
+    with places.sqlite() as yard:
+        workers = busy(yard)
+        ids = [yard.worker_of(worker) for worker in workers]
+        locker = yard.run(["-m", "tests.processes.locker", str(AWAY)])
+        yard.until(lambda: yard.ledger.entries("locked"), "the lock")
+        began = time.monotonic()
+        later(yard)  # waits for its turn, and gets it
+        assert time.monotonic() - began > AWAY / 2
+        assert locker.wait() == 0
+        nothing_was_lost(yard, workers, 207)
+        assert [len(yard.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
+        assert all_workers(yard) == ids
 
 
-def test_a_file_that_is_locked_while_workers_start_and_end(sqlite_yard: Yard) -> None:
-    yard = sqlite_yard
-    yard.enqueue("quick", label="first")
-    locker = yard.run(["-m", "tests.processes.locker", "3"])
-    yard.until(lambda: yard.ledger.entries("locked"), "the lock")
-    worker = yard.launch(lease=1)
-    assert locker.wait() == 0
-    yard.until(lambda: yard.ledger.ends("first"), "the worker to have come through")
-    again = yard.run(["-m", "tests.processes.locker", "3"])
-    yard.until(lambda: len(yard.ledger.entries("locked")) == 2, "the second lock")
-    code = worker.end()
-    assert again.wait() == 0
-    assert code == 0
-    assert yard.states() == {"completed": 1}
-    assert worker.lines("ERROR", "CRITICAL", "Traceback") == []
+def test_a_file_that_is_locked_while_workers_start_and_end(together: Together) -> None:
+    together.wait(locked_at_either_end)
+
+
+def locked_at_either_end(places: Places) -> None:
+    with places.sqlite() as yard:
+        yard.enqueue("quick", label="first")
+        locker = yard.run(["-m", "tests.processes.locker", "3"])
+        yard.until(lambda: yard.ledger.entries("locked"), "the lock")
+        worker = yard.launch(lease=1)
+        assert locker.wait() == 0
+        yard.until(lambda: yard.ledger.ends("first"), "the worker to have come through")
+        again = yard.run(["-m", "tests.processes.locker", "3"])
+        yard.until(lambda: len(yard.ledger.entries("locked")) == 2, "the second lock")
+        code = worker.end()
+        assert again.wait() == 0
+        assert code == 0
+        assert yard.states() == {"completed": 1}
+        assert worker.lines("ERROR", "CRITICAL", "Traceback") == []
+
+
+def all_workers(yard: Yard) -> list[str]:
+    """The ids of all workers that ever were, oldest first."""
+    return [each[0] for each in yard.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY started_at, id")]
 
 
 def processes_of(server: Server) -> list[int]:
@@ -193,3 +203,6 @@ def test_what_a_locker_does_keeps_others_from_writing(tmp_path: Path) -> None:
             second.execute("CREATE TABLE t (x)")
     first.close()
     second.close()
+
+
+TOGETHER = (down, crashed, hung, cut_again_and_again, locked, locked_at_either_end)

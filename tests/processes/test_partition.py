@@ -10,15 +10,13 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.backends.test_outage import Server
 from tests.processes.harness import APPS, Process, Yard
+from tests.processes.places import Places
 
 LEASE = 4.0
 HOST, GUEST = "10.213.77.1", "10.213.77.2"
@@ -72,25 +70,19 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def far(network: Network, postgres_server: str, tmp_path: Path) -> Iterator[Yard]:
+def far(network: Network, places: Places) -> Iterator[Yard]:
     """A yard on a server that listens at this end of the cable too."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-far-"))
-    folder.chmod(0o755)
-    server = Server(folder)
-    rules = server._server.pgdata / "pg_hba.conf"
-    rules.write_text(f"{rules.read_text()}\nhost all all {HOST}/30 trust\n")
-    server.stop()
-    server._control("-o", f"-h {HOST} -p 5432 -k {server._server.pgdata}", "start")
-    server.start()
-    made = Yard(f"{server.url}&schema=far", tmp_path / "far")
-    yield made
-    made.close()
-    server.remove()
-    shutil.rmtree(folder)
+    with places.server() as (server, yard):
+        rules = server._server.pgdata / "pg_hba.conf"
+        rules.write_text(f"{rules.read_text()}\nhost all all {HOST}/30 trust\n")
+        server.stop()
+        server._control("-o", f"-h {HOST} -p 5432 -k {server._server.pgdata}", "start")
+        server.start()
+        yield yard
 
 
 def start_at_the_far_end(yard: Yard, network: Network) -> Process:
-    url = f"postgresql://postgres@{HOST}/postgres?schema=far"
+    url = f"postgresql://postgres@{HOST}/postgres?schema=own"
     worker = yard.run(
         ["-m", "tests.processes.serve", APPS, json.dumps({"lease": LEASE})],
         {"DRAY_URL": url},

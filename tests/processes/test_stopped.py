@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dray.handle import Job
-from tests.processes.harness import Process, Yard, side_by_side
+from tests.processes.harness import Process, Yard
+from tests.processes.places import Together, on_both
 
 LEASE = 1.0
 LONG = 3.5  # seconds: the lease is over, and others have looked more than once since
@@ -29,10 +30,11 @@ def let_end(yard: Yard, attempt: int, labels: tuple[str, ...]) -> None:
         (yard.folder / f"{label}.{attempt}").touch()
 
 
-def test_a_worker_stopped_for_longer_than_its_lease_keeps_its_jobs_and_its_outcomes_count(yards: list[Yard]) -> None:
-    side_by_side(yards, stopped)
+def test_a_worker_stopped_for_longer_than_its_lease_keeps_its_jobs_and_its_outcomes_count(together: Together) -> None:
+    together.wait(stopped)
 
 
+@on_both
 def stopped(yard: Yard) -> None:
     sleeper = yard.start(lease=LEASE)
     jobs = begin(yard, RUNNERS)
@@ -58,10 +60,11 @@ def stopped(yard: Yard) -> None:
     yard.audit()
 
 
-def test_workers_that_were_all_stopped_do_not_take_each_other_for_dead(yards: list[Yard]) -> None:
-    side_by_side(yards, all_stopped)
+def test_workers_that_were_all_stopped_do_not_take_each_other_for_dead(together: Together) -> None:
+    together.wait(all_stopped)
 
 
+@on_both
 def all_stopped(yard: Yard) -> None:
     """As when a laptop is closed; one of them wakes earlier than the other."""
     workers: list[Process] = []
@@ -86,11 +89,12 @@ def all_stopped(yard: Yard) -> None:
 
 
 def test_a_worker_that_was_stopped_and_cut_off_loses_its_jobs_and_comes_back_under_a_new_id(
-    yards: list[Yard],
+    together: Together,
 ) -> None:
-    side_by_side(yards, stopped_and_cut_off)
+    together.wait(stopped_and_cut_off)
 
 
+@on_both
 def stopped_and_cut_off(yard: Yard) -> None:
     tasks = ("until_there", "until_there_async")
     sleeper = yard.start(lease=LEASE, environment=named(yard, "sleeper"))
@@ -146,3 +150,6 @@ def cut_off(yard: Yard, name: str, worker_id: str) -> None:
     lock = Path(folder) / f"{worker_id}.lock"
     lock.unlink()
     lock.touch()
+
+
+TOGETHER = (stopped, all_stopped, stopped_and_cut_off)

@@ -1,0 +1,116 @@
+"""Where scenarios run, and several of them at once, because they mostly wait.
+
+A scenario takes what it needs from `Places` and leaves nothing behind. Those that a test file lists as TOGETHER begin
+together with the first of its tests; each test waits for its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.backends.test_outage import Server
+from tests.processes.harness import Yard, side_by_side
+
+if TYPE_CHECKING:
+    from tests.conftest import Schemas
+
+_numbers = itertools.count(1)
+_LONGEST = 300.0
+
+
+class Places:
+    """Makes yards, and servers that may be harmed."""
+
+    def __init__(self, folder: Path, postgres_server: str, schemas: Schemas) -> None:
+        self._folder = folder
+        self._server = postgres_server
+        self._schemas = schemas
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def sqlite(self) -> Generator[Yard]:
+        folder = self._new_folder()
+        with _closing(Yard(f"sqlite:///{folder / 'jobs.db'}", folder / "yard")) as yard:
+            yield yard
+
+    @contextmanager
+    def postgres(self) -> Generator[Yard]:
+        with self._lock:
+            schema = self._schemas.take()
+        with _closing(Yard(f"{self._server}&schema={schema}", self._new_folder())) as yard:
+            yield yard
+        with self._lock:
+            self._schemas.give_back(schema)
+
+    @contextmanager
+    def server(self) -> Generator[tuple[Server, Yard]]:
+        """A server of its own."""
+        # Not below the test's folder: the path of a socket is short, and the server's user has to get there.
+        folder = Path(tempfile.mkdtemp(prefix="dray-own-"))
+        folder.chmod(0o755)
+        with self._lock:
+            server = Server(folder)
+        try:
+            with _closing(Yard(f"{server.url}&schema=own", self._new_folder())) as yard:
+                yield server, yard
+        finally:
+            with self._lock:
+                server.remove()
+            shutil.rmtree(folder)
+
+    def _new_folder(self) -> Path:
+        folder = self._folder / str(next(_numbers))
+        folder.mkdir()
+        return folder
+
+
+@contextmanager
+def _closing(yard: Yard) -> Generator[Yard]:
+    try:
+        yield yard
+    finally:
+        yard.close()
+
+
+Scenario = Callable[[Places], None]
+
+
+def on_both(scenario: Callable[[Yard], None]) -> Scenario:
+    """The same on both databases, side by side."""
+
+    @functools.wraps(scenario)
+    def run(places: Places) -> None:
+        with places.sqlite() as sqlite, places.postgres() as postgres:
+            side_by_side([sqlite, postgres], scenario)
+
+    return run
+
+
+class Together:
+    """The scenarios of one test file."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._threads = ThreadPoolExecutor(20, thread_name_prefix="scenario")
+        self._runs: dict[Scenario, Future[None]] = {}
+
+    def begin(self, scenario: Scenario) -> Future[None]:
+        if scenario not in self._runs:
+            self._runs[scenario] = self._threads.submit(scenario, self._places)
+        return self._runs[scenario]
+
+    def wait(self, scenario: Scenario) -> None:
+        """Until it is over; raises what it raised."""
+        self.begin(scenario).result(_LONGEST)
+
+    def close(self) -> None:
+        self._threads.shutdown()
