@@ -48,7 +48,7 @@ def yards(sqlite_yard: Yard, postgres_yard: Yard) -> list[Yard]:
 
 @pytest.fixture(scope="module")
 def together(request: pytest.FixtureRequest, places: Places) -> Generator[Together]:
-    """The scenarios in the file's TOGETHER, begun if all of its tests are to be run; else each when it is waited for."""
+    """The scenarios in the file's TOGETHER, begun if all its tests are to be run, else each when waited for."""
     made = Together(places)
     tests = [item for item in request.session.items if getattr(item, "module", None) is request.module]
     wanted = {name for name in vars(request.module) if name.startswith("test_")}
