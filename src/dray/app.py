@@ -25,6 +25,7 @@ from dray.model.job import Enqueued
 from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob
 from dray.ops import QueueInfo, Stats, WorkerInfo
+from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.settings import Durability, Settings
 from dray.task import Prepared, Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
@@ -88,7 +89,9 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self.ids = Ids(self.clock)
         self.registry = Registry()
-        self.on_enqueue: list[Wake] = []  # told of the queues after each commit: the workers of this process
+        # The workers of this process: told of the queues after each commit, and of jobs they may not start any more.
+        self.on_enqueue: list[Wake] = []
+        self.on_recall: list[Callable[[], None]] = []
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
         _apps.add(self)
@@ -203,6 +206,7 @@ class App:
         return await self._asubmit(prepared, connection)
 
     def _submit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
+        loading.stop_here()
         new = _new_jobs(prepared)
         durable = self.durability is not Durability.NORMAL
         written = self.backend.job_enqueue(new, connection=connection, durable=durable)
@@ -213,6 +217,7 @@ class App:
     async def _asubmit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
         import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
 
+        loading.stop_here()
         if connection is None:
             return await asyncio.to_thread(self._submit, prepared, None)
         return self._handles(await self.backend.job_enqueue_async(_new_jobs(prepared), connection=connection))
@@ -225,6 +230,11 @@ class App:
         for wake in list(self.on_enqueue):
             wake(queues)
         self.backend.announce(queues)
+
+    def recall(self) -> None:
+        """Jobs were cancelled or paused: the workers of this process give back what they have not started."""
+        for give_back in list(self.on_recall):
+            give_back()
 
     # What handles ask for
 
@@ -294,8 +304,13 @@ class App:
     # Queues and workers
 
     def pause(self, queue: str) -> bool:
-        """Nothing is started from the queue once this returns. False: it was paused already."""
-        return self.backend.queue_pause(check_name("queue", queue))
+        """Nothing is claimed from the queue once this returns. False: it was paused already.
+
+        What a worker of this process has claimed ahead goes back; another process's starts within 50 ms.
+        """
+        was_paused = self.backend.queue_pause(check_name("queue", queue))
+        self.recall()
+        return was_paused
 
     def resume(self, queue: str) -> bool:
         """The queue goes on. False: it was not paused."""

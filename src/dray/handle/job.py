@@ -46,6 +46,10 @@ class Desk(Protocol):
         """Arguments as people may see them."""
         ...
 
+    def recall(self) -> None:
+        """Workers of this process may have claimed what they should not start any more."""
+        ...
+
     def announce(self, queues: Iterable[str]) -> None:
         """There may be something to do in these queues."""
         ...
@@ -230,6 +234,7 @@ class Job(Generic[R_co]):
             raise unknown_job(self.id)
         self._row = None
         if answer is CancelResult.REQUESTED:
+            self._desk.recall()
             self._desk.announce([self.queue])  # its worker looks for requests when it wakes
         elif answer is CancelResult.CANCELLED:
             self._desk.waiter.poke()

@@ -21,7 +21,12 @@ class Appetite:
     """What a worker would take now: its free slots, and a little ahead while bodies are short."""
 
     def __init__(
-        self, concurrency: int, queues: Mapping[str, int | None] | None, tasks: Sequence[str], rng: Rng
+        self,
+        concurrency: int,
+        queues: Mapping[str, int | None] | None,
+        tasks: Sequence[str],
+        rng: Rng,
+        budget: int | None = None,
     ) -> None:
         self.concurrency = concurrency
         self.serves_all = queues is None
@@ -30,6 +35,7 @@ class Appetite:
         self._is_weighed = any(self._weights.values())
         self._credit: dict[str, int] = {}
         self._rng = rng
+        self._budget = budget  # jobs that it takes in all; None: as many as there are
         self._mean_us: float | None = None  # of a body's time; None: not known yet
 
     def served(self, ready: Iterable[str]) -> None:
@@ -48,10 +54,19 @@ class Appetite:
         """What to claim, while so many jobs are claimed and not ended."""
         limit = max(0, self.concurrency - in_hand)
         ahead = max(0, self.concurrency + self._ahead() - in_hand - limit)
+        if self._budget is not None:
+            limit, ahead = min(limit, self._budget), 0
         return Demand(self._order(), self.tasks, limit, ahead)
 
-    def turn(self) -> None:
-        """Something was claimed: the next turn is another queue's, each as often as it weighs and evenly spread."""
+    @property
+    def is_sated(self) -> bool:
+        """Whether all that it was to take has been taken."""
+        return self._budget == 0
+
+    def fed(self, count: int) -> None:
+        """So many were claimed. The next turn is another queue's, each as often as it weighs and evenly spread."""
+        if self._budget is not None:
+            self._budget = max(0, self._budget - count)
         if not self._is_weighed:
             return
         total = sum(weight or 1 for weight in self._weights.values())

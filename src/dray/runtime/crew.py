@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dray.model.job import Claim
     from dray.task import Task
 
+_FAREWELL = 1.0  # seconds for child processes to end
+
 log = logging.getLogger("dray")
 
 
@@ -60,6 +62,8 @@ class Crew:
     def close(self) -> None:
         for runner in self._runners.values():
             runner.close()
+        for runner in self._runners.values():
+            runner.join(_FAREWELL)
 
     def _make(self, kind: str) -> Runner:
         # Each pays for itself only: asyncio alone is a fifth of an idle worker's memory.

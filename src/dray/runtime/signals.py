@@ -14,6 +14,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
+from dray.runtime.supervisor import SUPERVISED
+
+
+def _is_supervised() -> bool:
+    """A supervisor's workers may be told twice, by it and by whoever tells the whole service; it does the rest."""
+    return SUPERVISED in os.environ
+
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -60,6 +68,6 @@ class Signals:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         self.count += 1
-        if self.count > 1:
+        if self.count > 1 and not _is_supervised():
             os._exit(128 + number)
         self._on_first()

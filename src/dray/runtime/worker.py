@@ -21,7 +21,7 @@ from dray.maintenance import Keeper, duties
 from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.worker import NewWorker, WorkerState
-from dray.runtime import capture, outcome
+from dray.runtime import capture, loading, outcome
 from dray.runtime.appetite import Appetite, parse_queues
 from dray.runtime.crew import Crew
 from dray.runtime.engine import Engine
@@ -30,7 +30,7 @@ from dray.runtime.heartbeat import Heartbeat
 from dray.runtime.service import Service
 from dray.runtime.signals import Signals
 from dray.runtime.timekeeper import KILL_GRACE
-from dray.task.checks import label, several
+from dray.task.checks import label, several, whole
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -57,6 +57,7 @@ class Host(Protocol):
     settings: Settings
     registry: Registry
     on_enqueue: list[Callable[[Iterable[str]], None]]
+    on_recall: list[Callable[[], None]]
 
     @property
     def backend(self) -> Backend: ...
@@ -78,7 +79,7 @@ class Worker:
 
     ``queues``: names in order, or with weights (``"mail:4,default"``, ``{"mail": 4}``); None: all queues.
     ``concurrency``: bodies at a time. ``grace``: seconds that running jobs have to end at shutdown. ``lease``:
-    seconds after which a worker that cannot be seen counts as dead.
+    seconds after which a worker that cannot be seen counts as dead. ``max_jobs``: how many it claims in all.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Worker:
         lease: float | timedelta | None = None,
         name: str | None = None,
         imports: Iterable[str] = (),
+        max_jobs: int | None = None,
         owns_process: bool = False,
     ) -> None:
         self._app = app
@@ -100,6 +102,7 @@ class Worker:
         self._lease_us = None if lease is None else duration_us("lease", lease, low_us=SECOND)
         self._name = f"{socket.gethostname()}:{os.getpid()}" if name is None else label("name", name, JOB_NAME_CHARS)
         self._imports: tuple[str, ...] = several("imports", imports, "module names")
+        self._max_jobs = None if max_jobs is None else whole("max_jobs", max_jobs, 1)
         self._owns_process = owns_process
         self._clock = app.clock
         self._rng = random.Random()  # noqa: S311 - spreads retries, hides nothing
@@ -134,6 +137,7 @@ class Worker:
 
     def start(self) -> None:
         """Starts in the background."""
+        loading.stop_here()
         if self._has_started:
             raise ConfigError("this worker has been started before; make another one: app.worker()")
         self._app.load(self._imports)
@@ -142,15 +146,24 @@ class Worker:
             undo.pop_all()
         self._has_started = True
         self._app.on_enqueue.append(self._enqueued)
+        self._app.on_recall.append(self._engine.recall)
         capture.start()
         for service in self._services:
             service.start()
 
-    def run(self) -> Ending:
-        """Works in the foreground until SIGTERM or SIGINT; a second signal ends the process at once."""
+    def run(self, *, until_idle: bool = False) -> Ending:
+        """Works in the foreground until SIGTERM or SIGINT; a second signal ends the process at once.
+
+        Until idle: or until nothing is due any more. A worker with `max_jobs` ends with the last of them.
+        """
+        loading.stop_here()
         with Signals(self._asked_to_stop.set) as signals:
             self._on_asked = signals.wake
             self.start()
+            if until_idle or self._max_jobs is not None:
+                self._engine.on_idle = lambda: self._ask_to_stop() if until_idle or self._is_done else None
+                if self._engine.is_idle.is_set():
+                    self._engine.on_idle()
             signals.wait(self._asked_to_stop.is_set)
             # Beside this thread, which a second signal has to find awake.
             ending = threading.Thread(target=self._stop_and, args=[signals.wake], name="dray-stop")
@@ -179,6 +192,7 @@ class Worker:
         self._has_stopped = True
         with suppress(ValueError):
             self._app.on_enqueue.remove(self._enqueued)
+            self._app.on_recall.remove(self._engine.recall)
         self._heartbeat.state = WorkerState.DRAINING
         self._heartbeat.wake()
         self._engine.drain()
@@ -209,7 +223,7 @@ class Worker:
         undo.callback(self._proof.close)
         if self._lease_us is None:
             self._lease_us = int((LEASE if self._proof.is_held else POOLER_LEASE) * SECOND)
-        appetite = Appetite(self._concurrency, self._queues, tuple(tasks), self._rng)
+        appetite = Appetite(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs)
         self._engine = Engine(
             worker_id,
             self._backend,
@@ -290,6 +304,10 @@ class Worker:
     def _enqueued(self, queues: Iterable[str]) -> None:
         if self._queues is None or any(queue in self._queues for queue in queues):
             self._engine.look_soon()
+
+    @property
+    def _is_done(self) -> bool:
+        return self._max_jobs is not None and self._engine.ran >= self._max_jobs
 
     def _ask_to_stop(self) -> None:
         self._asked_to_stop.set()

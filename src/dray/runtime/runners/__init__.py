@@ -39,6 +39,10 @@ class Runner(Protocol):
         """Where the body is at the moment, for people to read."""
         ...
 
+    def join(self, timeout: float) -> bool:
+        """After `close`: waits for what would outlive the worker; whether nothing is left of it."""
+        ...
+
     def close(self) -> None:
         """No more executions come; ends what it has of threads and processes as soon as they are free."""
         ...

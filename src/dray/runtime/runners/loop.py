@@ -81,6 +81,10 @@ class LoopRunner:
     def stack(self, execution: Execution) -> str | None:
         return next((ring.stack(execution) for ring in self._rings() if execution in ring.bodies), None)
 
+    def join(self, timeout: float) -> bool:
+        """Waits for the loop to close what it has open."""
+        return all(ring.join(timeout) for ring in self._rings() if not ring.bodies)
+
     def close(self) -> None:
         with self._lock:
             if self._ring is not None:
@@ -162,6 +166,10 @@ class _Ring:
 
     def close(self) -> None:
         self.soon(self._close)
+
+    def join(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def stack(self, execution: Execution) -> str | None:
         found = self.bodies.get(execution)

@@ -75,6 +75,10 @@ class ThreadRunner:
         frame = next((frames.get(slot.ident or 0) for slot in self._slots if slot.execution is execution), None)
         return None if frame is None else "".join(traceback.format_stack(frame))
 
+    def join(self, timeout: float) -> bool:  # noqa: ARG002
+        """Nothing to wait for: its threads end with the process."""
+        return True
+
     def close(self) -> None:
         for _ in self._slots:
             self._ready.put(None)

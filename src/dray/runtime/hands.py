@@ -1,0 +1,167 @@
+"""What a worker has in its hands: every claim from the moment it is made until its outcome is known to be written.
+
+Touched by the engine's thread alone. Every write carries its claim, so a lost answer, an outage or a takeover leave
+nothing in doubt: what cannot be written was somebody else's by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dray.model.job import FINAL, Held, State
+from dray.model.settlement import Settled, Settlement, released
+from dray.runtime.execution import Execution, Stop
+
+log = logging.getLogger("dray")
+
+
+class Written(NamedTuple):
+    """What followed from a batch of outcomes."""
+
+    any_final: bool
+    queues: set[str]  # that have something ready again
+
+
+class Hands:
+    """Claims, their bodies, and the outcomes that are to be written."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Execution] = {}
+        self.lost: list[Execution] = []  # bodies that still run though their claims are gone
+        self.outcomes: dict[str, Settlement] = {}
+        self.count = 0  # bodies that run or are about to, each in a slot
+        self.ran = 0  # bodies that have ended
+        self.farewells: list[Execution] = []  # completed by their bodies; what they said is still to be written
+        self.has_heirs = False  # a body has completed its job itself: its children are still to be freed
+        self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to run or to write."""
+        return not (self.held or self.lost or self.count or self.outcomes or self.has_heirs)
+
+    def executions(self) -> list[Execution]:
+        """All whose bodies may run. For any thread."""
+        return [*self.held.values(), *self.lost]
+
+    # Bodies
+
+    def take(self, executions: Sequence[Execution]) -> None:
+        """Claims were made."""
+        self.count += len(executions)
+        self.held.update((execution.claim.id, execution) for execution in executions)
+
+    def end(self, execution: Execution, settlement: Settlement | None) -> None:
+        """A body is over; None: nothing is to be written."""
+        if execution in self._slotless:
+            self._slotless.discard(execution)
+        else:
+            self.count -= 1
+        self.ran += execution.started is not None
+        claim = execution.claim
+        if self.held.get(claim.id) is not execution:
+            if execution in self.lost:
+                self.lost.remove(execution)
+        elif claim.id in self.outcomes:
+            return  # ended before its body did: out of time, with no attempt left
+        elif settlement is not None and execution.stop is not Stop.LOST:
+            self.outcomes[claim.id] = settlement
+        else:
+            del self.held[claim.id]
+            if execution.is_written:
+                self.farewells.append(execution)
+                self.has_heirs = True
+
+    def hand_back(self, executions: Iterable[Execution], now: int) -> None:
+        """Bodies that have not started go back, unburned."""
+        for execution in executions:
+            self.count -= 1
+            execution.is_over = True
+            if self.held.get(execution.claim.id) is execution:
+                self.outcomes[execution.claim.id] = released(execution.claim, now)
+
+    def give_up_slot(self, execution: Execution) -> None:
+        """A body does not stop: its slot goes to another, its claim stays until it ends."""
+        if not execution.is_over and execution not in self._slotless:
+            self._slotless.add(execution)
+            self.count -= 1
+
+    def settle(self, execution: Execution, settlement: Settlement) -> None:
+        """Ends a job though its body goes on."""
+        if self.held.get(execution.claim.id) is execution:
+            self.outcomes[execution.claim.id] = settlement
+
+    # Claims
+
+    def written(self, batch: Sequence[Settlement], settled: Settled) -> Written:
+        """A batch of outcomes went to the database."""
+        locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
+        any_final = False
+        queues: set[str] = set()
+        lost: list[str] = []
+        for settlement in batch:
+            if settlement.id in locked:
+                continue  # somebody's open transaction has the row: with the next batch
+            del self.outcomes[settlement.id]
+            execution = self.held.pop(settlement.id, None)
+            if settlement.id in already:
+                self._was_written(settlement)
+            elif settlement.id in stale:
+                lost += [settlement.id] if execution is not None else []
+            elif settlement.state in FINAL:
+                any_final = True
+            elif execution is not None and settlement.state == State.QUEUED:
+                queues.add(execution.claim.queue)
+            if execution is not None and not execution.is_over:
+                self.lost.append(execution)  # it was ended though its body goes on
+        _say_lost("their outcomes change nothing", lost)
+        return Written(any_final, queues)
+
+    def _was_written(self, settlement: Settlement) -> None:
+        """Its body has completed the job on a connection of its own; what it did afterwards does not count."""
+        self.has_heirs = True
+        if settlement.state != State.COMPLETED and settlement.error is not None:
+            log.warning("job %s was completed by its body, which then failed: %s", settlement.id, settlement.error)
+
+    def find(self, row: Held) -> Execution | None:
+        """The body that a running row stands for."""
+        execution = self.held.get(row.id)
+        is_it = execution is not None and execution.claim.claim == row.claim and not execution.is_over
+        return execution if is_it else None
+
+    def release_unknown(self, rows: Sequence[Held], now: int) -> None:
+        """Releases what this worker holds by its rows and does not know of: the answer to a claim was lost."""
+        for row in rows:
+            execution = self.held.get(row.id)
+            if execution is None or execution.claim.claim < row.claim:
+                self.outcomes.setdefault(row.id, released(row, now))
+
+    def lose_missing(self, rows: Sequence[Held]) -> list[Execution]:
+        """Claims that the database does not show are gone, by its crash or a takeover; the bodies that must stop."""
+        found = {(row.id, row.claim) for row in rows}
+        missing = [each for each in self.held.values() if (each.claim.id, each.claim.claim) not in found]
+        return self._lose([execution for execution in missing if not execution.is_over])
+
+    def lose_all(self) -> list[Execution]:
+        """Nothing is this worker's own any more; the bodies that must stop."""
+        running = self._lose([execution for execution in self.held.values() if not execution.is_over])
+        self.held.clear()
+        self.outcomes.clear()
+        return running
+
+    def _lose(self, executions: list[Execution]) -> list[Execution]:
+        _say_lost("stopping their bodies", [execution.claim.id for execution in executions])
+        for execution in executions:
+            del self.held[execution.claim.id]
+            self.outcomes.pop(execution.claim.id, None)
+            self.lost.append(execution)
+        return executions
+
+
+def _say_lost(what_follows: str, ids: Sequence[str]) -> None:
+    """One line, however many there are: after an outage they come by the hundred."""
+    if ids:
+        some = f"{', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}"
+        log.warning("this worker no longer holds %d jobs (%s): %s", len(ids), some, what_follows)

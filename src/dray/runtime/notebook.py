@@ -1,0 +1,86 @@
+"""What running bodies say, on its way to the database: log lines and progress, written at most twice a second."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dray.backends.store.work import SILENCE, Notes, Report
+from dray.instants import SECOND
+from dray.model.attempt import LogLine
+from dray.runtime.execution import Execution
+from dray.runtime.hands import Hands
+
+_PAUSE = SECOND // 2
+
+
+class Notebook:
+    """`add` is for any thread, all else for the engine's."""
+
+    def __init__(self) -> None:
+        self._noted: deque[Execution] = deque()
+        self._at = 0  # when everything is written next
+        self._is_known = False
+
+    def add(self, execution: Execution) -> bool:
+        """There is something to be written; whether nobody knew that yet."""
+        is_first = not self._noted
+        self._noted.append(execution)
+        return is_first
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something came since `pause` was last asked."""
+        return bool(self._noted) and not self._is_known
+
+    def is_due(self, now: int, hands: Hands) -> bool:
+        return bool(self._noted) and (now >= self._at or bool(hands.farewells))
+
+    def pause(self, now: int) -> int | None:
+        """Microseconds until something is due; None: there is nothing."""
+        self._is_known = bool(self._noted)
+        return max(0, self._at - now) if self._is_known else None
+
+    def collect(self, hands: Hands, now: int) -> Notes:
+        """All of it if it is time, else what those have said that end now."""
+        if not self._noted:
+            return SILENCE
+        is_time = now >= self._at
+        if is_time:
+            self._at = now + _PAUSE
+        noted: dict[Execution, None] = {}
+        while self._noted:
+            noted[self._noted.popleft()] = None
+        lines: list[LogLine] = []
+        reports: list[Report] = []
+        for execution in noted:
+            is_last = execution.claim.id in hands.outcomes or execution in hands.farewells
+            if not is_last and hands.held.get(execution.claim.id) is not execution:
+                continue  # its claim is lost
+            if is_last or is_time:
+                _copy_out(execution, lines, reports)
+            else:
+                self._noted.append(execution)
+        hands.farewells.clear()
+        return Notes(lines, reports)
+
+    def keep(self, notes: Notes, hands: Hands) -> None:
+        """Puts back what could not be written."""
+        for line in notes.lines:
+            execution = hands.held.get(line.job_id)
+            if execution is not None and execution.lines is not None:
+                execution.lines.append(line)
+                self._noted.append(execution)
+        for report in notes.reports:
+            execution = hands.held.get(report.id)
+            if execution is not None and execution.report is None:
+                execution.report = (report.percent, report.message)
+                self._noted.append(execution)
+
+
+def _copy_out(execution: Execution, lines: list[LogLine], reports: list[Report]) -> None:
+    kept, report = execution.lines, execution.report
+    while kept:
+        lines.append(kept.popleft())
+    if report is not None:
+        execution.report = None
+        reports.append(Report(execution.claim.id, execution.claim.claim, *report))

@@ -1,0 +1,40 @@
+"""A database that cannot be used: said once, tried again after longer and longer pauses."""
+
+from __future__ import annotations
+
+import logging
+
+from dray.errors import StorageError, StorageLocked
+from dray.instants import SECOND
+
+log = logging.getLogger("dray")
+
+_LONG_LOCK = 10 * SECOND
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+
+
+class Outage:
+    def __init__(self) -> None:
+        self.pause = 0.0  # seconds until the next try; 0: there is no outage
+        self._since = 0
+        self._is_said = False
+
+    def goes_on(self, error: StorageError, now: int) -> float:
+        """It failed, again; the pause."""
+        if not self.pause:
+            self._since = now
+        # A lock that others hold one after the other is no outage.
+        is_news = not isinstance(error, StorageLocked) or now - self._since > _LONG_LOCK
+        if is_news and not self._is_said:
+            self._is_said = True
+            log.warning("the database cannot be used: %s; going on as soon as it can", error)
+        self.pause = min(max(self.pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+        return self.pause
+
+    def ends(self) -> None:
+        """It worked."""
+        if self._is_said:
+            log.info("the database can be used again")
+        self.pause = 0.0
+        self._is_said = False
