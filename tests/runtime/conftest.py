@@ -1,0 +1,38 @@
+"""An App on each database in turn, on the real clock, that leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from dray.app import App
+from dray.instants import SECOND
+from dray.runtime import timekeeper, worker
+from tests.runtime.watching import until
+
+
+@pytest.fixture
+def app(url: str) -> Generator[App]:
+    """An App; when the test is over, every thread of its workers has ended and no proof of life is left."""
+    before = set(threading.enumerate())
+    with App(url) as opened:
+        yield opened
+    until(lambda: not [thread for thread in threading.enumerate() if _is_ours(thread) and thread not in before])
+    if url.startswith("sqlite:"):
+        assert not list(Path(url.removeprefix("sqlite:///")).parent.glob("*-workers/*"))
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    return thread.name.startswith("dray-")
+
+
+@pytest.fixture
+def quick_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body that does not stop is given up after 0.6 seconds instead of 6."""
+    monkeypatch.setattr(timekeeper, "KILL_GRACE", SECOND // 2)
+    monkeypatch.setattr(timekeeper, "_LAST_GRACE", SECOND // 10)
+    monkeypatch.setattr(timekeeper, "_AGAIN", SECOND // 10)
+    monkeypatch.setattr(worker, "KILL_GRACE", SECOND // 2)

@@ -1,0 +1,208 @@
+"""Claiming ahead: a little more than can run at once, and only what loses nothing by it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from dray.app import App
+from dray.handle import Job
+from dray.runtime import engine
+from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
+
+
+def running(app: App) -> int:
+    return sql(app, "SELECT count(*) FROM dray_jobs WHERE state = 'running'")[0][0]
+
+
+class Claims:
+    """How many jobs were claimed at a time."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> Claims:
+    found = Claims()
+    exchange = engine.Engine._dispatch
+
+    def counting(self: Any, claims: Any) -> None:
+        found.sizes.append(len(claims))
+        exchange(self, claims)
+
+    monkeypatch.setattr(engine.Engine, "_dispatch", counting)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def short(app: App) -> Any:
+    """A task from whose jobs a worker learns that it can claim ahead."""
+
+    @app.task(name="short")
+    def short() -> None:
+        pass
+
+    return short
+
+
+def teach(app: App, count: int = 300) -> None:
+    app.registry.get("short").enqueue_many([()] * count)
+
+
+def test_while_bodies_are_short_more_are_claimed_than_can_run(app: App, claims: Claims) -> None:
+    teach(app, 1_000)
+
+    assert app.worker(concurrency=2).run_until_idle() == 1_000
+
+    assert claims.sizes[0] <= 2  # nothing is known yet
+    assert 20 < max(claims.sizes) <= 102
+    assert sql(app, "SELECT max(attempt), min(attempt) FROM dray_jobs") == [(1, 1)]
+
+
+def test_of_long_bodies_no_more_are_claimed_than_can_run(app: App, claims: Claims) -> None:
+    most: list[int] = []
+
+    @app.task(name="long")
+    def long() -> None:
+        most.append(running(app))
+        time.sleep(0.12)
+
+    long.enqueue_many([()] * 12)
+    app.worker(concurrency=2).run_until_idle()
+
+    assert max(most) <= 2
+    assert max(claims.sizes) <= 2
+
+
+def test_what_cannot_lose_an_attempt_is_not_claimed_ahead(app: App) -> None:
+    """With a crash of the worker it would be lost without having run."""
+    gate = Gate()
+
+    @app.task(name="once", max_attempts=1)
+    def once() -> None:
+        pass
+
+    @app.task(name="hold")
+    def hold() -> None:
+        gate.pass_through()
+
+    with app.worker(concurrency=1):
+        teach(app)
+        until(lambda: app.stats().states["completed"] == 300)
+        app.pause("default")
+        hold.using(priority=9).enqueue()
+        delicate = [once.using(priority=5).enqueue() for _ in range(5)]
+        crashed = [once.using(priority=4, max_attempts=5).enqueue() for _ in range(5)]
+        sql(app, "UPDATE dray_jobs SET crashes = 1 WHERE priority = 4")
+        seen = watch_states(app, [*delicate, *crashed])
+        app.resume("default")
+        gate.await_arrival()
+        states = seen()
+        gate.open()
+        until(lambda: app.stats().states["completed"] == 311)
+
+    assert states == {"queued"}
+
+
+def watch_states(app: App, jobs: list[Job[Any]]) -> Any:
+    """All states that some jobs are seen in for a while."""
+
+    def look() -> set[str]:
+        found: set[str] = set()
+        deadline = time.monotonic() + 0.4
+        while time.monotonic() < deadline:
+            found |= {state_of(job) for job in jobs}
+        return found
+
+    return look
+
+
+def test_what_waits_behind_a_long_body_goes_back_and_runs_elsewhere(app: App) -> None:
+    gate = Gate()
+    where: dict[int, str] = {}
+
+    @app.task(name="mixed")
+    def mixed(n: int) -> None:
+        where[n] = threading.current_thread().name
+        if n == 0:
+            gate.pass_through()
+
+    with app.worker(concurrency=1) as first:
+        teach(app)
+        until(lambda: app.stats().states["completed"] == 300)
+        app.pause("default")
+        blocker = mixed.using(priority=1).enqueue(0)
+        behind = mixed.enqueue_many([(n,) for n in range(1, 31)])
+        app.resume("default")
+        gate.await_arrival()
+        with app.worker(concurrency=1) as second:
+            began = time.monotonic()
+            until(lambda: all(job.refresh().state == "completed" for job in behind))
+            assert time.monotonic() - began < 10
+            assert {attempt.worker for job in behind for attempt in job.attempts()} == {second.id}
+        assert state_of(blocker) == "running"
+        gate.open()
+        assert ended(blocker) == "completed"
+        assert [attempt.worker for attempt in blocker.attempts()] == [first.id]
+
+    assert {job.attempt for job in behind} == {1}  # given back unburned, then counted once
+
+
+def test_one_slow_body_does_not_hold_up_short_ones(app: App) -> None:
+    gate = Gate()
+
+    @app.task(name="hold")
+    def hold() -> None:
+        gate.pass_through()
+
+    with app.worker(concurrency=2):
+        blocker = hold.enqueue()
+        gate.await_arrival()
+        teach(app, 500)
+        until(lambda: app.stats().states["completed"] == 500)
+        assert state_of(blocker) == "running"
+        gate.open()
+        assert ended(blocker) == "completed"
+
+
+def test_what_is_claimed_ahead_starts_in_order(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(name="note")
+    def note(n: int) -> None:
+        ran.append(n)
+
+    note.enqueue_many([(n,) for n in range(500)])
+    app.worker(concurrency=1).run_until_idle()
+
+    assert ran == list(range(500))
+
+
+def test_leaving_hands_back_what_was_claimed_ahead(app: App) -> None:
+    gate = Gate()
+
+    @app.task(name="hold")
+    def hold() -> None:
+        gate.pass_through()
+
+    worker = app.worker(concurrency=1)
+    worker.start()
+    teach(app)
+    until(lambda: app.stats().states["completed"] == 300)
+    app.pause("default")
+    blocker = hold.using(priority=1).enqueue()
+    teach(app, 50)
+    app.resume("default")
+    gate.await_arrival()
+    leaving = threading.Thread(target=worker.stop)
+    leaving.start()
+    until(lambda: app.stats().states["queued"] == 50)
+    gate.open()
+    leaving.join(LONG)
+
+    assert ended(blocker) == "completed"
+    assert sql(app, "SELECT max(attempt) FROM dray_jobs WHERE state = 'queued'") == [(0,)]

@@ -1,0 +1,278 @@
+"""Coroutine bodies share a loop, and cannot harm each other on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import dray
+from dray.app import App
+from tests.runtime.watching import LONG, come_to, ended, outcomes, state_of, until
+
+tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
+
+
+def test_what_a_task_of_a_body_raises_stays_its_own(app: App) -> None:
+    async def leave() -> None:
+        sys.exit(3)
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    @app.task(name="exits", max_attempts=1)
+    async def exits() -> None:
+        await asyncio.gather(leave())
+
+    @app.task(name="interrupts", max_attempts=1)
+    async def interrupts() -> None:
+        asyncio.get_running_loop().call_soon(sys.exit)
+        await asyncio.create_task(interrupt())
+
+    @app.task(name="stops", max_attempts=1)
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "went on"
+
+    @app.task(name="neighbour")
+    async def neighbour() -> int:
+        await asyncio.sleep(0.05)
+        return 7
+
+    with app.worker(concurrency=2):
+        jobs = [neighbour.enqueue(), exits.enqueue(), interrupts.enqueue(), stops.enqueue(), neighbour.enqueue()]
+
+        assert [ended(job) for job in jobs[1:3]] == ["failed(error)"] * 2
+        assert jobs[3].result(timeout=LONG) == "went on"
+        assert jobs[0].result(timeout=LONG) == jobs[4].result(timeout=LONG) == 7
+
+
+@pytest.mark.parametrize("runner", ["thread", "async"])
+def test_context_variables_of_one_job_are_not_seen_by_the_next(app: App, runner: str) -> None:
+    def look() -> str:
+        seen = tenant.get()
+        tenant.set("somebody")
+        return seen
+
+    @app.task(name="alook")
+    async def alook() -> str:
+        return look()
+
+    task = app.task(name="look")(look) if runner == "thread" else alook
+    jobs = [task.enqueue() for _ in range(3)]
+    app.worker(concurrency=1).run_until_idle()
+
+    assert [job.result(timeout=0) for job in jobs] == ["nobody"] * 3
+
+
+def test_no_task_of_a_failed_attempt_runs_beside_the_next_one(app: App) -> None:
+    live: set[int] = set()
+    seen: list[set[int]] = []
+
+    async def linger(number: int) -> None:
+        live.add(number)
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            live.discard(number)
+
+    @app.task(name="half", max_attempts=3, retry=0)
+    async def half(ctx: dray.Context) -> None:
+        seen.append(set(live))
+        asyncio.create_task(linger(ctx.attempt))  # noqa: RUF006
+        await asyncio.sleep(0.01)
+        raise ValueError("the other one goes on")
+
+    job = half.enqueue()
+    app.worker(concurrency=1).run_until_idle()
+
+    assert outcomes(job) == ["error"] * 3
+    assert seen == [set[int]()] * 3
+    assert not live
+
+
+def test_a_coroutine_that_swallows_its_cancellation_is_cut_off(app: App, quick_kill: None) -> None:
+    steps: list[int] = []
+
+    @app.task(name="stubborn", timeout=0.1, max_attempts=2, retry=0)
+    async def stubborn(ctx: dray.Context) -> None:
+        while True:
+            steps.append(ctx.attempt)
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    with app.worker(concurrency=1):
+        job = stubborn.enqueue()
+        assert ended(job) == "failed(timeout)"
+        count = len(steps)
+        time.sleep(0.1)  # nothing of it is left that could go on
+        assert len(steps) == count
+
+    assert outcomes(job) == ["timeout", "timeout"]
+    assert steps == sorted(steps)  # the first attempt was over when the second began
+
+
+def test_nor_do_its_tasks_go_on(app: App, quick_kill: None) -> None:
+    steps: list[int] = []
+
+    async def stubborn(attempt: int) -> None:
+        while True:
+            steps.append(attempt)
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    @app.task(name="crowd", timeout=0.1, max_attempts=2, retry=0)
+    async def crowd(ctx: dray.Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(stubborn(ctx.attempt))
+
+    with app.worker(concurrency=1):
+        job = crowd.enqueue()
+        assert ended(job) == "failed(timeout)"
+        count = len(steps)
+        time.sleep(0.1)
+        assert len(steps) == count
+
+    assert steps == sorted(steps)
+
+
+def test_a_timeout_reaches_the_tasks_of_a_body(app: App) -> None:
+    stopped: list[str] = []
+
+    async def child() -> None:
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            stopped.append("child")
+            raise
+
+    @app.task(name="family", timeout=0.1, max_attempts=1)
+    async def family() -> None:
+        task = asyncio.create_task(child())
+        await asyncio.sleep(LONG)
+        await task
+
+    job = family.enqueue()
+    app.worker().run_until_idle()
+
+    assert state_of(job) == "failed(timeout)"
+    assert stopped == ["child"]
+
+
+def test_a_body_that_blocks_the_loop_blocks_no_jobs_but_those_beside_it(app: App, quick_kill: None) -> None:
+    gate, inside = threading.Event(), threading.Event()
+
+    @app.task(name="blocks", timeout=0.1, max_attempts=2, retry=0)
+    async def blocks(ctx: dray.Context) -> int:
+        inside.set()
+        if ctx.attempt == 1:
+            gate.wait(LONG)
+            await asyncio.sleep(0.01)
+        return ctx.attempt
+
+    @app.task(name="quick")
+    async def quick() -> int:
+        return 1
+
+    with app.worker(concurrency=2):
+        stuck = blocks.enqueue()
+        assert inside.wait(LONG)
+        waiting = quick.enqueue()  # claimed for the loop that is blocked
+
+        assert waiting.result(timeout=LONG) == 1
+        assert (state_of(stuck), stuck.attempt) == ("running", 1)  # no retry beside a live attempt
+        gate.set()
+        assert stuck.result(timeout=LONG) == 2
+
+    assert outcomes(stuck) == ["timeout", "completed"]
+
+
+def test_a_cancel_reaches_a_coroutine_at_its_next_await(app: App) -> None:
+    began = threading.Event()
+    seen: list[Any] = []
+
+    @app.task(name="wait")
+    async def wait(ctx: dray.Context) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(LONG)
+        finally:
+            seen.append(ctx.cancelled)
+
+    with app.worker(concurrency=1):
+        job = wait.enqueue()
+        assert began.wait(LONG)
+        assert job.cancel()
+        assert ended(job) == "cancelled(user)"
+
+    assert seen == [True]
+    assert outcomes(job) == ["cancelled"]
+
+
+def test_a_coroutine_that_returns_though_it_was_cancelled_is_completed(app: App) -> None:
+    began = threading.Event()
+
+    @app.task(name="finish")
+    async def finish() -> str:
+        began.set()
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            return "done anyway"
+        return "slept"
+
+    with app.worker(concurrency=1):
+        job = finish.enqueue()
+        assert began.wait(LONG)
+        assert job.cancel()
+        assert job.result(timeout=LONG) == "done anyway"
+
+
+def test_as_many_coroutines_run_at_once_as_the_worker_has_slots(app: App) -> None:
+    here: set[int] = set()
+    most: list[int] = []
+    all_here = threading.Event()
+
+    @app.task(name="meet")
+    async def meet(n: int) -> None:
+        here.add(n)
+        most.append(len(here))
+        if len(here) == 5:
+            all_here.set()
+        while not all_here.is_set():
+            await asyncio.sleep(0.005)
+        here.discard(n)
+
+    jobs = meet.enqueue_many([(n,) for n in range(12)])
+    with app.worker(concurrency=5):
+        until(lambda: all(job.refresh().state == "completed" for job in jobs))
+
+    assert max(most) == 5
+
+
+def test_a_coroutine_is_run_once_whatever_its_loop_is_used_for_in_between(app: App) -> None:
+    """A loop of a body's own in a thread of its own, and a pool of threads, do no harm."""
+
+    def inner() -> int:
+        return asyncio.run(asyncio.sleep(0, 3))
+
+    @app.task(name="inner")
+    async def outer() -> int:
+        return await asyncio.to_thread(inner)
+
+    job = outer.enqueue()
+    app.worker().run_until_idle()
+
+    assert job.result(timeout=0) == 3
+    come_to(job, "completed")

@@ -1,0 +1,76 @@
+"""How tests watch a worker: they wait for what is stored, never for a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from dray.app import App
+from dray.handle import Job
+from tests.backends import raw
+
+T = TypeVar("T")
+
+LONG = 30.0  # seconds; only a failing test waits for so long
+
+
+def until(look: Callable[[], T], seconds: float = LONG) -> T:
+    """Waits for something to be true, and answers what it is."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.005)
+
+
+def state_of(job: Job[Any]) -> str:
+    """The state at this moment, with its reason: ``failed(error)``."""
+    row = job.refresh().row
+    return row.state if row.reason is None else f"{row.state}({row.reason})"
+
+
+def ended(job: Job[Any]) -> str:
+    """The final state, once it is there."""
+    until(lambda: job.refresh().row.finished_at is not None)
+    return state_of(job)
+
+
+def come_to(job: Job[Any], state: str) -> None:
+    """Waits for a job to come to a state."""
+    until(lambda: job.refresh().state == state)
+
+
+def sql(app: App, text: str, *values: Any) -> list[tuple[Any, ...]]:
+    """A statement of somebody else's, committed."""
+    return raw.run(app.backend, text, *values)
+
+
+def outcomes(job: Job[Any]) -> list[str]:
+    """How its attempts ended."""
+    return [attempt.outcome for attempt in job.attempts()]
+
+
+class Gate:
+    """Something that bodies wait at until the test lets them go on; whoever is left is let go at the end."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Semaphore(0)
+        self._open = threading.Event()
+
+    def pass_through(self) -> None:
+        """For bodies: says that it is here, and waits. In small steps, so that it can be stopped."""
+        self.arrived.release()
+        deadline = time.monotonic() + LONG
+        while not self._open.wait(0.01):
+            assert time.monotonic() < deadline
+
+    def await_arrival(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.arrived.acquire(timeout=LONG)
+
+    def open(self) -> None:
+        self._open.set()
