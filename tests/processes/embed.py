@@ -1,7 +1,7 @@
 """A program with a worker inside: ``python -m tests.processes.embed MODULE '{"lease": 3, ...}' FOLDER``.
 
-It leaves ``with app.worker(...)`` when there is a file `leave` in the folder, and ends when there is a file `exit`; the
-ledger tells how far it is.
+It leaves ``with app.worker(...)`` when there is a file `leave` in the folder, and ends when there is one `exit`;
+the ledger tells how far it is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ import pytest
 
 import dray
 from dray.handle import Job
-from tests.processes.harness import Yard, side_by_side
+from tests.processes.harness import Yard
+from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
 RUNNING = ("wait_in_thread", "wait_on_loop", "wait_in_child", "wait_with_family")
@@ -23,103 +24,109 @@ def wait(yard: Yard, task: str, **using: Any) -> Job[Any]:
     return yard.enqueue(f"{STOP}.{task}", label=task, path=str(yard.folder / "go"), using=using)
 
 
-def test_running_bodies_are_stopped_with_all_that_they_have_started(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4)
-        jobs = [wait(yard, task) for task in RUNNING]
-        yard.until(lambda: len(yard.ledger.starts()) == 4 and len(yard.ledger.entries("sleeper")) == 3)
-        began = time.monotonic()
-        assert [job.cancel() for job in jobs] == [True] * 4
-        yard.ended(jobs)
-        assert time.monotonic() - began < SOON
-
-        for job in jobs:
-            assert (job.refresh().state, job.reason) == ("cancelled", "user")
-            assert yard.outcomes(job) == ["cancelled"]
-            assert job.cancel() is False, "it has ended"
-        with pytest.raises(dray.JobCancelled):
-            jobs[0].result(timeout=1)
-        assert {entry.label for entry in yard.ledger.entries("raised")} == set(RUNNING), "a body could not clean up"
-        assert [entry for entry in yard.ledger.entries("sleeper") if is_alive(entry.more)] == []
-        assert yard.ledger.ends() == []
-
-        again = [yard.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
-        yard.ended(again)
-        assert worker.end() == 0
-        yard.until(lambda: not yard.left(), "its children to be gone")
-
-    side_by_side(yards, scenario)
+def test_running_bodies_are_stopped_with_all_that_they_have_started(together: Together) -> None:
+    together.wait(running)
 
 
-def test_what_does_not_run_yet_never_does(yards: list[Yard]) -> None:
-    """Waiting for a parent, for its time, for a free slot; and claimed ahead behind a long body."""
+@on_both
+def running(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=4)
+    jobs = [wait(yard, task) for task in RUNNING]
+    yard.until(lambda: len(yard.ledger.starts()) == 4 and len(yard.ledger.entries("sleeper")) == 3)
+    began = time.monotonic()
+    assert [job.cancel() for job in jobs] == [True] * 4
+    yard.ended(jobs)
+    assert time.monotonic() - began < SOON
 
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=1)
-        for _ in range(40):  # short ones, so that it claims ahead
-            yard.enqueue(f"{STOP}.in_thread", label="short")
-        long = wait(yard, "wait_in_thread")
-        queued = [yard.enqueue(f"{STOP}.in_thread", label="never") for _ in range(20)]
-        scheduled = yard.enqueue(f"{STOP}.in_thread", label="never", using={"delay": 1})
-        waiting = yard.enqueue(f"{STOP}.in_thread", label="never", using={"after": [long]})
-        child = yard.enqueue(f"{STOP}.in_thread", label="never", using={"after": [queued[0]]})
-        yard.until(lambda: yard.ledger.starts("wait_in_thread"), "the long one to start")
-        jobs = [*queued, scheduled, waiting]
-        assert [job.cancel() for job in jobs] == [True] * len(jobs)
-        # Those that are claimed ahead end when their worker has heard of it, though it has no free slot.
-        yard.ended([*jobs, child])
-        assert [job.cancel() for job in jobs] == [False] * len(jobs)
-
-        (yard.folder / "go").touch()
-        yard.ended([long])
-        assert {(job.refresh().state, job.reason) for job in jobs} == {("cancelled", "user")}
-        assert (child.refresh().state, child.reason) == ("cancelled", "parent")
-        assert long.refresh().state == "completed"
-        last = yard.enqueue(f"{STOP}.in_thread", label="last", using={"delay": 1.2})
-        yard.ended([last])
-        assert yard.ledger.starts("never") == []
-        assert worker.end() == 0
-
-    side_by_side(yards, scenario)
-
-
-def test_a_body_that_completes_all_the_same_is_completed(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        yard.start(STOP, concurrency=1)
-        job = yard.enqueue(f"{STOP}.ask_until_cancelled", label="deaf")
-        yard.until(lambda: yard.ledger.starts("deaf"))
-        assert job.cancel() is True
-        assert job.result(timeout=20) == "completed anyway"
-        assert yard.outcomes(job) == ["completed"]
-        assert job.cancel() is False
-
-    side_by_side(yards, scenario)
-
-
-def test_a_job_whose_worker_dies_after_the_request_is_cancelled_not_retried(yards: list[Yard]) -> None:
-    """The request comes while its worker stands still, and the worker is killed before it can obey."""
-
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=1, lease=2)
-        job = wait(yard, "wait_in_thread")
-        yard.until(yard.ledger.starts)
-        worker.pause()
-        assert job.cancel() is True
-        assert job.cancel() is True, "it is still running, and asked to stop"
-        assert job.refresh().state == "running"
-        worker.kill()
-        yard.start(STOP, concurrency=1, lease=2)
-        yard.ended([job])
+    for job in jobs:
         assert (job.refresh().state, job.reason) == ("cancelled", "user")
-        assert len(yard.ledger.starts()) == 1
+        assert yard.outcomes(job) == ["cancelled"]
+        assert job.cancel() is False, "it has ended"
+    with pytest.raises(dray.JobCancelled):
+        jobs[0].result(timeout=1)
+    assert {entry.label for entry in yard.ledger.entries("raised")} == set(RUNNING), "a body could not clean up"
+    assert [entry for entry in yard.ledger.entries("sleeper") if is_alive(entry.more)] == []
+    assert yard.ledger.ends() == []
 
-    side_by_side(yards, scenario)
+    again = [yard.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
+    yard.ended(again)
+    assert worker.end() == 0
+    yard.until(lambda: not yard.left(), "its children to be gone")
 
 
-@pytest.mark.parametrize("harm", ["os._exit", "SystemExit"])
-def test_a_body_that_breaks_down_after_the_request_is_cancelled_not_retried(yards: list[Yard], harm: str) -> None:
+def test_what_does_not_run_yet_never_does(together: Together) -> None:
+    together.wait(not_yet_running)
+
+
+@on_both
+def not_yet_running(yard: Yard) -> None:
+    """Waiting for a parent, for its time, for a free slot; and claimed ahead behind a long body."""
+    worker = yard.start(STOP, concurrency=1)
+    for _ in range(40):  # short ones, so that it claims ahead
+        yard.enqueue(f"{STOP}.in_thread", label="short")
+    long = wait(yard, "wait_in_thread")
+    queued = [yard.enqueue(f"{STOP}.in_thread", label="never") for _ in range(20)]
+    scheduled = yard.enqueue(f"{STOP}.in_thread", label="never", using={"delay": 1})
+    waiting = yard.enqueue(f"{STOP}.in_thread", label="never", using={"after": [long]})
+    child = yard.enqueue(f"{STOP}.in_thread", label="never", using={"after": [queued[0]]})
+    yard.until(lambda: yard.ledger.starts("wait_in_thread"), "the long one to start")
+    jobs = [*queued, scheduled, waiting]
+    assert [job.cancel() for job in jobs] == [True] * len(jobs)
+    # Those that are claimed ahead end when their worker has heard of it, though it has no free slot.
+    yard.ended([*jobs, child])
+    assert [job.cancel() for job in jobs] == [False] * len(jobs)
+
+    (yard.folder / "go").touch()
+    yard.ended([long])
+    assert {(job.refresh().state, job.reason) for job in jobs} == {("cancelled", "user")}
+    assert (child.refresh().state, child.reason) == ("cancelled", "parent")
+    assert long.refresh().state == "completed"
+    last = yard.enqueue(f"{STOP}.in_thread", label="last", using={"delay": 1.2})
+    yard.ended([last])
+    assert yard.ledger.starts("never") == []
+    assert worker.end() == 0
+
+
+def test_a_body_that_completes_all_the_same_is_completed(together: Together) -> None:
+    together.wait(completed_anyway)
+
+
+@on_both
+def completed_anyway(yard: Yard) -> None:
+    yard.start(STOP, concurrency=1)
+    job = yard.enqueue(f"{STOP}.ask_until_cancelled", label="deaf")
+    yard.until(lambda: yard.ledger.starts("deaf"))
+    assert job.cancel() is True
+    assert job.result(timeout=20) == "completed anyway"
+    assert yard.outcomes(job) == ["completed"]
+    assert job.cancel() is False
+
+
+def test_a_job_whose_worker_dies_after_the_request_is_cancelled_not_retried(together: Together) -> None:
+    together.wait(worker_dies)
+
+
+@on_both
+def worker_dies(yard: Yard) -> None:
+    """The request comes while its worker stands still, and the worker is killed before it can obey."""
+    worker = yard.start(STOP, concurrency=1, lease=2)
+    job = wait(yard, "wait_in_thread")
+    yard.until(yard.ledger.starts)
+    worker.pause()
+    assert job.cancel() is True
+    assert job.cancel() is True, "it is still running, and asked to stop"
+    assert job.refresh().state == "running"
+    worker.kill()
+    yard.start(STOP, concurrency=1, lease=2)
+    yard.ended([job])
+    assert (job.refresh().state, job.reason) == ("cancelled", "user")
+    assert len(yard.ledger.starts()) == 1
+
+
+def breaking_down(harm: str) -> Scenario:
     """As with the death of a worker: whatever would put the job back ends it instead."""
 
+    @on_both
     def scenario(yard: Yard) -> None:
         yard.start(STOP, concurrency=1)
         job = yard.enqueue(f"{STOP}.break_when_told", label="told", harm=harm)
@@ -129,39 +136,50 @@ def test_a_body_that_breaks_down_after_the_request_is_cancelled_not_retried(yard
         assert (job.refresh().state, job.reason) == ("cancelled", "user")
         assert len(yard.ledger.starts()) == 1
 
-    side_by_side(yards, scenario)
+    return scenario
 
 
-def test_a_job_that_was_asked_to_stop_is_not_handed_back_at_shutdown(yards: list[Yard]) -> None:
+BREAKING_DOWN = {harm: breaking_down(harm) for harm in ("os._exit", "SystemExit")}
+
+
+@pytest.mark.parametrize("harm", BREAKING_DOWN)
+def test_a_body_that_breaks_down_after_the_request_is_cancelled_not_retried(together: Together, harm: str) -> None:
+    together.wait(BREAKING_DOWN[harm])
+
+
+def test_a_job_that_was_asked_to_stop_is_not_handed_back_at_shutdown(together: Together) -> None:
+    together.wait(shut_down)
+
+
+@on_both
+def shut_down(yard: Yard) -> None:
     """The body is deaf to both; the process ends with it."""
-
-    def scenario(yard: Yard) -> None:
-        pipe = yard.folder / "pipe"
-        os.mkfifo(pipe)
-        worker = yard.start(STOP, concurrency=1, grace=0.2)
-        job = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe))
-        yard.until(yard.ledger.starts)
-        assert job.cancel() is True
-        worker.send(signal.SIGTERM)
-        assert worker.wait() == 0
-        assert (job.refresh().state, job.reason) == ("cancelled", "user")
-
-    side_by_side(yards, scenario)
+    pipe = yard.folder / "pipe"
+    os.mkfifo(pipe)
+    worker = yard.start(STOP, concurrency=1, grace=0.2)
+    job = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe))
+    yard.until(yard.ledger.starts)
+    assert job.cancel() is True
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert (job.refresh().state, job.reason) == ("cancelled", "user")
 
 
-def test_a_running_job_cannot_be_retried_or_deleted(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        yard.start(STOP, concurrency=1)
-        job = wait(yard, "wait_in_thread")
-        yard.until(yard.ledger.starts)
-        assert (job.retry(), job.delete(), job.refresh().state) == (False, False, "running")
-        (yard.folder / "go").touch()
-        yard.ended([job])
-        assert len(yard.ledger.starts()) == 1
-        assert job.retry() is True
-        yard.until(lambda: len(yard.ledger.ends()) == 2, "it to run anew")
+def test_a_running_job_cannot_be_retried_or_deleted(together: Together) -> None:
+    together.wait(retried_while_it_runs)
 
-    side_by_side(yards, scenario)
+
+@on_both
+def retried_while_it_runs(yard: Yard) -> None:
+    yard.start(STOP, concurrency=1)
+    job = wait(yard, "wait_in_thread")
+    yard.until(yard.ledger.starts)
+    assert (job.retry(), job.delete(), job.refresh().state) == (False, False, "running")
+    (yard.folder / "go").touch()
+    yard.ended([job])
+    assert len(yard.ledger.starts()) == 1
+    assert job.retry() is True
+    yard.until(lambda: len(yard.ledger.ends()) == 2, "it to run anew")
 
 
 def is_alive(pid: int) -> bool:
@@ -170,3 +188,14 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+TOGETHER = (
+    shut_down,  # the longest first
+    worker_dies,
+    running,
+    not_yet_running,
+    completed_anyway,
+    retried_while_it_runs,
+    *BREAKING_DOWN.values(),
+)

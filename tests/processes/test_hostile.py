@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dray.handle import Job
-from tests.processes.harness import Process, Yard, side_by_side
+from tests.processes.harness import Process, Yard
+from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
 KINDS = ("harm_in_thread", "harm_on_loop", "harm_in_child", "harm_on_loop_in_child")
@@ -29,82 +30,90 @@ def harm(yard: Yard, kind: str, what: str, **using: Any) -> Job[Any]:
     return yard.enqueue(f"{STOP}.{kind}", label=f"{kind} {what}", harm=what, using=using)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_a_body_raises_or_returns_is_recorded_once(yards: list[Yard], kind: str) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=2)
-        its_id = yard.worker_of(worker)
-        jobs = {
-            what: harm(yard, kind, what, max_attempts=1 if ENDINGS[what][0] == "error" else 3) for what in ENDINGS
-        }
-        yard.ended(list(jobs.values()))
+def test_whatever_a_body_raises_or_returns_is_recorded_once(together: Together) -> None:
+    together.wait(recorded_once)
 
-        for what, job in jobs.items():
-            reason, error_type, words = ENDINGS[what]
-            (attempt,) = job.attempts()
-            assert (job.state, job.reason, attempt.outcome) == ("failed", reason, reason), what
+
+@on_both
+def recorded_once(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=2)
+    its_id = yard.worker_of(worker)
+    jobs = {
+        (kind, what): harm(yard, kind, what, max_attempts=1 if ending[0] == "error" else 3)
+        for what, ending in ENDINGS.items()
+        for kind in KINDS
+    }
+    yard.ended(list(jobs.values()), seconds=60)
+
+    for (kind, what), job in jobs.items():
+        reason, error_type, words = ENDINGS[what]
+        (attempt,) = job.attempts()
+        assert (job.state, job.reason, attempt.outcome) == ("failed", reason, reason), (kind, what)
+        assert attempt.error is not None
+        assert attempt.error.type == error_type, (kind, what)
+        assert words in (attempt.error.message or ""), (kind, what)
+        assert len(attempt.error.message or "") < 20_000, (kind, what)
+        assert len(attempt.error.traceback or "") <= 64 * 1024, (kind, what)
+        assert len(yard.ledger.starts(f"{kind} {what}")) == 1, (kind, what)
+    assert_goes_on(yard, worker, its_id)
+
+
+def test_what_is_no_ordinary_error_is_retried_like_one(together: Together) -> None:
+    together.wait(retried)
+
+
+@on_both
+def retried(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=2)
+    its_id = yard.worker_of(worker)
+    harms = ("SystemExit", "KeyboardInterrupt", "unspeakable")
+    jobs = [harm(yard, kind, what, max_attempts=2) for what in harms for kind in KINDS]
+    yard.ended(jobs)
+    for job in jobs:
+        assert (job.refresh().state, job.reason) == ("failed", "error")
+        assert yard.outcomes(job) == ["error", "error"]
+    assert len(yard.ledger.starts()) == 2 * len(jobs)
+    assert_goes_on(yard, worker, its_id)
+
+
+def test_a_body_that_kills_its_child_process_costs_its_own_attempts_only(together: Together) -> None:
+    together.wait(child_killed)
+
+
+@on_both
+def child_killed(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=3)
+    its_id = yard.worker_of(worker)
+    path = yard.folder / "go"
+    beside = yard.enqueue(f"{STOP}.wait_in_child", label="beside", path=str(path))
+    yard.until(lambda: yard.ledger.starts("beside"))
+    kinds = ("harm_in_child", "harm_on_loop_in_child")
+    jobs = {(kind, what): harm(yard, kind, what, max_attempts=2) for what in DEATHS for kind in kinds}
+    many = [harm(yard, kind, "os._exit", max_attempts=10) for kind in kinds]  # max_crashes is 3
+    yard.ended([*jobs.values(), *many])
+
+    for (kind, what), job in jobs.items():
+        assert (job.refresh().state, job.reason) == ("failed", "crashed"), (kind, what)
+        assert yard.outcomes(job) == ["crashed", "crashed"], (kind, what)
+        for attempt in job.attempts():
             assert attempt.error is not None
-            assert attempt.error.type == error_type, what
-            assert words in (attempt.error.message or ""), what
-            assert len(attempt.error.message or "") < 20_000, what
-            assert len(attempt.error.traceback or "") <= 64 * 1024, what
-            assert len(yard.ledger.starts(f"{kind} {what}")) == 1, what
-        assert_goes_on(yard, worker, its_id)
-
-    side_by_side(yards, scenario)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_ordinary_error_is_retried_like_one(yards: list[Yard], kind: str) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=2)
-        jobs = [harm(yard, kind, what, max_attempts=2) for what in ("SystemExit", "KeyboardInterrupt", "unspeakable")]
-        yard.ended(jobs)
-        for job in jobs:
-            assert (job.refresh().state, job.reason) == ("failed", "error")
-            assert yard.outcomes(job) == ["error", "error"]
-        assert len(yard.ledger.starts()) == 6
-        assert_goes_on(yard, worker, yard.worker_of(worker))
-
-    side_by_side(yards, scenario)
+            assert DEATHS[what] in (attempt.error.message or "")
+    for job in many:
+        assert yard.outcomes(job) == ["crashed"] * 3
+        assert (job.state, job.reason, job.attempt) == ("failed", "crashed", 3)
+    error = jobs["harm_in_child", "segfault"].attempts()[0].error
+    assert error is not None
+    assert "in _segfault" in (error.traceback or ""), "where it crashed is not told"
+    path.touch()
+    assert beside.result(timeout=10) == "beside"
+    assert len(yard.ledger.starts("beside")) == 1
+    assert_goes_on(yard, worker, its_id)
 
 
-@pytest.mark.parametrize("kind", ["harm_in_child", "harm_on_loop_in_child"])
-def test_a_body_that_kills_its_child_process_costs_its_own_attempts_only(yards: list[Yard], kind: str) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=3)
-        its_id = yard.worker_of(worker)
-        path = yard.folder / "go"
-        beside = yard.enqueue(f"{STOP}.wait_in_child", label="beside", path=str(path))
-        yard.until(lambda: yard.ledger.starts("beside"))
-        jobs = {what: harm(yard, kind, what, max_attempts=2) for what in DEATHS}
-        many = harm(yard, kind, "os._exit", max_attempts=10)  # max_crashes is 3
-        yard.ended([*jobs.values(), many])
-
-        for what, job in jobs.items():
-            assert (job.refresh().state, job.reason) == ("failed", "crashed"), what
-            assert yard.outcomes(job) == ["crashed", "crashed"], what
-            for attempt in job.attempts():
-                assert attempt.error is not None
-                assert DEATHS[what] in (attempt.error.message or "")
-        assert yard.outcomes(many) == ["crashed"] * 3
-        assert (many.state, many.reason, many.attempt) == ("failed", "crashed", 3)
-        error = jobs["segfault"].attempts()[0].error
-        assert error is not None
-        assert "in _segfault" in (error.traceback or ""), "where it crashed is not told"
-        path.touch()
-        assert beside.result(timeout=10) == "beside"
-        assert len(yard.ledger.starts("beside")) == 1
-        assert_goes_on(yard, worker, its_id)
-
-    side_by_side(yards, scenario)
-
-
-@pytest.mark.parametrize("what", ["os._exit", "segfault"])
-@pytest.mark.parametrize("kind", ["harm_in_thread", "harm_on_loop"])
-def test_a_body_that_kills_its_worker_runs_alone_from_then_on(yards: list[Yard], kind: str, what: str) -> None:
+def worker_killed(kind: str, what: str) -> Scenario:
     """Its first attempt takes a worker with it, the next two only a child process; then it has failed."""
 
+    @on_both
     def scenario(yard: Yard) -> None:
         job = harm(yard, kind, what, max_attempts=10)
         first = yard.launch(STOP, concurrency=2, lease=2)
@@ -121,72 +130,94 @@ def test_a_body_that_kills_its_worker_runs_alone_from_then_on(yards: list[Yard],
         assert len({entry.pid for entry in isolated}) == 2
         assert_goes_on(yard, second, its_id)
 
-    side_by_side(yards, scenario)
+    return scenario
 
 
-@pytest.mark.parametrize("task", ["exit_in_subtask", "exit_in_callback"])
-def test_exit_beside_a_coroutine_does_not_end_its_loop(yards: list[Yard], task: str) -> None:
+WORKER_KILLED = {
+    (kind, what): worker_killed(kind, what)
+    for kind, what in (("harm_in_thread", "os._exit"), ("harm_in_thread", "segfault"), ("harm_on_loop", "os._exit"))
+}
+
+
+@pytest.mark.parametrize(("kind", "what"), WORKER_KILLED)
+def test_a_body_that_kills_its_worker_runs_alone_from_then_on(together: Together, kind: str, what: str) -> None:
+    together.wait(WORKER_KILLED[kind, what])
+
+
+def test_exit_beside_a_coroutine_does_not_end_its_loop(together: Together) -> None:
+    together.wait(exit_beside)
+
+
+@on_both
+def exit_beside(yard: Yard) -> None:
     """asyncio lets SystemExit and KeyboardInterrupt of a task or a callback through to whoever runs the loop."""
-
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4)
-        its_id = yard.worker_of(worker)
-        path = yard.folder / "go"
-        beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path), using={"max_attempts": 1})
-        yard.until(lambda: yard.ledger.starts("beside"))
-        harms = ("SystemExit", "KeyboardInterrupt")
-        jobs = [yard.enqueue(f"{STOP}.{task}", label=what, harm=what, using={"max_attempts": 1}) for what in harms]
-        yard.ended(jobs)
-        ended = ("failed", "error") if task == "exit_in_subtask" else ("completed", None)
-        assert {(job.refresh().state, job.reason) for job in jobs} == {ended}
-        path.touch()
-        assert beside.result(timeout=10) == "beside"
-        assert {len(yard.ledger.starts(what)) for what in (*harms, "beside")} == {1}
-        assert_goes_on(yard, worker, its_id)
-
-    side_by_side(yards, scenario)
-
-
-def test_a_coroutine_that_stops_its_loop_harms_nobody_else(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4)
-        its_id = yard.worker_of(worker)
-        path = yard.folder / "go"
-        beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path))
-        yard.until(lambda: yard.ledger.starts("beside"))
-        job = yard.enqueue(f"{STOP}.stop_loop", label="stop")
-        yard.ended([job])
-        path.touch()
-        assert beside.result(timeout=10) == "beside"
-        assert len(yard.ledger.starts("beside")) == 1
-        assert_goes_on(yard, worker, its_id)
-
-    side_by_side(yards, scenario)
+    worker = yard.start(STOP, concurrency=8)
+    its_id = yard.worker_of(worker)
+    path = yard.folder / "go"
+    beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path), using={"max_attempts": 1})
+    yard.until(lambda: yard.ledger.starts("beside"))
+    ends = {"exit_in_subtask": ("failed", "error"), "exit_in_callback": ("completed", None)}
+    jobs = {
+        (task, what): yard.enqueue(f"{STOP}.{task}", label=f"{task} {what}", harm=what, using={"max_attempts": 1})
+        for task in ends
+        for what in ("SystemExit", "KeyboardInterrupt")
+    }
+    yard.ended(list(jobs.values()))
+    for (task, what), job in jobs.items():
+        assert (job.refresh().state, job.reason) == ends[task], (task, what)
+        assert len(yard.ledger.starts(f"{task} {what}")) == 1, (task, what)
+    path.touch()
+    assert beside.result(timeout=10) == "beside"
+    assert len(yard.ledger.starts("beside")) == 1
+    assert_goes_on(yard, worker, its_id)
 
 
-def test_a_body_that_cuts_itself_off_from_its_worker_has_crashed(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=2)
-        its_id = yard.worker_of(worker)
-        job = yard.enqueue(f"{STOP}.close_everything", label="cut off", using={"max_attempts": 1})
-        yard.ended([job])
-        assert (job.refresh().state, job.reason) == ("failed", "crashed")
-        assert_goes_on(yard, worker, its_id)
-
-    side_by_side(yards, scenario)
+def test_a_coroutine_that_stops_its_loop_harms_nobody_else(together: Together) -> None:
+    together.wait(stopped_loop)
 
 
-def test_a_process_that_a_body_forks_and_forgets_speaks_for_nobody(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=2)
-        its_id = yard.worker_of(worker)
-        job = yard.enqueue(f"{STOP}.fork_and_return", label="twins")
-        assert job.result(timeout=20) > 0
-        yard.until(lambda: yard.ledger.entries("forked"), "the other one to come back from the body")
-        assert (len(yard.ledger.starts("twins")), len(yard.ledger.entries("forked"))) == (1, 1)
-        assert_goes_on(yard, worker, its_id)
+@on_both
+def stopped_loop(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=4)
+    its_id = yard.worker_of(worker)
+    path = yard.folder / "go"
+    beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path))
+    yard.until(lambda: yard.ledger.starts("beside"))
+    job = yard.enqueue(f"{STOP}.stop_loop", label="stop")
+    yard.ended([job])
+    path.touch()
+    assert beside.result(timeout=10) == "beside"
+    assert len(yard.ledger.starts("beside")) == 1
+    assert_goes_on(yard, worker, its_id)
 
-    side_by_side(yards, scenario)
+
+def test_a_body_that_cuts_itself_off_from_its_worker_has_crashed(together: Together) -> None:
+    together.wait(cut_off)
+
+
+@on_both
+def cut_off(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=2)
+    its_id = yard.worker_of(worker)
+    job = yard.enqueue(f"{STOP}.close_everything", label="cut off", using={"max_attempts": 1})
+    yard.ended([job])
+    assert (job.refresh().state, job.reason) == ("failed", "crashed")
+    assert_goes_on(yard, worker, its_id)
+
+
+def test_a_process_that_a_body_forks_and_forgets_speaks_for_nobody(together: Together) -> None:
+    together.wait(forked)
+
+
+@on_both
+def forked(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=2)
+    its_id = yard.worker_of(worker)
+    job = yard.enqueue(f"{STOP}.fork_and_return", label="twins")
+    assert job.result(timeout=20) > 0
+    yard.until(lambda: yard.ledger.entries("forked"), "the other one to come back from the body")
+    assert (len(yard.ledger.starts("twins")), len(yard.ledger.entries("forked"))) == (1, 1)
+    assert_goes_on(yard, worker, its_id)
 
 
 def assert_goes_on(yard: Yard, worker: Process, its_id: str | None) -> None:
@@ -200,3 +231,15 @@ def assert_goes_on(yard: Yard, worker: Process, its_id: str | None) -> None:
     assert worker.end() == 0
     yard.until(lambda: not yard.left(), "its children to be gone")
     yard.audit()
+
+
+TOGETHER = (
+    recorded_once,  # the longest first
+    *WORKER_KILLED.values(),
+    child_killed,
+    retried,
+    exit_beside,
+    stopped_loop,
+    cut_off,
+    forked,
+)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dray.handle import Job
-from tests.processes.harness import Process, Yard, side_by_side
+from tests.processes.harness import Process, Yard
+from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
 WAITERS = ("wait_in_thread", "wait_on_loop", "wait_in_child")
@@ -31,10 +32,10 @@ def started(yard: Yard, count: int) -> None:
     yard.until(lambda: len(yard.ledger.starts()) >= count, f"{count} bodies to start")
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_what_runs_may_end_and_nothing_new_is_claimed(yards: list[Yard], number: signal.Signals) -> None:
+def draining(number: signal.Signals) -> Scenario:
     """A lease of two seconds, and a drain of three: the worker must go on beating, or it would be declared dead."""
 
+    @on_both
     def scenario(yard: Yard) -> None:
         worker = yard.start(STOP, concurrency=4, lease=2)
         its_id = yard.worker_of(worker)
@@ -65,97 +66,110 @@ def test_what_runs_may_end_and_nothing_new_is_claimed(yards: list[Yard], number:
         assert witness.end() == 0
         yard.until(lambda: not yard.left(), "its children to be gone")
 
-    side_by_side(yards, scenario)
+    return scenario
 
 
-def test_what_does_not_end_within_grace_is_handed_back_with_its_attempt(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4, grace=0.5)
-        jobs = [wait(yard, task, task, max_attempts=1) for task in WAITERS]
-        jobs.append(wait(yard, "wait_with_family", "family", max_attempts=1))
-        started(yard, 4)
-        assert worker.end() == 0
-
-        for job in jobs:
-            assert (job.refresh().state, job.attempt, job.reason) == ("queued", 0, None)
-            assert yard.outcomes(job) == []
-        raised = {entry.label for entry in yard.ledger.entries("raised")}
-        assert raised == {*WAITERS, "family"}, "a body could not clean up"
-        yard.until(lambda: not yard.left(), "its children, and theirs, to be gone")
-
-        let_go(yard)
-        yard.start(STOP, concurrency=4)
-        yard.ended(jobs[:3])  # the fourth leaves sleepers behind when it ends well
-        assert [job.refresh().state for job in jobs[:3]] == ["completed"] * 3
-        assert yard.ledger.entries("overlap") == []
-
-    side_by_side(yards, scenario)
-
-
-def test_what_was_claimed_ahead_goes_back_unrun(yards: list[Yard]) -> None:
-    """Short bodies make the worker claim ahead; then a long one has the only slot when the signal comes."""
-
-    def scenario(yard: Yard) -> None:
-        short = [yard.enqueue(f"{STOP}.in_thread", label="short") for _ in range(60)]
-        long = wait(yard, "wait_in_thread", "long")
-        behind = [yard.enqueue(f"{STOP}.in_thread", label="behind") for _ in range(60)]
-        worker = yard.start(STOP, concurrency=1)
-        yard.until(lambda: yard.ledger.starts("long"), "the long one to start")
-        worker.terminate()
-        yard.until(lambda: set(yard.states()) == {"completed", "running", "queued"}, "what is ahead to be back")
-        yard.until(lambda: yard.states()["running"] == 1, "what is ahead to be back")
-        let_go(yard)
-        assert worker.wait() == 0
-
-        assert yard.states() == {"completed": len(short) + 1, "queued": len(behind)}
-        assert yard.sql("SELECT DISTINCT attempt FROM dray_jobs WHERE state = 'queued'") == [(0,)]
-        assert yard.ledger.starts("behind") == []
-        yard.start(STOP, concurrency=2)
-        yard.ended([*behind, long])
-        assert len(yard.ledger.starts()) == len(short) + 1 + len(behind)
-        yard.audit()
-
-    side_by_side(yards, scenario)
-
-
-def test_a_worker_that_was_told_to_end_while_it_stood_still_does_so_when_it_goes_on(yards: list[Yard]) -> None:
-    """The kernel may then give the signal to any thread, and Python acts on it in the main one only."""
-
-    def scenario(yard: Yard) -> None:
-        for number in SIGNALS:
-            worker = yard.start(STOP, concurrency=2)
-            yard.ended([yard.enqueue(f"{STOP}.in_thread", label="warm")])
-            worker.pause()
-            worker.send(number)
-            worker.go_on()
-            assert worker.wait(20) == 0
-
-    side_by_side(yards, scenario)
-
-
-def test_a_worker_that_is_told_to_end_while_it_renews_itself_does_not_come_back(yards: list[Yard]) -> None:
-    """A thread does not stop, so the process is to be renewed; the signal comes before it is."""
-
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=2)
-        using = {"timeout": 0.1, "max_attempts": 1}
-        stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", using=using)
-        neighbour = wait(yard, "wait_in_thread", "neighbour")
-        started(yard, 2)
-        yard.ended([stuck])
-        yard.until(lambda: "renewing this process" in worker.said, "the worker to give up on its thread")
-        worker.terminate()
-        time.sleep(0.2)  # nothing tells that a signal which changes nothing yet has arrived
-        let_go(yard)
-        assert worker.wait(15) == 0
-        assert neighbour.refresh().state == "completed"
-        assert yard.live_workers() == []
-
-    side_by_side(yards, scenario)
+DRAINING = {number: draining(number) for number in SIGNALS}
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_second_signal_ends_at_once(yards: list[Yard], number: signal.Signals) -> None:
+def test_what_runs_may_end_and_nothing_new_is_claimed(together: Together, number: signal.Signals) -> None:
+    together.wait(DRAINING[number])
+
+
+def test_what_does_not_end_within_grace_is_handed_back_with_its_attempt(together: Together) -> None:
+    together.wait(handed_back)
+
+
+@on_both
+def handed_back(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=4, grace=0.5)
+    jobs = [wait(yard, task, task, max_attempts=1) for task in WAITERS]
+    jobs.append(wait(yard, "wait_with_family", "family", max_attempts=1))
+    started(yard, 4)
+    assert worker.end() == 0
+
+    for job in jobs:
+        assert (job.refresh().state, job.attempt, job.reason) == ("queued", 0, None)
+        assert yard.outcomes(job) == []
+    raised = {entry.label for entry in yard.ledger.entries("raised")}
+    assert raised == {*WAITERS, "family"}, "a body could not clean up"
+    yard.until(lambda: not yard.left(), "its children, and theirs, to be gone")
+
+    let_go(yard)
+    yard.start(STOP, concurrency=4)
+    yard.ended(jobs[:3])  # the fourth leaves sleepers behind when it ends well
+    assert [job.refresh().state for job in jobs[:3]] == ["completed"] * 3
+    assert yard.ledger.entries("overlap") == []
+
+
+def test_what_was_claimed_ahead_goes_back_unrun(together: Together) -> None:
+    together.wait(claimed_ahead)
+
+
+@on_both
+def claimed_ahead(yard: Yard) -> None:
+    """Short bodies make the worker claim ahead; then a long one has the only slot when the signal comes."""
+    short = [yard.enqueue(f"{STOP}.in_thread", label="short") for _ in range(60)]
+    long = wait(yard, "wait_in_thread", "long")
+    behind = [yard.enqueue(f"{STOP}.in_thread", label="behind") for _ in range(60)]
+    worker = yard.start(STOP, concurrency=1)
+    yard.until(lambda: yard.ledger.starts("long"), "the long one to start")
+    worker.terminate()
+    yard.until(lambda: set(yard.states()) == {"completed", "running", "queued"}, "what is ahead to be back")
+    yard.until(lambda: yard.states()["running"] == 1, "what is ahead to be back")
+    let_go(yard)
+    assert worker.wait() == 0
+
+    assert yard.states() == {"completed": len(short) + 1, "queued": len(behind)}
+    assert yard.sql("SELECT DISTINCT attempt FROM dray_jobs WHERE state = 'queued'") == [(0,)]
+    assert yard.ledger.starts("behind") == []
+    yard.start(STOP, concurrency=2)
+    yard.ended([*behind, long])
+    assert len(yard.ledger.starts()) == len(short) + 1 + len(behind)
+    yard.audit()
+
+
+def test_a_worker_that_was_told_to_end_while_it_stood_still_does_so_when_it_goes_on(together: Together) -> None:
+    together.wait(told_while_stopped)
+
+
+@on_both
+def told_while_stopped(yard: Yard) -> None:
+    """The kernel may then give the signal to any thread, and Python acts on it in the main one only."""
+    for number in SIGNALS:
+        worker = yard.start(STOP, concurrency=2)
+        yard.ended([yard.enqueue(f"{STOP}.in_thread", label="warm")])
+        worker.pause()
+        worker.send(number)
+        worker.go_on()
+        assert worker.wait(20) == 0
+
+
+def test_a_worker_that_is_told_to_end_while_it_renews_itself_does_not_come_back(together: Together) -> None:
+    together.wait(told_while_renewing)
+
+
+@on_both
+def told_while_renewing(yard: Yard) -> None:
+    """A thread does not stop, so the process is to be renewed; the signal comes before it is."""
+    worker = yard.start(STOP, concurrency=2)
+    using = {"timeout": 0.1, "max_attempts": 1}
+    stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", using=using)
+    neighbour = wait(yard, "wait_in_thread", "neighbour")
+    started(yard, 2)
+    yard.ended([stuck])
+    yard.until(lambda: "renewing this process" in worker.said, "the worker to give up on its thread")
+    worker.terminate()
+    time.sleep(0.2)  # nothing tells that a signal which changes nothing yet has arrived
+    let_go(yard)
+    assert worker.wait(15) == 0
+    assert neighbour.refresh().state == "completed"
+    assert yard.live_workers() == []
+
+
+def told_twice(number: signal.Signals) -> Scenario:
+    @on_both
     def scenario(yard: Yard) -> None:
         worker = yard.start(STOP, concurrency=4, lease=2)
         its_id = yard.worker_of(worker)
@@ -176,83 +190,71 @@ def test_a_second_signal_ends_at_once(yards: list[Yard], number: signal.Signals)
         yard.ended(jobs)
         assert yard.ledger.entries("overlap") == []
 
-    side_by_side(yards, scenario)
+    return scenario
+
+
+TOLD_TWICE = {number: told_twice(number) for number in SIGNALS}
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_an_idle_worker_is_gone_in_a_moment(
-    yards: list[Yard], number: signal.Signals, record_property: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Under 300 ms on a quiet machine; the figure is printed."""
-    took: dict[str, float] = {}
-
-    for yard in yards:
-        name = "SQLite" if yard.is_sqlite else "PostgreSQL"
-        worker = yard.start(STOP)
-        ran = [yard.enqueue(f"{STOP}.{task}", label="warm") for task in ("in_thread", "on_loop", "in_child")]
-        yard.ended(ran)
-        began = time.monotonic()
-        worker.send(number)
-        assert worker.wait() == 0
-        took[name] = time.monotonic() - began
-        yard.until(lambda yard=yard: not yard.left(), "its children to be gone")
-        record_property(f"exit {name}", took[name])
-    with capsys.disabled():
-        print("".join(f" [{name}: idle worker gone {seconds * 1000:.0f} ms after {number.name}]" for name, seconds in took.items()))  # fmt: skip  # noqa: E501
-    assert max(took.values()) < AT_ONCE
+def test_a_second_signal_ends_at_once(together: Together, number: signal.Signals) -> None:
+    together.wait(TOLD_TWICE[number])
 
 
-def test_a_thread_that_does_not_stop_loses_its_job_in_the_last_write(yards: list[Yard]) -> None:
+def test_a_thread_that_does_not_stop_loses_its_job_in_the_last_write(together: Together) -> None:
+    together.wait(last_write)
+
+
+@on_both
+def last_write(yard: Yard) -> None:
     """The process ends with it, so that the job is free for others, and unburned."""
-
-    def scenario(yard: Yard) -> None:
-        pipe = yard.folder / "pipe"
-        os.mkfifo(pipe)
-        worker = yard.start(STOP, concurrency=2, grace=0.5, lease=2)
-        stuck = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe), using={"max_attempts": 1})
-        started(yard, 1)
-        witness = yard.start(STOP, concurrency=1, lease=2)
-        worker.terminate()
-        yard.until(lambda: len(yard.ledger.starts("deaf")) == 2 or not worker.is_alive, "it to be handed on")
-        assert worker.wait() == 0
-        yard.until(lambda: len(yard.ledger.starts("deaf")) == 2, "somebody else to run it")
-        assert yard.ledger.entries("overlap") == []
-        again = yard.ledger.starts("deaf")[1]
-        assert (again.pid, again.attempt) == (witness.pid, 1)
-        os.close(os.open(pipe, os.O_WRONLY))
-        assert stuck.result(timeout=20) == "attempt 1"
-        assert yard.outcomes(stuck) == ["completed"]
-        assert witness.end() == 0
-        yard.audit()
-
-    side_by_side(yards, scenario)
+    pipe = yard.folder / "pipe"
+    os.mkfifo(pipe)
+    worker = yard.start(STOP, concurrency=2, grace=0.5, lease=2)
+    stuck = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe), using={"max_attempts": 1})
+    started(yard, 1)
+    witness = yard.start(STOP, concurrency=1, lease=2)
+    worker.terminate()
+    yard.until(lambda: len(yard.ledger.starts("deaf")) == 2 or not worker.is_alive, "it to be handed on")
+    assert worker.wait() == 0
+    yard.until(lambda: len(yard.ledger.starts("deaf")) == 2, "somebody else to run it")
+    assert yard.ledger.entries("overlap") == []
+    again = yard.ledger.starts("deaf")[1]
+    assert (again.pid, again.attempt) == (witness.pid, 1)
+    os.close(os.open(pipe, os.O_WRONLY))
+    assert stuck.result(timeout=20) == "attempt 1"
+    assert yard.outcomes(stuck) == ["completed"]
+    assert witness.end() == 0
+    yard.audit()
 
 
-def test_a_signal_while_the_worker_starts_is_not_lost(yards: list[Yard]) -> None:
+def test_a_signal_while_the_worker_starts_is_not_lost(together: Together) -> None:
+    together.wait(told_while_starting)
+
+
+@on_both
+def told_while_starting(yard: Yard) -> None:
     """Sent at every stage of the start: the process ends, and leaves no worker that counts as alive."""
-
-    def scenario(yard: Yard) -> None:
-        for pause in (0.05, 0.15, 0.25, 0.35, 0.45, 0.6):
-            worker = yard.launch(STOP)
-            time.sleep(pause)  # no signal to wait for: the point is to meet it unprepared
-            worker.terminate()
-            assert worker.wait(10) in {0, -signal.SIGTERM}
-        assert [worker_id for worker_id, _ in yard.live_workers()] == []
-
-    side_by_side(yards, scenario)
+    for pause in (0.05, 0.15, 0.25, 0.35, 0.45, 0.6):
+        worker = yard.launch(STOP)
+        time.sleep(pause)  # no signal to wait for: the point is to meet it unprepared
+        worker.terminate()
+        assert worker.wait(10) in {0, -signal.SIGTERM}
+    assert [worker_id for worker_id, _ in yard.live_workers()] == []
 
 
-def test_a_worker_ends_though_a_body_has_left_a_thread(yards: list[Yard]) -> None:
+def test_a_worker_ends_though_a_body_has_left_a_thread(together: Together) -> None:
+    together.wait(left_a_thread)
+
+
+@on_both
+def left_a_thread(yard: Yard) -> None:
     """Python waits at its end for threads that are no daemons; a worker that was told to end does not."""
-
-    def scenario(yard: Yard) -> None:
-        worker = cli_worker(yard)
-        job = yard.enqueue(f"{STOP}.leave_a_thread", label="left")
-        yard.ended([job])
-        assert job.refresh().state == "completed"
-        assert worker.end() == 0
-
-    side_by_side(yards, scenario)
+    worker = cli_worker(yard)
+    job = yard.enqueue(f"{STOP}.leave_a_thread", label="left")
+    yard.ended([job])
+    assert job.refresh().state == "completed"
+    assert worker.end() == 0
 
 
 def cli_worker(yard: Yard, *options: str) -> Process:
@@ -264,3 +266,16 @@ def cli_worker(yard: Yard, *options: str) -> Process:
 
 def last_seen(yard: Yard, worker_id: str) -> Any:
     return yard.sql(f"SELECT last_seen_at FROM dray_workers WHERE id = '{worker_id}'")[0][0]
+
+
+TOGETHER = (
+    last_write,  # the longest first
+    *TOLD_TWICE.values(),
+    told_while_renewing,
+    *DRAINING.values(),
+    told_while_starting,
+    handed_back,
+    claimed_ahead,
+    told_while_stopped,
+    left_a_thread,
+)

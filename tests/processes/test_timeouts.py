@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dray.handle import Job
-from tests.processes.harness import Yard, side_by_side
+from tests.processes.harness import Yard
+from tests.processes.places import Together, on_both
 
 STOP = "tests.processes.apps_stop"
 SLEEPERS = 10  # that one of its bodies forks
@@ -34,166 +35,174 @@ def hang(yard: Yard, task: str, way: str, *, max_attempts: int, **more: Any) -> 
     return yard.enqueue(f"{STOP}.{task}", label=f"{task} {way}", way=way, using=using, **more)
 
 
-def test_whatever_can_be_stopped_ends_as_timeout_within_eight_seconds(yards: list[Yard]) -> None:
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=len(STOPPABLE))
-        jobs = {(task, way): hang(yard, task, way, max_attempts=1) for task, way in STOPPABLE}
-        yard.ended(list(jobs.values()))
-
-        for which, job in jobs.items():
-            (attempt,) = job.attempts()
-            assert (job.state, job.reason, attempt.outcome) == ("failed", "timeout", "timeout"), which
-            assert took(attempt) < IN_TIME, which
-            assert "timeout of 1 s" in (job.error or ""), which
-        in_child = jobs["hang_in_child", "breed"].attempts()[0].error
-        assert in_child is not None
-        assert "in _breed" in (in_child.traceback or ""), "where a killed child was is not told"
-
-        sleepers = [entry.more for entry in yard.ledger.entries("sleeper")]
-        assert len(sleepers) == SLEEPERS
-        assert [pid for pid in sleepers if is_alive(pid)] == []
-        assert_all_runners_work(yard)
-        assert worker.end() == 0
-        yard.until(lambda: not yard.left(), "its children to be gone")
-
-    side_by_side(yards, scenario)
+def test_whatever_can_be_stopped_ends_as_timeout_within_eight_seconds(together: Together) -> None:
+    together.wait(stopped_in_time)
 
 
-def test_no_retry_starts_before_the_attempt_that_timed_out_is_gone(yards: list[Yard]) -> None:
+@on_both
+def stopped_in_time(yard: Yard) -> None:
+    worker = yard.start(STOP, concurrency=len(STOPPABLE))
+    jobs = {(task, way): hang(yard, task, way, max_attempts=1) for task, way in STOPPABLE}
+    yard.ended(list(jobs.values()))
+
+    for which, job in jobs.items():
+        (attempt,) = job.attempts()
+        assert (job.state, job.reason, attempt.outcome) == ("failed", "timeout", "timeout"), which
+        assert took(attempt) < IN_TIME, which
+        assert "timeout of 1 s" in (job.error or ""), which
+    in_child = jobs["hang_in_child", "breed"].attempts()[0].error
+    assert in_child is not None
+    assert "in _breed" in (in_child.traceback or ""), "where a killed child was is not told"
+
+    sleepers = [entry.more for entry in yard.ledger.entries("sleeper")]
+    assert len(sleepers) == SLEEPERS
+    assert [pid for pid in sleepers if is_alive(pid)] == []
+    assert_all_runners_work(yard)
+    assert worker.end() == 0
+    yard.until(lambda: not yard.left(), "its children to be gone")
+
+
+def test_no_retry_starts_before_the_attempt_that_timed_out_is_gone(together: Together) -> None:
+    together.wait(retried_when_gone)
+
+
+@on_both
+def retried_when_gone(yard: Yard) -> None:
     """With two workers, and no pause before the retry: whoever is first would start it too early."""
+    workers = [yard.start(STOP, concurrency=len(STOPPABLE)) for _ in range(2)]
+    jobs = [hang(yard, task, way, max_attempts=2, attempts=1) for task, way in STOPPABLE]
+    yard.ended(jobs)
 
-    def scenario(yard: Yard) -> None:
-        workers = [yard.start(STOP, concurrency=len(STOPPABLE)) for _ in range(2)]
-        jobs = [hang(yard, task, way, max_attempts=2, attempts=1) for task, way in STOPPABLE]
-        yard.ended(jobs)
-
-        assert yard.states() == {"completed": len(jobs)}
-        for job in jobs:
-            assert yard.outcomes(job) == ["timeout", "completed"]
-            assert job.result(timeout=1) == "attempt 2"
-        assert yard.ledger.entries("overlap") == []
-        assert {len(yard.ledger.starts(f"{task} {way}")) for task, way in STOPPABLE} == {2}
-        assert [worker.end() for worker in workers] == [0, 0]
-
-    side_by_side(yards, scenario)
-
-
-def test_a_thread_that_does_not_stop_holds_its_job_until_the_process_is_renewed(yards: list[Yard]) -> None:
-    """Two workers: the retry is free for either as soon as the first attempt cannot go on."""
-
-    def scenario(yard: Yard) -> None:
-        first = yard.start(STOP, concurrency=3)
-        stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
-        neighbour = yard.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=str(yard.folder / "go"))
-        yard.until(lambda: len(yard.ledger.starts()) == 2, "both to start")
-        its_worker = yard.worker_of(first)
-        second = yard.start(STOP, concurrency=3)
-
-        yard.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
-        late = [yard.enqueue(f"{STOP}.in_thread", label=f"late {number}") for number in range(5)]
-        yard.ended(late)
-        assert {entry.pid for entry in yard.ledger.starts() if entry.label.startswith("late")} == {second.pid}
-        # It drains: the neighbour may end, and until it has, the stuck one is not free for anybody.
-        assert stuck.refresh().state == "running"
-        assert len(yard.ledger.starts("hang sleep")) == 1
-        (yard.folder / "go").touch()
-
-        yard.ended([stuck, neighbour])
-        assert yard.outcomes(stuck) == ["timeout", "completed"]
-        assert yard.outcomes(neighbour) == ["completed"]
-        assert len(yard.ledger.starts("neighbour")) == 1
-        assert yard.ledger.entries("overlap") == []
-        # The same process, another program in it, another worker.
-        yard.until(lambda: yard.worker_of(first) not in {None, its_worker}, "the worker to come back")
-        assert first.is_alive
-        second.kill()
-        assert_all_runners_work(yard)
-        assert first.end() == 0
-        yard.audit()
-
-    side_by_side(yards, scenario)
-
-
-def test_the_last_attempt_of_a_thread_that_does_not_stop_has_failed_at_once(yards: list[Yard]) -> None:
-    """Nothing can overlap with it any more: nobody waits for the rest of the process."""
-
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4)
-        stuck = [hang(yard, "hang", "sleep", max_attempts=1), hang(yard, "hang_on_loop", "sleep", max_attempts=1)]
-        path = str(yard.folder / "go")
-        neighbour = yard.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=path)
-        yard.ended(stuck)
-
-        for job in stuck:
-            (attempt,) = job.attempts()
-            assert (job.state, job.reason, attempt.outcome) == ("failed", "timeout", "timeout")
-            assert took(attempt) < IN_TIME
-            assert attempt.error is not None
-            assert "in _sleep" in (attempt.error.traceback or ""), "where it hangs is not told"
-        assert neighbour.refresh().state == "running"
-        before = yard.worker_of(worker)
-        (yard.folder / "go").touch()
-        yard.ended([neighbour])
-        yard.until(lambda: yard.worker_of(worker) not in {None, before}, "the worker to come back")
-        assert_all_runners_work(yard)
-        assert worker.end() == 0
-        assert {len(yard.ledger.starts(label)) for label in ("hang sleep", "hang_on_loop sleep", "neighbour")} == {1}
-
-    side_by_side(yards, scenario)
-
-
-def test_what_a_coroutine_does_in_a_thread_is_part_of_its_attempt(yards: list[Yard]) -> None:
-    """Cancelled, it leaves `asyncio.to_thread` at once, and the thread behind: no retry may start beside that."""
-
-    def scenario(yard: Yard) -> None:
-        workers = [yard.start(STOP, concurrency=2) for _ in range(2)]
-        job = hang(yard, "hang_on_loop", "to_thread", max_attempts=2, attempts=1)
-        yard.until(lambda: len(yard.ledger.starts()) == 2, "the body and its thread to start")
-        yard.ended([job])
+    assert yard.states() == {"completed": len(jobs)}
+    for job in jobs:
         assert yard.outcomes(job) == ["timeout", "completed"]
-        assert yard.ledger.entries("overlap") == []
-        assert [worker.end() for worker in workers] == [0, 0]
+        assert job.result(timeout=1) == "attempt 2"
+    assert yard.ledger.entries("overlap") == []
+    assert {len(yard.ledger.starts(f"{task} {way}")) for task, way in STOPPABLE} == {2}
+    assert [worker.end() for worker in workers] == [0, 0]
 
-    side_by_side(yards, scenario)
+
+def test_a_thread_that_does_not_stop_holds_its_job_until_the_process_is_renewed(together: Together) -> None:
+    together.wait(held_until_renewed)
 
 
-def test_a_coroutine_that_blocks_its_loop_is_renewed_away_with_its_neighbours_unburned(yards: list[Yard]) -> None:
+@on_both
+def held_until_renewed(yard: Yard) -> None:
+    """Two workers: the retry is free for either as soon as the first attempt cannot go on."""
+    first = yard.start(STOP, concurrency=3)
+    stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
+    neighbour = yard.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=str(yard.folder / "go"))
+    yard.until(lambda: len(yard.ledger.starts()) == 2, "both to start")
+    its_worker = yard.worker_of(first)
+    second = yard.start(STOP, concurrency=3)
+
+    yard.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
+    late = [yard.enqueue(f"{STOP}.in_thread", label=f"late {number}") for number in range(5)]
+    yard.ended(late)
+    assert {entry.pid for entry in yard.ledger.starts() if entry.label.startswith("late")} == {second.pid}
+    # It drains: the neighbour may end, and until it has, the stuck one is not free for anybody.
+    assert stuck.refresh().state == "running"
+    assert len(yard.ledger.starts("hang sleep")) == 1
+    (yard.folder / "go").touch()
+
+    yard.ended([stuck, neighbour])
+    assert yard.outcomes(stuck) == ["timeout", "completed"]
+    assert yard.outcomes(neighbour) == ["completed"]
+    assert len(yard.ledger.starts("neighbour")) == 1
+    assert yard.ledger.entries("overlap") == []
+    # The same process, another program in it, another worker.
+    yard.until(lambda: yard.worker_of(first) not in {None, its_worker}, "the worker to come back")
+    assert first.is_alive
+    second.kill()
+    assert_all_runners_work(yard)
+    assert first.end() == 0
+    yard.audit()
+
+
+def test_the_last_attempt_of_a_thread_that_does_not_stop_has_failed_at_once(together: Together) -> None:
+    together.wait(failed_at_once)
+
+
+@on_both
+def failed_at_once(yard: Yard) -> None:
+    """Nothing can overlap with it any more: nobody waits for the rest of the process."""
+    worker = yard.start(STOP, concurrency=4)
+    stuck = [hang(yard, "hang", "sleep", max_attempts=1), hang(yard, "hang_on_loop", "sleep", max_attempts=1)]
+    path = str(yard.folder / "go")
+    neighbour = yard.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=path)
+    yard.ended(stuck)
+
+    for job in stuck:
+        (attempt,) = job.attempts()
+        assert (job.state, job.reason, attempt.outcome) == ("failed", "timeout", "timeout")
+        assert took(attempt) < IN_TIME
+        assert attempt.error is not None
+        assert "in _sleep" in (attempt.error.traceback or ""), "where it hangs is not told"
+    assert neighbour.refresh().state == "running"
+    before = yard.worker_of(worker)
+    (yard.folder / "go").touch()
+    yard.ended([neighbour])
+    yard.until(lambda: yard.worker_of(worker) not in {None, before}, "the worker to come back")
+    assert_all_runners_work(yard)
+    assert worker.end() == 0
+    assert {len(yard.ledger.starts(label)) for label in ("hang sleep", "hang_on_loop sleep", "neighbour")} == {1}
+
+
+def test_what_a_coroutine_does_in_a_thread_is_part_of_its_attempt(together: Together) -> None:
+    together.wait(in_a_thread_of_its_own)
+
+
+@on_both
+def in_a_thread_of_its_own(yard: Yard) -> None:
+    """Cancelled, it leaves `asyncio.to_thread` at once, and the thread behind: no retry may start beside that."""
+    workers = [yard.start(STOP, concurrency=2) for _ in range(2)]
+    job = hang(yard, "hang_on_loop", "to_thread", max_attempts=2, attempts=1)
+    yard.until(lambda: len(yard.ledger.starts()) == 2, "the body and its thread to start")
+    yard.ended([job])
+    assert yard.outcomes(job) == ["timeout", "completed"]
+    assert yard.ledger.entries("overlap") == []
+    assert [worker.end() for worker in workers] == [0, 0]
+
+
+def test_a_coroutine_that_blocks_its_loop_is_renewed_away_with_its_neighbours_unburned(together: Together) -> None:
+    together.wait(blocked_loop)
+
+
+@on_both
+def blocked_loop(yard: Yard) -> None:
     """Coroutines beside it cannot go on: they are handed back, and the blocked one is retried."""
+    worker = yard.start(STOP, concurrency=4, grace=1)
+    path = yard.folder / "go"
+    beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path))
+    yard.until(lambda: yard.ledger.starts("beside"), "the neighbour to start")
+    stuck = hang(yard, "hang_on_loop", "sleep", max_attempts=2, attempts=1)
+    yard.until(lambda: len(yard.ledger.starts("beside")) == 2, "the neighbour to start anew")
+    path.touch()
 
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4, grace=1)
-        path = yard.folder / "go"
-        beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path))
-        yard.until(lambda: yard.ledger.starts("beside"), "the neighbour to start")
-        stuck = hang(yard, "hang_on_loop", "sleep", max_attempts=2, attempts=1)
-        yard.until(lambda: len(yard.ledger.starts("beside")) == 2, "the neighbour to start anew")
-        path.touch()
-
-        yard.ended([stuck, beside])
-        assert yard.outcomes(stuck) == ["timeout", "completed"]
-        assert yard.outcomes(beside) == ["completed"]
-        assert beside.attempt == 1, "the neighbour was charged"
-        assert yard.ledger.entries("overlap") == []
-        assert worker.end() == 0
-
-    side_by_side(yards, scenario)
+    yard.ended([stuck, beside])
+    assert yard.outcomes(stuck) == ["timeout", "completed"]
+    assert yard.outcomes(beside) == ["completed"]
+    assert beside.attempt == 1, "the neighbour was charged"
+    assert yard.ledger.entries("overlap") == []
+    assert worker.end() == 0
 
 
-def test_hundreds_of_timeouts_wear_nothing_out(yards: list[Yard]) -> None:
+def test_hundreds_of_timeouts_wear_nothing_out(together: Together) -> None:
+    together.wait(worn_out)
+
+
+@on_both
+def worn_out(yard: Yard) -> None:
     """Exceptions that are raised into threads hit anything that runs there; no lock may be left taken."""
-
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, queues="default", concurrency=4)
-        using = {"timeout": 0.02, "max_attempts": 1}
-        talks = ("log", "progress", "enqueue", "read")
-        jobs = [yard.enqueue(f"{STOP}.chatter", label="", about=about, using=using) for about in talks * 25]
-        yard.ended(jobs, seconds=60)
-        assert {(job.refresh().state, job.reason) for job in jobs} == {("failed", "timeout")}
-        assert "does not stop" not in worker.said
-        assert_all_runners_work(yard)
-        assert worker.end() == 0
-
-    side_by_side(yards, scenario)
+    worker = yard.start(STOP, queues="default", concurrency=4)
+    using = {"timeout": 0.02, "max_attempts": 1}
+    talks = ("log", "progress", "enqueue", "read")
+    jobs = [yard.enqueue(f"{STOP}.chatter", label="", about=about, using=using) for about in talks * 25]
+    yard.ended(jobs, seconds=60)
+    assert {(job.refresh().state, job.reason) for job in jobs} == {("failed", "timeout")}
+    assert "does not stop" not in worker.said
+    assert_all_runners_work(yard)
+    assert worker.end() == 0
 
 
 def assert_all_runners_work(yard: Yard) -> None:
@@ -215,3 +224,14 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+TOGETHER = (
+    blocked_loop,  # the longest first
+    in_a_thread_of_its_own,
+    held_until_renewed,
+    retried_when_gone,
+    failed_at_once,
+    stopped_in_time,
+    worn_out,
+)
