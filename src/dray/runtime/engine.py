@@ -40,6 +40,7 @@ _BATCH = 500  # outcomes in one transaction
 _STALE_AHEAD = SECOND // 4  # after which what is claimed ahead and cannot start goes back
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot does not listen
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
+_FIRST_LOCKED_PAUSE = 0.005
 _LONGEST_REST = 2.0
 _SHORTEST_REST = 0.0005
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02  # seconds after a look that found nothing
@@ -194,10 +195,10 @@ class Engine:
         self._is_draining = True
         self.wake()
 
-    def stop_all(self, cause: Stop) -> None:
+    def stop_all(self, cause: Stop, by: int | None = None) -> None:
         for execution in self.executions():
             if not execution.is_over:
-                self.timekeeper.stop(execution, cause)
+                self.timekeeper.stop(execution, cause, by)
 
     def wake(self) -> None:
         waker, self._waker = self._waker, None
@@ -379,7 +380,11 @@ class Engine:
         if queues:
             self._backend.announce(queues)
         self._is_hungry = True
-        return 0.0
+        if len(answer.settled.locked) < len(batch) or answer.claims or not batch:
+            return 0.0
+        # Somebody's open transaction has the rows: they are tried again, without haste.
+        self._pause = min(max(self._pause * 2, _FIRST_LOCKED_PAUSE), _FULL_PAUSE)
+        return self._pause
 
     def _dispatch(self, claims: Sequence[Claim]) -> None:
         if not claims:

@@ -49,6 +49,7 @@ class Execution:
     """An attempt, running or about to. Only the runner that has it changes `started` and `is_over`."""
 
     __slots__ = (
+        "abandon_at",
         "claim",
         "deadline",
         "is_over",
@@ -76,6 +77,7 @@ class Execution:
         self.deadline: int | None = None  # when its timeout is over
         self.stop: Stop | None = None  # the first cause counts
         self.stopped_at: int | None = None  # when it was first to be stopped
+        self.abandon_at: int | None = None  # when it is made to stop, if it has not by then
         self.told_at: int | None = None  # when its runner last did
         self.is_over = False
         self.is_stuck = False  # it did not stop, and there is nothing more to be done

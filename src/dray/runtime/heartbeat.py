@@ -26,6 +26,7 @@ log = logging.getLogger("dray")
 
 _MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop in
 _LONG_LOCK = 10 * SECOND  # a lock that others hold one after the other is no outage
+_LAST_MOMENT = SECOND  # before the lease ends, by which bodies are made to stop
 _LOOK = SECOND // 3  # between two looks at a beat that is late
 _AGAIN = 0.5  # seconds after a beat that failed
 
@@ -112,4 +113,4 @@ class Heartbeat(Service):
         if now >= self._stops_at and not self._has_stopped_bodies:
             self._has_stopped_bodies = True
             log.warning("worker %s is cut off and stops what it runs", self._engine.worker_id)
-            self._engine.stop_all(Stop.SHUTDOWN)
+            self._engine.stop_all(Stop.SHUTDOWN, by=self._trusted_until - _LAST_MOMENT)

@@ -39,14 +39,19 @@ class Timekeeper(Service):
         if execution.deadline is not None and execution.deadline < self._wake_at:
             self.wake()
 
-    def stop(self, execution: Execution, cause: Stop) -> None:
-        """Has a body stop. The first cause counts, but for a lost claim: then nothing else does."""
+    def stop(self, execution: Execution, cause: Stop, by: int | None = None) -> None:
+        """Has a body stop, by force from the instant `by` on.
+
+        The first cause counts, but for a lost claim: then nothing else does.
+        """
         with self._lock:
             if execution.stop is None or cause is Stop.LOST:
                 execution.stop = cause
             if execution.stopped_at is not None:
                 return
             execution.stopped_at = self._clock.steady()
+            latest = execution.stopped_at + KILL_GRACE
+            execution.abandon_at = latest if by is None else min(latest, by)
         self.wake()
 
     def tick(self) -> float:
@@ -67,16 +72,15 @@ class Timekeeper(Service):
             if now < execution.deadline:
                 return execution.deadline
             self.stop(execution, Stop.TIMEOUT)
-        assert execution.stopped_at is not None
-        waited = now - execution.stopped_at
-        if waited >= KILL_GRACE + _LAST_GRACE:
+        assert execution.abandon_at is not None
+        if now >= execution.abandon_at + _LAST_GRACE:
             execution.is_stuck = True
             self._on_stuck(execution)
             return now + _LONGEST
-        if waited >= KILL_GRACE:
+        if now >= execution.abandon_at:
             execution.runner.abandon(execution)
-            return execution.stopped_at + KILL_GRACE + _LAST_GRACE
-        return min(self._tell(execution, now), execution.stopped_at + KILL_GRACE)
+            return execution.abandon_at + _LAST_GRACE
+        return min(self._tell(execution, now), execution.abandon_at)
 
     def _tell(self, execution: Execution, now: int) -> int:
         """Tells the runner, now and then again, for bodies that swallow the first; when to come back."""

@@ -89,12 +89,19 @@ class Pool:
             raise ConfigError(f"{self._place}: the address has a part that PostgreSQL does not know") from None
         except psycopg.Error as error:
             raise faults.translate(error, self._place) from None
+        try:
+            self._set_up(connection)
+        except psycopg.Error as error:
+            connection.close()
+            raise faults.translate(error, self._place) from error
+        return connection
+
+    def _set_up(self, connection: Connection) -> None:
         adapt(connection)
         if self._prepares and self._is_direct(connection):
             connection.prepare_threshold = _PREPARE_AFTER
             # Planning settle and claim anew each time takes longer than running them for one job.
             connection.execute("SET plan_cache_mode TO force_generic_plan")
-        return connection
 
     def settings(self) -> dict[str, Any]:
         """What connections are opened with beside the address."""
