@@ -10,9 +10,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from dray.instants import SECOND
 from dray.model.job import FINAL, Held, State
 from dray.model.settlement import Settled, Settlement, released
 from dray.runtime.execution import Execution, Stop
+from dray.text import escape_control
 
 log = logging.getLogger("dray")
 
@@ -68,6 +70,8 @@ class Hands:
             return  # ended before its body did: out of time, with no attempt left
         elif settlement is not None and execution.stop is not Stop.LOST:
             self.outcomes[claim.id] = settlement
+            if settlement.error is not None:
+                _say_failed(execution, settlement)
         else:
             del self.held[claim.id]
             if execution.is_written:
@@ -158,6 +162,23 @@ class Hands:
             self.outcomes.pop(execution.claim.id, None)
             self.lost.append(execution)
         return executions
+
+
+def _say_failed(execution: Execution, settlement: Settlement) -> None:
+    claim = execution.claim
+    is_final = settlement.state in FINAL
+    log.log(
+        logging.WARNING if is_final else logging.INFO,
+        "job %s (%s), attempt %d of %d: %s%s",
+        claim.id,
+        claim.task,
+        claim.attempt,
+        claim.max_attempts,
+        escape_control(settlement.error or ""),
+        f"; the job has {settlement.state}"
+        if is_final
+        else f"; again in {(settlement.delay_us or 0) / SECOND:.1f} s",
+    )
 
 
 def _say_lost(what_follows: str, ids: Sequence[str]) -> None:

@@ -110,13 +110,15 @@ class ProcessLocks:
 def _has_open(file: Path) -> bool:
     try:
         wanted = file.stat()
-        for entry in os.scandir("/proc/self/fd"):
-            try:
-                found = os.fstat(int(entry.name))
-            except (OSError, ValueError):
-                continue
-            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
-                return True
+        with os.scandir("/proc/self/fd") as entries:
+            return any(_leads_to(int(entry.name), wanted) for entry in entries)
     except OSError:
         return False
-    return False
+
+
+def _leads_to(descriptor: int, wanted: os.stat_result) -> bool:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:  # closed meanwhile
+        return False
+    return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
