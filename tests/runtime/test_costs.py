@@ -1,0 +1,168 @@
+"""What a worker costs its database, counted: transactions and statements, at work and while it is idle."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+import dray
+from dray.app import App
+from dray.backends.sqlite import database as sqlite
+from dray.runtime.engine import Engine
+from tests.backends import raw
+from tests.runtime.watching import LONG, Gate, ended, sql, until
+
+
+class Statements:
+    """Every statement that this process sends to a database."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+
+def _changes(text: str) -> bool:
+    words = text.upper()
+    return any(word in words for word in ("INSERT INTO", "UPDATE DRAY", "DELETE FROM"))
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
+    found = Statements()
+    connect = sqlite.connect
+    execute: Any = psycopg.Cursor.execute
+    many: Any = psycopg.Cursor.executemany
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(found.sent.append)
+        return connection
+
+    def counted(self: Any, query: Any, *args: Any, **options: Any) -> Any:
+        found.sent.append(str(query))
+        return execute(self, query, *args, **options)
+
+    def counted_many(self: Any, query: Any, rows: Any, **options: Any) -> Any:
+        given = list(rows)
+        found.sent.extend([str(query)] * len(given))
+        return many(self, query, given, **options)
+
+    monkeypatch.setattr(sqlite, "connect", traced)
+    monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+    monkeypatch.setattr(psycopg.Cursor, "executemany", counted_many)
+    return found
+
+
+def transactions(app: App, statements: Statements) -> int:
+    """How many transactions have written so far; on a server its own count, which only those that write raise."""
+    if app.url.startswith("sqlite:"):
+        return sum("BEGIN IMMEDIATE" in text for text in statements.sent)
+    return int(sql(app, "SELECT pg_current_xact_id()::text")[0][0])
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_thousand_short_jobs_take_thirty_transactions(app: App, statements: Statements) -> None:
+    app.task(name="nothing")(nothing).enqueue_many([()] * 1_000)
+    before = transactions(app, statements)
+
+    assert app.worker(concurrency=4).run_until_idle() == 1_000
+
+    # About 15 for the jobs; the worker's start and end, its duties and beats take some more.
+    assert transactions(app, statements) - before < 60
+
+
+def test_a_job_on_its_own_takes_three_transactions(app: App, statements: Statements) -> None:
+    """One enqueues it, one claims it, one ends it; on a server it is announced twice, which counts as well."""
+    each = 3 if app.url.startswith("sqlite:") else 5
+    task = app.task(name="nothing")(nothing)
+    with app.worker(concurrency=1, lease=300):
+        task.enqueue().result(timeout=LONG)
+        settle(app, statements)
+        before = transactions(app, statements)
+        for _ in range(10):
+            task.enqueue().result(timeout=LONG)
+        spent = transactions(app, statements) - before
+
+    assert 10 * 3 <= spent <= 10 * each + 8  # now and then a duty
+
+
+def settle(app: App, statements: Statements) -> None:
+    """Waits until a worker that has just started has taken its duties and written what it had to."""
+    quiet = 0
+    while quiet < 5:
+        before = transactions(app, statements)
+        time.sleep(0.1)
+        # On a server each look counts as one.
+        quiet = quiet + 1 if transactions(app, statements) - before <= 1 else 0
+
+
+def test_an_idle_worker_writes_nothing_and_reads_little(app: App, statements: Statements) -> None:
+    seconds = 3.0
+    app.task(name="nothing")(nothing).enqueue()
+    with app.worker(lease=600):
+        until(lambda: app.stats().states["completed"] == 1)
+        settle(app, statements)
+        time.sleep(1.0)  # what was written has been copied back into the file
+        statements.sent.clear()
+        time.sleep(seconds)
+        sent = list(statements.sent)
+
+    assert [text for text in sent if _changes(text) or "BEGIN IMMEDIATE" in text] == []
+    assert len(sent) <= 25 * seconds  # a look and the duties' looks, each second
+
+
+def test_an_idle_worker_is_silent(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    app.task(name="nothing")(nothing)
+    with app.worker():
+        time.sleep(0.5)
+
+    loud = [record for record in caplog.records if record.levelno >= logging.WARNING and "SQLite 3" not in record.msg]
+    assert loud == []
+
+
+def test_a_row_that_somebody_holds_is_tried_again_without_haste(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, calls = Gate(), [0]
+    exchange = Engine._exchange
+
+    def counting(self: Engine, *args: Any) -> float:
+        calls[0] += 1
+        return exchange(self, *args)
+
+    monkeypatch.setattr(Engine, "_exchange", counting)
+
+    @app.task(name="hold")
+    def hold() -> int:
+        gate.pass_through()
+        return 7
+
+    with app.worker(concurrency=1):
+        job = hold.enqueue()
+        gate.await_arrival()
+        with raw.job_held(app.backend, job.id):
+            gate.open()
+            before = calls[0]
+            time.sleep(1.0)
+            assert calls[0] - before < 100
+        assert ended(job) == "completed"
+
+
+def test_lines_and_reports_cost_no_transactions_of_their_own(app: App, statements: Statements) -> None:
+    @app.task(name="talks")
+    def talks(ctx: dray.Context) -> None:
+        for n in range(50):
+            ctx.log.info("line %d", n)
+            ctx.progress(n)
+
+    talks.enqueue_many([()] * 100)
+    before = transactions(app, statements)
+    app.worker(concurrency=4).run_until_idle()
+
+    assert transactions(app, statements) - before < 150
+    assert sql(app, "SELECT count(*) FROM dray_logs") == [(5_000,)]
