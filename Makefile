@@ -28,8 +28,9 @@ check: .venv/ready  ## style, types, layers, SQL statements
 	$(BIN)/pyright
 	$(BIN)/python checks/statements.py
 
-bench: .venv/ready  ## rates beside a raw loop, medians of 5
+bench: .venv/ready  ## rates, latency and idle cost beside raw loops; about half an hour
 	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks.worker
 
 soak: .venv/ready  ## the state machine for 100,000 steps that change a row
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py

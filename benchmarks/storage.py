@@ -51,6 +51,7 @@ class Place(Protocol):
     def raw_insert(self, ids: list[str], args: str) -> None: ...
     def raw_drain(self, batch: int, jobs: int) -> int: ...
     def fill(self, queued: int, finished: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class SqlitePlace:
@@ -62,7 +63,7 @@ class SqlitePlace:
         self._raw: sqlite3.Connection | None = None
         self._backend: Backend | None = None
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._raw is not None:
             self._raw.close()
             self._raw = None
@@ -72,18 +73,18 @@ class SqlitePlace:
 
     def fresh_dray(self) -> Backend:
         self.fresh_raw()
-        self._close()
+        self.close()
         self._backend = open_backend(self._url)
         self._backend.migrate()
         return self._backend
 
     def reopen_dray(self) -> Backend:
-        self._close()
+        self.close()
         self._backend = open_backend(self._url)
         return self._backend
 
     def fresh_raw(self) -> None:
-        self._close()
+        self.close()
         self._raw = raw_sqlite(self._path)
         self._raw.execute("INSERT INTO dray_meta VALUES ('version', '1'), ('oldest_code', '1')")
 
@@ -97,7 +98,7 @@ class SqlitePlace:
 
     def fill(self, queued: int, finished: int) -> None:
         """Other work: queued jobs behind ours, and history."""
-        self._close()
+        self.close()
         with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("BEGIN IMMEDIATE")
@@ -117,7 +118,7 @@ class PostgresPlace:
         self._raw: psycopg.Connection | None = None
         self._backend: Backend | None = None
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._backend is not None:
             self._backend.close()
             self._backend = None
@@ -130,12 +131,12 @@ class PostgresPlace:
         return self.reopen_dray()
 
     def reopen_dray(self) -> Backend:
-        self._close()
+        self.close()
         self._backend = open_backend(self._url)
         return self._backend
 
     def fresh_raw(self) -> None:
-        self._close()
+        self.close()
         self._raw = raw_postgres(self._url)
         self._raw.execute("INSERT INTO dray_meta VALUES ('version', '1'), ('oldest_code', '1')")
 
@@ -148,7 +149,7 @@ class PostgresPlace:
         return raw.postgres_drain(self._raw, batch, jobs)
 
     def fill(self, queued: int, finished: int) -> None:
-        self._close()
+        self.close()
         with psycopg.connect(self._url, autocommit=True) as connection:
             with connection.cursor().copy(
                 "COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes,"

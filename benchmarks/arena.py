@@ -1,0 +1,67 @@
+"""The databases that a worker is measured on: what raw loops, an App and worker processes need of each."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, LiteralString
+
+import psycopg
+
+import dray
+from benchmarks.places import postgres_place, sqlite_place
+from benchmarks.storage import PostgresPlace, SqlitePlace
+from dray.task import Task
+
+
+class Arena:
+    """One database; `fresh` empties its tables."""
+
+    def __init__(self, place: SqlitePlace | PostgresPlace, url: str) -> None:
+        self.place = place
+        self.url = url
+        self.name = place.name
+        self.is_sqlite = isinstance(place, SqlitePlace)
+
+    @contextmanager
+    def fresh(self) -> Generator[dray.App]:
+        """A producer on empty tables."""
+        self.place.fresh_dray()
+        self.place.close()
+        with dray.App(self.url) as app:
+            yield app
+
+    def query(self, sqlite: LiteralString, postgres: LiteralString) -> tuple[Any, ...]:
+        """The one row that a statement answers, by the bare driver."""
+        if self.is_sqlite:
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
+                return connection.execute(sqlite).fetchone()
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute(postgres).fetchone()
+            assert row is not None
+            return row
+
+
+def noop_of(app: dray.App) -> Task[[], None]:
+    """What `benchmarks.tasks` calls noop, for a producer without that module."""
+
+    def noop() -> None: ...
+
+    return app.task(name="benchmarks.tasks.noop")(noop)
+
+
+@contextmanager
+def arenas(which: str = "both") -> Generator[list[Arena]]:
+    """SQLite, PostgreSQL or both."""
+    with ExitStack() as stack:
+        found: list[Arena] = []
+        if which != "postgres":
+            url = stack.enter_context(sqlite_place())
+            found.append(Arena(SqlitePlace(url), url))
+        if which != "sqlite":
+            url = stack.enter_context(postgres_place())
+            found.append(Arena(PostgresPlace(url), url))
+        for arena in found:
+            stack.callback(arena.place.close)
+        yield found

@@ -1,0 +1,69 @@
+"""What `enqueue` and `enqueue_many` cost, from the signature's check to the commit, beside raw INSERTs as durable."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+
+import dray
+from benchmarks.arena import Arena
+from benchmarks.figures import Figures
+from benchmarks.storage import IDS, ROUNDS, Pair, rate
+
+
+def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
+    rounds, singles, many = (1, 100, 2_000) if quick else (ROUNDS, 1_000, 10_000)
+    for arena in arenas:
+        figures.heading(f"Enqueue, {arena.name}, jobs a second, durable")
+        _report(figures, "one by one", [_singles(arena, singles) for _ in range(rounds)])
+        _report(figures, f"enqueue_many of {many:,}", [_many(arena, many) for _ in range(rounds)])
+
+
+def _report(figures: Figures, what: str, pairs: list[Pair]) -> None:
+    bare, dray_rate = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(pair.dray / pair.raw for pair in pairs)
+    figures.say(what, f"raw {bare:>8,.0f}/s   Dray {dray_rate:>8,.0f}/s   ratio {ratio:5.0%}")
+
+
+def _singles(arena: Arena, jobs: int) -> Pair:
+    def bare() -> None:
+        for number in range(jobs):
+            arena.place.raw_insert([IDS.new()], _args(number))
+
+    def by_dray(app: dray.App) -> None:
+        task = _task(app)
+        for number in range(jobs):
+            task.enqueue(number, "ann@example.com")
+
+    return _pair(arena, jobs, bare, by_dray)
+
+
+def _many(arena: Arena, jobs: int) -> Pair:
+    def bare() -> None:
+        arena.place.raw_insert([IDS.new() for _ in range(jobs)], _args(0))
+
+    def by_dray(app: dray.App) -> None:
+        _task(app).enqueue_many([(number, "ann@example.com") for number in range(jobs)])
+
+    return _pair(arena, jobs, bare, by_dray)
+
+
+def _pair(arena: Arena, jobs: int, bare: Callable[[], None], by_dray: Callable[[dray.App], None]) -> Pair:
+    arena.place.fresh_raw()
+    bare_rate = rate(bare, jobs)
+    with arena.fresh() as app:
+        app.stats()  # connected, as the raw loop is
+        return Pair(bare_rate, rate(lambda: by_dray(app), jobs))
+
+
+def _args(number: int) -> str:
+    return json.dumps({"number": number, "to": "ann@example.com"})
+
+
+def _task(app: dray.App) -> dray.Task[[int, str], None]:
+    @app.task(name="mail")
+    def mail(number: int, to: str) -> None:
+        """Never runs."""
+
+    return mail

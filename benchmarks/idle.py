@@ -1,0 +1,74 @@
+"""What workers cost that have nothing to do: CPU time and memory."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+from benchmarks.arena import Arena, noop_of
+from benchmarks.figures import Figures
+from benchmarks.processes import cpu_percent, memory_mb, workers
+
+_BARS = {"SQLite": (0.3, 30.0), "PostgreSQL": (0.5, 45.0)}  # percent of a core, MB
+_CROWD = 31
+_CROWD_BAR = 1.0  # percent of a core each
+_JOBS_PER_SECOND = 200
+_SETTLE = 3.0  # seconds until a worker has done what only its start asks for
+
+
+def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
+    seconds = 5 if quick else 30
+    figures.heading(f"One idle worker over {seconds} s")
+    bare_rss, bare_pss = _bare_python()
+    figures.say("bare Python", f"{bare_rss:.1f} MB resident (PSS {bare_pss:.1f})")
+    for arena in arenas:
+        with arena.fresh() as app, workers(arena, app, ()) as (pid,):
+            app.close()
+            time.sleep(_SETTLE)
+            (percent,) = cpu_percent([pid], seconds)
+            rss, pss = memory_mb(pid)
+        figures.say(arena.name, f"{percent:.3f} % of a core, {rss:.1f} MB resident (PSS {pss:.1f})")
+        most_percent, most_mb = _BARS[arena.name]
+        figures.at_most(f"idle worker, {arena.name}, CPU", percent, most_percent, " %")
+        figures.at_most(f"idle worker, {arena.name}, resident", rss, most_mb, " MB")
+
+
+def _bare_python() -> tuple[float, float]:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        return memory_mb(process.pid)
+
+
+def measure_crowd(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
+    count, seconds = (7, 3) if quick else (_CROWD, 20)
+    figures.heading(f"{count} idle workers beside a busy pair of {_JOBS_PER_SECOND} jobs/s, percent of a core each")
+    for arena in arenas:
+        for queue, which in (("other", "of another queue"), ("default", "of the same queue")):
+            each, busy = _crowd(arena, queue, count, seconds)
+            text = f"mean {statistics.mean(each):.2f}  max {max(each):.2f}   (the busy worker {busy:.1f})"
+            figures.say(f"{arena.name}, {which}", text)
+            name = f"{count} idle workers {which}, {arena.name}"
+            figures.at_most(f"{name}, mean", statistics.mean(each), _CROWD_BAR, " %")
+
+
+def _crowd(arena: Arena, queue: str, count: int, seconds: float) -> tuple[list[float], float]:
+    """Percent of each idle worker, and of the busy one."""
+    with arena.fresh() as app, workers(arena, app, ("-q", "default"), *[("-q", queue)] * count) as pids:
+        noop = noop_of(app)
+
+        def produce() -> None:
+            starts = time.monotonic()
+            for number in range(int(seconds * _JOBS_PER_SECOND)):
+                time.sleep(max(0.0, starts + number / _JOBS_PER_SECOND - time.monotonic()))
+                noop.enqueue()
+
+        time.sleep(_SETTLE)
+        busy, *each = cpu_percent(pids, seconds, produce)
+    return each, busy

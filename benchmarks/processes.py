@@ -1,0 +1,113 @@
+"""Worker processes under measurement: started as a user starts them, looked at from outside, and ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import dray
+from benchmarks.arena import Arena
+
+ROOT = Path(__file__).parents[1]
+_PATIENCE = 60.0
+_SCHED = 2  # the kind of CPU clock in the low bits of a clock's id, see clock_getcpuclockid(3)
+
+
+def environment(url: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    return {**os.environ, "DRAY_URL": url, "PYTHONPATH": path, **(more or {})}
+
+
+def python(url: str, *arguments: str, more: Mapping[str, str] | None = None) -> str:
+    """Runs a Python program to its end; what it printed."""
+    command, env = [sys.executable, *arguments], environment(url, more)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    _complain(done.stderr)
+    done.check_returncode()
+    return done.stdout
+
+
+def _complain(log: str) -> None:
+    """Shows what went wrong; that a worker has started is no news here."""
+    sys.stderr.writelines(line for line in log.splitlines(keepends=True) if " info " not in line)
+
+
+@contextmanager
+def workers(
+    arena: Arena, app: dray.App, *options: Sequence[str], more: Mapping[str, str] | None = None
+) -> Generator[list[int]]:
+    """One ``dray worker`` for each list of options, all registered; their process ids."""
+    started: list[subprocess.Popen[bytes]] = []
+    with tempfile.TemporaryFile() as log:
+        try:
+            for each in options:
+                command = [sys.executable, "-m", "dray", "worker", "benchmarks.tasks:app", "--log-level", "warning"]
+                started.append(_start([*command, *each], environment(arena.url, more), log))
+            pids = [process.pid for process in started]
+            until(lambda: _are_registered(app, pids), "the workers to register")
+            yield pids
+        finally:
+            _end(started)
+            log.seek(0)
+            _complain(log.read().decode(errors="replace"))
+
+
+def _start(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, cwd=ROOT, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+    )
+
+
+def _are_registered(app: dray.App, pids: Sequence[int]) -> bool:
+    return set(pids) <= {worker.pid for worker in app.backend.worker_list() if worker.state == "active"}
+
+
+def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in started:
+        process.terminate()
+    for process in started:
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE:g} s for {what}")
+        time.sleep(0.005)
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process and what it has started, in all their threads, to the nanosecond."""
+    own = time.clock_gettime_ns((~pid << 3) | _SCHED)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(cpu_ns(int(child)) for child in children)
+
+
+def cpu_percent(pids: Sequence[int], seconds: float, meanwhile: Callable[[], None] | None = None) -> list[float]:
+    """Percent of a core that each process takes while a time goes by, or while something is done."""
+    started, before = time.monotonic_ns(), [cpu_ns(pid) for pid in pids]
+    if meanwhile is None:
+        time.sleep(seconds)
+    else:
+        meanwhile()
+    after, elapsed = [cpu_ns(pid) for pid in pids], time.monotonic_ns() - started
+    return [100 * (late - early) / elapsed for early, late in zip(before, after, strict=True)]
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Resident memory, and the share of it that is this process's own (PSS)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
+    return sizes["Rss"], sizes["Pss"]
