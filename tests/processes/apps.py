@@ -6,6 +6,7 @@ Tests enqueue them by name: `yard.app.enqueue("tests.processes.apps.nap", {"labe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import math
 import os
@@ -55,11 +56,42 @@ def until_there_in_process(label: str, path: str, ctx: dray.Context) -> str:
         return f"attempt {ctx.attempt}"
 
 
+@app.task(runner="process")
+def leave_a_daemon(label: str, ctx: dray.Context) -> str:
+    """The first attempt starts a program that outlives everybody, and waits to be killed."""
+    with ledger.recorded(label, ctx.attempt):
+        if ctx.attempt == 1:
+            pid = os.posix_spawn("/bin/sh", ["sh", "-c", "exec setsid sleep 600"], os.environ)
+            ledger.write("daemon", label, 1, pid)
+            threading.Event().wait()
+        return f"attempt {ctx.attempt}"
+
+
 @app.task
 async def until_there_async(label: str, path: str, ctx: dray.Context) -> str:
     with ledger.recorded(label, ctx.attempt):
         while not Path(f"{path}.{ctx.attempt}").exists():
             await asyncio.sleep(0.01)
+        return f"attempt {ctx.attempt}"
+
+
+@app.task(runner="process")
+def deaf_in_process(label: str, ctx: dray.Context) -> str:
+    """The first attempt does not stop for anything less than a kill."""
+    with ledger.recorded(label, ctx.attempt):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while ctx.attempt == 1:
+            time.sleep(0.01)
+        return f"attempt {ctx.attempt}"
+
+
+@app.task
+async def deaf_async(label: str, ctx: dray.Context) -> str:
+    """The first attempt swallows whatever it is told."""
+    with ledger.recorded(label, ctx.attempt):
+        while ctx.attempt == 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
         return f"attempt {ctx.attempt}"
 
 

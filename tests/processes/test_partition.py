@@ -98,21 +98,22 @@ def test_a_worker_whose_network_is_gone_stops_its_bodies_before_others_take_them
     yard = far
     lonely = start_at_the_far_end(yard, network)
     first_id = yard.worker_of(lonely)
-    job = yard.enqueue("until_there", label="long", path=str(yard.folder / "long"))
-    yard.until(lambda: yard.ledger.starts("long"), "the body")
+    tasks = ("until_there", "deaf_in_process", "deaf_async")
+    jobs = [yard.enqueue("until_there", label="until_there", path=str(yard.folder / "long"))]
+    jobs += [yard.enqueue(task, label=task) for task in tasks[1:]]
+    yard.until(lambda: len(yard.ledger.starts()) == 3, "the bodies")
     heir = yard.start(lease=LEASE)
     network.pull()
-    pulled_at = time.monotonic()
-    yard.until(lambda: len(yard.ledger.starts("long")) == 2, "the heir to take over", seconds=60)
-
-    (stop,) = yard.ledger.entries("stop")
-    assert stop.attempt == 1
-    assert stop.at - pulled_at < LEASE
+    over_at = time.monotonic() + LEASE
+    yard.until(lambda: time.monotonic() >= over_at)
+    assert [yard.ledger.alive(task) for task in tasks] == [[], [], []]
+    yard.until(lambda: len(yard.ledger.starts()) == 6, "the heir to take over", seconds=60)
+    assert yard.ledger.entries("overlap") == []
     network.plug()
     new_id = yard.until(lambda: yard.worker_of(lonely) not in {first_id, None} and yard.worker_of(lonely), seconds=60)
     (yard.folder / "long.2").touch()
-    assert job.result(timeout=30) == "attempt 2"
-    assert yard.outcomes(job) == ["crashed", "completed"]
+    assert [job.result(timeout=30) for job in jobs] == ["attempt 2"] * 3
+    assert [yard.outcomes(job) for job in jobs] == [["crashed", "completed"]] * 3
     assert heir.end() == 0
     again = yard.enqueue("quick", label="afterwards")
     assert again.result(timeout=30) == "afterwards"
