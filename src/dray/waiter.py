@@ -61,7 +61,7 @@ class Waiter:
         wait = _Wait(ids, over.set)
         self._register(wait)
         try:
-            has_ended = over.wait(timeout)
+            has_ended = _wait(over, timeout)
         finally:
             self._forget(wait)
         return wait.answer() if has_ended or wait.is_under_way else self._look_at(wait.left)
@@ -217,6 +217,20 @@ class Waiter:
             has_others = bool(self._waits)
         if has_others and pace.failures == 0:
             log.warning("the database does not answer those who wait for jobs: %s; trying again", error)
+
+
+def _wait(over: threading.Event, timeout: float | None) -> bool:
+    """In slices: whoever waits inside a body can be told to stop only between two of them."""
+    ends = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _SLICE if ends is None else min(_SLICE, ends - time.monotonic())
+        if over.wait(max(0.0, left)):
+            return True
+        if left < _SLICE:
+            return False
+
+
+_SLICE = 0.25
 
 
 class _Looker:

@@ -7,6 +7,7 @@ ends here: `SystemExit`, `KeyboardInterrupt` and worse are outcomes like others.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -40,10 +41,13 @@ def run(execution: Execution) -> Settlement | None:
             return call
         execution.begin(link.clock.steady())
         link.began(execution)
+        home = os.getpid()
         try:
             value = execution.task.function(*call[0], **call[1])
         except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
+            _end_copy(home, error)
             return raised(execution, error)
+        _end_copy(home, None)
         return returned(execution, value)
     finally:
         current.reset(token)
@@ -58,11 +62,22 @@ async def arun(execution: Execution, leash: Leash) -> Settlement | None:
         return call
     execution.begin(link.clock.steady())
     link.began(execution)
+    home = os.getpid()
     try:
         value = await leash.lead(execution.task.function(*call[0], **call[1]))
     except BaseException as error:  # noqa: BLE001 - as above
+        _end_copy(home, error)
         return raised(execution, error)
+    _end_copy(home, None)
     return returned(execution, value)
+
+
+def _end_copy(home: int, error: BaseException | None) -> None:
+    """A body that forked, and whose child came back here, has made a copy of the worker, which must run nothing."""
+    if os.getpid() == home:
+        return
+    code = error.code if isinstance(error, SystemExit) else int(error is not None)
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def returned(execution: Execution, value: Any) -> Settlement | None:

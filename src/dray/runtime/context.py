@@ -18,8 +18,9 @@ from dray.runtime.transaction import Transaction
 from dray.text import bounded
 
 _tasks = logging.getLogger("dray.task")
-# Lines that a body writes to its own log are wanted, whatever the level of the root logger.
-_tasks.setLevel(logging.INFO)
+# Lines that a body writes to its own log are wanted, whatever the root logger's level; unless somebody has set one.
+if _tasks.level == logging.NOTSET:
+    _tasks.setLevel(logging.INFO)
 
 
 class Context:

@@ -107,7 +107,7 @@ class Engine:
         self._ended: deque[_Ended] = deque()
         self._stuck: deque[_Ended] = deque()  # without a settlement: only its slot is given up
         self._beats: deque[Beat] = deque()
-        self._is_cut_off = self._is_draining = self._is_poked = self._is_recalled = False
+        self._is_cut_off = self._is_draining = self._is_poked = self._is_recalled = self._is_retiring = False
         # Between ticks
         self._is_drained = False
         self._is_hungry = True  # there may be something to claim
@@ -169,6 +169,14 @@ class Engine:
     def cut_off(self) -> None:
         """The database cannot be reached: nothing more is claimed until a beat gets through."""
         self._is_cut_off = True
+
+    def retire(self) -> None:
+        """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once
+        what it holds has ended."""
+        if not self._is_retiring:
+            self._is_retiring = True
+            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
+            self.wake()
 
     def look_soon(self) -> None:
         """Something was enqueued in this process."""
@@ -277,7 +285,7 @@ class Engine:
     def tick(self) -> float:
         """One step; the seconds until the next, if nothing happens before."""
         self._absorb()
-        if self._is_dead:
+        if self._is_dead or (self._is_retiring and self.is_empty):
             return self._come_back()
         self._hand_back()
         self._hear_beats()
@@ -332,7 +340,7 @@ class Engine:
             self._hands.hand_back(self.crew.take_back(), now)
 
     def _demand(self) -> Demand:
-        if self._is_draining or self._is_cut_off:
+        if self._is_draining or self._is_cut_off or self._is_retiring:
             return NOTHING
         return self._appetite.demand(self._hands.count)
 
@@ -478,7 +486,7 @@ class Engine:
             self.worker_id = self._on_dead()
         except StorageError as error:
             return self._fail(error)
-        self._is_dead = self._must_reread = False
+        self._is_dead = self._must_reread = self._is_retiring = False
         self._outage.ends()
         self._is_hungry = True
         return 0.0

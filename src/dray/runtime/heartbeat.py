@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
-from dray.model.worker import Beat, WorkerState
+from dray.model.worker import WorkerState
 from dray.runtime.execution import Stop
 from dray.runtime.service import Service
 
@@ -72,7 +72,9 @@ class Heartbeat(Service):
         self._failing_since = 0
         self._trusted_until = began + self._lease_us
         if worker_id == self._engine.worker_id:
-            self._engine.hear(beat if is_ours else Beat(alive=False, held=[]))
+            self._engine.hear(beat)
+            if not is_ours:
+                self._engine.retire()
         period = self._lease_us / 3 / SECOND
         return max(0.05, period - (self._clock.steady() - began) / SECOND)
 

@@ -47,7 +47,9 @@ class Timekeeper(Service):
         with self._lock:
             if execution.stop is None or cause is Stop.LOST:
                 execution.stop = cause
-            if execution.stopped_at is not None:
+            if execution.abandon_at is not None:
+                execution.abandon_at = execution.abandon_at if by is None else min(execution.abandon_at, by)
+                self.wake()
                 return
             execution.stopped_at = self._clock.steady()
             latest = execution.stopped_at + KILL_GRACE

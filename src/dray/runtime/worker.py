@@ -291,7 +291,8 @@ class Worker:
         return None
 
     def _come_back(self) -> str:
-        """Registers under a new id, after this worker was declared dead. On the engine's thread."""
+        """Registers under a new id, after this worker was declared dead or lost its proof. On the engine's thread."""
+        self._beats.worker_deregister(self._engine.worker_id)
         self._proof.close()
         worker_id, self._proof = self._prove()
         self._register(worker_id)

@@ -16,6 +16,7 @@ Message = dict[str, Any]
 
 LONGEST = 16 << 20  # bytes; a result of 1 MiB has room, also where each of its characters is escaped twice
 _LENGTH = struct.Struct("!I")
+_INT = struct.Struct("i")
 _CHUNK = 1 << 16
 _DESCRIPTORS = 4
 
@@ -46,14 +47,17 @@ class Inbox:
         """Takes in what there is; False: there is nothing, and if it may wait, there never will be."""
         flags = 0 if wait else socket.MSG_DONTWAIT
         try:
-            data, descriptors, _, _ = socket.recv_fds(
-                self._sock, _CHUNK, _DESCRIPTORS, flags | socket.MSG_CMSG_CLOEXEC
-            )
+            # Not socket.recv_fds: it leaves its flags out, and then whatever a body starts inherits what came.
+            room = socket.CMSG_SPACE(_DESCRIPTORS * _INT.size)
+            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, room, flags | socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return False
         except ConnectionResetError:  # the other side has ended with something unread
             return False
-        self.descriptors += descriptors
+        for level, kind, given in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = len(given) - len(given) % _INT.size
+                self.descriptors += [number for (number,) in _INT.iter_unpack(given[:whole])]
         self._data += data
         return bool(data)
 
