@@ -6,12 +6,13 @@ import os
 import signal
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.backends.test_outage import Server
-from tests.processes.harness import Process, Yard
+from tests.processes.harness import APPS, Process, Yard
 from tests.processes.places import Places, Together
 
 LEASE = 2.0
@@ -52,6 +53,11 @@ def nothing_was_lost(yard: Yard, workers: list[Process], jobs: int, few: int = F
     yard.audit()
 
 
+def waits_under_way(yard: Yard) -> int:
+    waits = {wait for each in list(yard.app.waiter._waits.values()) for wait in each}
+    return sum(wait.is_under_way for wait in waits)
+
+
 def told_to_stop(yard: Yard) -> set[str]:
     return {entry.label for entry in yard.ledger.entries("stop")}
 
@@ -66,8 +72,11 @@ def test_a_server_that_was_down_for_longer_than_a_lease(together: Together) -> N
 
 def down(places: Places) -> None:
     """A worker that cannot reach it stops its bodies before the lease ends, and runs them again afterwards."""
-    with places.server() as (server, yard):
+    with places.server() as (server, yard), ThreadPoolExecutor(2) as threads:
         workers = busy(yard)
+        longs = yard.app.jobs(state="running", task=f"{APPS}.until_there")
+        waiting = [threads.submit(job.result, 60) for job in longs]
+        yard.until(lambda: waits_under_way(yard) == 2, "two who wait for results")
         server.stop()
         stopped_at = time.monotonic()
         try:
@@ -80,6 +89,8 @@ def down(places: Places) -> None:
             yard.until(lambda: len(yard.ledger.starts(long)) == 2, "it to run again")  # noqa: B023
         later(yard)
         nothing_was_lost(yard, workers, 207)
+        # Those who were waiting for results all the time have noticed nothing.
+        assert [each.result() for each in waiting] == ["attempt 1"] * 2
 
 
 def test_a_server_that_crashed_and_was_up_again_within_the_lease(together: Together) -> None:
