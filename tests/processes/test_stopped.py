@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 from dray.handle import Job
 from tests.processes.harness import Process, Yard
-from tests.processes.places import Together, on_both
+from tests.processes.places import Places, Together, on_both
 
 LEASE = 1.0
 LONG = 3.5  # seconds: the lease is over, and others have looked more than once since
@@ -132,6 +133,36 @@ def stopped_and_cut_off(yard: Yard) -> None:
     yard.audit()
 
 
+def test_a_worker_whose_lock_file_was_removed_keeps_its_jobs(together: Together) -> None:
+    together.wait(lock_removed)
+
+
+def lock_removed(places: Places) -> None:
+    """By somebody who tidies up: its lease stands, and is renewed. It is not dead, and nobody has said so."""
+    with places.sqlite() as yard:
+        worker = yard.start(lease=LEASE)
+        jobs = begin(yard, RUNNERS)
+        watcher = yard.start(lease=LEASE)
+        (folder,) = yard.folder.parent.glob("*-workers")
+        shutil.rmtree(folder)
+        time.sleep(LONG)
+        assert yard.states() == {"running": 3}
+        let_end(yard, 1, RUNNERS)
+        assert [job.result(timeout=30) for job in jobs] == ["attempt 1"] * 3
+        assert [yard.outcomes(job) for job in jobs] == [["completed"]] * 3
+        assert len(yard.ledger.starts()) == 3
+        # Both go on working, each with a proof of its life again.
+        both = (worker, watcher)
+        yard.until(
+            lambda: {path.stem for path in folder.glob("*.lock")} == {yard.worker_of(each) for each in both},
+            "new lock files",
+        )
+        assert watcher.end() == 0
+        assert yard.enqueue("quick", label="afterwards").result(timeout=30) == "afterwards"
+        assert worker.end() == 0
+        yard.audit()
+
+
 def late_ends(yard: Yard) -> list[str]:
     return [entry.label for entry in yard.ledger.entries() if entry.what in {"end", "stop"} and entry.attempt == 1]
 
@@ -152,4 +183,4 @@ def cut_off(yard: Yard, name: str, worker_id: str) -> None:
     lock.touch()
 
 
-TOGETHER = (stopped, all_stopped, stopped_and_cut_off)
+TOGETHER = (stopped, all_stopped, stopped_and_cut_off, lock_removed)
