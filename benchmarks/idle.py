@@ -54,8 +54,8 @@ def measure_crowd(arenas: list[Arena], figures: Figures, *, quick: bool) -> None
             each, busy = _crowd(arena, queue, count, seconds)
             text = f"mean {statistics.mean(each):.2f}  max {max(each):.2f}   (the busy worker {busy:.1f})"
             figures.say(f"{arena.name}, {which}", text)
-            name = f"{count} idle workers {which}, {arena.name}"
-            figures.at_most(f"{name}, mean", statistics.mean(each), _CROWD_BAR, " %")
+            name = f"{count} idle workers {which}, {arena.name}, the busiest"
+            figures.at_most(name, max(each), _CROWD_BAR, " %")
 
 
 def _crowd(arena: Arena, queue: str, count: int, seconds: float) -> tuple[list[float], float]:

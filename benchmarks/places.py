@@ -27,7 +27,7 @@ def sqlite_place() -> Generator[str]:
 
 @contextmanager
 def postgres_place() -> Generator[str]:
-    """The address of a PostgreSQL of our own with default settings (fsync on)."""
+    """The address of a PostgreSQL of our own with default settings (fsync on), but for many workers at once."""
     folder = Path(tempfile.mkdtemp(prefix="dray-bench-pg-"))
     folder.chmod(0o755)
     (folder / "run").mkdir(mode=0o700)
@@ -37,6 +37,9 @@ def postgres_place() -> Generator[str]:
 
     server = get_server(folder / "data", cleanup_mode="delete")
     try:
+        server.psql("ALTER SYSTEM SET max_connections = 300")
+        server.stop()
+        server.start()
         yield server.get_uri()
     finally:
         server.cleanup()
