@@ -6,6 +6,7 @@ the rows have it; the start and the end of the process are left out.
 
 from __future__ import annotations
 
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -36,16 +37,23 @@ def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
     for arena in arenas:
         figures.heading(f"No-op drain, {arena.name}, jobs a second (one worker process)")
         for title, task, share, options in _WAYS:
-            pairs = [
-                Pair(_raw(arena, int(jobs * share)), _worker(arena, task, int(jobs * share), options))
-                for _ in range(rounds)
-            ]
+            count, before = int(jobs * share), _cpu_seconds()
+            pairs = [Pair(_raw(arena, count), _worker(arena, task, count, options)) for _ in range(rounds)]
+            cpu = 1e6 * (_cpu_seconds() - before) / (rounds * count)
             bare, dray = (statistics.median(side) for side in zip(*pairs, strict=True))
             ratio = statistics.median(pair.dray / pair.raw for pair in pairs)
-            figures.say(title, f"raw {bare:>8,.0f}/s   Dray {dray:>8,.0f}/s   ratio {ratio:5.0%}")
+            figures.say(
+                title, f"raw {bare:>8,.0f}/s   Dray {dray:>8,.0f}/s   ratio {ratio:5.0%}   CPU {cpu:.0f} us a job"
+            )
             if not options:
                 figures.at_least(f"no-op drain, {arena.name}", dray, FLOORS[arena.name], "/s")
         _beside_producer(arena, figures, seconds=1 if quick else 5)
+
+
+def _cpu_seconds() -> float:
+    """Of all workers so far, with their starts and ends: unlike a rate, hardly a neighbour's business."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _raw(arena: Arena, jobs: int) -> float:
