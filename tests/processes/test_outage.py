@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.backends.test_outage import Server
+from tests.processes import network
 from tests.processes.harness import APPS, Process, Yard
 from tests.processes.places import Places, Together
 
 LEASE = 2.0
+FAR_LEASE = 4.0
 AWAY = 4.0  # seconds: twice the lease
 FEW = 8  # lines for one outage, from the four threads of a worker that notice it
 
@@ -192,6 +197,65 @@ def locked_at_either_end(places: Places) -> None:
         assert worker.lines("ERROR", "CRITICAL", "Traceback") == []
 
 
+def test_a_worker_whose_network_is_gone_stops_its_bodies_before_others_take_them_over(together: Together) -> None:
+    together.wait(cable_pulled)
+
+
+def cable_pulled(places: Places) -> None:
+    """The packets vanish and nobody is told; the server and everybody else go on. The server finds out by its
+    keepalives; the worker has to stop its bodies before that, by its own clock."""
+    with network.network() as net, far_server(places) as yard:
+        lonely = start_at_the_far_end(yard, net)
+        first_id = yard.worker_of(lonely)
+        tasks = ("until_there", "deaf_in_process", "deaf_async")
+        jobs = [yard.enqueue("until_there", label="until_there", path=str(yard.folder / "long"))]
+        jobs += [yard.enqueue(task, label=task) for task in tasks[1:]]
+        yard.until(lambda: len(yard.ledger.starts()) == 3, "the bodies")
+        heir = yard.start(lease=FAR_LEASE)
+        net.pull()
+        over_at = time.monotonic() + FAR_LEASE
+        yard.until(lambda: time.monotonic() >= over_at)
+        assert [yard.ledger.alive(task) for task in tasks] == [[], [], []]
+        yard.until(lambda: len(yard.ledger.starts()) == 6, "the heir to take over", seconds=60)
+        assert yard.ledger.entries("overlap") == []
+        net.plug()
+        yard.until(lambda: yard.worker_of(lonely) not in {first_id, None}, "it to come back", seconds=60)
+        (yard.folder / "long.2").touch()
+        assert [job.result(timeout=30) for job in jobs] == ["attempt 2"] * 3
+        assert [yard.outcomes(job) for job in jobs] == [["crashed", "completed"]] * 3
+        assert heir.end() == 0
+        again = yard.enqueue("quick", label="afterwards")
+        assert again.result(timeout=30) == "afterwards"
+        # Its newest: a network that only just works may swallow the answer to a first registration.
+        assert again.attempts()[0].worker == yard.worker_of(lonely) != first_id
+        assert lonely.end() == 0
+        assert len(lonely.lines("WARNING")) <= 8, lonely.said
+        yard.audit()
+
+
+@contextmanager
+def far_server(places: Places) -> Generator[Yard]:
+    """A yard on a server that listens at this end of the cable too."""
+    with places.server() as (server, yard):
+        rules = server._server.pgdata / "pg_hba.conf"
+        rules.write_text(f"{rules.read_text()}\nhost all all {network.HOST}/30 trust\n")
+        server.stop()
+        server._control("-o", f"-h {network.HOST} -p 5432 -k {server._server.pgdata}", "start")
+        server.start()
+        yield yard
+
+
+def start_at_the_far_end(yard: Yard, net: network.Network) -> Process:
+    url = f"postgresql://postgres@{network.HOST}/postgres?schema=own"
+    worker = yard.run(
+        ["-m", "tests.processes.serve", APPS, json.dumps({"lease": FAR_LEASE})],
+        {"DRAY_URL": url},
+        under=["ip", "netns", "exec", net.name],
+    )
+    yard.until(lambda: yard.worker_of(worker), "the worker at the far end")
+    return worker
+
+
 def all_workers(yard: Yard) -> list[str]:
     """The ids of all workers that ever were, oldest first."""
     return [each[0] for each in yard.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY started_at, id")]
@@ -216,4 +280,4 @@ def test_what_a_locker_does_keeps_others_from_writing(tmp_path: Path) -> None:
     second.close()
 
 
-TOGETHER = (down, crashed, hung, cut_again_and_again, locked, locked_at_either_end)
+TOGETHER = (cable_pulled, down, crashed, hung, cut_again_and_again, locked, locked_at_either_end)
