@@ -30,7 +30,7 @@ from dray.runtime.execution import deliver_stop
 from dray.settings import Durability, Settings
 from dray.task import Prepared, Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
 from dray.task.by_name import prepare_by_name
-from dray.task.using import HasId, OnConflict
+from dray.task.using import HasId
 from dray.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class App:
         return self._handles(await self.backend.job_enqueue_async(_new_jobs(prepared), connection=connection))
 
     def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
-        return [Job(self, each.id, duplicate=each.duplicate) for each in written]
+        return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
 
     def announce(self, queues: Iterable[str]) -> None:
         """There may be something to do in these queues: tells the workers of this process, then all others."""
@@ -363,10 +363,6 @@ def _job_id(given: Any) -> str:
 
 
 def _new_jobs(prepared: Sequence[Prepared]) -> list[NewJob]:
-    found = next((each for each in prepared if each.on_conflict is not OnConflict.KEEP), None)
-    if found is not None:
-        what = f"task {found.job.task}: on_conflict={found.on_conflict.value!r}"
-        raise _not_yet(what, "cancel the other job first")
     return [each.job for each in prepared]
 
 

@@ -177,7 +177,7 @@ class Waiter:
         if not self._waits or me.called.wait(me.pace.rest):
             return
         if me.watch is None:
-            me.watch = self._backend.watch()
+            me.watch = self._backend.watch(hears_work=False)
             return  # it tells of what happens from now on: look once more
         began = time.monotonic()
         me.watch.wait(_LOOK if me.watch.is_pushed else _UNPUSHED_LOOK)

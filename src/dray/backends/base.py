@@ -7,7 +7,7 @@ answer, and the same on every database. The parts below (`store/`) hold one noun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
@@ -54,9 +54,15 @@ class Backend:
         """The database's time: the server's where there is one, this machine's otherwise."""
         return self.db.now()
 
-    def watch(self, *, hears_done: bool = True) -> Watch:
-        """A new watch on this database, whose tables must be there; look once after making it."""
-        return self.db.watch(hears_done=hears_done)
+    def watch(
+        self, *, hears_work: bool = True, hears_done: bool = True, queues: Collection[str] | None = None
+    ) -> Watch:
+        """A new watch on this database, whose tables must be there; look once after making it.
+
+        It need not tell of jobs that are ready, of jobs that have ended, or of other queues than these; where every
+        commit wakes, it does.
+        """
+        return self.db.watch(hears_work=hears_work, hears_done=hears_done, queues=queues)
 
     def announce(self, queues: Iterable[str]) -> None:
         """Tells other processes' watches that jobs of these queues are ready, where the commit does not tell."""

@@ -45,6 +45,10 @@ class Session(Protocol):
         """Writes new jobs; tells for each whether it was written (not: its id or unique lock is there)."""
         ...
 
+    def replace(self, rows: Sequence[Row]) -> list[bool]:
+        """Gives jobs that have not started the work of other requests, row by row; tells which were changed."""
+        ...
+
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         """Cancels what expired, then queues what is due: the answers of `job_expire` and `job_promote`."""
         ...
@@ -59,6 +63,11 @@ class Session(Protocol):
 
     def ready(self, demand: Demand) -> Later[bool]:
         """Whether anything of a demand is ready; looks at the index only."""
+        ...
+
+    def look(self, worker_id: str, demand: Demand, *, serves_all: bool) -> Later[Row]:
+        """Whether anything of a demand is ready, when the next job is due, the time, the queues that have anything
+        ready, and (id, claim) of what the worker was asked to stop."""
         ...
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
@@ -114,6 +123,10 @@ class Database(Protocol):
         """Runs `work` in one consistent read; it must not write."""
         ...
 
+    def glance(self, work: Callable[[Session], Later[T]]) -> T:
+        """Runs `work`, which reads and asks one thing only, as cheaply as can be."""
+        ...
+
     def write(self, work: Callable[[Session], T], *, durable: bool = True, many: bool = False) -> T:
         """Runs `work` in one transaction and commits.
 
@@ -156,7 +169,9 @@ class Database(Protocol):
         """As `transaction`, for an event loop, which it does not block while it waits for others."""
         ...
 
-    def watch(self, *, hears_done: bool = True) -> Watch:
+    def watch(
+        self, *, hears_work: bool = True, hears_done: bool = True, queues: Collection[str] | None = None
+    ) -> Watch:
         """A new watch on this database, whose tables must be there."""
         ...
 

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Literal
 
 Dialect = Literal["sqlite", "postgres"]
@@ -113,9 +112,9 @@ def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
     }
 
 
-def sql_files(folder: str, kind: str = "sql") -> list[Traversable]:
+def sql_files(folder: str, kind: str = "sql") -> list[Path]:
     """The `.sql` files of a folder of this package, by name."""
-    found = (files("dray.backends") / kind / folder).iterdir()
+    found = (Path(__file__).parent / kind / folder).iterdir()
     return sorted((f for f in found if f.name.endswith(".sql")), key=lambda f: f.name)
 
 

@@ -58,11 +58,20 @@ class Desk(Protocol):
 class Job(Generic[R_co]):
     """One request to run a task; R is what its function returns."""
 
-    __slots__ = ("_desk", "_row", "duplicate", "id")
+    __slots__ = ("_desk", "_row", "duplicate", "id", "replaced")
 
-    def __init__(self, desk: Desk, job_id: str, *, row: model.Job | None = None, duplicate: bool = False) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        job_id: str,
+        *,
+        row: model.Job | None = None,
+        duplicate: bool = False,
+        replaced: bool = False,
+    ) -> None:
         self.id = job_id
         self.duplicate = duplicate  # it was there before: the enqueue's unique key was held by this job
+        self.replaced = replaced  # and it took over what the enqueue's on_conflict says, because it had not started
         self._desk = desk
         self._row = row
 

@@ -126,6 +126,7 @@ class Enqueued(NamedTuple):
 
     id: str
     duplicate: bool
+    replaced: bool = False  # the holder took what `on_conflict` says over from the request
 
 
 class Claim(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from dray.errors import ConfigError, PayloadError
 from dray.model.limits import (
@@ -30,6 +31,14 @@ _SCOPES = ("live", "queued")
 _POLICIES = tuple(ParentPolicy)
 
 
+class OnConflict(StrEnum):
+    """What becomes of the job that holds the unique key of a new one, as long as it has not started."""
+
+    KEEP = "keep"
+    REPLACE = "replace"  # it takes over what is to be done: arguments, priority, attempts, timeout, labels
+    RESCHEDULE = "reschedule"  # it takes over when: its time and its expiry
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """One request to run a task, checked and encoded, not yet written."""
@@ -49,6 +58,7 @@ class NewJob:
     unique_key: str | None = None
     unique_scope: str = "live"
     unique_us: int | None = None
+    on_conflict: str = OnConflict.KEEP
     parents: tuple[str, ...] = ()
     on_parent_failure: str = "cancel"
     workflow_id: str | None = None
@@ -83,6 +93,8 @@ def _problems(job: NewJob) -> Iterator[str]:
         yield "instants must lie between 1970 and the year 9999"
     if job.unique_scope not in _SCOPES:
         yield f"unique_scope must be one of {', '.join(_SCOPES)}, not {shown(job.unique_scope)}"
+    if job.on_conflict != OnConflict.KEEP and (job.unique_key is None or job.on_conflict not in tuple(OnConflict)):
+        yield f"on_conflict must be one of {', '.join(OnConflict)} and needs a unique key, not {shown(job.on_conflict)}"
     if job.on_parent_failure not in _POLICIES:
         yield f"on_parent_failure must be one of {', '.join(_POLICIES)}, not {shown(job.on_parent_failure)}"
     if len(job.tags) > TAGS:

@@ -43,7 +43,8 @@ _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queue
 _FIRST_LOCKED_PAUSE = 0.005
 _LONGEST_REST = 2.0
 _SHORTEST_REST = 0.0005
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02  # seconds after a look that found nothing
+_FIRST_PAUSE, _LONG_PAUSE, _LONGEST_PAUSE = 0.001, 0.02, 0.06  # seconds after a look that found nothing
+_MANY_LOOKS = 50  # in vain, one after the other: others are busy, and have nothing for this worker
 
 
 class Crew(Protocol):
@@ -115,6 +116,7 @@ class Engine:
         self._is_dead = False
         self._must_reread = False
         self._pause = 0.0
+        self._vain_looks = 0
         self._due_at: int | None = None  # by the steady clock
         self._moved_at = clock.steady()
         self._looked_at = 0
@@ -227,7 +229,7 @@ class Engine:
         if seconds <= 0:
             return
         if not self._nap(self._watch.poke, lambda: self._watch.wait(seconds)):
-            self._pause = 0.0  # all is quiet
+            self._pause, self._vain_looks = 0.0, 0  # all is quiet
         self._is_hungry = True  # the watch is a hint, its poll the truth
 
     def _nap(self, waker: Callable[[], None], sleep: Callable[[], bool]) -> bool:
@@ -350,7 +352,9 @@ class Engine:
             return False
         self._is_hungry = False
         is_there = self._look(demand, now)
-        self._pause = 0.0 if is_there else min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self._vain_looks = 0 if is_there else self._vain_looks + 1
+        longest = _LONG_PAUSE if self._vain_looks < _MANY_LOOKS else _LONGEST_PAUSE
+        self._pause = 0.0 if is_there else min(max(self._pause * 2, _FIRST_PAUSE), longest)
         return is_there
 
     def _look(self, demand: Demand, now: int) -> bool:

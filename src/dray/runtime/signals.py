@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
-from dray.runtime.supervisor import SUPERVISED
+SUPERVISED = "DRAY_SUPERVISED"  # in the environment of workers that have a supervisor
 
 
 def _is_supervised() -> bool:

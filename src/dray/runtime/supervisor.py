@@ -19,10 +19,10 @@ from types import FrameType
 from dray.clock import Clock, SystemClock
 from dray.instants import SECOND
 from dray.runtime.children import kernel
+from dray.runtime.signals import SUPERVISED
 
 log = logging.getLogger("dray")
 
-SUPERVISED = "DRAY_SUPERVISED"  # set for workers that have a supervisor
 RENEW = 75  # exit status of one that wants to be started anew, at once
 _NO_USE = frozenset({2, 6})  # wrong usage, no database: another start would end the same way
 _LEEWAY = 15.0  # seconds that a worker may take beyond its grace

@@ -8,7 +8,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -171,7 +171,8 @@ class Worker:
             signals.wait(lambda: self._is_over)
             ending.join()
         self._raise_failure()
-        if self._wants_renewal and not signals.count:
+        is_to_go_on = not signals.count and not until_idle and self._max_jobs is None
+        if self._wants_renewal and is_to_go_on:
             return Ending.RENEW
         return Ending.LEFT_BEHIND if self._has_left_behind else Ending.DONE
 
@@ -217,7 +218,7 @@ class Worker:
         self._backend, self._beats = patient.open(app.clock), patient.open(app.clock)
         undo.callback(self._beats.close)
         undo.callback(self._backend.close)
-        self._watch = self._backend.watch(hears_done=False)
+        self._watch = self._backend.watch(hears_done=False, queues=self._queues)
         undo.callback(self._watch.close)
         worker_id, self._proof = self._prove()
         undo.callback(self._proof.close)
@@ -249,10 +250,11 @@ class Worker:
         self._engine.timekeeper.watch_over = self._heartbeat.watch_over
         upkeep = duties(self._beats, worker_id, app.clock, self._rng, lease_us=self._lease_us)
         self._keeper = Keeper(self._beats, worker_id, upkeep, app.clock, self._rng)
+        self._keeping = _Loop("dray-keeper", self._keeper.tick)
         self._services: tuple[Service, ...] = (
             self._engine.timekeeper,
             self._heartbeat,
-            _Loop("dray-keeper", self._keeper.tick),
+            self._keeping,
             _EngineLoop(self._engine),
         )
 
@@ -351,20 +353,32 @@ class Worker:
     # The end
 
     def _leave_behind(self) -> None:
-        """Bodies run on and cannot be stopped."""
+        """Bodies run on and cannot be stopped, or outcomes cannot be written."""
         self._has_left_behind = True
         stuck = [execution for execution in self._engine.executions() if not execution.is_over]
         if self._owns_process:
-            now = self._clock.steady()
-            for execution in stuck:
-                settlement = outcome.left_behind(execution, now, self._rng)
-                if settlement is not None:
-                    self._engine.settle_stuck(execution, settlement)
-            self._wait_for_last_write()
-            self._leave()
-            return
-        log.warning("%d bodies do not stop; they keep their claims until they end", len(stuck))
-        threading.Thread(target=self._leave_later, name="dray-leave", daemon=True).start()
+            self._leave_with_process(stuck)
+        else:
+            log.warning("%d bodies do not stop; they keep their claims until they end", len(stuck))
+            threading.Thread(target=self._leave_later, name="dray-leave", daemon=True).start()
+
+    def _leave_with_process(self, stuck: Sequence[Execution]) -> None:
+        """Writes the outcomes of bodies that end with the process as the very last thing.
+
+        Whatever could wait comes first: once their jobs may be claimed again nothing must keep this process. The
+        worker's row is left to those who see its proof gone.
+        """
+        self._end(self._keeping, self._engine.timekeeper)
+        self._crew.close()
+        self._say_goodbye(self._keeper.resign)
+        now = self._clock.steady()
+        for execution in stuck:
+            settlement = outcome.left_behind(execution, now, self._rng)
+            if settlement is not None:
+                self._engine.settle_stuck(execution, settlement)
+        self._wait_for_last_write()
+        if not self._engine.has_nothing_to_write:
+            log.warning("outcomes could not be written; their jobs will be taken back and run again")
 
     def _wait_for_last_write(self) -> None:
         ends = threading.Event()
@@ -381,17 +395,23 @@ class Worker:
 
     def _leave(self) -> None:
         """Nothing is left to run or to write."""
-        for service in reversed(self._services):
-            service.end()
+        self._end(*reversed(self._services))
         self._crew.close()
-        for step in (self._keeper.resign, lambda: self._beats.worker_deregister(self._engine.worker_id)):
-            try:
-                step()
-            except StorageError as error:
-                log.warning("worker %s could not say good-bye: %s", self._engine.worker_id, error)
+        self._say_goodbye(self._keeper.resign)
+        self._say_goodbye(lambda: self._beats.worker_deregister(self._engine.worker_id))
         for part in (self._proof, self._watch, self._backend, self._beats):
             part.close()
         capture.end()
+
+    def _end(self, *services: Service) -> None:
+        for service in services:
+            service.end()
+
+    def _say_goodbye(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except StorageError as error:
+            log.warning("worker %s could not say good-bye: %s", self._engine.worker_id, error)
 
     def _raise_failure(self) -> None:
         if self._engine.failure is not None:

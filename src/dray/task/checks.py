@@ -5,7 +5,6 @@ Each answers the value as it is used from there on: microseconds, an instant, a 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from enum import StrEnum
@@ -45,6 +44,8 @@ def known_options(given: Iterable[str], known: Collection[str], of: str) -> None
     unknown = next((name for name in given if name not in known), None)
     if unknown is None:
         return
+    import difflib  # noqa: PLC0415 - for those who mistype
+
     near = difflib.get_close_matches(unknown, sorted(known), n=1)
     meant = _SYNONYMS[unknown] if _SYNONYMS.get(unknown) in known else next(iter(near), None)
     hint = f" did you mean {meant}?" if meant else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +27,8 @@ class Registry:
         """The task of this name; `UnknownTask` names those that are spelled alike."""
         if name in self._tasks:
             return self._tasks[name]
+        import difflib  # noqa: PLC0415 - for those who mistype
+
         near = difflib.get_close_matches(name, self._tasks, n=3)
         meant = f"did you mean {' or '.join(near)}?" if near else f"{len(self._tasks)} others are known."
         raise UnknownTask(f"no task is named {shown(name)} here; {meant} Import the module that defines it")

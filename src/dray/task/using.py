@@ -15,7 +15,7 @@ from dray.errors import ConfigError
 from dray.model.durations import duration_us
 from dray.model.limits import ARGS_BYTES, JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.names import check_name, shown
-from dray.model.new_job import NewJob
+from dray.model.new_job import NewJob, OnConflict
 from dray.model.workflow import ParentPolicy
 from dray.task import checks
 from dray.task.checks import choice, instant, known_options, label, several
@@ -34,14 +34,6 @@ class UniqueScope(StrEnum):
 
     LIVE = "live"  # until the job ends
     QUEUED = "queued"  # until it starts
-
-
-class OnConflict(StrEnum):
-    """What becomes of the job that holds the unique key."""
-
-    KEEP = "keep"
-    REPLACE = "replace"
-    RESCHEDULE = "reschedule"
 
 
 class UsingKeywords(TypedDict, total=False):
@@ -117,10 +109,9 @@ _WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A job that is ready to be written, and what to do if its unique key is taken."""
+    """A job that is ready to be written."""
 
     job: NewJob
-    on_conflict: OnConflict = OnConflict.KEEP
 
 
 def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Using) -> Prepared:
@@ -142,13 +133,14 @@ def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Usin
         unique_key=_fingerprint(task.name, args) if using.unique is True else using.unique,
         unique_scope=using.unique_scope,
         unique_us=using.unique_for,
+        on_conflict=using.on_conflict,
         parents=using.after,
         on_parent_failure=using.on_parent_failure,
         name=using.name,
         description=task.description,
         tags=using.tags,
     )
-    return Prepared(job, using.on_conflict)
+    return Prepared(job)
 
 
 def _fingerprint(task: str, args: Mapping[str, Any]) -> str:

@@ -86,6 +86,10 @@ class PostgresDatabase:
     def read(self, work: Callable[[PostgresSession], T]) -> T:
         return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", durable=True)
 
+    def glance(self, work: Callable[[PostgresSession], Later[T]]) -> T:
+        # No transaction around it, no pipeline: each statement more costs as much as the question itself.
+        return self._again(lambda connection: work(PostgresSession(connection, self._catalogue, self._times()))())
+
     def write(self, work: Callable[[PostgresSession], T], *, durable: bool = True, many: bool = False) -> T:
         if not many:
             return self._run(work, "BEGIN", durable=durable)
@@ -265,9 +269,19 @@ class PostgresDatabase:
 
     # Wake-ups
 
-    def watch(self, *, hears_done: bool = True) -> PostgresWatch:
+    def watch(
+        self, *, hears_work: bool = True, hears_done: bool = True, queues: Collection[str] | None = None
+    ) -> PostgresWatch:
         listen_url = self._listen_url
-        return PostgresWatch(self._conninfo, self.schema, self._notify, listen_url=listen_url, hears_done=hears_done)
+        return PostgresWatch(
+            self._conninfo,
+            self.schema,
+            self._notify,
+            listen_url=listen_url,
+            hears_work=hears_work,
+            hears_done=hears_done,
+            queues=queues,
+        )
 
     def announce(self, queues: Iterable[str]) -> None:
         for queue in dict.fromkeys(queues):

@@ -19,10 +19,10 @@ import logging
 import math
 import os
 import random
-import secrets
 import threading
 import time
 import weakref
+from collections.abc import Collection
 from typing import Any
 
 import psycopg
@@ -84,12 +84,16 @@ class PostgresWatch:
         send: Send,
         *,
         listen_url: str | None = None,
+        hears_work: bool = True,
         hears_done: bool = True,
+        queues: Collection[str] | None = None,
     ) -> None:
         self._conninfo = conninfo if listen_url is None else _parse(listen_url)
         self._place = redact(self._conninfo)
-        self._hears = channels(schema) if hears_done else channels(schema)[:1]
-        self._ping = Note(f"dray:ping:{secrets.token_hex(8)}", "", 0.0)
+        work, done = channels(schema)
+        self._hears = [*([work] if hears_work else []), *([done] if hears_done else [])]
+        self._work, self._queues = work, queues  # None: all of them matter
+        self._ping = Note(f"dray:ping:{os.urandom(8).hex()}", "", 0.0)
         self._notifier = Notifier(send)
         self._bell = Bell()
         self._lock = threading.Lock()  # around all use of the connection
@@ -202,7 +206,7 @@ class PostgresWatch:
         self._connection = connection
         self._socket = connection.fileno()
         # For those that arrive together with the answer to something else.
-        connection.add_notify_handler(lambda note: self._hear(note.channel))
+        connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
         self._is_direct = _is_direct(connection)
         if self._is_direct:
             connection.execute(_SERVERS)
@@ -219,9 +223,11 @@ class PostgresWatch:
     def _take_in(self, connection: Connection) -> None:
         connection.pgconn.consume_input()
         while (note := connection.pgconn.notifies()) is not None:
-            self._hear(note.relname.decode())
+            self._hear(note.relname.decode(), note.extra.decode())
 
-    def _hear(self, channel: str) -> None:
+    def _hear(self, channel: str, payload: str) -> None:
+        if channel == self._work and self._queues is not None and payload not in self._queues:
+            return  # of a queue that is not served here
         if channel != self._ping.channel:
             self._heard = True
             return

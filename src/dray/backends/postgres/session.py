@@ -118,9 +118,28 @@ class PostgresSession:
     def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
         return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
 
+    def replace(self, rows: Sequence[Row]) -> list[bool]:
+        return self.each("job_replace", rows)
+
     def ready(self, demand: Demand) -> Later[bool]:
         found = self.later("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
         return lambda: bool(found()[0][0])
+
+    def look(self, worker_id: str, demand: Demand, *, serves_all: bool) -> Later[Row]:
+        found = self.later(
+            "job_look",
+            id=worker_id,
+            queues=list(demand.queues),
+            tasks=list(demand.tasks),
+            limit=demand.limit,
+            all=serves_all,
+        )
+
+        def answer() -> Row:
+            is_ready, due_at, now, queues, cancels = found()[0]
+            return is_ready, due_at, now, json.loads(queues or "[]"), json.loads(cancels or "[]")
+
+        return answer
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         tended = cache(self.later("work_tend", limit=limit))

@@ -176,6 +176,9 @@ class SqliteDatabase:
             with self._exclusive():
                 pass  # the file and its tables are there now
 
+    def glance(self, work: Callable[[SqliteSession], Later[T]]) -> T:
+        return self.read(work)()
+
     def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
         connection.execute("BEGIN")
         with self._session(connection) as session:
@@ -320,7 +323,13 @@ class SqliteDatabase:
 
     # Wake-ups
 
-    def watch(self, *, hears_done: bool = True) -> SqliteWatch:  # noqa: ARG002 - it hears every commit
+    def watch(
+        self,
+        *,
+        hears_work: bool = True,  # noqa: ARG002 - it hears every commit
+        hears_done: bool = True,  # noqa: ARG002
+        queues: Collection[str] | None = None,  # noqa: ARG002
+    ) -> SqliteWatch:
         self.read(lambda _: None)  # the file is there, in WAL mode
         return SqliteWatch(self.path, busy_timeout=self._busy_timeout)
 

@@ -7,7 +7,6 @@ file is only ever looked at with stat; a new one is made under another name and 
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def _make(path: Path, mode: int) -> None:
 
 
 def _make_linked(path: Path, mode: int) -> None:
-    draft = path.parent / f".dray-{secrets.token_hex(6)}"
+    draft = path.parent / f".dray-{os.urandom(6).hex()}"
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         os.fchmod(descriptor, mode)

@@ -22,6 +22,7 @@ PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the ro
 
 # Columns of an insert and of a settlement.
 _ARGS = 7
+_NEW_ARGS = 3  # of a replacement
 _STATE, _FINAL, _CRASH, _RESULT, _DROPS = 3, 4, 8, 9, 10
 
 
@@ -93,6 +94,17 @@ class SqliteSession:
         self.each("payload_args", large)
         return written
 
+    def replace(self, rows: Sequence[Row]) -> list[bool]:
+        inline = [
+            row[:_NEW_ARGS] + (None,) + row[_NEW_ARGS + 1 :] if len(row[_NEW_ARGS]) > PAYLOAD_SIZE else row
+            for row in rows
+        ]
+        changed = self.each("job_replace", inline)
+        last = {row[0]: row[_NEW_ARGS] for row, was_changed in zip(rows, changed, strict=True) if was_changed}
+        self.each("payload_drop_args", [(job_id,) for job_id in last])
+        self.each("payload_set_args", [item for item in last.items() if len(item[1]) > PAYLOAD_SIZE])
+        return changed
+
     def ready(self, demand: Demand) -> Later[bool]:
         wanted = set(demand.tasks)
         is_ready = any(
@@ -101,6 +113,13 @@ class SqliteSession:
             if not self.rows("queue_paused", name=queue)
         )
         return lambda: is_ready
+
+    def look(self, worker_id: str, demand: Demand, *, serves_all: bool) -> Later[Row]:
+        queues = [row[0] for row in self.rows("ready_queues")] if serves_all else []
+        is_ready = bool(demand.limit) and self.ready(demand)()
+        due_at, now = self.rows("look_due")[0]
+        cancels = self.rows("held_cancelled", id=worker_id)
+        return lambda: (is_ready, due_at, now, queues, cancels)
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         # One look at two index heads instead of two updates that mostly find nothing.

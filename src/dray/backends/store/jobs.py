@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.plain import MANY
-from dray.backends.store import graph
+from dray.backends.store import graph, unique
 from dray.errors import GraphError, StorageError
 from dray.model.job import CancelResult, Enqueued, Job, State
 from dray.model.limits import ATTEMPTS_KEPT
@@ -68,23 +68,24 @@ def insert(tx: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:
     written = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in jobs])
     fresh = {job.id for job, was_written in zip(jobs, written, strict=True) if was_written}
     winners = {} if len(fresh) == len(jobs) else _winners(tx, jobs, fresh, places)
-    graph.wire(tx, jobs, places, fresh, winners)
-    return [Enqueued(winners.get(job.id, job.id), job.id in winners) for job in jobs]
+    graph.wire(tx, jobs, places, fresh, {job_id: winner.id for job_id, winner in winners.items()})
+    return [winners.get(job.id) or Enqueued(job.id, duplicate=False) for job in jobs]
 
 
-def _winners(tx: Session, jobs: Sequence[NewJob], fresh: set[str], places: dict[str, graph.Place]) -> dict[str, str]:
-    """For each job that was not written because another holds its unique key: that other's id.
+def _winners(
+    tx: Session, jobs: Sequence[NewJob], fresh: set[str], places: dict[str, graph.Place]
+) -> dict[str, Enqueued]:
+    """For each job that was not written because another holds its unique key: that other, and what became of it.
 
     Jobs whose key turned out to be free again are written, and added to `fresh`.
     """
-    winners: dict[str, str] = {}
+    winners: dict[str, Enqueued] = {}
     left = [job for job in jobs if job.id not in fresh]
     for _ in range(_INSERT_ROUNDS):
         # An id that is there already is this very enqueue, whose COMMIT answer was lost: not a duplicate.
         own = {row[0] for row in tx.rows("job_find", ids=[job.id for job in left])}
         left = [job for job in left if job.id not in own]
-        holders = dict(tx.rows("unique_find", locks=[job.unique_key for job in left if job.unique_key]))
-        winners.update({job.id: holders[job.unique_key] for job in left if job.unique_key in holders})
+        winners.update(unique.meet(tx, left))
         left = [job for job in left if job.id not in winners]
         _refuse_repeated_steps(tx, left)
         if not left:

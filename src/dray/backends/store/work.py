@@ -58,10 +58,6 @@ def _none() -> list[Row]:
     return []
 
 
-def _no() -> bool:
-    return False
-
-
 def exchange(
     db: Database,
     worker_id: str,
@@ -253,24 +249,10 @@ def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> None:
 
 
 def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:
-    def work(tx: Session) -> Later[Look]:
-        queues = tx.later("ready_queues") if serves_all else _none
-        is_ready = tx.ready(demand) if demand.queues and demand.limit else _no
-        due = tx.later("look_due")
-        cancels = tx.later("held_cancelled", id=worker_id)
-
-        def answer() -> Look:
-            found = [row[0] for row in queues()]
-            # Of a queue that is new nothing is known yet: a claim will tell.
-            is_there = is_ready() or not set(demand.queues).issuperset(found)
-            due_at, now = due()[0]
-            return Look(
-                is_there, due_at, now, found, [Held(i, claim, cancel_requested=True) for i, claim in cancels()]
-            )
-
-        return answer
-
-    return db.read(work)()
+    is_ready, due_at, now, found, cancels = db.glance(lambda tx: tx.look(worker_id, demand, serves_all=serves_all))
+    # Of a queue that is new nothing is known yet: a claim will tell.
+    is_there = is_ready or not set(demand.queues).issuperset(found)
+    return Look(is_there, due_at, now, found, [Held(i, claim, cancel_requested=True) for i, claim in cancels])
 
 
 def probe(db: Database, demand: Demand) -> bool:

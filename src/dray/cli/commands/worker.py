@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _GRACE = 25.0
+_LAST_SECONDS = 5.0
 
 
 @click.command()
@@ -70,7 +72,7 @@ def _made(app: App, options: dict[str, Any]) -> Worker:
 
 
 def _is_supervised() -> bool:
-    from dray.runtime.supervisor import SUPERVISED  # noqa: PLC0415
+    from dray.runtime.signals import SUPERVISED  # noqa: PLC0415
 
     return SUPERVISED in os.environ
 
@@ -95,7 +97,15 @@ def _until_told(worker: Worker, *, burst: bool) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(Code.DONE)  # the interpreter's own end would wait for the threads of bodies that do not stop
+    _end_in_time()
     return Code.DONE
+
+
+def _end_in_time() -> None:
+    """The interpreter waits for threads that bodies have left, for ever; what registers with `atexit` comes first."""
+    timer = threading.Timer(_LAST_SECONDS, os._exit, [Code.DONE])
+    timer.daemon = True
+    timer.start()
 
 
 def _renew(here: str) -> NoReturn:

@@ -15,6 +15,26 @@ SELECT unique_lock, id FROM dray_jobs WHERE unique_lock $in_texts(locks)
 UPDATE dray_jobs SET unique_lock = NULL, updated_at = $now
 WHERE unique_lock $in_texts(locks) AND unique_until <= $now
 
+-- name: job_replace
+-- rows: id, unique_key, task, args, priority, max_attempts, max_crashes, timeout, name, description, tags, trace
+-- Gives the holder of a unique key, if it has not started, what another request for that key wants to be done. Never
+-- the key itself: it is taken by an INSERT only. Not the holder of another task, whose arguments these are not.
+UPDATE dray_jobs SET
+    args = :args, max_attempts = :max_attempts, max_crashes = :max_crashes, timeout = :timeout, name = :name,
+    priority = coalesce(:priority, (SELECT q.priority FROM dray_queues AS q WHERE q.name = dray_jobs.queue), 0),
+    description = :description, tags = :tags, trace = :trace, updated_at = $now
+WHERE id = :id AND unique_lock = :unique_key AND task = :task AND state IN ('waiting', 'scheduled', 'queued')
+
+-- name: job_reschedule
+-- rows: id, unique_key, run_at, delay_us, expires_at, expires_us
+-- Gives the holder of a unique key, if it has not started, the time of another request for that key.
+UPDATE dray_jobs SET
+    run_at = coalesce($at(run_at), $now + $span(delay_us)),
+    state = CASE WHEN state = 'waiting' THEN state
+        WHEN coalesce($at(run_at), $now + $span(delay_us)) > $now THEN 'scheduled' ELSE 'queued' END,
+    expires_at = coalesce($at(expires_at), $now + $span(expires_us)), updated_at = $now
+WHERE id = :id AND unique_lock = :unique_key AND state IN ('waiting', 'scheduled', 'queued')
+
 -- name: step_find
 -- Which of these steps a workflow has already.
 SELECT step FROM dray_jobs WHERE workflow_id = :workflow_id AND step $in_texts(steps)
@@ -212,25 +232,6 @@ WHERE j.id < :before AND j.state $in_texts(states)
     AND (CAST(:tag AS text) IS NULL OR EXISTS (SELECT 1 FROM $tags AS t WHERE t.value = :tag))
     AND ($at(since) IS NULL OR j.created_at >= $at(since))
 ORDER BY j.id DESC LIMIT :limit
-
--- name: look_due
--- When the earliest scheduled job is due, and what the time is.
-SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'), $now
-
--- name: ready_queues
--- Queues that have anything ready, one step in the index each.
-WITH RECURSIVE found (name) AS (
-    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
-    UNION ALL
-    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
-    FROM found WHERE found.name IS NOT NULL
-)
-SELECT name FROM found WHERE name IS NOT NULL
-
--- name: held_cancelled
--- What a worker runs and was asked to stop.
-SELECT id, claim FROM dray_jobs
-WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
 
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message

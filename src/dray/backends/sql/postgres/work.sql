@@ -116,6 +116,33 @@ SELECT EXISTS (
     WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
 )
 
+-- name: job_look
+-- What a worker should know before it claims: in one statement, because that is what it costs.
+SELECT
+    :limit > 0 AND EXISTS (
+        SELECT 1 FROM json_array_elements_text(CAST(:queues AS json)) AS q
+        CROSS JOIN json_array_elements_text(CAST(:tasks AS json)) AS t
+        CROSS JOIN LATERAL
+            (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = q.value AND task = t.value
+                ORDER BY priority DESC, run_at, id LIMIT 1) AS r
+        WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+    ),
+    (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
+    $now,
+    CASE WHEN :all THEN (
+        WITH RECURSIVE found (name) AS (
+            SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+            UNION ALL
+            SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
+            FROM found WHERE found.name IS NOT NULL
+        )
+        SELECT CAST(json_agg(name) AS text) FROM found WHERE name IS NOT NULL
+    ) END,
+    (
+        SELECT CAST(json_agg(json_build_array(id, claim)) AS text) FROM dray_jobs
+        WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
+    )
+
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that somebody's open transaction

@@ -31,6 +31,12 @@ ON CONFLICT DO NOTHING
 INSERT INTO dray_payloads (job_id, args) SELECT id, :args FROM dray_jobs WHERE id = :id
 ON CONFLICT DO NOTHING
 
+-- name: payload_set_args
+-- rows: id, args
+-- Other arguments, too large for the job's row.
+INSERT INTO dray_payloads (job_id, args) VALUES (:id, :args)
+ON CONFLICT (job_id) DO UPDATE SET args = excluded.args
+
 -- name: payload_result
 -- rows: id, result
 -- A result too large for the job's row.
@@ -137,3 +143,22 @@ SELECT 1 FROM dray_queues WHERE name = :name AND paused_at IS NOT NULL
 -- name: meta_table
 -- One row if Dray's tables are there.
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dray_meta'
+
+-- name: look_due
+-- When the earliest scheduled job is due, and what the time is.
+SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'), $now
+
+-- name: ready_queues
+-- Queues that have anything ready, one step in the index each.
+WITH RECURSIVE found (name) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
+    FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL
+
+-- name: held_cancelled
+-- What a worker runs and was asked to stop.
+SELECT id, claim FROM dray_jobs
+WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
