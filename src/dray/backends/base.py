@@ -13,11 +13,12 @@ from typing import Any
 
 from dray.backends.database import Database
 from dray.backends.proof import Proof
-from dray.backends.store import block, graph, history, jobs, queues, schedules, work, workers
+from dray.backends.store import block, graph, history, jobs, queues, schedules, work, workers, workflows
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
 from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes, Report
+from dray.backends.store.workflows import Node
 from dray.backends.upkeep import Checkpoint, LogFile
 from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
@@ -199,6 +200,14 @@ class Backend:
         return self.job_exchange(worker_id, settlements, NOTHING, durable=durable).settled
 
     def job_probe(self, demand: Demand) -> bool:
+    def job_grow(
+        self, worker_id: str, settlement: Settlement, new: Sequence[NewJob], *, durable: bool = False
+    ) -> Settled:
+        """Ends one attempt by its claim and writes the steps it has added to its workflow, in one transaction: where
+        the claim is lost, neither. A step that is there under its id already counts as written; one that cannot be
+        written raises as `job_enqueue` does, and then the attempt has not ended either."""
+        return workflows.grow(self.db, worker_id, settlement, new, durable=durable)
+
         """Whether anything of a demand is ready, without taking a lock."""
         return work.probe(self.db, demand)
 
@@ -226,20 +235,33 @@ class Backend:
         return block.atransaction(self.db, fence and block.Fence(*fence))
 
     def job_complete(
-        self, worker_id: str, settlement: Settlement, connection: Any, *, notes: Notes = SILENCE
+        self,
+        worker_id: str,
+        settlement: Settlement,
+        connection: Any,
+        *,
+        notes: Notes = SILENCE,
+        new: Sequence[NewJob] = (),
     ) -> bool:
-        """Ends one attempt, with what its body had to say, in a user's transaction: it counts if they commit.
+        """Ends one attempt, with what its body had to say and the steps it has added to its workflow, in a user's
+        transaction: it counts if they commit.
 
         `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
         Answers whether children may wait for the job: after the commit somebody's `job_fan_out` frees them.
         """
-        return block.complete(self.db, worker_id, settlement, notes, connection)
+        return block.complete(self.db, worker_id, settlement, notes, new, connection)
 
     async def job_complete_async(
-        self, worker_id: str, settlement: Settlement, connection: Any, *, notes: Notes = SILENCE
+        self,
+        worker_id: str,
+        settlement: Settlement,
+        connection: Any,
+        *,
+        notes: Notes = SILENCE,
+        new: Sequence[NewJob] = (),
     ) -> bool:
         """As `job_complete`, for asynchronous connections too; see `job_enqueue_async`."""
-        return await block.complete_async(self.db, worker_id, settlement, notes, connection)
+        return await block.complete_async(self.db, worker_id, settlement, notes, new, connection)
 
     # History
 
@@ -425,12 +447,32 @@ class Backend:
 
     def workflow_get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
         """A workflow and how many of its jobs are in which state."""
-        return history.get_workflow(self.db, workflow_id)
+        return workflows.get(self.db, workflow_id)
 
     def workflow_list(self, *, limit: int = 100, before: str = LAST_ID) -> list[Workflow]:
         """The newest workflows before an id."""
-        return history.list_workflows(self.db, limit, before)
+        return workflows.list_workflows(self.db, limit, before)
 
     def workflow_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
         """The ids of a workflow's jobs in these states."""
-        return history.workflow_jobs(self.db, workflow_id, states)
+        return workflows.job_ids(self.db, workflow_id, states)
+
+    def workflow_tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+        """How many jobs of each of these workflows are in which state."""
+        return workflows.tallies(self.db, ids)
+
+    def workflow_find(self, part: str, limit: int = 10) -> list[str]:
+        """The ids of workflows that contain a part (lower case), newest first."""
+        return workflows.find(self.db, part, limit)
+
+    def workflow_step(self, workflow_id: str, step: str) -> str | None:
+        """The id of the job that is this step."""
+        return workflows.step(self.db, workflow_id, step)
+
+    def workflow_drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
+        """The jobs of a workflow in the order they were made, and (parent, child) of its edges at one moment."""
+        return workflows.drawing(self.db, workflow_id)
+
+    def workflow_moved_by(self, workflow_id: str, limit: int = 500) -> list[str]:
+        """Of a workflow whose live jobs all wait: the jobs whose end will move it. None: it is held."""
+        return workflows.moved_by(self.db, workflow_id, limit)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Session
 from dray.backends.store.work import Notes, keep_notes, settle_rows, trim_attempts
+from dray.backends.store.workflows import add_steps
 from dray.errors import StaleClaim
+from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 
 
@@ -20,21 +22,40 @@ class Fence(NamedTuple):
     claim: int
 
 
-def complete(db: Database, worker_id: str, settlement: Settlement, notes: Notes, connection: Any) -> bool:
-    return db.join(connection, _completion(db, worker_id, settlement, notes), ended=True)
+def complete(
+    db: Database,
+    worker_id: str,
+    settlement: Settlement,
+    notes: Notes,
+    new: Sequence[NewJob],
+    connection: Any,
+) -> bool:
+    completion = _completion(db, worker_id, settlement, notes, new)
+    return db.join(connection, completion, ready={job.queue for job in new}, ended=True)
 
 
-async def complete_async(db: Database, worker_id: str, settlement: Settlement, notes: Notes, connection: Any) -> bool:
-    return await db.join_async(connection, _completion(db, worker_id, settlement, notes), ended=True)
+async def complete_async(
+    db: Database,
+    worker_id: str,
+    settlement: Settlement,
+    notes: Notes,
+    new: Sequence[NewJob],
+    connection: Any,
+) -> bool:
+    completion = _completion(db, worker_id, settlement, notes, new)
+    return await db.join_async(connection, completion, ready={job.queue for job in new}, ended=True)
 
 
-def _completion(db: Database, worker_id: str, settlement: Settlement, notes: Notes) -> Callable[[Session], bool]:
+def _completion(
+    db: Database, worker_id: str, settlement: Settlement, notes: Notes, new: Sequence[NewJob]
+) -> Callable[[Session], bool]:
     def work(tx: Session) -> bool:
         # First: a settle leaves out a row that somebody else has, as if its claim were lost.
         sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
         keep_notes(db, tx, worker_id, notes)
         ((_, _, has_children),) = tx.settle(settle_rows(db, worker_id, [settlement]))()
         trim_attempts(tx, [settlement])
+        add_steps(tx, settlement.id, new)
         if not sees_all:
             tx.run("fanout_suspect", id=settlement.id)
         return has_children or not sees_all

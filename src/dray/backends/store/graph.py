@@ -79,6 +79,7 @@ def wire(
     tx: Session, jobs: Sequence[NewJob], places: dict[str, Place], fresh: set[str], winners: dict[str, str]
 ) -> None:
     """Writes the edges of the jobs that were written just now."""
+    _refuse_missing_steps(jobs, winners)
     edges: list[tuple[str, str, int]] = []
     for job in jobs:
         if job.id not in places or job.id not in fresh:
@@ -92,6 +93,17 @@ def wire(
             edges.append((parent, job.id, satisfied))
     if edges:
         tx.each("edge_insert", edges)
+
+
+def _refuse_missing_steps(jobs: Sequence[NewJob], winners: dict[str, str]) -> None:
+    """A workflow is written whole: the job that holds a step's unique key is no step of it."""
+    missing = next((job for job in jobs if job.id in winners and job.workflow_id is not None), None)
+    if missing is not None:
+        raise GraphError(
+            f"step {missing.step or missing.task} is unique and its key {missing.unique_key!r} is held by job "
+            f"{winners[missing.id]}, which is no step of this workflow; nothing was enqueued: run after that job, "
+            "or drop `unique` there"
+        )
 
 
 class FanOut(NamedTuple):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.model.attempt import Attempt
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import Retention
-from dray.model.workflow import Workflow
 
 _DURATIONS = 1_000  # newest bodies that the percentiles are taken over
 _WORKFLOWS = 100  # ended workflows looked at in one step
@@ -76,22 +74,3 @@ def stats(db: Database, window_us: int) -> Stats:
         return Stats(counts, oldest, finished, window_us, p50, p95)
 
     return db.read(work)
-
-
-def get_workflow(db: Database, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
-    def work(tx: Session) -> tuple[Workflow, dict[str, int]] | None:
-        found = tx.rows("workflow_get", id=workflow_id)
-        if not found:
-            return None
-        return rows.workflow(found[0]), dict(tx.rows("workflow_counts", id=workflow_id))
-
-    return db.read(work)
-
-
-def list_workflows(db: Database, limit: int, before: str) -> list[Workflow]:
-    return [rows.workflow(r) for r in db.read(lambda tx: tx.rows("workflow_list", limit=limit, before=before))]
-
-
-def workflow_jobs(db: Database, workflow_id: str, states: frozenset[str]) -> list[str]:
-    found = db.read(lambda tx: tx.rows("workflow_jobs", id=workflow_id, states=sorted(states)))
-    return [row[0] for row in found]

@@ -148,9 +148,14 @@ def get(db: Database, ids: Sequence[str]) -> list[Job]:
 
 
 def find(db: Database, part: str, limit: int) -> list[str]:
-    if set(part) - _ID_CHARS:
-        return []  # it would be a pattern of its own
+    if not is_part_of_id(part):
+        return []
     return [row[0] for row in db.read(lambda tx: tx.rows("job_find_part", pattern=f"%{part}%", limit=limit))]
+
+
+def is_part_of_id(part: str) -> bool:
+    """Whether it can be looked for in ids; anything else would be a pattern of its own."""
+    return not set(part) - _ID_CHARS
 
 
 class Ended(NamedTuple):

@@ -77,7 +77,7 @@ def exchange(
         turn = _transact(db, worker_id, (), demand, durable=durable)
     if turn.expired or any(fanout_pending for _, _, fanout_pending in written):
         graph.fan_out_all(db)
-    return Exchange(_judge(db, worker_id, settlements, written, refused), turn.promoted, turn.claims)
+    return Exchange(judge(db, worker_id, settlements, written, refused), turn.promoted, turn.claims)
 
 
 class _Turn(NamedTuple):
@@ -184,7 +184,7 @@ def _settle_one_by_one(
     return written
 
 
-def _judge(
+def judge(
     db: Database,
     worker_id: str,
     settlements: Sequence[Settlement],

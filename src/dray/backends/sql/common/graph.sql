@@ -90,6 +90,40 @@ SELECT state, count(*) FROM dray_jobs WHERE workflow_id = :id GROUP BY state
 -- The ids of a workflow's jobs in some states, in the order they were made.
 SELECT id FROM dray_jobs WHERE workflow_id = :id AND state $in_texts(states) ORDER BY id
 
+-- name: workflow_tallies
+-- The states of the jobs of several workflows.
+SELECT workflow_id, state, count(*) FROM dray_jobs WHERE workflow_id $in_ids(ids) GROUP BY workflow_id, state
+
+-- name: workflow_find_part
+-- Ids of workflows that contain a part, newest first; reads them all.
+SELECT id FROM dray_workflows WHERE CAST(id AS text) LIKE :pattern ORDER BY id DESC LIMIT :limit
+
+-- name: workflow_step
+-- The job of one step.
+SELECT id FROM dray_jobs WHERE workflow_id = :id AND step = :step
+
+-- name: workflow_nodes
+-- A workflow's jobs, as a drawing of it needs them.
+SELECT id, step, task, state, reason FROM dray_jobs WHERE workflow_id = :id ORDER BY id
+
+-- name: workflow_edges
+-- Who waits for whom in a workflow; parents may be jobs outside it.
+SELECT e.parent_id, e.child_id FROM dray_jobs AS c JOIN dray_edges AS e ON e.child_id = c.id
+WHERE c.workflow_id = :id ORDER BY e.child_id, e.parent_id
+
+-- name: workflow_moved_by
+-- Parents that will yet move a waiting step: those that have not ended and are no waiting steps of it themselves, and
+-- those whose end is still to be passed on.
+SELECT DISTINCT p.id FROM dray_jobs AS c JOIN dray_edges AS e ON e.child_id = c.id
+    JOIN dray_jobs AS p ON p.id = e.parent_id
+WHERE c.workflow_id = :id AND c.state = 'waiting' AND e.satisfied = 0
+    AND (p.state <> 'waiting' OR p.workflow_id IS NULL OR p.workflow_id <> :id)
+ORDER BY p.id LIMIT :limit
+
+-- name: cancel_requested
+-- One row if somebody asked a job to stop.
+SELECT id FROM dray_jobs WHERE id = :id AND cancel_requested_at IS NOT NULL
+
 -- name: workflow_ended
 -- Workflows whose jobs have all ended, each longer ago than jobs of its state are kept.
 SELECT w.id FROM dray_workflows AS w
