@@ -209,8 +209,8 @@ def test_progress_is_written_twice_a_second_at_most_however_busy_the_worker_is(
     @app.task(name="reports")
     def reports(ctx: dray.Context) -> float:
         began = time.monotonic()
-        for n in range(300):
-            ctx.progress(n / 3)
+        for n in range(200):
+            ctx.progress(n / 2)
             time.sleep(0.005)
         is_over.set()
         return time.monotonic() - began
@@ -226,7 +226,7 @@ def test_progress_is_written_twice_a_second_at_most_however_busy_the_worker_is(
         seconds = job.result(timeout=LONG)
 
     assert 2 <= len([each for each in written if each == job.id]) <= 2 * seconds + 2
-    assert job.refresh().progress.percent == pytest.approx(299 / 3)
+    assert job.refresh().progress.percent == pytest.approx(199 / 2)
 
 
 # Cancelled

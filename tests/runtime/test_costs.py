@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sqlite3
 import time
@@ -14,6 +15,7 @@ import dray
 from dray.app import App
 from dray.backends.sqlite import database as sqlite
 from dray.runtime.engine import Engine
+from dray.runtime.execution import Execution
 from tests.backends import raw
 from tests.runtime.watching import LONG, Gate, ended, sql, until
 
@@ -96,7 +98,7 @@ def test_a_job_on_its_own_takes_three_transactions(app: App, statements: Stateme
 def settle(app: App, statements: Statements) -> None:
     """Waits until a worker that has just started has taken its duties and written what it had to."""
     quiet = 0
-    while quiet < 5:
+    while quiet < 3:
         before = transactions(app, statements)
         time.sleep(0.1)
         # On a server each look counts as one.
@@ -104,12 +106,12 @@ def settle(app: App, statements: Statements) -> None:
 
 
 def test_an_idle_worker_writes_nothing_and_reads_little(app: App, statements: Statements) -> None:
-    seconds = 3.0
+    seconds = 2.0
     app.task(name="nothing")(nothing).enqueue()
     with app.worker(lease=600):
         until(lambda: app.stats().states["completed"] == 1)
         settle(app, statements)
-        time.sleep(1.0)  # what was written has been copied back into the file
+        time.sleep(0.5)  # what was written has been copied back into the file
         statements.sent.clear()
         time.sleep(seconds)
         sent = list(statements.sent)
@@ -128,14 +130,7 @@ def test_an_idle_worker_is_silent(app: App, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_row_that_somebody_holds_is_tried_again_without_haste(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, calls = Gate(), [0]
-    exchange = Engine._exchange
-
-    def counting(self: Engine, *args: Any) -> float:
-        calls[0] += 1
-        return exchange(self, *args)
-
-    monkeypatch.setattr(Engine, "_exchange", counting)
+    gate, calls = Gate(), count_exchanges(monkeypatch)
 
     @app.task(name="hold")
     def hold() -> int:
@@ -166,3 +161,65 @@ def test_lines_and_reports_cost_no_transactions_of_their_own(app: App, statement
 
     assert transactions(app, statements) - before < 150
     assert sql(app, "SELECT count(*) FROM dray_logs") == [(5_000,)]
+
+
+def count_exchanges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    calls = [0]
+    exchange = Engine._exchange
+
+    def counting(self: Engine, *args: Any) -> float:
+        calls[0] += 1
+        return exchange(self, *args)
+
+    monkeypatch.setattr(Engine, "_exchange", counting)
+    return calls
+
+
+@pytest.mark.xfail(reason="an exchange that brings nothing is repeated at once", strict=False)
+@pytest.mark.parametrize("kind", ["ready", "due"])
+def test_a_row_that_cannot_be_taken_now_is_tried_again_without_haste(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Only a server locks single rows: the look finds this one, and the claim passes it over."""
+    calls = count_exchanges(monkeypatch)
+    with App(postgres_url, migrate=True) as app:
+        job = app.task(name="nothing")(nothing).using(delay=0.2 if kind == "due" else 0).enqueue()
+        with raw.job_held(app.backend, job.id):
+            worker = app.worker(concurrency=1)
+            worker.start()
+            time.sleep(1.2)
+            tried = calls[0]
+        assert ended(job) == "completed"
+        worker.stop()
+
+    assert tried < 100
+
+
+@pytest.mark.xfail(reason="what completed in a transaction of its own is kept until a body logs", strict=False)
+def test_nothing_is_kept_of_jobs_that_have_ended(app: App) -> None:
+    """However they ended: by themselves, or in a transaction of the body's."""
+
+    @app.task(name="plain")
+    def plain(ctx: dray.Context) -> None:
+        ctx.progress(50)
+
+    @app.task(name="itself")
+    def itself(ctx: dray.Context) -> None:
+        with ctx.transaction() as tx:
+            tx.execute("SELECT 1")
+
+    @app.task(name="fails", max_attempts=1)
+    async def fails() -> None:
+        raise ValueError("no")
+
+    gc.collect()
+    before = executions()
+    with app.worker(concurrency=2):
+        for task in (plain, itself, fails):
+            task.enqueue_many([()] * 50)
+        until(lambda: not app.jobs(state=["queued", "running"]))
+        until(lambda: gc.collect() or executions() - before <= 4, seconds=5)
+
+
+def executions() -> int:
+    return sum(type(each) is Execution for each in gc.get_objects())

@@ -14,6 +14,8 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.backends import Backend
+from dray.errors import StorageLocked
 from dray.handle import Job
 from tests.runtime.watching import LONG, Gate, outcomes, state_of, until
 
@@ -240,3 +242,36 @@ def test_a_program_that_has_set_up_no_logging_still_sees_warnings(
 
 def _nothing() -> None:
     pass
+
+
+@pytest.mark.xfail(reason="lines that could not be written are put back behind later ones", strict=False)
+def test_lines_stay_in_order_when_a_write_fails(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    exchange = Backend.job_exchange
+    is_failed: list[bool] = []
+
+    def fail_once(self: Backend, worker_id: str, settlements: Any, demand: Any, notes: Any, **options: Any) -> Any:
+        if notes.lines and not is_failed:
+            is_failed.append(True)
+            gate.open()
+            until(is_over.is_set)
+            raise StorageLocked("not now")
+        return exchange(self, worker_id, settlements, demand, notes, **options)
+
+    monkeypatch.setattr(Backend, "job_exchange", fail_once)
+    is_over = threading.Event()
+
+    @app.task(name="speak")
+    def speak(ctx: dray.Context) -> None:
+        ctx.log.info("first")
+        gate.pass_through()
+        ctx.log.info("second")
+        ctx.log.info("third")
+        is_over.set()
+
+    with app.worker(concurrency=1):
+        job = speak.enqueue()
+        job.result(timeout=LONG)
+
+    assert is_failed
+    assert messages(job) == ["first", "second", "third"]

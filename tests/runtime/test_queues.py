@@ -161,7 +161,7 @@ def test_after_a_pause_nothing_starts_but_what_was_claimed(app: App) -> None:
         starts.append(1)
         time.sleep(0.002)
 
-    short.enqueue_many([()] * 1_000)
+    short.enqueue_many([()] * 600)
     with app.worker(concurrency=2):
         until(lambda: len(starts) > 200)  # by now it claims ahead
         app.pause("default")
@@ -175,7 +175,7 @@ def test_after_a_pause_nothing_starts_but_what_was_claimed(app: App) -> None:
         assert len(starts) == ended_by_now
         assert len(starts) - before <= len(claimed)
         app.resume("default")
-        until(lambda: len(starts) == 1_000)
+        until(lambda: len(starts) == 600)
 
     assert sql(app, "SELECT max(attempt) FROM dray_jobs") == [(1,)]
 
