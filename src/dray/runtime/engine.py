@@ -117,6 +117,7 @@ class Engine:
         self._must_reread = False
         self._pause = 0.0
         self._vain_looks = 0
+        self._fruitless_pause = 0.0
         self._due_at: int | None = None  # by the steady clock
         self._moved_at = clock.steady()
         self._looked_at = 0
@@ -321,6 +322,8 @@ class Engine:
             self._hands.end(execution, settlement)
             if settlement is None:
                 self._is_hungry = True  # it may have enqueued something in its transaction
+                if execution.is_written:
+                    self._tell_done()
         while self._stuck:
             execution, settlement = self._stuck.popleft()
             if settlement is None:
@@ -392,10 +395,13 @@ class Engine:
         if queues:
             self._backend.announce(queues)
         self._is_hungry = True
-        if len(answer.settled.locked) < len(batch) or answer.claims or not batch:
+        is_fruitful = len(answer.settled.locked) < len(batch) or answer.claims or answer.promoted
+        if is_fruitful or notes.lines or notes.reports:
+            self._fruitless_pause = 0.0
             return 0.0
-        # Somebody's open transaction has the rows: they are tried again, without haste.
-        self._pause = min(max(self._pause * 2, _FIRST_LOCKED_PAUSE), _FULL_PAUSE)
+        # Somebody's open transaction has the rows, of outcomes or of ready jobs: they are tried again, without haste.
+        self._fruitless_pause = min(max(self._fruitless_pause * 2, _FIRST_LOCKED_PAUSE), _FULL_PAUSE)
+        self._pause = self._fruitless_pause
         return self._pause
 
     def _dispatch(self, claims: Sequence[Claim]) -> None:

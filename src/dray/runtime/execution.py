@@ -52,6 +52,7 @@ class Execution:
         "abandon_at",
         "claim",
         "deadline",
+        "has_heirs",
         "is_over",
         "is_stuck",
         "is_written",
@@ -81,6 +82,7 @@ class Execution:
         self.told_at: int | None = None  # when its runner last did
         self.is_over = False
         self.is_stuck = False  # it did not stop, and there is nothing more to be done
+        self.has_heirs = True  # if it is written by its body, children may wait for it
         self.is_written = False  # the body has completed the job in a transaction of its own
         self.lines: deque[LogLine] | None = None  # captured and not yet written
         self.report: tuple[float | None, str | None] | None = None  # progress that is not yet written

@@ -76,7 +76,7 @@ class Hands:
             del self.held[claim.id]
             if execution.is_written:
                 self.farewells.append(execution)
-                self.has_heirs = True
+                self.has_heirs |= execution.has_heirs
 
     def hand_back(self, executions: Iterable[Execution], now: int) -> None:
         """Bodies that have not started go back, unburned."""
@@ -166,18 +166,16 @@ class Hands:
 
 def _say_failed(execution: Execution, settlement: Settlement) -> None:
     claim = execution.claim
-    is_final = settlement.state in FINAL
+    again = f"again in {(settlement.delay_us or 0) / SECOND:.1f} s"
     log.log(
-        logging.WARNING if is_final else logging.INFO,
-        "job %s (%s), attempt %d of %d: %s%s",
+        logging.WARNING if settlement.state == State.FAILED else logging.INFO,
+        "job %s (%s), attempt %d of %d: %s; %s",
         claim.id,
         claim.task,
         claim.attempt,
         claim.max_attempts,
         escape_control(settlement.error or ""),
-        f"; the job has {settlement.state}"
-        if is_final
-        else f"; again in {(settlement.delay_us or 0) / SECOND:.1f} s",
+        settlement.state if settlement.state in FINAL else again,
     )
 
 

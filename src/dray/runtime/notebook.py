@@ -43,6 +43,7 @@ class Notebook:
     def collect(self, hands: Hands, now: int) -> Notes:
         """All of it if it is time, else what those have said that end now."""
         if not self._noted:
+            hands.farewells.clear()
             return SILENCE
         is_time = now >= self._at
         if is_time:
@@ -65,10 +66,10 @@ class Notebook:
 
     def keep(self, notes: Notes, hands: Hands) -> None:
         """Puts back what could not be written."""
-        for line in notes.lines:
+        for line in reversed(notes.lines):
             execution = hands.held.get(line.job_id)
             if execution is not None and execution.lines is not None:
-                execution.lines.append(line)
+                execution.lines.appendleft(line)
                 self._noted.append(execution)
         for report in notes.reports:
             execution = hands.held.get(report.id)

@@ -57,7 +57,9 @@ class Transaction:
         try:
             if error is None:
                 backend = self._execution.link.backend
-                backend.job_complete(self._execution.worker_id, self._completion(self.result), connection)
+                completion = self._completion(self.result)
+                heirs = backend.job_complete(self._execution.worker_id, completion, connection)
+                self._execution.has_heirs = heirs
         except BaseException as failure:
             self._sync.__exit__(type(failure), failure, failure.__traceback__)
             raise
@@ -79,7 +81,9 @@ class Transaction:
         try:
             if error is None:
                 backend = self._execution.link.backend
-                await backend.job_complete_async(self._execution.worker_id, self._completion(self.result), connection)
+                completion = self._completion(self.result)
+                heirs = await backend.job_complete_async(self._execution.worker_id, completion, connection)
+                self._execution.has_heirs = heirs
         except BaseException as failure:
             await self._async.__aexit__(type(failure), failure, failure.__traceback__)
             raise

@@ -161,7 +161,7 @@ def _may_be_struck(frame: FrameType | None) -> bool:
     is_in_body = False
     while frame is not None and frame.f_code is not body.run.__code__:
         name = _module(frame)
-        if name.startswith(_NOT_HERE) or (name.startswith("dray.") and not is_waiting):
+        if name.partition(".")[0] in _NOT_HERE or (name.startswith("dray.") and not is_waiting):
             return False
         is_in_body = True
         frame = frame.f_back
@@ -172,7 +172,7 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-_NOT_HERE = ("logging", "importlib", "_frozen_importlib", "zipimport")
+_NOT_HERE = {"logging", "importlib", "_frozen_importlib", "_frozen_importlib_external", "zipimport"}
 
 
 def _stopped(execution: Execution) -> Settlement | None:
