@@ -316,7 +316,7 @@ class PostgresDatabase:
         return self._persist(look)
 
     def _known_of(self, session: PostgresSession) -> dict[str, str]:
-        found = session.rows("meta_table", schema=self.schema)
+        found = session.rows("meta_table", table="dray_meta", schema=self.schema)
         return dict(session.rows("meta_list")) if found else {}
 
     def _table(self, name: str) -> str:

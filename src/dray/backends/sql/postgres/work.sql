@@ -195,7 +195,7 @@ SELECT CAST(id AS text), state FROM written
 -- One row if Dray's tables are there. Not by to_regclass: within a transaction that waited for another one's CREATE
 -- TABLE it goes on saying no, out of a cache.
 SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE c.relname = 'dray_meta'
+WHERE c.relname = CAST(:table AS text)
     AND (n.nspname = CAST(:schema AS text) OR (CAST(:schema AS text) IS NULL AND n.nspname = ANY (current_schemas(FALSE))))
 LIMIT 1
 
