@@ -175,7 +175,6 @@ def count_exchanges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.xfail(reason="an exchange that brings nothing is repeated at once", strict=False)
 @pytest.mark.parametrize("kind", ["ready", "due"])
 def test_a_row_that_cannot_be_taken_now_is_tried_again_without_haste(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -195,7 +194,6 @@ def test_a_row_that_cannot_be_taken_now_is_tried_again_without_haste(
     assert tried < 100
 
 
-@pytest.mark.xfail(reason="what completed in a transaction of its own is kept until a body logs", strict=False)
 def test_nothing_is_kept_of_jobs_that_have_ended(app: App) -> None:
     """However they ended: by themselves, or in a transaction of the body's."""
 
