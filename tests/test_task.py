@@ -767,7 +767,7 @@ def test_using_says_how_one_job_is_to_be_run(app: Notebook) -> None:
     ).enqueue(1)
 
     [[written]] = app.batches
-    assert written.on_conflict == "replace"
+    assert written.job.on_conflict == "replace"
     assert written.job == NewJob(
         id=written.job.id,
         task="shop.add",

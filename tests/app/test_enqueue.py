@@ -139,13 +139,6 @@ def test_a_unique_key_is_free_once_its_job_has_ended(app: App, hands: Hands, add
     assert not adding.using(unique="report:42").enqueue(1).duplicate
 
 
-@pytest.mark.parametrize("word", ["replace", "reschedule"])
-def test_other_answers_to_a_conflict_are_refused_for_now(app: App, adding: Task[..., int], word: Any) -> None:
-    with pytest.raises(ConfigError, match=f"on_conflict='{word}' cannot be used in this version of Dray yet"):
-        adding.using(unique=True, on_conflict=word).enqueue(1)
-    assert app.jobs() == []
-
-
 # After others
 
 

@@ -22,7 +22,7 @@ from dray.model.attempt import Attempt, LogLine
 from dray.model.job import FINAL, LIVE, UNSTARTED, CancelResult, Claim, Enqueued, Held, Job, Outcome, Reason, State
 from dray.model.lease import Lease
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
-from dray.model.new_job import NewJob
+from dray.model.new_job import NewJob, OnConflict
 from dray.model.queue import Demand, Queue
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule, blocking_states, same_rule
@@ -38,6 +38,9 @@ _COLUMNS = {field.name for field in fields(Job)}
 _UNRUN: dict[str, Any] = dict.fromkeys(
     ("reason", "worker_id", "started_at", "finished_at", "error", "result", "progress", "progress_message"),
 ) | {"cancel_requested_at": None, "attempt": 0, "crashes": 0, "fanout_pending": False}
+
+
+_WORK = ("args", "max_attempts", "max_crashes", "timeout", "name", "description", "tags", "trace")
 
 
 class Reference:
@@ -108,7 +111,7 @@ class Reference:
         there = set(self.jobs)
         places = self._places([job for job in new if job.id not in there], {job.id for job in new})
         answers = [self._insert_one(job, *places.get(job.id, (None, {}))) for job in new]
-        holders = {job.id: winner for job, (winner, duplicate) in zip(new, answers, strict=True) if duplicate}
+        holders = {job.id: answer.id for job, answer in zip(new, answers, strict=True) if answer.duplicate}
         for job in new:
             if job.id not in there | holders.keys() and any(parent in holders for parent in job.parents):
                 raise GraphError("a parent is a duplicate")
@@ -138,12 +141,11 @@ class Reference:
         ends = state == State.CANCELLED
         for job in self.jobs.values():
             if not ends and new.unique_key is not None and job.unique_lock == new.unique_key:
-                return Enqueued(job.id, duplicate=True)
+                return Enqueued(job.id, duplicate=True, replaced=self._take_over(job, new))
             if new.step is not None and (job.workflow_id, job.step) == (new.workflow_id, new.step):
                 raise GraphError("the workflow has this step")
         now = self.clock.now()
-        run_at = now + new.delay_us if new.run_at is None else new.run_at
-        queue = self.queues.get(new.queue)
+        run_at, queue = self._run_at(new), self.queues.get(new.queue)
         asked: dict[str, Any] = {
             field.name: getattr(new, field.name) for field in fields(NewJob) if field.name in _COLUMNS
         }
@@ -165,6 +167,30 @@ class Reference:
         self.jobs[new.id] = Job(**_UNRUN | asked | decided)
         self.edges |= {(parent, new.id): edge.satisfied for parent, edge in edges.items()}
         return Enqueued(new.id, duplicate=False)
+
+    def _run_at(self, new: NewJob) -> int:
+        return self.clock.now() + new.delay_us if new.run_at is None else new.run_at
+
+    def _take_over(self, holder: Job, new: NewJob) -> bool:
+        """Whether the holder of a unique key took over what a request for that key asks for."""
+        if holder.state not in UNSTARTED:
+            return False
+        if new.on_conflict == OnConflict.REPLACE and new.task == holder.task:
+            queue = self.queues.get(holder.queue)
+            priority = new.priority if new.priority is not None else queue.priority if queue else 0
+            self._change(holder.id, **{name: getattr(new, name) for name in _WORK}, priority=priority)
+            return True
+        if new.on_conflict == OnConflict.RESCHEDULE:
+            now, run_at = self.clock.now(), self._run_at(new)
+            due = State.SCHEDULED if run_at > now else State.QUEUED
+            self._change(
+                holder.id,
+                state=holder.state if holder.state == State.WAITING else due,
+                run_at=run_at,
+                expires_at=_later(now, new.expires_us) if new.expires_at is None else new.expires_at,
+            )
+            return True
+        return False
 
     def job_get(self, ids: Sequence[str]) -> list[Job]:
         return [self.jobs[job_id] for job_id in sorted(set(ids)) if job_id in self.jobs]

@@ -97,12 +97,13 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"description": "words ü", "trace": "00-1-2-01", "tags": ("y",)},
 )
 UNIQUE: tuple[dict[str, Any], ...] = (
-    *({} for _ in range(16)),
+    *({} for _ in range(36)),
     *(
-        {"unique_key": key, "unique_scope": scope, "unique_us": window}
+        {"unique_key": key, "unique_scope": scope, "unique_us": window, "on_conflict": on_conflict}
         for key in ("report", "bill")
         for scope in ("live", "queued")
         for window in (None, 15 * SECOND)
+        for on_conflict in ("keep", "replace", "reschedule")
     ),
 )
 

@@ -39,6 +39,9 @@ class OnConflict(StrEnum):
     RESCHEDULE = "reschedule"  # it takes over when: its time and its expiry
 
 
+_CONFLICTS = tuple(OnConflict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """One request to run a task, checked and encoded, not yet written."""
@@ -93,8 +96,8 @@ def _problems(job: NewJob) -> Iterator[str]:
         yield "instants must lie between 1970 and the year 9999"
     if job.unique_scope not in _SCOPES:
         yield f"unique_scope must be one of {', '.join(_SCOPES)}, not {shown(job.unique_scope)}"
-    if job.on_conflict != OnConflict.KEEP and (job.unique_key is None or job.on_conflict not in tuple(OnConflict)):
-        yield f"on_conflict must be one of {', '.join(OnConflict)} and needs a unique key, not {shown(job.on_conflict)}"
+    if job.on_conflict not in _CONFLICTS:
+        yield f"on_conflict must be one of {', '.join(_CONFLICTS)}, not {shown(job.on_conflict)}"
     if job.on_parent_failure not in _POLICIES:
         yield f"on_parent_failure must be one of {', '.join(_POLICIES)}, not {shown(job.on_parent_failure)}"
     if len(job.tags) > TAGS:
