@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dray.errors import StorageLocked as StorageLocked
     from dray.errors import StorageUnavailable as StorageUnavailable
     from dray.errors import UnknownJob as UnknownJob
+    from dray.errors import UnknownSchedule as UnknownSchedule
     from dray.errors import UnknownTask as UnknownTask
     from dray.handle import Job as Job
     from dray.model.retry import exponential as exponential
@@ -59,7 +60,7 @@ _PLACES = {
     "dray.errors": """
         ConfigError DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed Misfit
         PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageError StorageFull StorageLocked
-        StorageUnavailable UnknownJob UnknownTask""",
+        StorageUnavailable UnknownJob UnknownSchedule UnknownTask""",
     "dray.handle": "Job",
     "dray.model.retry": "exponential fixed linear",
     "dray.runtime.context": "Context",

@@ -31,6 +31,7 @@ from dray.settings import Durability, Settings
 from dray.task import Prepared, Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
 from dray.task.by_name import prepare_by_name
 from dray.task.using import HasId
+from dray.timetable import ScheduleInfo, ScheduleKeywords, Timetable
 from dray.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class App:
         # The workers of this process: told of the queues after each commit, and of jobs they may not start any more.
         self.on_enqueue: list[Wake] = []
         self.on_recall: list[Callable[[], None]] = []
+        self.on_schedule: list[Callable[[], None]] = []
+        self.timetable = Timetable(self)
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
         _apps.add(self)
@@ -159,8 +162,10 @@ class App:
             options["timeout"] = self.settings.default_timeout
         task = define(function, self, self._local_context, **options)
         if task.options.schedule is not None:
-            raise _not_yet(f"task {task.name}: cron and every", "enqueue it from a cron job")
+            self.timetable.check_shorthand(task)
         self.registry.register(task)
+        if task.options.schedule is not None:
+            self.timetable.remember_shorthand(task)
         return task
 
     def _local_context(self, task: Task[..., Any]) -> Any:
@@ -301,6 +306,40 @@ class App:
         """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""
         return ops.stats(self.backend, window)
 
+    # Schedules
+
+    def schedule(self, name: str, task: Task[..., Any] | str, **rule: Unpack[ScheduleKeywords]) -> None:
+        """Has a task enqueued by the clock: ``cron="0 3 * * *", tz="Europe/Berlin"`` or ``every=30``, under a name.
+
+        Written at once; at the top of a module that is being imported, or while the database does not answer, when a
+        worker starts. What is stored under this name already is changed; an unchanged rule writes nothing.
+        """
+        self.timetable.declare(name, task, rule)
+
+    def declare_schedules(self, backend: Backend) -> None:
+        """Writes the schedules that the code declares; a worker does so when it starts."""
+        self.timetable.write_all(backend)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """All schedules that are stored, by name."""
+        return self.timetable.list()
+
+    def pause_schedule(self, name: str) -> bool:
+        """The schedule fires no more until it is resumed. False: it was paused already."""
+        return self.timetable.pause(name)
+
+    def resume_schedule(self, name: str) -> bool:
+        """The schedule goes on with its next slot; those of the pause are left out. False: it was not paused."""
+        return self.timetable.resume(name)
+
+    def run_schedule(self, name: str) -> Job[Any]:
+        """Enqueues a job of the schedule now, besides its slots, whatever its overlap rule says."""
+        return self._submit([Prepared(self.timetable.job_now(name))], None)[0]
+
+    def remove_schedule(self, name: str) -> None:
+        """Forgets a schedule; its jobs stay. One that the code declares comes back with the next worker."""
+        self.timetable.remove(name)
+
     # Queues and workers
 
     def pause(self, queue: str) -> bool:
@@ -364,10 +403,6 @@ def _job_id(given: Any) -> str:
 
 def _new_jobs(prepared: Sequence[Prepared]) -> list[NewJob]:
     return [each.job for each in prepared]
-
-
-def _not_yet(what: str, advice: str) -> ConfigError:
-    return ConfigError(f"{what} cannot be used in this version of Dray yet; {advice}")
 
 
 _apps: weakref.WeakSet[App] = weakref.WeakSet()

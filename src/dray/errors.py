@@ -8,6 +8,7 @@
     │   └── PayloadTooLarge
     ├── UnknownJob             no job has this id (not committed, rolled back or pruned)
     ├── UnknownTask            no task is registered under this name
+    ├── UnknownSchedule        no schedule has this name
     ├── GraphError             a workflow with a cycle, a step named twice or a parent that is not there
     ├── JobEnded               result() of a job that has none: its `job`, `reason` and `error` say why
     │   ├── JobFailed
@@ -64,6 +65,10 @@ class UnknownJob(DrayError, LookupError):
 
 class UnknownTask(DrayError, LookupError):
     """No task is registered under this name."""
+
+
+class UnknownSchedule(DrayError, LookupError):
+    """No schedule has this name: it was never stored, or somebody removed it."""
 
 
 class GraphError(DrayError, ValueError):

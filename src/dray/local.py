@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NoReturn
 
 from dray.errors import ConfigError
@@ -39,6 +40,14 @@ class LocalContext(Context):
     @property
     def log(self) -> logging.Logger:
         return logging.getLogger(f"dray.task.{self._task}")
+
+    @property
+    def schedule(self) -> str | None:
+        return None
+
+    @property
+    def slot(self) -> datetime | None:
+        return None
 
     def progress(self, percent: float | None, message: str | None = None) -> None:
         self.log.debug("%s %s", percent, message)

@@ -474,3 +474,38 @@ def test_a_clock_that_is_set_back_fires_no_slot_twice_and_loses_none(world: Worl
 
     slots = sorted(made.slot or 0 for made in world.backend.job_list())
     assert slots == [schedule.created_at + n * MINUTE for n in (1, 2, 3)]
+
+
+# Changing one while it fires
+
+
+def test_a_schedule_is_changed_only_while_it_waits_for_the_slot_that_was_read(world: World) -> None:
+    read = make(world)
+    world.clock.advance(MINUTE)
+    wanted = replace(read, args='{"n":2}', updated_at=world.clock.now())
+    fire(world, read)
+
+    assert world.backend.schedule_change(read, wanted) is False
+    assert stored(world).args == "{}"
+
+    now = stored(world)
+    assert world.backend.schedule_change(now, replace(now, args='{"n":2}')) is True
+    assert (stored(world).args, stored(world).next_at) == ('{"n":2}', now.next_at)
+    assert stored(world).last_at == now.last_at
+
+
+def test_a_schedule_that_rests_can_be_changed_and_one_that_is_gone_cannot(world: World) -> None:
+    resting = make(world, next_at=None)
+    wanted = replace(resting, every_us=HOUR, next_at=world.clock.now() + HOUR)
+
+    assert world.backend.schedule_change(resting, wanted) is True
+    assert world.backend.schedule_change(replace(wanted, name="gone"), wanted) is False
+
+    assert stored(world) == wanted
+
+
+def test_the_next_slot_is_told_with_the_time(world: World) -> None:
+    assert world.backend.schedule_upcoming() == (None, world.clock.now())
+    make(world)
+
+    assert world.backend.schedule_upcoming() == (world.clock.now() + MINUTE, world.clock.now())

@@ -14,7 +14,7 @@ from tests.processes.harness import Process, Yard, side_by_side, until
 from tests.processes.places import Places, Together, on_both
 
 LEASE = 3.0
-ALL_DUTIES = {"promote", "fan-out", "prune", "reconcile"}
+ALL_DUTIES = {"promote", "fan-out", "prune", "reconcile", "schedule"}
 
 
 def test_a_killed_workers_job_is_claimed_again_in_time_though_the_worker_held_every_duty(yards: list[Yard]) -> None:

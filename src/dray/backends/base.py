@@ -90,9 +90,10 @@ class Backend:
         """Writes jobs, their edges and their workflow, all or nothing; on disk when it returns, if durable.
 
         A job whose id is there already is this same enqueue repeated, and counts as written. One whose unique
-        key is held is not written: the answer is the holder's id, marked duplicate. Parents must exist, here or
-        in the batch; those already ended count at once. With `connection` everything happens in that
-        connection's transaction and stands or falls with it.
+        key is held is not written: the answer is the holder's id, marked duplicate. A holder that has not started
+        takes over, if `on_conflict` says so, the request's arguments or its time, and the answer is marked replaced
+        too. Parents must exist, here or in the batch; those already ended count at once. With `connection`
+        everything happens in that connection's transaction and stands or falls with it.
         """
         return jobs.enqueue(self.db, self._known_queues, new, workflow, connection, durable=durable)
 
@@ -199,7 +200,6 @@ class Backend:
         """The settling half of `job_exchange`."""
         return self.job_exchange(worker_id, settlements, NOTHING, durable=durable).settled
 
-    def job_probe(self, demand: Demand) -> bool:
     def job_grow(
         self, worker_id: str, settlement: Settlement, new: Sequence[NewJob], *, durable: bool = False
     ) -> Settled:
@@ -208,6 +208,7 @@ class Backend:
         written raises as `job_enqueue` does, and then the attempt has not ended either."""
         return workflows.grow(self.db, worker_id, settlement, new, durable=durable)
 
+    def job_probe(self, demand: Demand) -> bool:
         """Whether anything of a demand is ready, without taking a lock."""
         return work.probe(self.db, demand)
 
@@ -404,9 +405,18 @@ class Backend:
         """Schedules whose `next_at` has come and that are not paused."""
         return schedules.due(self.db, limit)
 
+    def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
+        """Makes a schedule what is wanted, `next_at` too, if it still waits for the slot that was read: a slot that is
+        fired meanwhile cannot come again. False: it moved on or is gone; nothing was written."""
+        return schedules.change(self.db, stored, wanted)
+
     def schedule_next_due(self) -> int | None:
         """When the earliest schedule is due."""
-        return schedules.next_due(self.db)
+        return self.schedule_upcoming()[0]
+
+    def schedule_upcoming(self) -> tuple[int | None, int]:
+        """When the earliest schedule is due, and the database's time."""
+        return schedules.upcoming(self.db)
 
     def schedule_fire(
         self, schedule: Schedule, *, next_at: int | None, last_at: int | None, new: Sequence[NewJob]

@@ -16,6 +16,7 @@ from dray.errors import (
     StorageError,
     StorageFull,
     UnknownJob,
+    UnknownSchedule,
     UnknownTask,
 )
 from dray.text import escape_control, redact
@@ -42,6 +43,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (StorageError, Code.NO_DATABASE),
     (UnknownJob, Code.NOT_FOUND),
     (UnknownTask, Code.NOT_FOUND),
+    (UnknownSchedule, Code.NOT_FOUND),
     (JobEnded, Code.JOB_ENDED),
     (ConfigError, Code.USAGE),
     (PayloadError, Code.USAGE),

@@ -224,6 +224,16 @@ class Job(Generic[R_co]):
     def expires_at(self) -> datetime | None:
         return moment(self.row.expires_at)
 
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that made it."""
+        return self.row.schedule
+
+    @property
+    def slot(self) -> datetime | None:
+        """The time for which its schedule made it."""
+        return moment(self.row.slot)
+
     def attempts(self) -> list[Attempt]:
         """Every attempt that is kept, oldest first, with the one under way."""
         row = self.refresh().row  # before the others: what ends in between is then among those

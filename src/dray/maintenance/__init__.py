@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dray.maintenance.checkpointer import Checkpointer
+from dray.maintenance.declarer import Declarer
 from dray.maintenance.duty import Duty
 from dray.maintenance.fanner import Fanner
 from dray.maintenance.keeper import Keeper
@@ -12,6 +13,7 @@ from dray.maintenance.promoter import Promoter
 from dray.maintenance.pruner import Pruner
 from dray.maintenance.reconciler import Reconciler
 from dray.maintenance.rescuer import Rescuer
+from dray.maintenance.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -27,7 +29,7 @@ def duties(
     retention: Retention | None = None,
     lease_us: int | None = None,
 ) -> tuple[Duty, ...]:
-    """All duties of a worker with this lease. Without a retention the default one holds."""
+    """The duties of any worker; those for schedules need to know its tasks. Without a retention the default holds."""
     file = (Checkpointer(backend, clock, rng),) if backend.has_file else ()
     return (
         Rescuer(backend, worker_id, clock, rng, lease_us),
@@ -39,4 +41,4 @@ def duties(
     )
 
 
-__all__ = ["Duty", "Keeper", "duties"]
+__all__ = ["Declarer", "Duty", "Keeper", "Scheduler", "duties"]

@@ -39,10 +39,11 @@ class _Part:
     work: Callable[[], float]
     due_at: int = 0
     failures: int = 0
+    is_poked: bool = False
 
 
 class Keeper:
-    """Ticks the duties of one worker. One thread ticks; `rename` and `resign` may come from another."""
+    """Ticks the duties of one worker. One thread ticks; `poke`, `rename` and `resign` may come from another."""
 
     def __init__(
         self, backend: Backend, worker_id: str, duties: Sequence[Duty], clock: Clock, rng: Rng | None = None
@@ -74,6 +75,12 @@ class Keeper:
                 break
         return self._rest()
 
+    def poke(self, duty: str) -> None:
+        """There is something to do for a duty: the next tick does it, if it is this worker's."""
+        for part in (*self._always, *self._exclusive):
+            if part.name == duty:
+                part.is_poked = True
+
     def rename(self, worker_id: str) -> None:
         """The worker came back under a new id; what it had under the old one is free."""
         self._worker_id = worker_id
@@ -92,8 +99,9 @@ class Keeper:
 
     def _run(self, part: _Part) -> bool:
         """Runs what is due of a part. False: the database is away; there is no use in going on now."""
-        if self._clock.steady() + _SLACK_US < part.due_at:
+        if self._clock.steady() + _SLACK_US < part.due_at and not part.is_poked:
             return True
+        part.is_poked = False  # before the work, which may not see what happens meanwhile
         burials = self._burials()
         try:
             pause = part.work()
@@ -129,7 +137,10 @@ class Keeper:
 
     def _rest(self) -> float:
         mine = [part for part in self._exclusive if part.name in self._terms]
-        due_at = min(part.due_at for part in (*self._always, self._leases, *mine))
+        parts = (*self._always, self._leases, *mine)
+        if any(part.is_poked for part in parts):
+            return 0.0
+        due_at = min(part.due_at for part in parts)
         return max(0, due_at - self._clock.steady()) / SECOND
 
     def _burials(self) -> int:

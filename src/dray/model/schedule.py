@@ -7,7 +7,7 @@ and what `next_at` becomes; all slots it returns lie between the two, so a row t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -22,6 +22,9 @@ from dray.model.names import shown
 MISFIRE_GRACE_US = 1 * MINUTE
 
 EVERY_MIN_US = 1 * MILLISECOND
+
+# How many missed slots `misfire=all` fires where nothing else is said, and at most: they go in one transaction.
+MISFIRE_LIMIT, MISFIRE_LIMIT_MAX = 100, 1_000
 
 
 class Misfire(StrEnum):
@@ -140,6 +143,21 @@ def same_rule(stored: Schedule, wanted: Schedule) -> bool:
 
 
 _SET_BY_PEOPLE = ("task", "queue", "args", "cron", "every_us", "tz", "misfire", "misfire_limit", "overlap")
+
+
+def placed(wanted: Schedule, stored: Schedule | None, now: int) -> Schedule:
+    """The row to write for what people want: a new rule begins now, and never at a slot that was fired already.
+
+    While the rule stays, so does the slot that the row waits for: a slot that was missed is still owed when the
+    arguments change.
+    """
+    if stored is None:
+        return replace(wanted, created_at=now, updated_at=now, next_at=wanted.rule.next_after(now, now))
+    next_at = stored.next_at
+    if stored.rule != wanted.rule:
+        next_at = wanted.rule.next_after(max(now, stored.last_at or 0), stored.created_at)
+    noted = {name: getattr(stored, name) for name in ("created_at", "last_at", "paused_at")}
+    return replace(wanted, next_at=next_at, updated_at=now, **noted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from dray import codec
 from dray.convert import to_json
-from dray.errors import ConfigError
+from dray.errors import ConfigError, UnknownJob
+from dray.instants import to_datetime
 from dray.model import settlement
+from dray.model.job import Job
 from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
@@ -51,6 +55,25 @@ class Context:
     def idempotency_key(self) -> str:
         """The same for every attempt of this job: pass it to services that know such keys."""
         return self._execution.claim.id
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that made this job, if one did."""
+        return self._row.schedule
+
+    @property
+    def slot(self) -> datetime | None:
+        """The time for which the schedule made this job, however late it runs; None if somebody ran it by hand."""
+        slot = self._row.slot
+        return None if slot is None else to_datetime(slot)
+
+    @cached_property
+    def _row(self) -> Job:
+        # Few bodies ask, so a claim does not carry it.
+        found = self._execution.link.backend.job_get([self.job_id])
+        if not found:
+            raise UnknownJob(f"job {self.job_id} is not there any more; somebody has deleted it")
+        return found[0]
 
     @property
     def log(self) -> logging.Logger:

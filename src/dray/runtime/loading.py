@@ -8,8 +8,11 @@ App and Worker call first.
 
 from __future__ import annotations
 
-from types import CodeType
+import sys
+from types import CodeType, FrameType
 from typing import Any
+
+_IMPORT = "<frozen importlib._bootstrap>"
 
 
 class _Enough(BaseException):
@@ -29,6 +32,14 @@ def run(code: CodeType, names: dict[str, Any]) -> None:
         return
     finally:
         _depth -= 1
+
+
+def is_under_way() -> bool:
+    """Whether a module is being imported, or a script loaded for what it defines: nothing is to be done yet."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to see who calls
+    while frame is not None and frame.f_code.co_filename != _IMPORT:
+        frame = frame.f_back
+    return frame is not None or _depth > 0
 
 
 def stop_here() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dray.clock import Clock, Ids
 from dray.errors import ConfigError, StorageError, StorageLocked
 from dray.instants import SECOND
-from dray.maintenance import Keeper, duties
+from dray.maintenance import Declarer, Keeper, Scheduler, duties
 from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.worker import NewWorker, WorkerState
@@ -58,12 +58,14 @@ class Host(Protocol):
     registry: Registry
     on_enqueue: list[Callable[[Iterable[str]], None]]
     on_recall: list[Callable[[], None]]
+    on_schedule: list[Callable[[], None]]
 
     @property
     def backend(self) -> Backend: ...
     @property
     def waiter(self) -> Waiter: ...
     def load(self, more: Iterable[str] = ()) -> None: ...
+    def declare_schedules(self, backend: Backend) -> None: ...
 
 
 class Ending(enum.Enum):
@@ -147,6 +149,7 @@ class Worker:
         self._has_started = True
         self._app.on_enqueue.append(self._enqueued)
         self._app.on_recall.append(self._engine.recall)
+        self._app.on_schedule.append(self._rescheduled)
         capture.start()
         for service in self._services:
             service.start()
@@ -194,6 +197,7 @@ class Worker:
         with suppress(ValueError):
             self._app.on_enqueue.remove(self._enqueued)
             self._app.on_recall.remove(self._engine.recall)
+            self._app.on_schedule.remove(self._rescheduled)
         self._heartbeat.state = WorkerState.DRAINING
         self._heartbeat.wake()
         self._engine.drain()
@@ -249,7 +253,7 @@ class Worker:
         self._heartbeat = Heartbeat(self._engine, self._beats, self._proof, app.clock, self._lease_us)
         self._engine.timekeeper.watch_over = self._heartbeat.watch_over
         upkeep = duties(self._beats, worker_id, app.clock, self._rng, lease_us=self._lease_us)
-        self._keeper = Keeper(self._beats, worker_id, upkeep, app.clock, self._rng)
+        self._keeper = Keeper(self._beats, worker_id, (*upkeep, *self._schedulers()), app.clock, self._rng)
         self._keeping = _Loop("dray-keeper", self._keeper.tick)
         self._services: tuple[Service, ...] = (
             self._engine.timekeeper,
@@ -257,6 +261,20 @@ class Worker:
             self._keeping,
             _EngineLoop(self._engine),
         )
+
+    def _schedulers(self) -> tuple[Declarer, Scheduler, Scheduler]:
+        app, beats = self._app, self._beats
+        options = {task.name: task.options for task in app.registry}
+        self._declarer = Declarer(beats, app.declare_schedules)
+        punctual, patient = (
+            Scheduler(beats, app.clock, app.ids, options, app.settings.default_timeout, is_deputy=is_deputy)
+            for is_deputy in (False, True)
+        )
+        # Before the first look for jobs: a worker that runs until nothing is due has to see what schedules owe.
+        with suppress(StorageError):  # the keeper tries again, and says so
+            self._declarer.tick()
+            punctual.tick()
+        return self._declarer, punctual, patient
 
     def _lock_fd(self) -> int | None:
         return self._proof.fileno()
@@ -307,6 +325,12 @@ class Worker:
     def _enqueued(self, queues: Iterable[str]) -> None:
         if self._queues is None or any(queue in self._queues for queue in queues):
             self._engine.look_soon()
+
+    def _rescheduled(self) -> None:
+        self._declarer.ask()
+        for duty in (Declarer.name, Scheduler.name):
+            self._keeper.poke(duty)
+        self._keeping.wake()
 
     @property
     def _is_done(self) -> bool:

@@ -85,7 +85,7 @@ class TaskOptions:
             name=name,
             runner=_runner(f"{of}: runner", function, given.get("runner")),
             redact=_redact(f"{of}: redact", function, given.get("redact", ())),
-            schedule=_schedule(of, given.get("cron"), given.get("every"), given.get("tz")),
+            schedule=rule_of(of, given.get("cron"), given.get("every"), given.get("tz")),
         )
 
     def hide(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +146,8 @@ def _redact(name: str, function: Any, value: Any) -> tuple[str, ...]:
     return names
 
 
-def _schedule(of: str, cron: Any, every: Any, tz: Any) -> Rule | None:
+def rule_of(of: str, cron: Any, every: Any, tz: Any) -> Rule | None:
+    """The rule of a schedule, checked; None: neither is given."""
     if cron is None and tz is not None:
         raise ConfigError(f"{of}: tz says where a cron line counts; give cron too, or leave it out")
     if cron is not None and every is not None:

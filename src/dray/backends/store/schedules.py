@@ -37,6 +37,27 @@ def upsert(db: Database, schedule: Schedule) -> bool:
     return db.write(work)
 
 
+def change(db: Database, stored: Schedule, wanted: Schedule) -> bool:
+    written = db.write(
+        lambda tx: tx.run(
+            "schedule_change",
+            name=stored.name,
+            expected_at=stored.next_at,
+            task=wanted.task,
+            queue=wanted.queue,
+            args=wanted.args,
+            cron=wanted.cron,
+            every_us=wanted.every_us,
+            tz=wanted.tz,
+            misfire=wanted.misfire,
+            misfire_limit=wanted.misfire_limit,
+            overlap=wanted.overlap,
+            next_at=wanted.next_at,
+        )
+    )
+    return written > 0
+
+
 def get(db: Database, name: str) -> Schedule | None:
     found = db.read(lambda tx: tx.rows("schedule_get", name=name))
     return rows.schedule(found[0]) if found else None
@@ -50,8 +71,9 @@ def due(db: Database, limit: int) -> list[Schedule]:
     return [rows.schedule(row) for row in db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
 
 
-def next_due(db: Database) -> int | None:
-    return db.read(lambda tx: tx.rows("schedule_next_due"))[0][0]
+def upcoming(db: Database) -> tuple[int | None, int]:
+    next_at, now = db.read(lambda tx: tx.rows("schedule_upcoming"))[0]
+    return next_at, now
 
 
 def fire(

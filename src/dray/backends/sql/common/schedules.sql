@@ -14,6 +14,12 @@ WHERE (dray_schedules.task, coalesce(dray_schedules.queue, ''), dray_schedules.a
     <> (excluded.task, coalesce(excluded.queue, ''), excluded.args, coalesce(excluded.cron, ''),
         coalesce(excluded.every_us, 0), excluded.tz, excluded.misfire, excluded.misfire_limit, excluded.overlap)
 
+-- name: schedule_change
+-- Changes what people set of a schedule, if it still waits for the slot that was read.
+UPDATE dray_schedules SET task = :task, queue = :queue, args = :args, cron = :cron, every_us = :every_us, tz = :tz,
+    misfire = :misfire, misfire_limit = :misfire_limit, overlap = :overlap, next_at = $at(next_at), updated_at = $now
+WHERE name = :name AND (next_at = $at(expected_at) OR (next_at IS NULL AND $at(expected_at) IS NULL))
+
 -- name: schedule_get
 -- One schedule by name.
 SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, next_at, last_at,
@@ -33,9 +39,9 @@ SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, over
 FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL AND next_at <= $now
 ORDER BY next_at LIMIT :limit
 
--- name: schedule_next_due
--- When the earliest schedule is due.
-SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL
+-- name: schedule_upcoming
+-- When the earliest schedule is due, and what the time is.
+SELECT (SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL), $now
 
 -- name: schedule_advance
 -- Moves a schedule to its next slot, if nobody else has and it is not paused: the winner enqueues.

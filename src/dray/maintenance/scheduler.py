@@ -1,0 +1,118 @@
+"""Fires schedules: a slot's job and the move to the next slot are one guarded write, so each slot fires once.
+
+The worker that has the duty comes at the slot's very time. All others are its deputies: they fire what they find due
+and still find due a moment later. That is how slots are met while the duty's holder is dead and not yet buried (a
+whole lease on PostgreSQL), or stopped and alive all the same. A schedule whose task a worker does not know is left for a
+moment to those who do, because they know its options.
+
+Moments are counted from the first look by a clock that never steps: how late a slot is by the wall clock says nothing
+where clocks differ.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dray.errors import DrayError, StorageError
+from dray.instants import SECOND
+from dray.model.schedule import due
+from dray.task.options import TaskOptions
+from dray.task.scheduled import job_of
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Clock, Ids
+    from dray.model.schedule import Schedule
+
+log = logging.getLogger("dray")
+
+_LONGEST = 1.0  # seconds: another process may add a schedule, and wall clocks may be set, while this waits
+_SHORTEST = 0.001
+_SOON = 0.25  # seconds between two looks at what is left to others
+_DEPUTY_US = 1 * SECOND
+_STRANGER_US = 2 * SECOND
+_CHUNK = 100
+
+
+class Scheduler:
+    """`tasks`: the options of those that are known here. `timeout`: of the jobs of others."""
+
+    name = "schedule"
+
+    def __init__(
+        self,
+        backend: Backend,
+        clock: Clock,
+        ids: Ids,
+        tasks: Mapping[str, TaskOptions],
+        timeout: float | None = None,
+        *,
+        is_deputy: bool = False,
+    ) -> None:
+        self.is_exclusive = not is_deputy
+        self._backend = backend
+        self._clock = clock
+        self._ids = ids
+        self._tasks = tasks
+        self._timeout = timeout
+        self._patience_us = _DEPUTY_US if is_deputy else 0
+        self._seen: dict[str, tuple[int, int]] = {}  # name -> slot and when it was first seen to be due
+        self._unusable: dict[str, str] = {}  # name -> what was said about it
+
+    def tick(self) -> float:
+        next_at, now = self._backend.schedule_upcoming()
+        if next_at is None or next_at > now:
+            self._seen.clear()
+            wait = _LONGEST if next_at is None else (next_at - now) / SECOND
+            return min(max(wait, _SHORTEST), _LONGEST)
+        found = self._backend.schedule_due(_CHUNK)
+        mine = [schedule for schedule in found if self._is_mine(schedule)]
+        queues = {queue for schedule in mine for queue in self._fire(schedule, now)}
+        if queues:
+            self._backend.announce(queues)
+        return _SHORTEST if len(mine) == len(found) and not self._unusable else _SOON
+
+    def _is_mine(self, schedule: Schedule) -> bool:
+        """Whether it is for this worker to fire it now, as far as it can tell; forgets those that were fired."""
+        assert schedule.next_at is not None
+        now = self._clock.steady()
+        slot, since = self._seen.get(schedule.name, (None, now))
+        if slot != schedule.next_at:
+            since = now
+            self._seen[schedule.name] = (schedule.next_at, since)
+        patience_us = self._patience_us + (0 if schedule.task in self._tasks else _STRANGER_US)
+        return now - since >= patience_us
+
+    def _fire(self, schedule: Schedule, now: int) -> set[str]:
+        """The queues that got jobs; none where somebody else was faster, or nothing is to be fired."""
+        assert schedule.next_at is not None
+        now = max(now, schedule.next_at)  # it was due for the database, a moment after it was asked for the time
+        options = self._tasks.get(schedule.task) or TaskOptions(name=schedule.task, timeout=self._timeout)
+        try:
+            owed = due(
+                schedule.rule,
+                schedule.next_at,
+                now,
+                schedule.created_at,
+                misfire=schedule.misfire,
+                limit=schedule.misfire_limit,
+            )
+            new = [job_of(schedule, options, self._ids.new(), slot) for slot in owed.slots]
+        except StorageError:
+            raise
+        except DrayError as error:
+            self._complain(schedule, error)
+            return set()
+        self._unusable.pop(schedule.name, None)
+        last_at = owed.slots[-1] if owed.slots else None
+        fired = self._backend.schedule_fire(schedule, next_at=owed.next_at, last_at=last_at, new=new)
+        return {job.queue for job in new} if fired else set()
+
+    def _complain(self, schedule: Schedule, error: DrayError) -> None:
+        """A row that this machine cannot read, for want of a zone or a newer release, keeps nobody waiting."""
+        said = f"schedule {schedule.name} cannot be fired here: {error}"
+        if self._unusable.get(schedule.name) != said:
+            self._unusable[schedule.name] = said
+            log.error("%s", said)

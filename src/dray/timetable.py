@@ -1,0 +1,319 @@
+"""The schedules of an App: those that its code declares, and those that are stored.
+
+Declaring checks everything, and then writes at once. While a module is being imported nothing is written: an import
+opens no database, and ``dray --url`` decides which one it is only after it. Such a schedule is remembered, as is one
+for which the database does not answer, and a worker writes it when it starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
+
+from dray import codec
+from dray.convert import to_json
+from dray.errors import ConfigError, SchemaMissing, StorageLocked, StorageUnavailable, UnknownSchedule
+from dray.instants import SECOND, from_datetime, to_datetime
+from dray.model.limits import ARGS_BYTES
+from dray.model.names import check_name, shown
+from dray.model.new_job import NewJob
+from dray.model.schedule import (
+    MISFIRE_LIMIT,
+    MISFIRE_LIMIT_MAX,
+    Misfire,
+    Overlap,
+    Rule,
+    Schedule,
+    placed,
+    preview,
+    same_rule,
+)
+from dray.runtime import loading
+from dray.task import Registry, Signature, Task, TaskOptions
+from dray.task.checks import choice, known_options, whole
+from dray.task.options import rule_of
+from dray.task.scheduled import job_of
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.settings import Settings
+
+log = logging.getLogger("dray")
+
+_TRIES = 100  # to change a schedule that fires meanwhile
+
+
+class ScheduleKeywords(TypedDict, total=False):
+    """What ``app.schedule(...)`` takes; None is as good as leaving it out."""
+
+    cron: str | None
+    every: float | timedelta | None
+    tz: str | None
+    args: Mapping[str, Any] | None
+    queue: str | None
+    misfire: str | None
+    misfire_limit: int | None
+    overlap: str | None
+
+
+class Desk(Protocol):
+    """What a timetable needs of its App."""
+
+    registry: Registry
+    settings: Settings
+    on_schedule: list[Callable[[], None]]
+
+    @property
+    def backend(self) -> Backend: ...
+    def new_id(self) -> str: ...
+    def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule as it is stored."""
+
+    name: str
+    task: str
+    queue: str | None  # None: the task's
+    args: dict[str, Any]
+    cron: str | None
+    every: float | None  # seconds
+    tz: str
+    misfire: str
+    misfire_limit: int
+    overlap: str
+    next_at: datetime | None
+    last_at: datetime | None  # the slot that it came to last
+    created_at: datetime
+    paused_at: datetime | None
+    seen_at: datetime  # when this was read, by the database's clock
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_at is not None
+
+    @property
+    def rule(self) -> str:
+        """When it fires, in words."""
+        if self.cron is not None:
+            return self.cron if self.tz == "UTC" else f"{self.cron} {self.tz}"
+        return f"every {timedelta(seconds=self.every or 0)}"
+
+    def next(self, n: int = 5) -> list[datetime]:
+        """The next slots, as if it were not paused."""
+        whole("n", n, 0, 10_000)
+        every_us = None if self.every is None else round(self.every * SECOND)
+        rule = Rule(self.cron, every_us, self.tz)
+        at, anchor_at = map(from_datetime, (self.seen_at, self.created_at))
+        return [to_datetime(slot) for slot in preview(rule, at, anchor_at, n)]
+
+
+class Timetable:
+    """One App's. Used by any number of threads."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._declared: dict[str, Schedule] = {}
+
+    # Declaring
+
+    def declare(self, name: str, task: Task[..., Any] | str, given: Mapping[str, Any]) -> None:
+        """Checks a schedule, then writes it, now or when a worker starts."""
+        wanted = self._checked(name, task, given)
+        self._declared[name] = wanted
+        if loading.is_under_way():
+            return
+        try:
+            store(self._desk.backend, wanted)
+        except (StorageUnavailable, SchemaMissing) as error:
+            log.warning("schedule %s is not stored yet: %s; a worker will do so when it starts", name, error)
+        self._tell()
+
+    def check_shorthand(self, task: Task[..., Any]) -> None:
+        """Refuses ``@app.task(cron=…)`` of a function that cannot be called without arguments."""
+        # A signature of its own: an annotation may name what is defined further down, and is read but once.
+        try:
+            Signature(task.function, task.name).fit({})
+        except TypeError as error:
+            raise ConfigError(f"{error}; give it defaults, or use app.schedule(name, task, args=...)") from None
+
+    def remember_shorthand(self, task: Task[..., Any]) -> None:
+        """The schedule of a task that has its rule with it is named after the task; a worker writes it."""
+        assert task.options.schedule is not None
+        self._declared[task.name] = _wanted(task.name, task.name, task.options.schedule)
+
+    def write_all(self, backend: Backend) -> None:
+        """Writes what the code declares and is not stored so, and says what is stored and no longer declared."""
+        declared = dict(self._declared)
+        stored = {schedule.name: schedule for schedule in backend.schedule_list()}
+        for name, wanted in declared.items():
+            if name not in stored or not same_rule(stored[name], wanted):
+                store(backend, wanted)
+                log.info("schedule %s was %s", name, "changed" if name in stored else "made")
+        # Those of tasks that are not known here belong to somebody else's code.
+        left = [s.name for s in stored.values() if s.name not in declared and s.task in self._desk.registry]
+        if left:
+            log.info("not declared in this code, and still fired: %s; see `dray schedules remove`", ", ".join(left))
+
+    def _checked(self, name: Any, task: Any, given: Mapping[str, Any]) -> Schedule:
+        check_name("schedule", name)
+        known_options(given, ScheduleKeywords.__optional_keys__, "app.schedule")
+        given = {key: value for key, value in given.items() if value is not None}
+        of = f"schedule {name}"
+        rule = rule_of(of, given.get("cron"), given.get("every"), given.get("tz"))
+        if rule is None:
+            raise ConfigError(f'{of}: give cron="0 3 * * *" or every=30, to say when')
+        task_name, args = self._call(of, task, given.get("args", {}))
+        misfire = choice(f"{of}: misfire", given.get("misfire", Misfire.LAST), Misfire)
+        if "misfire_limit" in given and misfire is not Misfire.ALL:
+            raise ConfigError(f'{of}: misfire_limit means nothing without misfire="all"')
+        return _wanted(
+            name,
+            task_name,
+            rule,
+            args=args,
+            queue=check_name("queue", given["queue"]) if "queue" in given else None,
+            misfire=misfire,
+            misfire_limit=whole(
+                f"{of}: misfire_limit", given.get("misfire_limit", MISFIRE_LIMIT), 1, MISFIRE_LIMIT_MAX
+            ),
+            overlap=choice(f"{of}: overlap", given.get("overlap", Overlap.ALLOW), Overlap),
+        )
+
+    def _call(self, of: str, task: Any, args: Any) -> tuple[str, str]:
+        """The task's name, and the arguments as they are stored."""
+        name: Any = task.name if isinstance(task, Task) else task
+        if not isinstance(name, str):
+            raise TypeError(f"{of}: the second argument is a task or its name, not {shown(name)}")
+        check_name("task", name)
+        known = self._desk.registry.get(name) if name in self._desk.registry else None
+        if isinstance(task, Task) and known is not task:
+            raise ConfigError(f"{of}: task {name} belongs to another App; declare the schedule there")
+        if not isinstance(args, Mapping):
+            raise TypeError(f"{of}: args are given by name, as a dict, not as {type(args).__name__}")
+        named = dict(cast("Mapping[str, Any]", args))
+        fitted = to_json(named, "args") if known is None else known.signature.fit(named)
+        return name, codec.encode(fitted, limit=ARGS_BYTES)
+
+    # What is stored
+
+    def list(self) -> list[ScheduleInfo]:
+        """All, by name."""
+        backend = self._desk.backend
+        found = backend.schedule_list()
+        now = backend.now()
+        return [self._info(schedule, now) for schedule in found]
+
+    def pause(self, name: str) -> bool:
+        """False: it was paused already."""
+        return self._desk.backend.schedule_pause(self._stored(name).name)
+
+    def resume(self, name: str) -> bool:
+        """False: it was not paused."""
+        stored, backend = self._stored(name), self._desk.backend
+        next_at = stored.rule.next_after(max(backend.now(), stored.last_at or 0), stored.created_at)
+        was_paused = backend.schedule_resume(name, next_at)
+        self._tell()
+        return was_paused
+
+    def job_now(self, name: str) -> NewJob:
+        """A job of the schedule that is not of a slot."""
+        stored, registry = self._stored(name), self._desk.registry
+        if stored.task in registry:
+            options = registry.get(stored.task).options
+        else:
+            options = TaskOptions(name=stored.task, timeout=self._desk.settings.default_timeout)
+        return job_of(stored, options, self._desk.new_id(), None)
+
+    def remove(self, name: str) -> None:
+        """Forgets it, here and in the database."""
+        declared = self._declared.pop(check_name("schedule", name), None)
+        if not self._desk.backend.schedule_delete(name) and declared is None:
+            raise _unknown(name)
+
+    def _stored(self, name: str) -> Schedule:
+        stored = self._desk.backend.schedule_get(check_name("schedule", name))
+        if stored is None:
+            raise _unknown(name)
+        return stored
+
+    def _info(self, schedule: Schedule, now: int) -> ScheduleInfo:
+        args = codec.decode(schedule.args)
+        return ScheduleInfo(
+            name=schedule.name,
+            task=schedule.task,
+            queue=schedule.queue,
+            args=self._desk.shown_args(schedule.task, cast("Mapping[str, Any]", args)),
+            cron=schedule.cron,
+            every=None if schedule.every_us is None else schedule.every_us / SECOND,
+            tz=schedule.tz,
+            misfire=schedule.misfire,
+            misfire_limit=schedule.misfire_limit,
+            overlap=schedule.overlap,
+            next_at=_moment(schedule.next_at),
+            last_at=_moment(schedule.last_at),
+            created_at=to_datetime(schedule.created_at),
+            paused_at=_moment(schedule.paused_at),
+            seen_at=to_datetime(now),
+        )
+
+    def _tell(self) -> None:
+        """The workers of this process look again."""
+        for rescheduled in [*self._desk.on_schedule]:
+            rescheduled()
+
+
+def store(backend: Backend, wanted: Schedule) -> bool:
+    """Makes a schedule, or changes the one that is there. False: it was so already, nothing was written."""
+    for _ in range(_TRIES):
+        stored = backend.schedule_get(wanted.name)
+        if stored is None:
+            return backend.schedule_upsert(placed(wanted, None, backend.now()))
+        if same_rule(stored, wanted):
+            return False
+        if backend.schedule_change(stored, placed(wanted, stored, backend.now())):
+            return True
+    raise StorageLocked(f"schedule {wanted.name} fires too often to be changed; pause it first")
+
+
+def _wanted(
+    name: str,
+    task: str,
+    rule: Rule,
+    *,
+    args: str = "{}",
+    queue: str | None = None,
+    misfire: Misfire = Misfire.LAST,
+    misfire_limit: int = MISFIRE_LIMIT,
+    overlap: Overlap = Overlap.ALLOW,
+) -> Schedule:
+    """What people want, with nothing that Dray notes on it."""
+    return Schedule(
+        name=name,
+        task=task,
+        queue=queue,
+        args=args,
+        cron=rule.cron,
+        every_us=rule.every_us,
+        tz=rule.tz,
+        misfire=misfire.value,
+        misfire_limit=misfire_limit,
+        overlap=overlap.value,
+        next_at=None,
+        last_at=None,
+        created_at=0,
+        updated_at=0,
+        paused_at=None,
+    )
+
+
+def _unknown(name: str) -> UnknownSchedule:
+    return UnknownSchedule(f"no schedule is named {shown(name)}; `dray schedules` lists those that are stored")
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
