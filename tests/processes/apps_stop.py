@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -389,7 +390,25 @@ def fork_and_return(label: str, ctx: dray.Context) -> int:
 
 
 @app.task
+def fork_in_thread(label: str, ctx: dray.Context) -> int:
+    """Both processes come back, one of them as people end a process; the other jobs are about to start."""
+    pid = os.fork()
+    ledger.write("start" if pid else "forked", label, ctx.attempt, more=pid)
+    if pid == 0:
+        sys.exit(0)
+    return pid
+
+
+@app.task
+async def fork_on_loop(label: str, ctx: dray.Context) -> int:
+    pid = os.fork()
+    ledger.write("start" if pid else "forked", label, ctx.attempt, more=pid)
+    return pid
+
+
+@app.task
 def leave_a_thread(label: str, ctx: dray.Context) -> None:
-    """Starts a thread that is no daemon and never ends."""
-    threading.Thread(target=threading.Event().wait, name="for ever").start()
+    """Starts two that never end: one that is no daemon, and one that concurrent.futures waits for at the end."""
+    threading.Thread(target=threading.Event().wait, name="for ever", daemon=False).start()
+    ThreadPoolExecutor(1).submit(threading.Event().wait)
     ledger.write("start", label, ctx.attempt)

@@ -21,7 +21,7 @@ def keeps_its_claim(yard: Yard) -> None:
     pipe = yard.folder / "pipe"
     os.mkfifo(pipe)
     program = embed(yard, concurrency=1, grace=0.3, lease=2)
-    using = {"timeout": 0.1, "max_attempts": 2}
+    using = {"timeout": 1, "max_attempts": 2}
     deaf = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe), attempts=1, using=using)
     yard.until(lambda: yard.ledger.starts("deaf"))
     its_id = yard.worker_of(program)
@@ -63,7 +63,7 @@ def too_many(yard: Yard) -> None:
     pipe = yard.folder / "pipe"
     os.mkfifo(pipe)
     program = embed(yard, concurrency=2, grace=0.3)
-    using = {"timeout": 0.1, "max_attempts": 1}
+    using = {"timeout": 1, "max_attempts": 1}
     deaf = [
         yard.enqueue(f"{STOP}.deaf_until", label=f"deaf {number}", path=str(pipe), using=using) for number in range(3)
     ]

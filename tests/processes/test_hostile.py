@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,6 +221,28 @@ def forked(yard: Yard) -> None:
     assert_goes_on(yard, worker, its_id)
 
 
+def test_a_copy_of_the_worker_that_a_body_forks_runs_nothing(together: Together) -> None:
+    together.wait(copied)
+
+
+@on_both
+def copied(yard: Yard) -> None:
+    """The copy has all that the worker had in hand: it must neither run it nor stay."""
+    forks = [yard.enqueue(f"{STOP}.fork_in_thread", label="fork") for _ in range(3)]
+    behind = [yard.enqueue(f"{STOP}.in_thread", label="behind") for _ in range(50)]
+    forks += [yard.enqueue(f"{STOP}.fork_on_loop", label="fork") for _ in range(3)]
+    behind += [yard.enqueue(f"{STOP}.on_loop", label="behind") for _ in range(50)]
+    worker = yard.start(STOP, concurrency=2)
+    its_id = yard.worker_of(worker)
+    yard.ended([*forks, *behind])
+    assert yard.states() == {"completed": len(forks) + len(behind)}
+    copies = [entry.more for entry in yard.ledger.starts("fork")]
+    yard.until(lambda: not any(is_alive(pid) for pid in copies), "the copies to end")
+    assert len(yard.ledger.starts("behind")) == len(behind)
+    assert len(yard.ledger.entries("forked")) == len(forks)
+    assert_goes_on(yard, worker, its_id)
+
+
 def assert_goes_on(yard: Yard, worker: Process, its_id: str | None) -> None:
     """The same worker as before runs more jobs, in each runner, and ends as it should."""
     since = len(yard.ledger.ends())
@@ -233,6 +256,14 @@ def assert_goes_on(yard: Yard, worker: Process, its_id: str | None) -> None:
     yard.audit()
 
 
+def is_alive(pid: int) -> bool:
+    """Whether it can still do anything; a dead one that nobody has buried yet cannot."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 TOGETHER = (
     recorded_once,  # the longest first
     *WORKER_KILLED.values(),
@@ -242,4 +273,5 @@ TOGETHER = (
     stopped_loop,
     cut_off,
     forked,
+    copied,
 )

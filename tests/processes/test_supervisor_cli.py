@@ -191,7 +191,7 @@ def test_a_worker_whose_thread_does_not_stop_is_replaced_by_a_new_process(togeth
 @on_both
 def renewed(yard: Yard) -> None:
     supervisor = supervise(yard, 2, "-c", "2")
-    using = {"timeout": 0.1, "max_attempts": 2}
+    using = {"timeout": 1, "max_attempts": 2}
     stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
     yard.until(yard.ledger.starts)
     its_pid = yard.ledger.starts()[0].pid
@@ -215,6 +215,42 @@ def burst(yard: Yard) -> None:
     assert {job.refresh().state for job in jobs} == {"completed"}
     assert len(yard.ledger.starts()) == 50
     assert yard.left() == []
+
+
+def test_a_burst_that_is_told_to_end_does_so_in_good_order(together: Together) -> None:
+    together.wait(burst_told)
+
+
+@on_both
+def burst_told(yard: Yard) -> None:
+    path = str(yard.folder / "go")
+    jobs = [yard.enqueue(f"{STOP}.wait_in_thread", label=f"{number}", path=path) for number in range(5)]
+    worker = yard.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--burst"])
+    yard.until(lambda: len(yard.ledger.starts()) == 2, "two to start")
+    (its_id,) = [worker_id for worker_id, _ in yard.live_workers()]
+    worker.terminate()
+    yard.until(lambda: yard.worker_state(its_id) == "draining", "the worker to drain")
+    (yard.folder / "go").touch()
+    assert worker.wait() == 0
+    assert [job.refresh().state for job in jobs] == ["completed"] * 2 + ["queued"] * 3
+
+
+def test_one_job_is_one_job_though_its_body_does_not_stop(together: Together) -> None:
+    together.wait(once_stuck)
+
+
+@on_both
+def once_stuck(yard: Yard) -> None:
+    """The process ends with the body, and does not begin anew for the retry."""
+    using = {"timeout": 1, "max_attempts": 2}
+    stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
+    other = yard.enqueue(f"{STOP}.in_thread", label="other")
+    worker = yard.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--once"])
+    assert worker.wait() == 0
+    assert yard.outcomes(stuck) == ["timeout"]
+    assert stuck.refresh().state in {"scheduled", "queued"}
+    assert other.refresh().state == "queued"
+    assert len(yard.ledger.starts()) == 1
 
 
 @pytest.mark.parametrize(
@@ -243,6 +279,7 @@ def parent(pid: int) -> int | None:
 
 TOGETHER = (
     renewed,  # the longest first
+    once_stuck,
     killed,
     handed_back,
     orphaned,
@@ -250,4 +287,5 @@ TOGETHER = (
     *TOLD_EVERYBODY.values(),
     *TOLD.values(),
     burst,
+    burst_told,
 )

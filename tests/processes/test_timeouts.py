@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from dray.handle import Job
 from tests.processes.harness import Yard
-from tests.processes.places import Together, on_both
+from tests.processes.places import Places, Together, on_both
 
 STOP = "tests.processes.apps_stop"
 SLEEPERS = 10  # that one of its bodies forks
@@ -119,6 +122,31 @@ def held_until_renewed(yard: Yard) -> None:
     yard.audit()
 
 
+def test_a_slow_good_bye_frees_nothing_early(together: Together) -> None:
+    together.wait(slow_good_bye)
+
+
+def slow_good_bye(places: Places) -> None:
+    """Somebody migrates the table of duties while the process is to be renewed: its body lives on for as long."""
+    with places.postgres() as yard, psycopg.connect(yard.url.partition("&schema=")[0]) as other:
+        first = yard.start(STOP, concurrency=2)
+        stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
+        yard.until(yard.ledger.starts)
+        second = yard.start(STOP, concurrency=2)
+        its_id = yard.worker_of(first)
+        assert its_id is not None
+        yard.until(lambda: yard.duties_of(its_id), "the first to have duties")
+        schema = yard.url.partition("schema=")[2]
+        other.execute(f'LOCK TABLE "{schema}".dray_leases IN ACCESS EXCLUSIVE MODE'.encode())
+        yard.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
+        time.sleep(4)  # in which nothing is to happen: twice the pause before such a retry
+        other.rollback()
+        yard.ended([stuck])
+        assert yard.outcomes(stuck) == ["timeout", "completed"]
+        assert yard.ledger.entries("overlap") == []
+        assert second.end() == 0
+
+
 def test_the_last_attempt_of_a_thread_that_does_not_stop_has_failed_at_once(together: Together) -> None:
     together.wait(failed_at_once)
 
@@ -161,6 +189,7 @@ def in_a_thread_of_its_own(yard: Yard) -> None:
     yard.ended([job])
     assert yard.outcomes(job) == ["timeout", "completed"]
     assert yard.ledger.entries("overlap") == []
+    yard.until(lambda: active(yard) == {worker.pid for worker in workers}, "the renewed one to be there again")
     assert [worker.end() for worker in workers] == [0, 0]
 
 
@@ -214,6 +243,11 @@ def assert_all_runners_work(yard: Yard) -> None:
     assert len(yard.ledger.ends()) == since + 3
 
 
+def active(yard: Yard) -> set[int]:
+    """The processes whose workers claim jobs."""
+    return {worker.pid for worker in yard.app.workers() if worker.state == "active"}
+
+
 def took(attempt: Any) -> timedelta:
     return attempt.finished_at - attempt.started_at
 
@@ -229,6 +263,7 @@ def is_alive(pid: int) -> bool:
 TOGETHER = (
     blocked_loop,  # the longest first
     in_a_thread_of_its_own,
+    slow_good_bye,
     held_until_renewed,
     retried_when_gone,
     failed_at_once,
