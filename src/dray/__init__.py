@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from dray.errors import UnknownJob as UnknownJob
     from dray.errors import UnknownSchedule as UnknownSchedule
     from dray.errors import UnknownTask as UnknownTask
+    from dray.errors import UnknownWorkflow as UnknownWorkflow
+    from dray.flow import Workflow as Workflow
     from dray.handle import Job as Job
+    from dray.handle import Run as Run
     from dray.model.retry import exponential as exponential
     from dray.model.retry import fixed as fixed
     from dray.model.retry import linear as linear
@@ -60,8 +63,9 @@ _PLACES = {
     "dray.errors": """
         ConfigError DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed Misfit
         PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageError StorageFull StorageLocked
-        StorageUnavailable UnknownJob UnknownSchedule UnknownTask""",
-    "dray.handle": "Job",
+        StorageUnavailable UnknownJob UnknownSchedule UnknownTask UnknownWorkflow""",
+    "dray.flow": "Workflow",
+    "dray.handle": "Job Run",
     "dray.model.retry": "exponential fixed linear",
     "dray.runtime.context": "Context",
     "dray.steering": "Cancel Fail Retry Snooze Steering",

@@ -16,11 +16,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import UUID
 
-from dray import codec, ops
+from dray import codec, flow, ops
 from dray.clock import Clock, Ids, SystemClock
 from dray.decorator import Decorator
 from dray.errors import ConfigError, UnknownJob
-from dray.handle import Job
+from dray.flow import Workflow
+from dray.handle import Job, Run
 from dray.model.job import Enqueued
 from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob
@@ -339,6 +340,20 @@ class App:
     def remove_schedule(self, name: str) -> None:
         """Forgets a schedule; its jobs stay. One that the code declares comes back with the next worker."""
         self.timetable.remove(name)
+
+    # Workflows
+
+    def workflow(self, name: str) -> Workflow:
+        """A new workflow: `add` its steps, then `enqueue` it, in one transaction."""
+        return Workflow(self, name)
+
+    def workflow_run(self, run_id: str | UUID | HasId) -> Run:
+        """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
+        return flow.run_of(self, run_id)
+
+    def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
+        """Workflows, newest first; `after` the last one of a list come the next ones."""
+        return flow.runs(self, ops.check_limit(limit), after)
 
     # Queues and workers
 

@@ -8,6 +8,7 @@
     │   └── PayloadTooLarge
     ├── UnknownJob             no job has this id (not committed, rolled back or pruned)
     ├── UnknownTask            no task is registered under this name
+    ├── UnknownWorkflow        no workflow has this id
     ├── UnknownSchedule        no schedule has this name
     ├── GraphError             a workflow with a cycle, a step named twice or a parent that is not there
     ├── JobEnded               result() of a job that has none: its `job`, `reason` and `error` say why
@@ -69,6 +70,10 @@ class UnknownTask(DrayError, LookupError):
 
 class UnknownSchedule(DrayError, LookupError):
     """No schedule has this name: it was never stored, or somebody removed it."""
+
+
+class UnknownWorkflow(DrayError, LookupError):
+    """No workflow has this id: it was never committed, was rolled back, or was pruned."""
 
 
 class GraphError(DrayError, ValueError):

@@ -63,6 +63,9 @@ class LocalContext(Context):
     def parent_results(self) -> Mapping[str, Any]:
         return {}
 
+    def add(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG002
+        raise self._no_job()
+
     def transaction(self, result: Any = None) -> NoReturn:  # noqa: ARG002
         raise self._no_job()
 
@@ -74,6 +77,6 @@ class LocalContext(Context):
 
     def _no_job(self) -> ConfigError:
         return ConfigError(
-            f"{self._task} was called as a function, so there is no job to complete; enqueue it and run a worker, "
-            "for a test app.worker().run_until_idle()"
+            f"{self._task} was called as a function, so there is no job to complete or to add to; enqueue it "
+            "and run a worker, for a test app.worker().run_until_idle()"
         )

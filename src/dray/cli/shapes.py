@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dray.handle import Job
     from dray.handle.history import Attempt, LogLine
     from dray.ops import QueueInfo, WorkerInfo
+    from dray.timetable import ScheduleInfo
 
 
 def job(found: Job[Any]) -> dict[str, Any]:
@@ -59,6 +60,7 @@ def whole_job(found: Job[Any]) -> dict[str, Any]:
         "step": row.step,
         "waiting_on": row.waiting_on,
         "schedule": row.schedule,
+        "slot": found.slot,
         "is_cancel_requested": row.cancel_requested_at is not None,
         "attempts": attempts,
     }
@@ -98,6 +100,27 @@ def queue(found: QueueInfo) -> dict[str, Any]:
     """A queue and how many jobs of each state are in it."""
     counts = {state: found.jobs.get(state, 0) for state in STATES}
     return {"name": found.name, "priority": found.priority, "paused_at": found.paused_at, **counts}
+
+
+def schedule(found: ScheduleInfo) -> dict[str, Any]:
+    """A schedule and where it is."""
+    return {
+        "name": found.name,
+        "task": found.task,
+        "queue": found.queue,
+        "args": found.args,
+        "rule": found.rule,
+        "cron": found.cron,
+        "every": found.every,
+        "tz": found.tz,
+        "misfire": found.misfire,
+        "misfire_limit": found.misfire_limit,
+        "overlap": found.overlap,
+        "next_at": found.next_at,
+        "last_at": found.last_at,
+        "created_at": found.created_at,
+        "paused_at": found.paused_at,
+    }
 
 
 def worker(found: WorkerInfo) -> dict[str, Any]:

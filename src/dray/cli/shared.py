@@ -122,6 +122,14 @@ def app_on_tables() -> App:
     return _closed_at_the_end(app)
 
 
+def app_with_tasks_on_tables() -> App:
+    """An App that knows its tasks, where it is here, on tables that are there: nothing is created."""
+    app = app_for_enqueueing()
+    app.settings = replace(app.settings, migrate=False)
+    load_tasks(app)
+    return app
+
+
 def _bare() -> App:
     from dray.app import App  # noqa: PLC0415 - `--help` needs none
 

@@ -2,8 +2,8 @@
 
 The worker that has the duty comes at the slot's very time. All others are its deputies: they fire what they find due
 and still find due a moment later. That is how slots are met while the duty's holder is dead and not yet buried (a
-whole lease on PostgreSQL), or stopped and alive all the same. A schedule whose task a worker does not know is left for a
-moment to those who do, because they know its options.
+whole lease on PostgreSQL), or stopped and alive all the same. A schedule whose task a worker does not know is left to
+those who do for a moment, because they know its options.
 
 Moments are counted from the first look by a clock that never steps: how late a slot is by the wall clock says nothing
 where clocks differ.

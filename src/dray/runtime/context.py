@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from dray import codec
 from dray.convert import to_json
@@ -18,7 +18,10 @@ from dray.model.job import Job
 from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
+from dray.runtime.growth import steps_of
 from dray.runtime.transaction import Transaction
+from dray.task import Bound, Task
+from dray.task.steps import Options, Parent, Step, Steps
 from dray.text import bounded
 
 _tasks = logging.getLogger("dray.task")
@@ -34,6 +37,8 @@ class Context:
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
+        self._steps: Steps | None = None
+        self._is_sealed = False  # its completion may be committed any moment: nothing more can go with it
 
     def __repr__(self) -> str:
         return f"<Context of {self._execution.claim.task} {self.job_id} attempt {self.attempt}>"
@@ -109,6 +114,29 @@ class Context:
 
         return parent_results(self._execution.link.backend, self.job_id) or {}
 
+    def add(
+        self,
+        task: Task[..., Any] | Bound[..., Any],
+        *args: Any,
+        after: Sequence[Parent] | Parent | None = None,
+        step: str | None = None,
+        on_parent_failure: Literal["cancel", "run", "hold"] | None = None,
+        pass_parent_results: bool = True,
+        **kwargs: Any,
+    ) -> Step:
+        """Adds a step to the workflow that this job belongs to, as `Workflow.add` does.
+
+        It is written together with the completion of this job, and not at all if the job fails or is tried again.
+        """
+        if self._is_sealed or self._execution.is_written:
+            raise ConfigError("this job is completed already: add steps to its workflow before that")
+        if self._steps is None:
+            self._steps = steps_of(self._execution)
+        options = Options(after, step, on_parent_failure, pass_parent_results)
+        added = self._steps.add(task, args, kwargs, options)
+        self._execution.grown.append(self._steps.job(added))
+        return added
+
     def transaction(self, result: Any = None) -> Transaction:
         """``with ctx.transaction() as tx``: what is written through `tx` and the job's completion commit together.
 
@@ -122,12 +150,17 @@ class Context:
 
         A lost claim raises `StaleClaim`: roll back.
         """
-        self._execution.link.backend.job_complete(self._execution.worker_id, self.completion(result), connection)
+        execution = self._execution
+        backend, completion = execution.link.backend, self.completion(result)
+        backend.job_complete(execution.worker_id, completion, connection, new=execution.grown)
+        self._is_sealed = True
 
     async def acomplete(self, *, connection: Any, result: Any = None) -> None:
         """As `complete`, for an asynchronous connection or session."""
-        backend = self._execution.link.backend
-        await backend.job_complete_async(self._execution.worker_id, self.completion(result), connection)
+        execution = self._execution
+        backend, completion = execution.link.backend, self.completion(result)
+        await backend.job_complete_async(execution.worker_id, completion, connection, new=execution.grown)
+        self._is_sealed = True
 
     def completion(self, result: Any) -> Settlement:
         """The settlement that completes this attempt now; `PayloadError` before anything is written."""

@@ -17,7 +17,7 @@ from dray.backends import Backend
 from dray.backends.store.work import NOTHING
 from dray.backends.watch import Bell, Watch, rest
 from dray.clock import Clock, Rng
-from dray.errors import ForkedConnection, SchemaTooNew, StorageError, StorageLocked
+from dray.errors import ForkedConnection, GraphError, SchemaTooNew, StorageError, StorageLocked, UnknownJob
 from dray.instants import SECOND
 from dray.model.job import Claim
 from dray.model.queue import Demand
@@ -377,7 +377,7 @@ class Engine:
         return seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
 
     def _exchange(self, demand: Demand) -> float:
-        batch = list(self._hands.outcomes.values())
+        batch = self._hands.plain()
         notes = self._notebook.collect(self._hands, self.clock.steady())
         try:
             answer = self._backend.job_exchange(self.worker_id, batch, demand, notes, durable=self._durable)
@@ -395,7 +395,7 @@ class Engine:
         if queues:
             self._backend.announce(queues)
         self._is_hungry = True
-        is_fruitful = len(answer.settled.locked) < len(batch) or answer.claims or answer.promoted
+        is_fruitful = self._grow() or len(answer.settled.locked) < len(batch) or answer.claims or answer.promoted
         if is_fruitful or notes.lines or notes.reports:
             self._fruitless_pause = 0.0
             return 0.0
@@ -403,6 +403,27 @@ class Engine:
         self._fruitless_pause = min(max(self._fruitless_pause * 2, _FIRST_LOCKED_PAUSE), _FULL_PAUSE)
         self._pause = self._fruitless_pause
         return self._pause
+
+    def _grow(self) -> bool:
+        """Ends the jobs that have added steps, each together with these; whether there was any to end."""
+        has_grown = False
+        for settlement, new in self._hands.growing():
+            try:
+                settled = self._backend.job_grow(self.worker_id, settlement, new, durable=self._durable)
+            except StorageError as error:
+                self._must_reread |= not isinstance(error, StorageLocked)
+                self._fail(error)
+                break
+            except (GraphError, UnknownJob) as error:
+                self._hands.refuse_growth(settlement, error)
+                has_grown = True
+                continue
+            if not settled.locked:
+                has_grown = True
+                self._hands.written([settlement], settled)
+                self._backend.announce({job.queue for job in new})
+                self._tell_done()
+        return has_grown
 
     def _dispatch(self, claims: Sequence[Claim]) -> None:
         if not claims:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dray.clock import Clock, Rng
     from dray.model.attempt import LogLine
     from dray.model.job import Claim
+    from dray.model.new_job import NewJob
     from dray.task import Task
 
 
@@ -52,6 +53,7 @@ class Execution:
         "abandon_at",
         "claim",
         "deadline",
+        "grown",
         "has_heirs",
         "is_over",
         "is_stuck",
@@ -84,6 +86,7 @@ class Execution:
         self.is_stuck = False  # it did not stop, and there is nothing more to be done
         self.has_heirs = True  # if it is written by its body, children may wait for it
         self.is_written = False  # the body has completed the job in a transaction of its own
+        self.grown: list[NewJob] = []  # steps for its workflow, written if and when it completes
         self.lines: deque[LogLine] | None = None  # captured and not yet written
         self.report: tuple[float | None, str | None] | None = None  # progress that is not yet written
 

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from dray.instants import SECOND
 from dray.model.job import FINAL, Held, State
+from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released
+from dray.runtime import outcome
 from dray.runtime.execution import Execution, Stop
 from dray.text import escape_control
 
@@ -37,6 +39,7 @@ class Hands:
         self.ran = 0  # bodies that have ended
         self.farewells: list[Execution] = []  # completed by their bodies; what they said is still to be written
         self.has_heirs = False  # a body has completed its job itself: its children are still to be freed
+        self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
 
     @property
@@ -70,6 +73,8 @@ class Hands:
             return  # ended before its body did: out of time, with no attempt left
         elif settlement is not None and execution.stop is not Stop.LOST:
             self.outcomes[claim.id] = settlement
+            if execution.grown:
+                self._growing.add(claim.id)
             if settlement.error is not None:
                 _say_failed(execution, settlement)
         else:
@@ -96,6 +101,34 @@ class Hands:
         """Ends a job though its body goes on."""
         if self.held.get(execution.claim.id) is execution:
             self.outcomes[execution.claim.id] = settlement
+
+    # Outcomes
+
+    def plain(self) -> list[Settlement]:
+        """The outcomes that can be written together."""
+        if not self._growing:
+            return list(self.outcomes.values())
+        return [each for each in self.outcomes.values() if not self._grows(each)]
+
+    def growing(self) -> list[tuple[Settlement, list[NewJob]]]:
+        """The outcomes that are written with new steps, each by itself."""
+        if not self._growing:
+            return []
+        found = [(each, self.held[each.id].grown) for each in self.outcomes.values() if self._grows(each)]
+        self._growing = {each.id for each, _ in found}
+        return found
+
+    def _grows(self, settlement: Settlement) -> bool:
+        """Not if it failed, or went back."""
+        is_one = settlement.id in self._growing and settlement.state == State.COMPLETED
+        return is_one and settlement.id in self.held
+
+    def refuse_growth(self, settlement: Settlement, error: Exception) -> None:
+        """The steps cannot be written: the job fails, as with a result that cannot be."""
+        execution = self.held[settlement.id]
+        self._growing.discard(settlement.id)
+        self.outcomes[settlement.id] = failed = outcome.ungrown(execution, settlement, error)
+        _say_failed(execution, failed)
 
     # Claims
 

@@ -36,7 +36,7 @@ def run(code: CodeType, names: dict[str, Any]) -> None:
 
 def is_under_way() -> bool:
     """Whether a module is being imported, or a script loaded for what it defines: nothing is to be done yet."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - there is no other way to see who calls
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - who calls?
     while frame is not None and frame.f_code.co_filename != _IMPORT:
         frame = frame.f_back
     return frame is not None or _depth > 0

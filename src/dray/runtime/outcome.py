@@ -40,6 +40,14 @@ def returned(execution: Execution, value: Any, now: int) -> Settlement:
     return settlement.completed(claim, started, now, text, keep_args=execution.task.options.keep_args)
 
 
+def ungrown(execution: Execution, ended: Settlement, error: BaseException) -> Settlement:
+    """The body ended well, but the steps it has added to its workflow cannot be written."""
+    message = f"the body returned, but the steps it added cannot be written: {_message(error)}"
+    return settlement.failed(
+        execution.claim, ended.started, ended.finished, Reason.RESULT, _kind(error), message, None
+    )
+
+
 def raised(execution: Execution, error: BaseException, now: int, rng: Rng) -> Settlement | None:
     """The body raised; None: nothing is to be written."""
     if execution.stop is not None:

@@ -58,8 +58,9 @@ class Transaction:
             if error is None:
                 backend = self._execution.link.backend
                 completion = self._completion(self.result)
-                heirs = backend.job_complete(self._execution.worker_id, completion, connection)
-                self._execution.has_heirs = heirs
+                execution = self._execution
+                given = execution.worker_id, completion, connection
+                execution.has_heirs = backend.job_complete(*given, new=execution.grown)
         except BaseException as failure:
             self._sync.__exit__(type(failure), failure, failure.__traceback__)
             raise
@@ -82,8 +83,9 @@ class Transaction:
             if error is None:
                 backend = self._execution.link.backend
                 completion = self._completion(self.result)
-                heirs = await backend.job_complete_async(self._execution.worker_id, completion, connection)
-                self._execution.has_heirs = heirs
+                execution = self._execution
+                given = execution.worker_id, completion, connection
+                execution.has_heirs = await backend.job_complete_async(*given, new=execution.grown)
         except BaseException as failure:
             await self._async.__aexit__(type(failure), failure, failure.__traceback__)
             raise

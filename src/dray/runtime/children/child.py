@@ -1,7 +1,7 @@
 """A child process: runs one body at a time, in its main thread, for the worker at the other end of its socket.
 
 worker → child   {"job": …}, with the descriptor of the worker's lock; {"quit": true}
-child → worker   {"began": …}, {"lines": …}, {"report": …}, {"said": …}
+child → worker   {"began": …}, {"lines": …}, {"report": …}, {"said": …}, {"grown": …}
                  and at last {"end": …}, {"refused": …} or {"stopped": true}
 """
 
@@ -21,7 +21,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from dray.model.job import Claim
+from dray.model.job import Claim, State
 from dray.model.limits import TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime import body, capture
@@ -103,6 +103,8 @@ class _Child:
             settlement = self._perform(execution)
         finally:
             capture.end()
+        if settlement is not None and settlement.state == State.COMPLETED:
+            self._pipe.hand_over(execution.grown)
         return {"end": settlement, "is_written": execution.is_written}
 
     def _find(self, place: places.Place, name: str, url: str) -> Task[..., Any]:

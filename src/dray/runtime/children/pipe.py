@@ -7,7 +7,7 @@ import random
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,11 @@ from dray.instants import MILLISECOND
 from dray.model.limits import LOG_LINES
 from dray.runtime.children import wire
 from dray.runtime.execution import Execution
+from dray.runtime.growth import packed
 
 if TYPE_CHECKING:
     from dray.backends import Backend
+    from dray.model.new_job import NewJob
 
 _GATHER = 20 * MILLISECOND  # between two messages with lines, once a burst is used up
 _BURST = 20  # messages that are sent as they come
@@ -62,6 +64,12 @@ class Pipe:
             self._flush()
             self._execution = None
             self._send(message)
+
+    def hand_over(self, grown: Sequence[NewJob]) -> None:
+        """Steps that the body has added, ahead of its outcome; no message may be too long."""
+        for job in grown:
+            with self._turn():
+                self._send({"grown": packed(job)})
 
     def cut(self) -> None:
         """In a process that the body has forked: it has no worker to speak to."""

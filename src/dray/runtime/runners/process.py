@@ -21,6 +21,7 @@ from dray.runtime import outcome
 from dray.runtime.children import places, wire
 from dray.runtime.children.handle import Child, Died, Nursery, StartFailed
 from dray.runtime.execution import Execution, Stop
+from dray.runtime.growth import unpacked
 from dray.runtime.runners import Report
 from dray.task import Task
 
@@ -294,6 +295,8 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
         link.note(execution)
         if not message["is_shown"]:
             _show(lines)
+    elif "grown" in message:
+        execution.grown.append(unpacked(message["grown"], execution.claim.workflow_id))
     else:
         level, said = message["said"]
         log.log(int(level), "%s", said)

@@ -1,0 +1,183 @@
+"""``dray schedules``: what is enqueued by the clock, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import click
+
+from dray.cli import shapes
+from dray.cli.exits import Code, say
+from dray.cli.output import Column, Shape, is_terminal, put, put_json, put_line, put_list, relative
+from dray.cli.shared import app_on_tables, app_with_tasks_on_tables, option, shared, wants_json
+from dray.cli.times import Duration
+from dray.cli.values import arguments
+from dray.errors import UnknownSchedule
+from dray.model.names import shown
+from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
+
+if TYPE_CHECKING:
+    from dray.app import App
+    from dray.timetable import ScheduleInfo
+
+
+def _next(value: Any, shape: Shape) -> str:
+    return "paused" if shape["paused_at"] else relative(value, shape)
+
+
+_COLUMNS = (
+    Column("schedule", "name", is_elastic=True),
+    Column("task", "task", is_elastic=True, rank=2),
+    Column("when", "rule", is_elastic=True),
+    Column("next", "next_at", _next),
+    Column("last", "last_at", relative, rank=1),
+    Column("overlap", "overlap", rank=4),
+    Column("misfire", "misfire", rank=3),
+)
+_KEYS = ("name", "task", "rule", "next_at", "last_at", "paused_at", "queue", "misfire", "overlap", "args")
+
+
+@click.group(invoke_without_command=True)
+@shared
+@click.pass_context
+def schedules(ctx: click.Context) -> None:
+    """List, add, preview, run, pause, resume and remove schedules.
+
+    In a pipe: name, task, rule, next_at, last_at, paused_at, queue, misfire, overlap, args.
+    """
+    if ctx.invoked_subcommand is None:
+        _put(app_on_tables())
+
+
+def _put(app: App, only: Sequence[str] | None = None) -> None:
+    found = [shapes.schedule(info) for info in app.schedules() if only is None or info.name in only]
+    put_list(found, _COLUMNS, _KEYS, "no schedules; make one with app.schedule() or `dray schedules add`")
+
+
+@schedules.command(name="list")
+@shared
+def list_() -> None:
+    """List all schedules, as `dray schedules` does."""
+    _put(app_on_tables())
+
+
+@schedules.command(name="next")
+@click.argument("name")
+@option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
+@shared
+def next_(name: str, count: int) -> None:
+    """Show the next times of a schedule; for people by its own clock, in a pipe in UTC."""
+    info = _named(app_on_tables(), name)
+    times = info.next(count)
+    if wants_json():
+        put_json(times)
+        return
+    for when in times:
+        if is_terminal():
+            put(_local(when, info.tz))
+        else:
+            put_line(when)
+    if info.is_paused:
+        say(f"schedule {name} is paused; these are its times once it is resumed")
+
+
+def _local(when: datetime, tz: str) -> str:
+    return f"{when.astimezone(ZoneInfo(tz)):%a %Y-%m-%d %H:%M:%S %Z}  {relative(when, {})}"
+
+
+@schedules.command()
+@click.argument("name")
+@shared
+def run(name: str) -> None:
+    """Enqueue a job of a schedule now, beside its slots, and print its id."""
+    job = app_with_tasks_on_tables().run_schedule(name)
+    if wants_json():
+        put_json(shapes.job(job.refresh()))
+    else:
+        put(job.id)
+
+
+@schedules.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@shared
+def pause(names: Sequence[str]) -> None:
+    """Fire no more slots of these schedules; jobs that were made go on."""
+    _each(names, lambda app, name: app.pause_schedule(name), "was paused already")
+
+
+@schedules.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@shared
+def resume(names: Sequence[str]) -> None:
+    """Let paused schedules go on with their next slots."""
+    _each(names, lambda app, name: app.resume_schedule(name), "was not paused")
+
+
+def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str) -> None:
+    app = app_on_tables()
+    for name in names:
+        _named(app, name)  # all of them, before anything is done to one
+    for name in names:
+        if not act(app, name):
+            say(f"schedule {name} {otherwise}")
+    _put(app, names)
+
+
+@schedules.command()
+@click.argument("name")
+@click.argument("task")
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
+@option("--cron", metavar="LINE", help='Five fields, six with seconds first, or @daily: "0 3 * * *".')
+@option("--every", type=Duration(), metavar="TIME", help="An interval: 30, 5m, 1h30m.")
+@option("--tz", metavar="ZONE", help="Where the cron line counts, such as Europe/Berlin; else UTC.")
+@option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
+@option("--queue", help="Another queue than the task's.")
+@option("--misfire", type=click.Choice([*Misfire]), help="Which of the slots that were missed are fired [last].")
+@option(
+    "--misfire-limit",
+    type=click.IntRange(1, MISFIRE_LIMIT_MAX),
+    metavar="N",
+    help=f"How many at most, with --misfire all [{MISFIRE_LIMIT}].",
+)
+@option("--overlap", type=click.Choice([*Overlap]), help="Beside an earlier job of the schedule [allow].")
+@option("--unchecked", is_flag=True, help="Though no task of this name is known here.")
+@shared
+def add(name: str, task: str, words: Sequence[str], args: str | None, *, unchecked: bool, **rule: Any) -> None:
+    """Make a schedule, or change the one of this name. Arguments are given as to `dray enqueue`."""
+    app = app_with_tasks_on_tables()
+    known = None if (unchecked and task not in app.registry) or not len(app.registry) else app.registry.get(task)
+    given = {key: value for key, value in rule.items() if value is not None}
+    app.backend.schema_version()  # an App that declares would wait for tables that are missing
+    try:
+        app.schedule(name, task, args=arguments(words, args, known), **given)
+    except TypeError as error:
+        raise click.UsageError(str(error)) from None
+    _put(app, [name])
+
+
+@schedules.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@shared
+def remove(names: Sequence[str]) -> int:
+    """Forget schedules; their jobs stay."""
+    app = app_on_tables()
+    for name in names:
+        _named(app, name)
+    for name in names:
+        app.remove_schedule(name)
+    if wants_json():
+        put_json([{"name": name, "removed": True} for name in names])
+    else:
+        for name in names:
+            put_line(name)
+    return Code.DONE
+
+
+def _named(app: App, name: str) -> ScheduleInfo:
+    found = next((info for info in app.schedules() if info.name == name), None)
+    if found is None:
+        raise UnknownSchedule(f"no schedule is named {shown(name)}; `dray schedules` lists those that are stored")
+    return found

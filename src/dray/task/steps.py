@@ -1,0 +1,201 @@
+"""Steps of one workflow, gathered before any of them is written: calls of tasks that wait for others.
+
+A graph is whole and can run to its end when `finish` answers it; whatever is wrong with it is raised before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from inspect import Parameter
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+from dray.errors import ConfigError, GraphError
+from dray.model.names import check_name, shown
+from dray.model.new_job import NewJob
+from dray.model.workflow import ParentPolicy, order
+from dray.task.checks import choice, switch
+from dray.task.task import Bound, Task
+from dray.task.using import HasId, Using
+
+Parent = HasId | str
+_PARENT_RESULTS = "parent_results"
+
+
+class Step:
+    """A step that was added; others run `after` it."""
+
+    __slots__ = ("id", "name", "task", "workflow_id")
+
+    def __init__(self, job: NewJob) -> None:
+        assert job.workflow_id is not None
+        self.id = job.id
+        self.name = job.step
+        self.task = job.task
+        self.workflow_id = job.workflow_id
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name or self.task} {self.id}>"
+
+
+class Options(NamedTuple):
+    """What is said of a step beside its task and its arguments."""
+
+    after: Sequence[Parent] | Parent | None = None
+    step: str | None = None
+    on_parent_failure: str | None = None
+    pass_parent_results: bool = True
+
+
+class Steps:
+    """The steps that somebody adds to one workflow.
+
+    ``find`` answers the id of a step that the workflow has already. Without it nothing is stored yet: steps may name
+    such as are added later.
+    """
+
+    def __init__(
+        self,
+        workflow_id: str,
+        identify: Callable[[NewJob, int], str],
+        find: Callable[[str], str | None] | None = None,
+    ) -> None:
+        self.workflow_id = workflow_id
+        self._identify = identify
+        self._find = find
+        self._jobs: dict[str, NewJob] = {}
+        self._names: dict[str, str] = {}  # step -> job
+        self._open: dict[str, list[str]] = {}  # job -> the steps it waits for that are not known so far
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> Step:
+        """One more step, checked as an enqueue is."""
+        bound = _bound(task)
+        using = self._using(bound, options)
+        if options.step is not None and check_name("step", options.step) in self._names:
+            raise GraphError(f"there is a step {options.step!r} in this workflow already; give this one another name")
+        if not switch("pass_parent_results", options.pass_parent_results):
+            kwargs = _without_parent_results(bound.task, kwargs)
+        job = bound.task.prepare(args, kwargs, using, self.workflow_id).job
+        known, unknown = self._parents(options.after)
+        job = replace(
+            job,
+            id=self._identify(replace(job, step=options.step), len(self._jobs)),
+            workflow_id=self.workflow_id,
+            step=options.step,
+            parents=tuple(dict.fromkeys((*using.after, *known))),
+        )
+        self._keep(job, unknown)
+        return Step(job)
+
+    def _keep(self, job: NewJob, unknown: list[str]) -> None:
+        self._jobs[job.id] = job
+        if job.step is not None:
+            self._names[job.step] = job.id
+        if unknown:
+            self._open[job.id] = unknown
+
+    def job(self, step: Step) -> NewJob:
+        """What is to be written for a step."""
+        return self._jobs[step.id]
+
+    def finish(self) -> list[NewJob]:
+        """All steps, parents before children; `GraphError` if one waits for itself, in a circle, or for nothing."""
+        if not self._open:
+            return list(self._jobs.values())
+        names = {job.id: _label(job) for job in self._jobs.values()}
+        parents = {names[job.id]: [names[p] for p in job.parents if p in names] for job in self._jobs.values()}
+        for job_id, steps in self._open.items():
+            # One that is not there stays as it is called, and is refused as such.
+            parents[names[job_id]] += [names[self._names[step]] if step in self._names else step for step in steps]
+        ids = {label: job_id for job_id, label in names.items()}
+        return [self._finished(self._jobs[ids[label]]) for label in order(parents)]
+
+    def _finished(self, job: NewJob) -> NewJob:
+        steps = self._open.get(job.id)
+        if not steps:
+            return job
+        return replace(job, parents=tuple(dict.fromkeys((*job.parents, *(self._names[step] for step in steps)))))
+
+    def _using(self, bound: Bound[..., Any], options: Options) -> Using:
+        using = bound.options
+        if using.connection is not None:
+            raise ConfigError("a step has no connection of its own; give it to the workflow's enqueue()")
+        if using.on_conflict != "keep":
+            raise ConfigError("a step cannot change the job that holds its unique key; leave on_conflict out")
+        if options.on_parent_failure is None:
+            return using
+        policy = choice("on_parent_failure", options.on_parent_failure, ParentPolicy)
+        return replace(using, on_parent_failure=policy)
+
+    def _parents(self, after: Sequence[Parent] | Parent | None) -> tuple[list[str], list[str]]:
+        """The jobs to wait for, and the steps whose jobs are not known so far."""
+        known: list[str] = []
+        unknown: list[str] = []
+        for parent in _several(after):
+            if isinstance(parent, str) and not _is_id(parent):
+                found = self._named(parent)
+                (unknown if found is None else known).append(parent if found is None else found)
+            else:
+                known.append(self._job_id(parent))
+        return known, unknown
+
+    def _named(self, step: str) -> str | None:
+        found = self._names.get(check_name("step", step))
+        if found is None and self._find is not None:
+            found = self._find(step)
+            if found is None:
+                raise GraphError(f"there is no step {step!r} in this workflow to wait for")
+        return found
+
+    def _job_id(self, parent: Any) -> str:
+        if isinstance(parent, Step) and parent.workflow_id != self.workflow_id:
+            raise GraphError(
+                f"step {shown(parent.name or parent.task)} belongs to another workflow; steps wait for those of "
+                "their own workflow, and for jobs that are enqueued"
+            )
+        job_id = parent if isinstance(parent, str) else getattr(parent, "id", None)
+        if not isinstance(job_id, str):
+            raise TypeError(f"after takes steps, jobs, their ids and names of steps, not {type(parent).__name__}")
+        return str(UUID(job_id))
+
+
+def _bound(task: Any) -> Bound[..., Any]:
+    if isinstance(task, Bound):
+        return cast("Bound[..., Any]", task)
+    if isinstance(task, Task):
+        return cast("Task[..., Any]", task).using()
+    raise TypeError(f"a step is made of a task, or of task.using(...), not of {type(task).__name__}")
+
+
+def _several(after: Any) -> Iterable[Any]:
+    if after is None:
+        return ()
+    if isinstance(after, str) or hasattr(after, "id"):
+        return (after,)
+    if isinstance(after, Iterable):
+        return cast("Iterable[Any]", after)
+    raise TypeError(f"after takes a list of steps or jobs, not {type(after).__name__}")
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _label(job: NewJob) -> str:
+    return job.step or f"{job.task} {job.id[-8:]}"
+
+
+def _without_parent_results(task: Task[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Nothing is filled in for who gives a value: so it is given the one that a plain call would have."""
+    if _PARENT_RESULTS in kwargs or not task.signature.takes_parent_results:
+        return kwargs
+    default = task.signature.parameters[_PARENT_RESULTS].default
+    return {**kwargs, _PARENT_RESULTS: {} if default is Parameter.empty else default}
