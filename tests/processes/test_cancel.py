@@ -30,7 +30,7 @@ def test_running_bodies_are_stopped_with_all_that_they_have_started(together: To
 
 @on_both
 def running(yard: Yard) -> None:
-    worker = yard.start(STOP, concurrency=4)
+    worker = yard.start(STOP, concurrency=4, lease=60)  # a beat, which brings requests too, comes each 20 s
     jobs = [wait(yard, task) for task in RUNNING]
     yard.until(lambda: len(yard.ledger.starts()) == 4 and len(yard.ledger.entries("sleeper")) == 3)
     began = time.monotonic()

@@ -60,6 +60,7 @@ def stopped_in_time(yard: Yard) -> None:
     sleepers = [entry.more for entry in yard.ledger.entries("sleeper")]
     assert len(sleepers) == SLEEPERS
     assert [pid for pid in sleepers if is_alive(pid)] == []
+    assert "does not stop" not in worker.said, "it had to be renewed"
     assert_all_runners_work(yard)
     assert worker.end() == 0
     yard.until(lambda: not yard.left(), "its children to be gone")
@@ -82,6 +83,7 @@ def retried_when_gone(yard: Yard) -> None:
         assert job.result(timeout=1) == "attempt 2"
     assert yard.ledger.entries("overlap") == []
     assert {len(yard.ledger.starts(f"{task} {way}")) for task, way in STOPPABLE} == {2}
+    assert not any("does not stop" in worker.said for worker in workers), "one had to be renewed"
     assert [worker.end() for worker in workers] == [0, 0]
 
 
