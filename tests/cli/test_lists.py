@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dray.app import App
 from tests.cli.shell import Shell, until
 
 JOB = {
@@ -53,6 +54,18 @@ def test_jobs_are_filtered(shell: Shell) -> None:
     assert listed("--since", "2099-01-01") == set()
     assert listed("--limit", "1") == {called}
     assert listed("--limit", "1", "--after", called[-8:]) == {later}
+
+
+def test_jobs_that_were_not_started_in_time_are_listed_as_expired(shell: Shell) -> None:
+    with App(shell.url) as app:
+        expired = app.enqueue("tasks.add", {"a": 1, "b": 2}, expires_in=0.001).id
+    cancelled = add(shell, "--delay", "1h")
+    shell("job", "cancel", cancelled)
+    shell("worker", "--burst")
+
+    (job,) = shell("jobs", "--state", "expired", "--json").json
+    assert (job["id"], job["state"], job["reason"]) == (expired, "cancelled", "expired")
+    assert {row[0] for row in shell("jobs", "--state", "cancelled").rows} == {expired, cancelled}
 
 
 def test_the_database_may_be_named_before_or_after_the_command_without_any_code(shell: Shell) -> None:
