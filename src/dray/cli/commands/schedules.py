@@ -85,7 +85,8 @@ def next_(name: str, count: int) -> None:
 
 
 def _local(when: datetime, tz: str) -> str:
-    return f"{when.astimezone(ZoneInfo(tz)):%a %Y-%m-%d %H:%M:%S %Z}  {relative(when, {})}"
+    local = when if tz == "UTC" else when.astimezone(ZoneInfo(tz))
+    return f"{local:%a %Y-%m-%d %H:%M:%S %Z}  {relative(when, {})}"
 
 
 @schedules.command()
@@ -135,14 +136,22 @@ def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str)
 @option("--tz", metavar="ZONE", help="Where the cron line counts, such as Europe/Berlin; else UTC.")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--queue", help="Another queue than the task's.")
-@option("--misfire", type=click.Choice([*Misfire]), help="Which of the slots that were missed are fired [last].")
+@option(
+    "--misfire",
+    type=click.Choice([word.value for word in Misfire]),
+    help="Which of the slots that were missed are fired [last].",
+)
 @option(
     "--misfire-limit",
     type=click.IntRange(1, MISFIRE_LIMIT_MAX),
     metavar="N",
     help=f"How many at most, with --misfire all [{MISFIRE_LIMIT}].",
 )
-@option("--overlap", type=click.Choice([*Overlap]), help="Beside an earlier job of the schedule [allow].")
+@option(
+    "--overlap",
+    type=click.Choice([word.value for word in Overlap]),
+    help="Beside an earlier job of the schedule [allow].",
+)
 @option("--unchecked", is_flag=True, help="Though no task of this name is known here.")
 @shared
 def add(name: str, task: str, words: Sequence[str], args: str | None, *, unchecked: bool, **rule: Any) -> None:
@@ -150,7 +159,7 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
     app = app_with_tasks_on_tables()
     known = None if (unchecked and task not in app.registry) or not len(app.registry) else app.registry.get(task)
     given = {key: value for key, value in rule.items() if value is not None}
-    app.backend.schema_version()  # an App that declares would wait for tables that are missing
+    app.schedules()  # tables that are missing are an error here, and nothing to wait for
     try:
         app.schedule(name, task, args=arguments(words, args, known), **given)
     except TypeError as error:
