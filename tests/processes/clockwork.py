@@ -1,4 +1,5 @@
-"""A wall clock that a test can set: SIGUSR1 puts this process's an hour forward, SIGUSR2 an hour back.
+"""A wall clock that a test can set: SIGUSR1 puts this process's an hour forward, SIGUSR2 an hour back. It starts as
+many seconds ahead as the variable says.
 
 As an operator or NTP does it: everything in the process that asks for the time of day gets the other time, from one
 call to the next; the clocks that count (CLOCK_MONOTONIC, CLOCK_BOOTTIME) know nothing of it.
@@ -21,6 +22,8 @@ def install() -> None:
     """Before anything asks for the time, if the test wants it."""
     if VARIABLE not in os.environ:
         return
+    global _offset  # noqa: PLW0603
+    _offset = int(os.environ[VARIABLE])
     real, real_ns = time.time, time.time_ns
     time.time = lambda: real() + _offset
     time.time_ns = lambda: real_ns() + _offset * 1_000_000_000

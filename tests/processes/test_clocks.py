@@ -10,7 +10,7 @@ from tests.processes.harness import Yard
 from tests.processes.places import Together, on_both
 
 LEASE = 1.0
-STEPPING = {clockwork.VARIABLE: "yes"}
+STEPPING = {clockwork.VARIABLE: "0"}
 FORWARD, BACK = signal.SIGUSR1, signal.SIGUSR2
 
 
