@@ -377,6 +377,12 @@ class Engine:
         return seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
 
     def _exchange(self, demand: Demand) -> float:
+        if demand.limit and self._hands.frees_steps:
+            # First: a step that is ready now may come before all that has waited so far.
+            pause = self._exchange(NOTHING)
+            demand = self._demand()
+            if pause or not demand.limit:
+                return pause
         batch = self._hands.plain()
         notes = self._notebook.collect(self._hands, self.clock.steady())
         try:

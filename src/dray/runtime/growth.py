@@ -47,7 +47,7 @@ def grown_id(parent: str, job: NewJob, number: int) -> str:
     digest = int.from_bytes(hashlib.sha256(said.encode()).digest(), "big")
     tail = number << _HASH_BITS | digest & ((1 << _HASH_BITS) - 1)
     high, low = tail >> 62, tail & ((1 << 62) - 1)
-    time = UUID(parent).int >> (128 - _TIME_BITS)
+    time = (UUID(parent).int >> (128 - _TIME_BITS)) + 1  # a millisecond later: it comes after its parent in lists
     return str(UUID(int=time << 80 | 7 << 76 | (high & 0xFFF) << 64 | 1 << 63 | low))
 
 

@@ -123,6 +123,16 @@ class Hands:
         is_one = settlement.id in self._growing and settlement.state == State.COMPLETED
         return is_one and settlement.id in self.held
 
+    @property
+    def frees_steps(self) -> bool:
+        """Whether the end of one of these may let another step of its workflow go."""
+        held = self.held
+        return any(
+            each.id in held and held[each.id].claim.workflow_id is not None
+            for each in self.outcomes.values()
+            if each.state in FINAL
+        )
+
     def refuse_growth(self, settlement: Settlement, error: Exception) -> None:
         """The steps cannot be written: the job fails, as with a result that cannot be."""
         execution = self.held[settlement.id]

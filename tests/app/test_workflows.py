@@ -1,0 +1,401 @@
+"""Workflows as people use them: made, enqueued whole or not at all, waited for, cancelled, started over."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dray.app import App
+from dray.errors import ConfigError, GraphError, UnknownJob, UnknownWorkflow
+from dray.flow import Workflow
+from dray.handle import Run
+from dray.task import Task
+
+PATIENCE = 30
+
+
+@pytest.fixture
+def app(url: str) -> Any:
+    with App(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def add(app: App) -> Task[..., Any]:
+    @app.task(name="add", max_attempts=1)
+    def add(*numbers: int) -> int:
+        return sum(numbers)
+
+    return add
+
+
+@pytest.fixture
+def sums(app: App) -> Task[..., Any]:
+    @app.task(name="sums")
+    def sums(parent_results: dict[str, int]) -> dict[str, int]:
+        return parent_results
+
+    return sums
+
+
+class Switch:
+    """A task that fails until it is told otherwise."""
+
+    def __init__(self, app: App) -> None:
+        self.is_on = False
+
+        @app.task(name="switched", max_attempts=1)
+        def switched() -> str:
+            if not self.is_on:
+                raise ValueError("off")
+            return "on"
+
+        self.task = switched
+
+
+@pytest.fixture
+def switch(app: App) -> Switch:
+    return Switch(app)
+
+
+def work_off(app: App) -> None:
+    app.worker().run_until_idle()
+
+
+def states(run: Run) -> dict[str | None, str]:
+    return {job.row.step: job.state for job in run.jobs()}
+
+
+def is_empty(app: App) -> bool:
+    return app.workflows() == [] and app.jobs() == []
+
+
+# Running
+
+
+def test_steps_run_in_order_and_see_the_results_of_their_parents(
+    app: App, add: Task[..., Any], sums: Task[..., Any]
+) -> None:
+    wf = app.workflow("etl")
+    first = wf.add(add, 1, 2, step="first")
+    second = wf.add(add, 3, after=[first])
+    wf.add(sums, after=[first, second], step="last")
+    run = wf.enqueue()
+    assert (run.name, run.state, run.progress) == ("etl", "running", (0, 3))
+    work_off(app)
+    assert (run.state, run.progress) == ("completed", (3, 3))
+    assert run.job("last").result(PATIENCE) == {"first": 3, first.id: 3, second.id: 3}
+    assert [job.id for job in run.jobs()][:2] == [first.id, second.id]
+
+
+def test_a_step_waits_for_jobs_that_were_enqueued_long_ago(
+    app: App, add: Task[..., Any], sums: Task[..., Any]
+) -> None:
+    done = add.enqueue(1)
+    work_off(app)
+    other = add.enqueue(2)
+    wf = app.workflow("etl")
+    wf.add(sums.using(queue="slow", priority=7), after=[done, other.id], step="sums")
+    run = wf.enqueue()
+    assert (run.job("sums").queue, run.job("sums").priority, run.state) == ("slow", 7, "waiting")
+    work_off(app)
+    assert run.job("sums").result(PATIENCE) == {done.id: 1, other.id: 2}
+
+
+def test_steps_can_wait_for_steps_by_their_names_also_for_later_ones(
+    app: App, add: Task[..., Any], sums: Task[..., Any]
+) -> None:
+    wf = app.workflow("etl")
+    wf.add(sums, after="b", step="a")
+    wf.add(add, 5, step="b")
+    run = wf.enqueue()
+    work_off(app)
+    assert run.job("a").result(PATIENCE)["b"] == 5
+
+
+def test_parent_results_are_not_passed_where_a_step_says_so(app: App, add: Task[..., Any]) -> None:
+    @app.task(name="bare")
+    def bare(parent_results: dict[str, int]) -> dict[str, int]:
+        return parent_results
+
+    @app.task(name="optional")
+    def optional(parent_results: dict[str, int] | None = None) -> str:
+        return "none" if parent_results is None else "some"
+
+    wf = app.workflow("etl")
+    first = wf.add(add, 1)
+    wf.add(bare, after=first, step="bare", pass_parent_results=False)
+    wf.add(optional, after=first, step="off", pass_parent_results=False)
+    wf.add(optional, after=first, step="on")
+    run = wf.enqueue()
+    work_off(app)
+    assert [run.job(step).result(PATIENCE) for step in ("bare", "off", "on")] == [{}, "none", "some"]
+
+
+def test_a_ready_step_of_high_priority_runs_before_queued_singles(app: App) -> None:
+    ran: list[str] = []
+
+    @app.task(name="note")
+    def note(what: str) -> None:
+        ran.append(what)
+
+    wf = app.workflow("urgent")
+    first = wf.add(note.using(priority=5), "parent")
+    for number in range(20):
+        note.using(priority=1).enqueue(f"single {number}")
+    wf.add(note.using(priority=9), "child", after=first)
+    wf.enqueue()
+    app.worker(concurrency=1).run_until_idle()
+    assert ran[:2] == ["parent", "child"]
+
+
+# Refused, with nothing written
+
+
+def self_dependent(wf: Workflow, add: Task[..., Any]) -> None:
+    wf.add(add, 1, step="a", after=["a"])
+
+
+def in_a_circle(wf: Workflow, add: Task[..., Any]) -> None:
+    first = wf.add(add, 1, step="a", after=["c"])
+    second = wf.add(add, 1, after=[first])
+    wf.add(add, 1, step="c", after=[second])
+
+
+def after_an_unknown_step(wf: Workflow, add: Task[..., Any]) -> None:
+    wf.add(add, 1, step="a", after=["nobody"])
+
+
+def after_an_unknown_job(wf: Workflow, add: Task[..., Any]) -> None:
+    wf.add(add, 1)
+    wf.add(add, 1, after=["00000000-0000-7000-8000-000000000000"])
+
+
+def named_twice(wf: Workflow, add: Task[..., Any]) -> None:
+    wf.add(add, 1, step="a")
+    wf.add(add, 1, step="a")
+
+
+def empty(wf: Workflow, add: Task[..., Any]) -> None:
+    pass
+
+
+def with_a_connection(wf: Workflow, add: Task[..., Any]) -> None:
+    wf.add(add.using(connection=object()), 1)
+
+
+def with_wrong_arguments(wf: Workflow, add: Task[..., Any]) -> None:
+    wf.add(add, 1)
+    wf.add(add, nonsense=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (self_dependent, GraphError, "'a' waits for itself"),
+        (in_a_circle, GraphError, "in a circle: a -> c -> add .* -> a"),
+        (after_an_unknown_step, GraphError, "nobody"),
+        (after_an_unknown_job, UnknownJob, "00000000-0000-7000"),
+        (named_twice, GraphError, "'a'"),
+        (empty, GraphError, "no steps"),
+        (with_a_connection, ConfigError, "enqueue"),
+        (with_wrong_arguments, TypeError, "nonsense"),
+    ],
+)
+def test_a_graph_that_cannot_run_is_refused_and_nothing_is_written(
+    app: App,
+    add: Task[..., Any],
+    make: Callable[[Workflow, Task[..., Any]], None],
+    error: type[Exception],
+    words: str,
+) -> None:
+    wf = app.workflow("wrong")
+    with pytest.raises(error, match=words):  # noqa: PT012 - some are seen as they are added, some with all of it
+        make(wf, add)
+        wf.enqueue()
+    assert is_empty(app)
+
+
+def test_a_step_of_another_workflow_is_refused(app: App, add: Task[..., Any]) -> None:
+    other = app.workflow("other").add(add, 1)
+    with pytest.raises(GraphError, match="another workflow"):
+        app.workflow("mine").add(add, 1, after=[other])
+
+
+def test_a_workflow_is_enqueued_once_and_then_takes_no_steps(app: App, add: Task[..., Any]) -> None:
+    wf = app.workflow("once")
+    wf.add(add, 1)
+    wf.enqueue()
+    with pytest.raises(ConfigError, match="enqueued already"):
+        wf.enqueue()
+    with pytest.raises(ConfigError, match="enqueued already"):
+        wf.add(add, 1)
+
+
+def test_what_is_not_a_task_or_a_parent_is_refused(app: App, add: Task[..., Any]) -> None:
+    wf = app.workflow("wrong")
+    with pytest.raises(TypeError, match="made of a task"):
+        wf.add(len, [])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="after takes"):
+        wf.add(add, 1, after=[7])  # type: ignore[list-item]
+
+
+# Transactions
+
+
+def test_a_workflow_stands_or_falls_with_the_users_transaction(add: Task[..., Any], app: App, url: str) -> None:
+    if not url.startswith("sqlite"):
+        pytest.skip("the users' connections of PostgreSQL have tests of their own, in backends/")
+    app.stats()
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    for end in (connection.rollback, connection.commit):
+        wf = app.workflow("mine")
+        wf.add(add, 1, after=[wf.add(add, 2)])
+        run = wf.enqueue(connection=connection)
+        end()
+    connection.close()
+    assert app.workflows() == [run]
+    assert run.progress == (0, 2)
+
+
+# Waiting and acting
+
+
+def test_wait_answers_how_a_workflow_ended(app: App, add: Task[..., Any], switch: Switch) -> None:
+    fine, bad = app.workflow("fine"), app.workflow("bad")
+    fine.add(add, 1, after=[fine.add(add, 1)])
+    bad.add(add, 1, after=[bad.add(switch.task)])
+    runs = [fine.enqueue(), bad.enqueue()]
+    with app.worker():
+        assert [run.wait(PATIENCE) for run in runs] == ["completed", "failed"]
+
+
+def test_a_coroutine_can_make_and_await_a_workflow(app: App, add: Task[..., Any]) -> None:
+    async def program() -> str:
+        wf = app.workflow("fine")
+        wf.add(add, 1, after=[wf.add(add, 1)])
+        run = await wf.aenqueue()
+        return await run.await_(PATIENCE)
+
+    with app.worker():
+        assert asyncio.run(program()) == "completed"
+
+
+def test_wait_gives_up_when_its_time_is_over(app: App, add: Task[..., Any]) -> None:
+    wf = app.workflow("slow")
+    wf.add(add, 1)
+    with pytest.raises(TimeoutError, match="goes on"):
+        wf.enqueue().wait(0.05)
+
+
+def test_wait_does_not_hang_on_what_is_held(app: App, add: Task[..., Any], switch: Switch) -> None:
+    wf = app.workflow("held")
+    wf.add(add, 1, after=[wf.add(switch.task, step="bad")], step="held", on_parent_failure="hold")
+    run = wf.enqueue()
+    with app.worker():
+        assert run.wait(PATIENCE) == "waiting"
+        switch.is_on = True
+        assert run.retry_failed() == 1
+        assert run.wait(PATIENCE) == "completed"
+
+
+def test_wait_waits_for_jobs_outside_that_steps_wait_for(app: App, add: Task[..., Any]) -> None:
+    outside = add.using(delay=0.3).enqueue(1)
+    wf = app.workflow("late")
+    wf.add(add, 1, after=outside)
+    run = wf.enqueue()
+    with app.worker():
+        assert run.wait(PATIENCE) == "completed"
+
+
+def test_retry_failed_runs_the_failed_part_again_and_frees_what_waited_on_it(
+    app: App, add: Task[..., Any], switch: Switch
+) -> None:
+    wf = app.workflow("etl")
+    fine = wf.add(add, 1, step="fine")
+    bad = wf.add(switch.task, step="bad", after=fine)
+    last = wf.add(add, 1, step="last", after=[fine, bad])
+    wf.add(add, 1, step="end", after=last)
+    run = wf.enqueue()
+    work_off(app)
+    assert states(run) == {"fine": "completed", "bad": "failed", "last": "cancelled", "end": "cancelled"}
+    assert (run.state, run.progress) == ("failed", (4, 4))
+    switch.is_on = True
+    assert run.retry_failed() == 1
+    assert states(run) == {"fine": "completed", "bad": "queued", "last": "waiting", "end": "waiting"}
+    work_off(app)
+    assert run.state == "completed"
+    assert run.job("fine").attempt == 1
+    assert run.retry_failed() == 0
+
+
+def test_a_step_may_run_though_its_parent_failed(app: App, add: Task[..., Any], switch: Switch) -> None:
+    wf = app.workflow("etl")
+    wf.add(add, 1, step="clean-up", after=wf.add(switch.task), on_parent_failure="run")
+    run = wf.enqueue()
+    work_off(app)
+    assert run.job("clean-up").state == "completed"
+
+
+def test_cancel_ends_what_has_not_started_and_asks_the_rest_to_stop(app: App, add: Task[..., Any]) -> None:
+    started, may_end = threading.Event(), threading.Event()
+
+    @app.task(name="long")
+    def long() -> None:
+        started.set()
+        may_end.wait(PATIENCE)
+
+    wf = app.workflow("etl")
+    first = wf.add(long, step="long")
+    wf.add(add, 1, step="next", after=first)
+    wf.add(add.using(delay=3600), 1, step="later")
+    run = wf.enqueue()
+    with app.worker():
+        assert started.wait(PATIENCE)
+        assert run.cancel() == 3
+        may_end.set()
+        assert run.wait(PATIENCE) == "cancelled"
+    assert set(states(run).values()) == {"cancelled"}
+    assert run.cancel() == 0
+    assert run.retry_failed() == 0
+    assert run.retry_failed(cancelled=True) == 3
+
+
+def test_workflows_are_listed_newest_first_and_found_by_id(app: App, add: Task[..., Any]) -> None:
+    runs: list[Run] = []
+    for name in ("one", "two", "three"):
+        wf = app.workflow(name)
+        wf.add(add, 1)
+        runs.insert(0, wf.enqueue())
+    assert app.workflows() == runs
+    assert app.workflows(limit=1, after=runs[0]) == [runs[1]]
+    assert app.workflow_run(runs[0].id).name == "three"
+    with pytest.raises(UnknownWorkflow):
+        app.workflow_run("00000000-0000-7000-8000-000000000000")
+    with pytest.raises(UnknownWorkflow):
+        app.workflow_run("no id")
+    with pytest.raises(UnknownJob, match="no step 'none'"):
+        runs[0].job("none")
+
+
+def test_deleting_and_pruning_never_strand_a_waiting_step(app: App, add: Task[..., Any]) -> None:
+    wf = app.workflow("etl")
+    first = wf.add(add, 1, step="first")
+    wf.add(add.using(delay=0.5), 1, step="slow")
+    wf.add(add, 1, step="last", after=[first, "slow"])
+    run = wf.enqueue()
+    work = app.worker(concurrency=1)
+    with work:
+        run.job("first").result(PATIENCE)
+        assert not run.job("first").delete()
+        assert app.prune(older_than=0) == 0
+        assert run.wait(PATIENCE) == "completed"
+    assert app.prune(older_than=0) == 3
+    assert is_empty(app)
+    with pytest.raises(UnknownWorkflow):
+        run.state  # noqa: B018
