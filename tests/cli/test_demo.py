@@ -51,7 +51,9 @@ def test_it_kills_a_worker_loses_nothing_and_leaves_nothing(local: Shell) -> Non
         "cancelled",
         "delayed",
         "unique",
-        "All is well: 305",
+        "a schedule of every 0.5 s fired",
+        "each slot once, none was missed",
+        "All is well",
     ):
         assert line in done.out
     assert folders(local) == []
@@ -72,7 +74,8 @@ def test_kept_files_can_be_looked_at(local: Shell) -> None:
 
     (folder,) = folders(local)
     assert str(folder) in done.err
-    assert len(local("jobs", "--url", f"{folder}/demo.db", "--limit", "1000").rows) == 305
+    rows = local("jobs", "--url", f"{folder}/demo.db", "--limit", "1000").rows
+    assert len([row for row in rows if row[1] != "tick"]) == 305
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -87,7 +87,7 @@ def slots(yard: Yard) -> int:
 
 def finish(yard: Yard, workers: list[Process]) -> None:
     """Each slot from the first to the last that was fired has one job, and all of them run."""
-    yard.until(lambda: len(yard.live_workers()) >= len(workers), "all workers")
+    yard.until(lambda: all(map(yard.worker_of, workers)), "all workers")
     fired = slots(yard)
     yard.until(lambda: slots(yard) > fired, "one more slot")
     assert yard.app.pause_schedule("beat")

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ _PACE = 0.1  # seconds between two looks
 _KILL_AT = 0.4  # of all jobs done
 _LATER = 5.0  # seconds, of the delayed job
 _PARENTS = 5  # jobs that another one waits for
+_TICK = 0.5  # seconds between two slots of the schedule
+_CLOCK = "clock"  # the queue of its jobs, which nobody here enqueues
 
 
 _BATCH = 100
@@ -67,14 +70,17 @@ class Play:
 
     def perform(self) -> verdict.Verdict:
         self._open()
+        tasks.app.schedule("tick", tasks.tick, every=_TICK, misfire="all", misfire_limit=1000)
         cast = self._enqueue_few()
         self._enqueue_many()
         self._enqueue_after(cast)
         self._cancel(cast.napping)
         self._work_off()
+        slot_problems = self._stop_clock()
         self._remark_on(cast)
         codes = self.workers.stop()
         found = self._accounts(cast)
+        found.problems.extend(slot_problems)
         if any(codes):
             found.problems.append(f"workers ended with {codes} when they were asked to stop")
         return found
@@ -129,7 +135,7 @@ class Play:
     def _work_off(self) -> None:
         total = sum(map(len, self.enqueued.values()))
         has_killed = False
-        while (done := _ended(states := tasks.app.stats(1).states)) < total:
+        while (done := _ended(states := self._states())) < total:
             self.workers.check()
             self.stage.count(done, total, _words(states))
             if not has_killed and done >= total * _KILL_AT:
@@ -139,6 +145,18 @@ class Play:
         self.stage.count(total, total, "all done")
         if not has_killed:
             raise Failure("everything was done before a worker could be killed; ask for more with --jobs")
+
+    def _stop_clock(self) -> list[str]:
+        """Pauses the schedule and waits for its jobs; what is wrong with its slots."""
+        tasks.app.pause_schedule("tick")
+        live = ["queued", "scheduled", "running"]
+        self._until(lambda: not tasks.app.jobs(task="tick", state=live), "the schedule's jobs do not end")
+        made = tasks.app.jobs(task="tick", limit=10_000)
+        self.enqueued["tick"] = [job.id for job in made]
+        problems = _slot_problems([job.slot for job in made])
+        if not problems:
+            self._remark(f"a schedule of every {_TICK:g} s fired {len(made)} times: each slot once, none was missed")
+        return problems
 
     def _kill_one(self) -> None:
         """Kills a worker while it is busy, waits for the other one to notice, and starts a new one."""
@@ -190,6 +208,11 @@ class Play:
 
     # Looking
 
+    def _states(self) -> dict[str, int]:
+        """How many of the jobs that were enqueued here are in which state."""
+        queues = tasks.app.stats(1).queues
+        return {state: sum(queues[name].get(state, 0) for name in queues if name != _CLOCK) for state in State}
+
     def _live_workers(self) -> list[Any]:
         return [worker for worker in tasks.app.workers() if worker.state == "active"]
 
@@ -209,6 +232,17 @@ class Play:
     def _remark(self, text: str) -> None:
         self.stage.tell(text)
         self.remarks.append(text)
+
+
+def _slot_problems(slots: list[datetime | None]) -> list[str]:
+    """Slots that have no job or several, between the first and the last."""
+    (info,) = tasks.app.schedules()
+    passed = round(((info.last_at or info.created_at) - info.created_at).total_seconds() / _TICK)
+    expected = Counter[datetime | None](info.created_at + timedelta(seconds=_TICK) * k for k in range(1, passed + 1))
+    found = Counter(slots)
+    return [f"slot {slot} was missed" for slot in expected - found] + [
+        f"slot {slot} has one job too many" for slot in found - expected
+    ]
 
 
 def _listed(sizes: dict[str, int]) -> str:

@@ -86,6 +86,13 @@ def album(ctx: dray.Context) -> int:
     return len(pictures)
 
 
+@app.task(name="tick", queue="clock", priority=20)
+def tick(ctx: dray.Context) -> None:
+    """Comes by the clock: a schedule makes its jobs."""
+    ledger.note(ctx.job_id, "begun")
+    ledger.note(ctx.job_id, "done")
+
+
 @app.task(name="nap")
 async def nap(seconds: float, ctx: dray.Context) -> None:
     """Would take much too long; the demo cancels it."""
