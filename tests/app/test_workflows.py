@@ -14,6 +14,7 @@ from dray.app import App
 from dray.errors import ConfigError, GraphError, UnknownJob, UnknownWorkflow
 from dray.flow import Workflow
 from dray.handle import Run
+from dray.runtime.context import Context
 from dray.task import Task
 
 PATIENCE = 30
@@ -343,12 +344,14 @@ def test_a_step_may_run_though_its_parent_failed(app: App, add: Task[..., Any], 
 
 
 def test_cancel_ends_what_has_not_started_and_asks_the_rest_to_stop(app: App, add: Task[..., Any]) -> None:
-    started, may_end = threading.Event(), threading.Event()
+    started, never = threading.Event(), threading.Event()
 
     @app.task(name="long")
-    def long() -> None:
+    def long(ctx: Context) -> None:
         started.set()
-        may_end.wait(PATIENCE)
+        while not ctx.cancelled:
+            never.wait(0.01)
+        ctx.raise_if_cancelled()
 
     wf = app.workflow("etl")
     first = wf.add(long, step="long")
@@ -358,7 +361,6 @@ def test_cancel_ends_what_has_not_started_and_asks_the_rest_to_stop(app: App, ad
     with app.worker():
         assert started.wait(PATIENCE)
         assert run.cancel() == 3
-        may_end.set()
         assert run.wait(PATIENCE) == "cancelled"
     assert set(states(run).values()) == {"cancelled"}
     assert run.cancel() == 0

@@ -14,6 +14,7 @@ from dray.model import settlement as model
 from dray.model.job import CancelResult
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.new_job import NewJob
+from dray.model.queue import Demand
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
 from tests.backends import raw2 as raw
@@ -98,12 +99,18 @@ def test_five_parents_settled_in_one_batch_free_their_child_once(world: World) -
     assert (state(world, child), world.job(child).waiting_on) == (["queued"], 0)
 
 
-def test_more_children_than_one_step_takes_are_all_queued_when_the_settle_returns(world: World) -> None:
-    fan = 2 * FANOUT_CHUNK + 500
+def test_of_very_many_children_the_settle_frees_some_and_says_that_there_are_more(world: World) -> None:
+    fan = 4 * FANOUT_CHUNK + 50
     parent = world.enqueue("parent")
     world.backend.job_enqueue([world.new("child", parents=(parent,)) for _ in range(fan)])
+    worker, now = world.worker(), world.clock.steady()
+    claim = world.claim_one(worker, tasks=("parent",))
 
-    run(world, "parent")
+    answer = world.backend.job_exchange(worker, [model.completed(claim, now, now)], Demand((), (), 0))
+    assert answer.has_more_children
+    assert world.backend.job_stats(HOUR).counts["default"]["queued"] == FANOUT_CHUNK
+    while world.backend.job_fan_out().left:
+        continue
 
     assert world.backend.job_stats(HOUR).counts == {"default": {"queued": fan, "completed": 1}}
     assert world.job(parent).fanout_pending is False

@@ -276,6 +276,8 @@ class Engine:
             self.on_idle()
 
     def _at_most(self, seconds: float, now: int) -> float:
+        if self._hands.has_heirs:
+            return 0.0
         notes_us = self._notebook.pause(now)
         if notes_us is not None:
             seconds = min(seconds, max(_SHORTEST_REST, notes_us / SECOND))
@@ -394,6 +396,7 @@ class Engine:
         self._outage.ends()
         self.has_written = True
         written = self._hands.written(batch, answer.settled)
+        self._hands.has_heirs |= answer.has_more_children
         self._dispatch(answer.claims)
         if written.any_final:
             self._tell_done()
@@ -447,14 +450,14 @@ class Engine:
             runner.start(group)
 
     def _free_heirs(self) -> bool:
-        """Frees the children of jobs that ended in a transaction which was not ours."""
+        """Frees children of jobs that ended in a transaction which was not ours, or that had very many."""
         try:
-            while (step := self._backend.job_fan_out()).left and step.decided:
-                continue
+            step = self._backend.job_fan_out()
         except StorageError as error:
             self._fail(error)
             return False
-        self._hands.has_heirs = False
+        # One step at a time: bodies that end meanwhile, and other workers, have their turn between two.
+        self._hands.has_heirs = bool(step.left and step.decided)
         self._is_hungry = True
         self._tell_done()
         return True

@@ -138,12 +138,17 @@ def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
     return step
 
 
-def fan_out_all(db: Database) -> None:
-    """Goes on until nothing is left or nothing moves (rows that somebody's open transaction holds)."""
+def fan_out_all(db: Database) -> bool:
+    """Goes on until nothing is left, nothing moves (rows that somebody's open transaction holds), or so much is done
+    that others should have a turn; whether to go on then."""
+    decided = 0
     while True:
         step = fan_out(db)
+        decided += step.decided
         if not step.left or not step.decided:
-            return
+            return False
+        if decided >= FANOUT_CHUNK:
+            return True
 
 
 def revive_children(tx: Session, parents: list[str]) -> None:
@@ -173,8 +178,8 @@ def reconcile(db: Database) -> Reconciled:
     if not db.read(lambda tx: tx.rows("reconcile_look"))[0][0]:
         return Reconciled([], [])
     repaired = db.write(work)
-    if repaired.parents:
-        fan_out_all(db)
+    while repaired.parents and fan_out_all(db):
+        continue
     return repaired
 
 

@@ -225,7 +225,8 @@ def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
         }
 
     answer = db.write(work)
-    graph.fan_out_all(db)
+    while graph.fan_out_all(db):
+        continue
     return answer
 
 
@@ -279,6 +280,6 @@ def upcoming(db: Database) -> Upcoming:
 
 def expire(db: Database, limit: int) -> list[str]:
     expired = [row[0] for row in db.write(lambda tx: tx.rows("job_expire", limit=limit))]
-    if expired:
-        graph.fan_out_all(db)
+    while expired and graph.fan_out_all(db):
+        continue
     return expired

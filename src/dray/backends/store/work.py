@@ -22,6 +22,7 @@ class Exchange(NamedTuple):
     settled: Settled
     promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
     claims: list[Claim]
+    has_more_children: bool = False  # than were told of the end of their parents: go on with `job_fan_out`
 
 
 class Report(NamedTuple):
@@ -75,9 +76,9 @@ def exchange(
         _transact(db, worker_id, (), NOTHING, notes, durable=durable)
         written = _settle_one_by_one(db, worker_id, settlements, refused, error, durable=durable)
         turn = _transact(db, worker_id, (), demand, durable=durable)
-    if turn.expired or any(fanout_pending for _, _, fanout_pending in written):
-        graph.fan_out_all(db)
-    return Exchange(judge(db, worker_id, settlements, written, refused), turn.promoted, turn.claims)
+    has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
+    has_more = bool(has_children and graph.fan_out_all(db))
+    return Exchange(judge(db, worker_id, settlements, written, refused), turn.promoted, turn.claims, has_more)
 
 
 class _Turn(NamedTuple):

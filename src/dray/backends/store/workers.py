@@ -99,8 +99,8 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
 
     rescued = db.write(work)
     db.proofs.forget(buried)
-    if rescued:
-        graph.fan_out_all(db)
+    while rescued and graph.fan_out_all(db):
+        continue
     return rescued
 
 

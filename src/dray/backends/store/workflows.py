@@ -98,8 +98,8 @@ def grow(
         return work.exchange(
             db, worker_id, [unstorable(settlement, str(error))], work.NOTHING, durable=durable
         ).settled
-    if written:
-        graph.fan_out_all(db)
+    while written and written[0][2] and graph.fan_out_all(db):
+        continue
     return work.judge(db, worker_id, [settlement], written, [])
 
 
