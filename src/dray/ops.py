@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from dray.errors import ConfigError, UnknownJob
+from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
+from dray.handle.run import done_of
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model.durations import duration_us
 from dray.model.job import CancelResult, State, states_named
 from dray.model.names import check_name, shown
 from dray.model.retention import Retention
+from dray.model.workflow import Workflow, workflow_state
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -79,6 +82,31 @@ class WorkerInfo:
     stopped_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class WorkflowInfo:
+    """A workflow and how far it is."""
+
+    id: str
+    name: str
+    state: str
+    done: int  # jobs that have ended
+    total: int
+    created_at: datetime
+    jobs: dict[str, int]  # by state
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """One job of a workflow."""
+
+    id: str
+    step: str | None
+    task: str
+    state: str
+    reason: str | None
+    after: tuple[str, ...]  # the jobs that it waits for, or did
+
+
 def job_filter(
     backend: Backend,
     *,
@@ -132,17 +160,26 @@ def _since(backend: Backend, value: datetime | timedelta | float) -> int:
 
 def job_named(backend: Backend, part: str) -> str:
     """The whole id of the job that a part of it names; the error says that there is none, or which there are."""
+    return _whole_id(part, backend.job_find, "job", UnknownJob)
+
+
+def workflow_named(backend: Backend, part: str) -> str:
+    """As `job_named`, of workflows."""
+    return _whole_id(part, backend.workflow_find, "workflow", UnknownWorkflow)
+
+
+def _whole_id(part: str, find: Callable[[str, int], list[str]], kind: str, unknown: type[Exception]) -> str:
     wanted = part.strip().lower()
     try:
         return str(UUID(wanted))
     except ValueError:
         pass
-    found = backend.job_find(wanted, limit=_CANDIDATES + 1) if wanted else []
+    found = find(wanted, _CANDIDATES + 1) if wanted else []
     if not found:
-        raise UnknownJob(f"no job's id contains {shown(part)}")
+        raise unknown(f"no {kind}'s id contains {shown(part)}")
     if len(found) > 1:
         listed = ", ".join(found[:_CANDIDATES]) + (" and more" if len(found) > _CANDIDATES else "")
-        raise ConfigError(f"{shown(part)} is part of several jobs' ids: {listed}; give more of it")
+        raise ConfigError(f"{shown(part)} is part of several {kind}s' ids: {listed}; give more of it")
     return found[0]
 
 
@@ -230,6 +267,32 @@ def workers(backend: Backend) -> list[WorkerInfo]:
         )
         for worker in backend.worker_list()
     ]
+
+
+def workflows(backend: Backend, limit: int) -> list[WorkflowInfo]:
+    """The newest workflows."""
+    rows = backend.workflow_list(limit=limit)
+    counts = backend.workflow_tallies([row.id for row in rows]) if rows else {}
+    return [_workflow_info(row, counts[row.id]) for row in rows]
+
+
+def workflow(backend: Backend, workflow_id: str) -> tuple[WorkflowInfo, list[StepInfo]]:
+    """One workflow with its jobs."""
+    found = backend.workflow_get(workflow_id)
+    if found is None:
+        raise UnknownWorkflow(f"no workflow has the id {workflow_id}")
+    nodes, edges = backend.workflow_drawing(workflow_id)
+    parents: dict[str, list[str]] = {}
+    for parent, child in edges:
+        parents.setdefault(child, []).append(parent)
+    steps = [StepInfo(*node, tuple(parents.get(node.id, ()))) for node in nodes]
+    return _workflow_info(found[0], Counter(node.state for node in nodes)), steps
+
+
+def _workflow_info(row: Workflow, counts: dict[str, int]) -> WorkflowInfo:
+    done, total = done_of(counts)
+    created_at = to_datetime(row.created_at)
+    return WorkflowInfo(row.id, row.name, workflow_state(counts), done, total, created_at, dict(counts))
 
 
 def prune(backend: Backend, older_than: float | timedelta | None) -> int:

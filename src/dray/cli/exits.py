@@ -18,6 +18,7 @@ from dray.errors import (
     UnknownJob,
     UnknownSchedule,
     UnknownTask,
+    UnknownWorkflow,
 )
 from dray.text import escape_control, redact
 
@@ -44,6 +45,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (UnknownJob, Code.NOT_FOUND),
     (UnknownTask, Code.NOT_FOUND),
     (UnknownSchedule, Code.NOT_FOUND),
+    (UnknownWorkflow, Code.NOT_FOUND),
     (JobEnded, Code.JOB_ENDED),
     (ConfigError, Code.USAGE),
     (PayloadError, Code.USAGE),

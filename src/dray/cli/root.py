@@ -18,6 +18,7 @@ _COMMANDS = {
         "job": "show, wait for, retry, cancel or delete jobs",
         "queues": "list, pause, resume and set queues",
         "workers": "list workers",
+        "workflows": "list, draw, cancel and retry graphs of jobs",
         "schedules": "list, add, preview, run, pause, resume and remove schedules",
         "stats": "numbers: jobs by state and queue, rates, run times",
         "db": "make, upgrade and look at the tables",

@@ -6,6 +6,8 @@ Names may be added, never taken away or given another meaning. Times are ISO 860
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dray import codec
@@ -14,7 +16,7 @@ from dray.cli.states import STATES
 if TYPE_CHECKING:
     from dray.handle import Job
     from dray.handle.history import Attempt, LogLine
-    from dray.ops import QueueInfo, WorkerInfo
+    from dray.ops import QueueInfo, StepInfo, WorkerInfo, WorkflowInfo
     from dray.timetable import ScheduleInfo
 
 
@@ -121,6 +123,24 @@ def schedule(found: ScheduleInfo) -> dict[str, Any]:
         "created_at": found.created_at,
         "paused_at": found.paused_at,
     }
+
+
+def workflow(found: WorkflowInfo) -> dict[str, Any]:
+    """A workflow, how far it is, and how many of its jobs are in which state."""
+    return {
+        "id": found.id,
+        "name": found.name,
+        "state": found.state,
+        "done": found.done,
+        "total": found.total,
+        "created_at": found.created_at,
+        **{state: found.jobs.get(state, 0) for state in STATES},
+    }
+
+
+def whole_workflow(found: WorkflowInfo, steps: Sequence[StepInfo]) -> dict[str, Any]:
+    """A workflow with its steps, in the order they were made."""
+    return {**workflow(found), "steps": [{**asdict(step), "after": list(step.after)} for step in steps]}
 
 
 def worker(found: WorkerInfo) -> dict[str, Any]:

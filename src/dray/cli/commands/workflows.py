@@ -1,0 +1,154 @@
+"""``dray workflows``: graphs of jobs, how far they are, and what they look like."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dray import ops
+from dray.cli import shapes
+from dray.cli.drawing import ASCII, BOXES, Ink, Spot, draw, tally
+from dray.cli.exits import Code, say
+from dray.cli.output import Column, Shape, is_terminal, put, put_json, put_line, put_list, relative, short
+from dray.cli.shared import app_on_tables, option, shared, wants_json
+from dray.text import escape_control
+
+if TYPE_CHECKING:
+    from dray.app import App
+    from dray.handle import Run
+
+
+def _done(done: Any, shape: Shape) -> str:
+    return f"{done:,} of {shape['total']:,}"
+
+
+_COLUMNS = (
+    Column("id", "id", short),
+    Column("workflow", "name", is_elastic=True),
+    Column("state", "state"),
+    Column("done", "done", _done, is_number=True),
+    Column("made", "created_at", relative, rank=1),
+)
+_KEYS = ("id", "name", "state", "done", "total", "created_at")
+
+
+@click.group(invoke_without_command=True)
+@shared
+@click.pass_context
+def workflows(ctx: click.Context) -> None:
+    """List, show, cancel and retry workflows.
+
+    In a pipe: id, name, state, done, total, created_at.
+    """
+    if ctx.invoked_subcommand is None:
+        _put_list(100)
+
+
+@workflows.command(name="list")
+@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="At most so many.")
+@shared
+def list_(limit: int) -> None:
+    """List the newest workflows, as `dray workflows` does."""
+    _put_list(limit)
+
+
+def _put_list(limit: int) -> None:
+    found = [shapes.workflow(info) for info in ops.workflows(app_on_tables().backend, limit)]
+    put_list(found, _COLUMNS, _KEYS, "no workflows; make one with app.workflow()")
+
+
+@workflows.command()
+@click.argument("part", metavar="ID")
+@option("--graph", is_flag=True, help="Draw it in a pipe, too.")
+@shared
+def show(part: str, *, graph: bool) -> None:
+    """Draw a workflow: its steps in order, what waits for what, and their states.
+
+    In a pipe: id, step, task, state, reason, and the ids of the jobs that it waits for.
+    """
+    app = app_on_tables()
+    shape = shapes.whole_workflow(*ops.workflow(app.backend, ops.workflow_named(app.backend, part)))
+    if wants_json():
+        put_json(shape)
+    elif is_terminal() or graph:
+        _draw(shape)
+    else:
+        for step in shape["steps"]:
+            put_line(*(step[key] for key in ("id", "step", "task", "state", "reason", "after")))
+
+
+def _draw(shape: Shape) -> None:
+    steps: Sequence[Shape] = shape["steps"]
+    put(f"{escape_control(shape['name'])}  {shape['id']}  {shape['state']}  {_done(shape['done'], shape)} done")
+    spots = {step["id"]: Spot(_label(step), escape_control(step["task"]), _state(step)) for step in steps}
+    edges = [(parent, step["id"]) for step in steps for parent in step["after"]]
+    for outside in dict.fromkeys(parent for parent, _ in edges if parent not in spots):
+        spots[outside] = Spot(f"job {short(outside)}, elsewhere", "jobs elsewhere", "")
+    lines = draw(spots, edges, _ink())
+    if lines is None:
+        put(f"It is too large to be drawn: {tally(step['state'] for step in steps)}.")
+        for (task, state), count in sorted(Counter((step["task"], _state(step)) for step in steps).items()):
+            put(f"  {count:>9,}  {escape_control(task)}  {state}")
+        return
+    put("")
+    for line in lines:
+        put(line)
+
+
+def _label(step: Shape) -> str:
+    name = escape_control(step["step"] or step["task"])
+    task = "" if step["step"] in (None, step["task"]) else f" ({escape_control(step['task'])})"
+    return f"{name}{task} {short(step['id'])}"
+
+
+def _state(step: Shape) -> str:
+    return f"{step['state']}({step['reason']})" if step["reason"] else step["state"]
+
+
+def _ink() -> Ink:
+    """Boxes, unless the locale or the encoding of stdout has none."""
+    if (os.environ.get("LC_ALL") or os.environ.get("LANG")) in ("C", "POSIX"):
+        return ASCII
+    try:
+        (BOXES.lines + "".join(BOXES.marks.values())).encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return ASCII
+    return BOXES
+
+
+@workflows.command()
+@click.argument("parts", nargs=-1, required=True, metavar="ID...")
+@shared
+def cancel(parts: Sequence[str]) -> int:
+    """Cancel all steps that have not started, and ask those that run to stop."""
+    return _each(parts, lambda run: run.cancel(), "cancelled", "had ended already")
+
+
+@workflows.command()
+@click.argument("parts", nargs=-1, required=True, metavar="ID...")
+@option("--cancelled", is_flag=True, help="What was cancelled by somebody, or expired, too.")
+@shared
+def retry(parts: Sequence[str], *, cancelled: bool) -> int:
+    """Start the failed steps over; what was cancelled because of them waits again."""
+    return _each(parts, lambda run: run.retry_failed(cancelled=cancelled), "retried", "has no failed steps")
+
+
+def _each(parts: Sequence[str], act: Callable[[Run], int], done: str, otherwise: str) -> int:
+    app: App = app_on_tables()
+    ids = dict.fromkeys(ops.workflow_named(app.backend, part) for part in parts)
+    runs = [app.workflow_run(run_id) for run_id in ids]
+    answers: list[dict[str, Any]] = [{"id": run.id, done: act(run)} for run in runs]
+    if wants_json():
+        put_json(answers)
+    else:
+        columns = (Column("workflow", "id", short), Column(f"jobs {done}", done, is_number=True))
+        put_list(answers, columns, ("id", done), "")
+    idle = [answer["id"] for answer in answers if not answer[done]]
+    for run_id in idle:
+        say(f"workflow {short(run_id)} {otherwise}")
+    return Code.FAILED if idle else Code.DONE

@@ -1,0 +1,167 @@
+"""A graph of jobs as lines of text: one row a step, parents above children, lines between them.
+
+Steps that do the same between the same others are one row, with their number; a graph that is too large all the same
+is not drawn (None).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dray.model.workflow import order
+
+MOST_ROWS = 200
+_MOST_LANES = 30
+_ALIKE = 4  # steps that are drawn as one
+
+
+class Spot(NamedTuple):
+    """A step, or several that are alike."""
+
+    label: str
+    kind: str  # steps of one kind may be drawn as one
+    state: str
+
+
+class Ink(NamedTuple):
+    """The characters of a drawing: a line for (up, down, left, right), a mark for a state."""
+
+    lines: str
+    marks: Mapping[str, str]
+    other: str
+
+    def line(self, *, up: bool, down: bool, left: bool, right: bool) -> str:
+        return self.lines[up * 8 + down * 4 + left * 2 + right]
+
+
+BOXES = Ink(" ╶╴─╷┌┐┬╵└┘┴│├┤┼", {"completed": "●", "running": "◉", "failed": "✗", "cancelled": "⊘"}, "○")
+ASCII = Ink(" ---|+++|+++|+++", {"completed": "*", "running": ">", "failed": "x", "cancelled": "-"}, "o")
+
+
+def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) -> list[str] | None:
+    """The rows of a graph whose edges are (parent, child)."""
+    graph = _Graph.of(spots, edges).gathered()
+    if len(graph.spots) > MOST_ROWS:
+        return None
+    lanes = _Lanes(ink)
+    rows: list[tuple[str, str]] = []
+    for name in order(graph.parents):
+        spot = graph.spots[name]
+        column = lanes.enter(name)
+        rows.append((lanes.row(column, ink.marks.get(_first_word(spot.state), ink.other)), _words(spot)))
+        rows += [(line, "") for line in lanes.leave(column, graph.children[name])]
+        if lanes.width > _MOST_LANES:
+            return None
+    width = max(len(line) for line, _ in rows)
+    labels = max((len(words.partition("\t")[0]) for _, words in rows), default=0)
+    return [_joined(line, words, width, labels) for line, words in rows]
+
+
+def tally(states: Iterable[str]) -> str:
+    """``3 completed, 1 failed``"""
+    return ", ".join(f"{count:,} {state}" for state, count in sorted(Counter(states).items()))
+
+
+def _joined(line: str, words: str, width: int, labels: int) -> str:
+    label, _, state = words.partition("\t")
+    return f"{line:<{width}}  {label:<{labels}}  {state}".rstrip()
+
+
+def _words(spot: Spot) -> str:
+    return f"{spot.label}\t{spot.state}"
+
+
+def _first_word(text: str) -> str:
+    return text.partition(" ")[0].partition("(")[0]
+
+
+@dataclass(slots=True)
+class _Graph:
+    spots: dict[str, Spot]
+    parents: dict[str, list[str]]
+    children: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]]) -> _Graph:
+        graph = cls(dict(spots), {name: [] for name in spots}, {name: [] for name in spots})
+        for parent, child in edges:
+            graph.parents[child].append(parent)
+            graph.children[parent].append(child)
+        return graph
+
+    def gathered(self) -> _Graph:
+        """The same with steps that are alike as one."""
+        groups: dict[tuple[str, frozenset[str], frozenset[str]], list[str]] = {}
+        for name, spot in self.spots.items():
+            key = (spot.kind, frozenset(self.parents[name]), frozenset(self.children[name]))
+            groups.setdefault(key, []).append(name)
+        lead: dict[str, str] = {}  # step -> the one that it is drawn as
+        spots: dict[str, Spot] = {}
+        for members in groups.values():
+            many = len(members) >= _ALIKE
+            lead.update(dict.fromkeys(members, members[0]) if many else {name: name for name in members})
+            for name in members[:1] if many else members:
+                spots[name] = self._together(members) if many else self.spots[name]
+        in_order = {name: spots[name] for name in self.spots if name in spots}
+        edges = {(lead[parent], lead[child]): None for child, all_of in self.parents.items() for parent in all_of}
+        return _Graph.of(in_order, edges)
+
+    def _together(self, members: Sequence[str]) -> Spot:
+        first = self.spots[members[0]]
+        states = [self.spots[name].state for name in members]
+        only = states[0] if len(set(states)) == 1 else tally(states)
+        return Spot(f"{first.kind} x {len(members):,}", first.kind, only)
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """The lines that run down: each to the step that it waits for, None where there is room for another."""
+
+    ink: Ink
+    lanes: list[str | None] = field(default_factory=list[str | None])
+
+    @property
+    def width(self) -> int:
+        return len(self.lanes)
+
+    def enter(self, name: str) -> int:
+        """The column of a step: where its line comes down, or where there is room."""
+        if name in self.lanes:
+            return self.lanes.index(name)
+        return self._place(name)
+
+    def row(self, column: int, mark: str) -> str:
+        down = self.ink.line(up=True, down=True, left=False, right=False)
+        return " ".join(mark if at == column else down if lane else " " for at, lane in enumerate(self.lanes))
+
+    def leave(self, column: int, children: Sequence[str]) -> list[str]:
+        """Lines from a step to its children; what is to be drawn for them beside lines that go straight down."""
+        above = {at for at, lane in enumerate(self.lanes) if lane is not None}
+        self.lanes[column] = None
+        ends = {self.lanes.index(name) if name in self.lanes else self._place(name, column) for name in children}
+        line = self._across(column, ends, above) if ends - {column} else None
+        while self.lanes and self.lanes[-1] is None:
+            self.lanes.pop()
+        return [] if line is None else [line]
+
+    def _place(self, name: str, first: int = 0) -> int:
+        free = next((at for at in range(first, len(self.lanes)) if self.lanes[at] is None), len(self.lanes))
+        self.lanes[free:] = [name, *self.lanes[free + 1 :]]
+        return free
+
+    def _across(self, column: int, ends: set[int], above: set[int]) -> str:
+        joined = ends | {column}
+        low, high = min(joined), max(joined)
+        drawn: list[str] = []
+        for at in range(len(self.lanes)):
+            up, down = at in above, self.lanes[at] is not None
+            is_joined, is_between = at in joined, low < at < high
+            passes = up and down and not is_joined  # a line that is crossed is not met
+            left = at > low if is_joined else is_between and not passes
+            right = at < high if is_joined else is_between and not passes
+            drawn.append(self.ink.line(up=up, down=down, left=left, right=right))
+            drawn.append(self.ink.line(up=False, down=False, left=True, right=True) if low <= at < high else " ")
+        return "".join(drawn).rstrip()
