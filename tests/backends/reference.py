@@ -661,9 +661,17 @@ class Reference:
         due = [each for each in waiting if each[0] <= self.clock.now()]
         return [schedule for _, schedule in sorted(due, key=lambda each: each[0])[:limit]]
 
-    def schedule_next_due(self) -> int | None:
+    def schedule_upcoming(self) -> tuple[int | None, int]:
         waiting = [s.next_at for s in self.schedules.values() if s.next_at is not None and not s.paused_at]
-        return min(waiting, default=None)
+        return min(waiting, default=None), self.clock.now()
+
+    def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
+        known = self.schedules.get(stored.name)
+        if known is None or known.next_at != stored.next_at:
+            return False
+        kept = {"last_at": known.last_at, "created_at": known.created_at, "paused_at": known.paused_at}
+        self.schedules[stored.name] = replace(wanted, name=stored.name, **kept, updated_at=self.clock.now())
+        return True
 
     def schedule_fire(
         self, schedule: Schedule, *, next_at: int | None, last_at: int | None, new: Sequence[NewJob]

@@ -750,6 +750,15 @@ class Machine(RuleBasedStateMachine):
         self.ask("schedule_fire", schedule, next_at=next_at, last_at=last_at, new=new)
         self.schedules.append(self.ask("schedule_get", schedule.name) or schedule)
 
+    @rule(n=st.integers(0, 5), every_us=st.sampled_from((10 * SECOND, HOUR)), next_us=st.sampled_from((None, SECOND)))
+    def reschedule(self, n: int, every_us: int, next_us: int | None) -> None:
+        """As it is, or as it was before it fired."""
+        known = [*self.schedules, *self.reference.schedule_list()]
+        if known:
+            stored = known[-1 - n % len(known)]
+            next_at = None if next_us is None else self.clock.now() + next_us
+            self.ask("schedule_change", stored, replace(stored, every_us=every_us, next_at=next_at))
+
     @rule(
         verb=st.sampled_from(("schedule_pause", "schedule_resume", "schedule_delete")),
         name=st.sampled_from((*SCHEDULES, "unknown")),
@@ -779,7 +788,7 @@ class Machine(RuleBasedStateMachine):
         self.ask("lease_list")
         self.ask("schedule_list")
         self.ask("schedule_due", order=_by_name)
-        self.ask("schedule_next_due")
+        self.ask("schedule_upcoming")
 
     @rule(
         named=st.sampled_from(

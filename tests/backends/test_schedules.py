@@ -201,16 +201,16 @@ def test_those_due_come_in_the_order_of_their_slots(world: World) -> None:
 
 
 def test_the_next_slot_of_all_is_known(world: World) -> None:
-    assert world.backend.schedule_next_due() is None
     now = world.clock.now()
+    assert world.backend.schedule_upcoming() == (None, now)
     make(world, "never", next_at=None)
     make(world, "late", next_at=now + HOUR)
     make(world, "early", next_at=now + MINUTE)
-    assert world.backend.schedule_next_due() == now + MINUTE
+    assert world.backend.schedule_upcoming() == (now + MINUTE, now)
 
     world.backend.schedule_pause("early")
 
-    assert world.backend.schedule_next_due() == now + HOUR
+    assert world.backend.schedule_upcoming() == (now + HOUR, now)
 
 
 # Firing
@@ -263,7 +263,7 @@ def test_a_rule_without_a_further_slot_rests(world: World) -> None:
 
     assert stored(world).next_at is None
     assert world.backend.schedule_due() == []
-    assert world.backend.schedule_next_due() is None
+    assert world.backend.schedule_upcoming()[0] is None
 
 
 def test_a_slot_that_was_fired_is_not_fired_again(world: World) -> None:
@@ -502,10 +502,3 @@ def test_a_schedule_that_rests_can_be_changed_and_one_that_is_gone_cannot(world:
     assert world.backend.schedule_change(replace(wanted, name="gone"), wanted) is False
 
     assert stored(world) == wanted
-
-
-def test_the_next_slot_is_told_with_the_time(world: World) -> None:
-    assert world.backend.schedule_upcoming() == (None, world.clock.now())
-    make(world)
-
-    assert world.backend.schedule_upcoming() == (world.clock.now() + MINUTE, world.clock.now())

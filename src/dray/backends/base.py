@@ -407,13 +407,9 @@ class Backend:
         return schedules.due(self.db, limit)
 
     def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
-        """Makes a schedule what is wanted, `next_at` too, if it still waits for the slot that was read: a slot that is
-        fired meanwhile cannot come again. False: it moved on or is gone; nothing was written."""
+        """Makes a schedule what is wanted, `next_at` too, if it still waits for the slot that was read: one that is fired
+        meanwhile cannot come again. False: it moved on or is gone; nothing was written."""
         return schedules.change(self.db, stored, wanted)
-
-    def schedule_next_due(self) -> int | None:
-        """When the earliest schedule is due."""
-        return self.schedule_upcoming()[0]
 
     def schedule_upcoming(self) -> tuple[int | None, int]:
         """When the earliest schedule is due, and the database's time."""
