@@ -32,7 +32,6 @@ from dray.model.schedule import Rule
 from dray.task import (
     AsyncTask,
     Misfit,
-    Prepared,
     Registry,
     Signature,
     Task,
@@ -81,21 +80,21 @@ class Notebook:
     """A Submitter that notes what it is asked to write."""
 
     def __init__(self) -> None:
-        self.batches: list[list[Prepared]] = []
+        self.batches: list[list[NewJob]] = []
         self.connections: list[Any] = []
         self.new_id = Ids(ManualClock()).new
 
-    def submit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Any]:
-        self.batches.append(list(prepared))
+    def submit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
+        self.batches.append(list(new))
         self.connections.append(connection)
-        return [Handle(each.job) for each in prepared]
+        return [Handle(each) for each in new]
 
-    async def asubmit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Any]:
-        return self.submit(task, prepared, connection)
+    async def asubmit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
+        return self.submit(task, new, connection)
 
     @property
     def jobs(self) -> list[NewJob]:
-        return [each.job for batch in self.batches for each in batch]
+        return [each for batch in self.batches for each in batch]
 
 
 @pytest.fixture
@@ -740,7 +739,7 @@ WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PARENT = "01890000-0000-7000-8000-000000000001"
 
 
-def prepared(**given: Any) -> Prepared:
+def prepared(**given: Any) -> NewJob:
     return prepare(PARENT, options(add, name="shop.add"), {"a": 1}, Using.of(given))
 
 
@@ -767,9 +766,8 @@ def test_using_says_how_one_job_is_to_be_run(app: Notebook) -> None:
     ).enqueue(1)
 
     [[written]] = app.batches
-    assert written.job.on_conflict == "replace"
-    assert written.job == NewJob(
-        id=written.job.id,
+    assert written == NewJob(
+        id=written.id,
         task="shop.add",
         queue="slow",
         args='{"a":1}',
@@ -779,6 +777,7 @@ def test_using_says_how_one_job_is_to_be_run(app: Notebook) -> None:
         unique_key="report:42",
         unique_scope="queued",
         unique_us=60 * SECOND,
+        on_conflict="replace",
         max_attempts=1,
         timeout=5.0,
         parents=(PARENT,),
@@ -790,28 +789,28 @@ def test_using_says_how_one_job_is_to_be_run(app: Notebook) -> None:
 
 
 def test_durations_are_seconds_or_timedeltas() -> None:
-    assert prepared(delay=1.5).job.delay_us == 1_500_000
-    assert prepared(delay=timedelta(minutes=1)).job.delay_us == 60 * SECOND
-    assert prepared(expires_in=3600).job.expires_us == 3600 * SECOND
-    assert prepared(timeout=timedelta(seconds=2)).job.timeout == 2.0
+    assert prepared(delay=1.5).delay_us == 1_500_000
+    assert prepared(delay=timedelta(minutes=1)).delay_us == 60 * SECOND
+    assert prepared(expires_in=3600).expires_us == 3600 * SECOND
+    assert prepared(timeout=timedelta(seconds=2)).timeout == 2.0
 
 
 def test_what_is_not_said_is_as_the_task_has_it() -> None:
     nothing = dict.fromkeys(["queue", "priority", "delay", "run_at", "unique", "after", "tags", "connection"])
-    assert prepared(**nothing) == prepared() == Prepared(NewJob(id=PARENT, task="shop.add", args='{"a":1}'))
+    assert prepared(**nothing) == prepared() == NewJob(id=PARENT, task="shop.add", args='{"a":1}')
     assert prepared(unique=False) == prepared()
 
 
 def test_a_time_in_the_past_is_taken() -> None:
     past = datetime(1999, 1, 1, tzinfo=UTC)
-    assert prepared(run_at=past).job.run_at == from_datetime(past)
+    assert prepared(run_at=past).run_at == from_datetime(past)
 
 
 def test_unique_by_its_arguments_does_not_depend_on_their_order() -> None:
     task = options(name="shop.add")
 
     def key(args: Mapping[str, Any], of: TaskOptions = task) -> str | None:
-        return prepare(PARENT, of, args, Using.of({"unique": True})).job.unique_key
+        return prepare(PARENT, of, args, Using.of({"unique": True})).unique_key
 
     same = key({"a": {"x": 1, "y": "é"}, "b": 2})
     assert same == key({"b": 2, "a": {"y": "é", "x": 1}})
@@ -874,8 +873,8 @@ def test_an_option_of_a_job_that_cannot_work_is_refused(
 
 
 def test_a_single_parent_need_not_be_in_a_list() -> None:
-    assert prepared(after=PARENT).job.parents == (PARENT,)
-    assert prepared(after=Handle(NewJob(id=PARENT, task="x"))).job.parents == (PARENT,)
+    assert prepared(after=PARENT).parents == (PARENT,)
+    assert prepared(after=Handle(NewJob(id=PARENT, task="x"))).parents == (PARENT,)
 
 
 # As a worker sees it.

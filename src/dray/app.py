@@ -29,7 +29,7 @@ from dray.ops import QueueInfo, Stats, WorkerInfo
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.settings import Durability, Settings
-from dray.task import Prepared, Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
+from dray.task import Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
 from dray.task.by_name import prepare_by_name
 from dray.task.using import HasId
 from dray.timetable import ScheduleInfo, ScheduleKeywords, Timetable
@@ -185,17 +185,17 @@ class App:
         self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[UsingKeywords]
     ) -> Job[Any]:
         """Enqueues a job of a task by its name, whose code need not be here; arguments by name."""
-        options, prepared = self._prepared(name, args, using)
-        return self._submit([prepared], options.connection)[0]
+        options, job = self._prepared(name, args, using)
+        return self._submit([job], options.connection)[0]
 
     async def aenqueue(
         self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[UsingKeywords]
     ) -> Job[Any]:
         """As `enqueue`, from a coroutine."""
-        options, prepared = self._prepared(name, args, using)
-        return (await self._asubmit([prepared], options.connection))[0]
+        options, job = self._prepared(name, args, using)
+        return (await self._asubmit([job], options.connection))[0]
 
-    def _prepared(self, name: str, args: Mapping[str, Any] | None, using: UsingKeywords) -> tuple[Using, Prepared]:
+    def _prepared(self, name: str, args: Mapping[str, Any] | None, using: UsingKeywords) -> tuple[Using, NewJob]:
         options = Using.of(using)
         timeout = self.settings.default_timeout
         return options, prepare_by_name(self.registry, self.new_id(), name, args, options, timeout)
@@ -203,30 +203,29 @@ class App:
     def new_id(self) -> str:
         return self.ids.new()
 
-    def submit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
+    def submit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
         """Writes the jobs of a task, all or none."""
-        return self._submit(prepared, connection)
+        return self._submit(new, connection)
 
-    async def asubmit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
+    async def asubmit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
         """The same from a coroutine."""
-        return await self._asubmit(prepared, connection)
+        return await self._asubmit(new, connection)
 
-    def _submit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
+    def _submit(self, new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:
         loading.stop_here()
-        new = _new_jobs(prepared)
         durable = self.durability is not Durability.NORMAL
         written = self.backend.job_enqueue(new, connection=connection, durable=durable)
         if connection is None:  # otherwise it is for the user to commit, and the database tells
             self.announce({job.queue for job in new})
         return self._handles(written)
 
-    async def _asubmit(self, prepared: Sequence[Prepared], connection: Any) -> list[Job[Any]]:
+    async def _asubmit(self, new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:
         import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
 
         loading.stop_here()
         if connection is None:
-            return await asyncio.to_thread(self._submit, prepared, None)
-        return self._handles(await self.backend.job_enqueue_async(_new_jobs(prepared), connection=connection))
+            return await asyncio.to_thread(self._submit, new, None)
+        return self._handles(await self.backend.job_enqueue_async(new, connection=connection))
 
     def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
         return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
@@ -335,7 +334,7 @@ class App:
 
     def run_schedule(self, name: str) -> Job[Any]:
         """Enqueues a job of the schedule now, besides its slots, whatever its overlap rule says."""
-        return self._submit([Prepared(self.timetable.job_now(name))], None)[0]
+        return self._submit([self.timetable.job_now(name)], None)[0]
 
     def remove_schedule(self, name: str) -> None:
         """Forgets a schedule; its jobs stay. One that the code declares comes back with the next worker."""
@@ -414,10 +413,6 @@ def _job_id(given: Any) -> str:
         return str(UUID(str(job_id)))
     except ValueError:
         raise UnknownJob(f"{shown(job_id)} is no job's id; pass a whole one, as job.id has it") from None
-
-
-def _new_jobs(prepared: Sequence[Prepared]) -> list[NewJob]:
-    return [each.job for each in prepared]
 
 
 _apps: weakref.WeakSet[App] = weakref.WeakSet()

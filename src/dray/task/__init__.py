@@ -14,13 +14,12 @@ from dray.task.registry import Registry
 from dray.task.retrying import next_delay_us, policy_delay_us
 from dray.task.signature import Signature
 from dray.task.task import AsyncTask, Bound, Submitter, Task, define
-from dray.task.using import Prepared, Using, UsingKeywords, prepare
+from dray.task.using import Using, UsingKeywords, prepare
 
 __all__ = [
     "AsyncTask",
     "Bound",
     "Misfit",
-    "Prepared",
     "Registry",
     "Signature",
     "Submitter",

@@ -7,15 +7,16 @@ from typing import Any, cast
 
 from dray.convert import to_json
 from dray.model.names import check_name
+from dray.model.new_job import NewJob
 from dray.task.options import TaskOptions
 from dray.task.registry import Registry
 from dray.task.task import Task
-from dray.task.using import Prepared, Using, prepare
+from dray.task.using import Using, prepare
 
 
 def prepare_by_name(
     registry: Registry, job_id: str, name: Any, args: Any, using: Using, timeout: float | None
-) -> Prepared:
+) -> NewJob:
     """The job for arguments by name: as its task has it where that is known, with `timeout` and the defaults else."""
     if isinstance(name, Task):
         raise TypeError(f"enqueue() takes a task's name; with the task at hand use {name.name}.enqueue(...)")

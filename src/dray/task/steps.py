@@ -79,7 +79,7 @@ class Steps:
             raise GraphError(f"there is a step {options.step!r} in this workflow already; give this one another name")
         if not switch("pass_parent_results", options.pass_parent_results):
             kwargs = _without_parent_results(bound.task, kwargs)
-        job = bound.task.prepare(args, kwargs, using, self.workflow_id).job
+        job = bound.task.prepare(args, kwargs, using, self.workflow_id)
         known, unknown = self._parents(options.after)
         job = replace(
             job,

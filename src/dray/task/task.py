@@ -11,10 +11,11 @@ from dray.convert import to_json
 from dray.errors import PayloadError
 from dray.handle import Job
 from dray.model.limits import RESULT_BYTES
+from dray.model.new_job import NewJob
 from dray.task.naming import is_coroutine, place_of
 from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.signature import Signature
-from dray.task.using import Prepared, Using, UsingKeywords, prepare
+from dray.task.using import Using, UsingKeywords, prepare
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,11 +28,11 @@ class Submitter(Protocol):
         """The id of the next job."""
         ...
 
-    def submit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Any]:
+    def submit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
         """Writes the jobs, all or none, and answers their handles; on the user's connection, if there is one."""
         ...
 
-    async def asubmit(self, task: Task[..., Any], prepared: Sequence[Prepared], connection: Any) -> list[Any]:
+    async def asubmit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
         """The same from a coroutine."""
         ...
 
@@ -97,7 +98,7 @@ class Task(Generic[P, R]):
         """The same task with other options for the jobs that are enqueued through what this returns."""
         return Bound(self, Using.of(options))
 
-    def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any], using: Using, job_id: str) -> Prepared:
+    def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any], using: Using, job_id: str) -> NewJob:
         """The job for a call, checked and encoded, not yet written."""
         return prepare(job_id, self.options, self.signature.bind(args, kwargs), using)
 
@@ -148,27 +149,27 @@ class Bound(Generic[P, R]):
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
-        prepared = self._prepared_all(calls)
-        return self._submit(prepared) if prepared else []
+        jobs = self._prepared_all(calls)
+        return self._submit(jobs) if jobs else []
 
     async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
         """As `enqueue_many`, from a coroutine."""
-        prepared = self._prepared_all(calls)
-        return await self._asubmit(prepared) if prepared else []
+        jobs = self._prepared_all(calls)
+        return await self._asubmit(jobs) if jobs else []
 
-    def _submit(self, prepared: Sequence[Prepared]) -> list[Job[R]]:
-        return self.task.submitter.submit(self.task, prepared, self.options.connection)
+    def _submit(self, jobs: Sequence[NewJob]) -> list[Job[R]]:
+        return self.task.submitter.submit(self.task, jobs, self.options.connection)
 
-    async def _asubmit(self, prepared: Sequence[Prepared]) -> list[Job[R]]:
-        return await self.task.submitter.asubmit(self.task, prepared, self.options.connection)
+    async def _asubmit(self, jobs: Sequence[NewJob]) -> list[Job[R]]:
+        return await self.task.submitter.asubmit(self.task, jobs, self.options.connection)
 
-    def _prepared(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Prepared:
+    def _prepared(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         return self.task.prepare(args, kwargs, self.options, self.task.submitter.new_id())
 
-    def _prepared_all(self, calls: Iterable[Any]) -> list[Prepared]:
+    def _prepared_all(self, calls: Iterable[Any]) -> list[NewJob]:
         return [self._prepared_one(index, call) for index, call in enumerate(calls)]
 
-    def _prepared_one(self, index: int, call: Any) -> Prepared:
+    def _prepared_one(self, index: int, call: Any) -> NewJob:
         try:
             return self._prepared(*_arguments(call))
         except (TypeError, PayloadError) as error:

@@ -107,17 +107,10 @@ _EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
 _WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A job that is ready to be written."""
-
-    job: NewJob
-
-
-def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Using) -> Prepared:
+def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Using) -> NewJob:
     """The job for these arguments, which are JSON by name; `PayloadTooLarge` if they are too much for a row."""
     text = codec.encode(args, limit=ARGS_BYTES)
-    job = NewJob(
+    return NewJob(
         id=job_id,
         task=task.name,
         queue=using.queue or task.queue,
@@ -140,7 +133,6 @@ def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Usin
         description=task.description,
         tags=using.tags,
     )
-    return Prepared(job)
 
 
 def _fingerprint(task: str, args: Mapping[str, Any]) -> str:
