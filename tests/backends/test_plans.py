@@ -50,6 +50,8 @@ SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "harmless": 0}, "PRIMARY"),
     "tend_due": ({}, "dray_jobs_expires"),
     "job_complete": ({}, "PRIMARY"),
+    "job_replace": ({}, "PRIMARY"),
+    "job_reschedule": ({}, "PRIMARY"),
     "job_settle": ({}, "PRIMARY"),
     "attempt_insert": ({}, "PRIMARY"),
     "progress_set": ({}, "PRIMARY"),

@@ -2,6 +2,8 @@
 
 The key itself is taken by an INSERT and only ever cleared, so nothing here can make a second holder. A holder that
 starts or ends meanwhile is left alone: if it keeps the key the answer is that it was kept, if not the key is free.
+PostgreSQL locks a row that it has waited for even if it then leaves it alone: a holder that was just being started
+is settled once the transaction that met it has ended.
 """
 
 from __future__ import annotations
