@@ -51,6 +51,7 @@ def test_it_kills_a_worker_loses_nothing_and_leaves_nothing(local: Shell) -> Non
         "cancelled",
         "delayed",
         "unique",
+        "a workflow made an album of 5 pictures after them, and added a cover: 7 of 7 steps done",
         "a schedule of every 0.5 s fired",
         "each slot once, none was missed",
         "All is well",

@@ -20,12 +20,13 @@ from dray.cli.times import span
 from dray.model.job import FINAL, State
 
 if TYPE_CHECKING:
-    from dray.handle import Job
+    from dray.handle import Job, Run
 
 _PACE = 0.1  # seconds between two looks
 _KILL_AT = 0.4  # of all jobs done
 _LATER = 5.0  # seconds, of the delayed job
-_PARENTS = 5  # jobs that another one waits for
+_PICTURES = 5  # steps of the workflow that another one waits for
+_GROWN = 1  # that the workflow adds itself
 _TICK = 0.5  # seconds between two slots of the schedule
 _CLOCK = "clock"  # the queue of its jobs, which nobody here enqueues
 
@@ -51,7 +52,7 @@ class Cast:
     second: Job[Any]  # the second request for the unique one
     napping: Job[Any]
     report: Job[Any]
-    album: Job[Any] | None = None
+    album: Run
 
 
 @dataclass(slots=True)
@@ -73,9 +74,9 @@ class Play:
         tasks.app.schedule("tick", tasks.tick, every=_TICK, misfire="all", misfire_limit=1000)
         cast = self._enqueue_few()
         self._enqueue_many()
-        self._enqueue_after(cast)
         self._cancel(cast.napping)
         self._work_off()
+        self.enqueued["picture"] += [cast.album.job("cover").id]
         slot_problems = self._stop_clock()
         self._remark_on(cast)
         codes = self.workers.stop()
@@ -103,6 +104,7 @@ class Play:
             second=tasks.greet.using(unique="greet:once").enqueue("once more"),
             napping=tasks.nap.using(priority=10).enqueue(600),
             report=tasks.report.using(priority=10).enqueue(8),
+            album=self._enqueue_album(),
         )
         self.enqueued["greet"] = sorted({cast.delayed.id, cast.unique.id, cast.second.id})
         self.enqueued["nap"] = [cast.napping.id]
@@ -121,9 +123,15 @@ class Play:
         took = span(time.monotonic() - began)
         self.stage.tell(f"{sum(sizes.values()):,} jobs enqueued in {took}: {_listed(sizes)}")
 
-    def _enqueue_after(self, cast: Cast) -> None:
-        cast.album = tasks.album.using(after=self.enqueued["resize"][:_PARENTS]).enqueue()
-        self.enqueued["album"] = [cast.album.id]
+    def _enqueue_album(self) -> Run:
+        """A workflow: pictures, and an album of them, which adds a cover when it runs."""
+        workflow = tasks.app.workflow("album")
+        pictures = [workflow.add(tasks.picture, number, step=f"picture-{number}") for number in range(_PICTURES)]
+        album = workflow.add(tasks.album, after=pictures, step="album")
+        run = workflow.enqueue()
+        self.enqueued["picture"] = [picture.id for picture in pictures]
+        self.enqueued["album"] = [album.id]
+        return run
 
     def _cancel(self, napping: Job[Any]) -> None:
         self._until(lambda: napping.refresh().state == State.RUNNING, "the nap has not begun")
@@ -133,7 +141,7 @@ class Play:
         self._remark(f"a running job was cancelled, and its body stopped {span(time.monotonic() - asked)} later")
 
     def _work_off(self) -> None:
-        total = sum(map(len, self.enqueued.values()))
+        total = sum(map(len, self.enqueued.values())) + _GROWN
         has_killed = False
         while (done := _ended(states := self._states())) < total:
             self.workers.check()
@@ -180,8 +188,10 @@ class Play:
             self._remark(f"a job delayed by {_LATER:g} s started {span(max(0.0, late))} after its time")
         if cast.second.duplicate and cast.second.id == cast.unique.id:
             self._remark(f"a second request for a unique job got the first one: {short(cast.unique.id)}")
-        if cast.album is not None and cast.album.refresh().state == State.COMPLETED:
-            self._remark(f"a job waited for {_PARENTS} others and saw {cast.album.result(1)} results")
+        if cast.album.state == State.COMPLETED:
+            seen, (done, total) = cast.album.job("album").result(1), cast.album.progress
+            grew = f"an album of {seen} pictures after them, and added a cover"
+            self._remark(f"a workflow made {grew}: {done} of {total} steps done")
         report = cast.report.refresh()
         percent = report.progress.percent
         if percent is not None:

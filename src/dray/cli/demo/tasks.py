@@ -77,11 +77,21 @@ def report(pages: int, ctx: dray.Context) -> str:
     return f"{pages} pages"
 
 
-@app.task(name="album")
-def album(ctx: dray.Context) -> int:
-    """Runs after other jobs, and sees their results."""
+@app.task(name="picture", priority=5)
+def picture(number: int, ctx: dray.Context) -> int:
+    """A step of a workflow."""
     ledger.note(ctx.job_id, "begun")
-    pictures = {value for value in ctx.parent_results.values() if isinstance(value, int)}
+    time.sleep(0.05)
+    ledger.note(ctx.job_id, "done")
+    return number
+
+
+@app.task(name="album", priority=5)
+def album(ctx: dray.Context) -> int:
+    """Runs after other steps, sees their results, and adds one more to its workflow."""
+    ledger.note(ctx.job_id, "begun")
+    pictures = [name for name in ctx.parent_results if name.startswith("picture-")]
+    ctx.add(picture, len(pictures), step="cover")
     ledger.note(ctx.job_id, "done")
     return len(pictures)
 
