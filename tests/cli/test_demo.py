@@ -66,7 +66,7 @@ def test_on_a_terminal_there_is_a_bar_and_a_table(local: Shell) -> None:
 
     assert done.code == 0, plain(done.out)
     assert "\x1b[" in done.out
-    assert "305/305" in plain(done.out)
+    assert "311/311" in plain(done.out)
     assert re.search(r"^task +jobs +completed", plain(done.out), re.M)
 
 
@@ -76,7 +76,7 @@ def test_kept_files_can_be_looked_at(local: Shell) -> None:
     (folder,) = folders(local)
     assert str(folder) in done.err
     rows = local("jobs", "--url", f"{folder}/demo.db", "--limit", "1000").rows
-    assert len([row for row in rows if row[1] != "tick"]) == 305
+    assert len([row for row in rows if row[1] != "tick"]) == 311
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
