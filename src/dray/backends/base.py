@@ -407,8 +407,8 @@ class Backend:
         return schedules.due(self.db, limit)
 
     def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
-        """Makes a schedule what is wanted, `next_at` too, if it still waits for the slot that was read: one that is fired
-        meanwhile cannot come again. False: it moved on or is gone; nothing was written."""
+        """Makes a schedule what is wanted, `next_at` too, if it still waits for the slot that was read: one that is
+        fired meanwhile cannot come again. False: it moved on or is gone; nothing was written."""
         return schedules.change(self.db, stored, wanted)
 
     def schedule_upcoming(self) -> tuple[int | None, int]:
