@@ -32,10 +32,11 @@ bench: .venv/ready  ## rates, latency and idle cost beside raw loops; about half
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.worker
 
-soak: .venv/ready  ## the state machine for 100,000 steps that change a row; a crowd, storms of kills and schedules
+soak: .venv/ready  ## the state machine for 100,000 steps that change a row; a crowd, storms of kills, schedules, 10,000 steps
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
 	DRAY_SOAK_SECONDS=30 $(BIN)/python -m pytest -s tests/processes/test_crowd.py tests/processes/test_killed.py -k "thirty_two or storm"
 	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py
+	DRAY_SOAK_STEPS=10000 $(BIN)/python -m pytest -s tests/processes/test_workflows.py
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
