@@ -105,6 +105,47 @@ def test_what_is_everybodys_is_done_by_all(world: World) -> None:
     assert _holders(world.backend) == {}
 
 
+def test_a_duty_that_is_poked_is_done_by_the_next_tick(world: World) -> None:
+    mine, everybodys, other = Chore(world.clock), EverybodysChore(world.clock, "all"), Chore(world.clock, "other")
+    keeper = _keeper(world, world.worker(), mine, everybodys, other)
+    keeper.tick()
+
+    for duty in ("chore", "all", "unknown"):
+        keeper.poke(duty)
+    keeper.tick()
+
+    assert [len(chore.done_at) for chore in (mine, everybodys, other)] == [2, 2, 1]
+
+
+def test_a_poke_while_the_duty_is_at_work_is_not_forgotten(world: World) -> None:
+    class Poked(Chore):
+        def tick(self) -> float:
+            if not self.done_at:
+                keeper.poke(self.name)
+            return super().tick()
+
+    chore = Poked(world.clock)
+    keeper = _keeper(world, world.worker(), chore)
+
+    assert keeper.tick() == 0.0
+    assert keeper.tick() > 0.0
+
+    assert len(chore.done_at) == 2
+
+
+def test_a_poke_for_what_somebody_else_does_wakes_nobody(world: World) -> None:
+    first = _keeper(world, world.worker(), Chore(world.clock))
+    theirs = Chore(world.clock)
+    second = _keeper(world, world.worker(), theirs)
+    first.tick()
+    second.tick()
+
+    second.poke("chore")
+
+    assert second.tick() > 0.0
+    assert theirs.done_at == []
+
+
 def test_each_duty_is_done_when_it_said(world: World) -> None:
     often, rarely = Chore(world.clock, "often", 3.0), Chore(world.clock, "rarely", 10.0)
     keeper = _keeper(world, world.worker(), often, rarely)

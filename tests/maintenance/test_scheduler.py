@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from dray.backends import Backend
+from dray.errors import StorageUnavailable
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.maintenance import Scheduler
+from dray.maintenance import Declarer, Scheduler
 from dray.model.job import Claim
 from dray.model.schedule import Rule, Schedule, placed
 from dray.task import TaskOptions
@@ -291,3 +293,28 @@ def test_overlap_says_whether_a_slot_fires_beside_a_job_that_runs(
     world.clock.advance(MINUTE)
     duty.tick()
     assert len(slots(world)) == expected[-1] + 1
+
+
+# Declaring
+
+
+def test_a_declarer_writes_once_again_when_asked_and_again_after_an_error(world: World) -> None:
+    written: list[Backend] = []
+    errors = [StorageUnavailable("away")]
+
+    def declare(backend: Backend) -> None:
+        if errors:
+            raise errors.pop()
+        written.append(backend)
+
+    duty = Declarer(world.backend, declare)
+    with pytest.raises(StorageUnavailable):
+        duty.tick()
+    for _ in range(3):
+        duty.tick()
+    assert written == [world.backend]
+
+    duty.ask()
+    duty.tick()
+
+    assert len(written) == 2
