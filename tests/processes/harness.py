@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -130,6 +131,26 @@ class Yard:
     def launch(self, module: str = APPS, *, environment: Mapping[str, str] | None = None, **options: Any) -> Process:
         """The same, without waiting for it."""
         return self.run(["-m", "tests.processes.serve", module, json.dumps(options)], environment)
+
+    def still(self, worker: Process) -> None:
+        """Stops a worker where it holds no lock of SQLite's: with one it would keep everybody waiting."""
+        while True:
+            worker.pause()
+            if not self.is_sqlite or self._is_writable():
+                return
+            worker.go_on()
+
+    def _is_writable(self) -> bool:
+        path = self.app.settings.url.removeprefix("sqlite:///")
+        connection = sqlite3.connect(path, timeout=0.2, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
 
     def start_dray(self, *arguments: str) -> Process:
         """A worker from the command line: ``dray worker``."""

@@ -112,7 +112,7 @@ def worker_dies(yard: Yard) -> None:
     worker = yard.start(STOP, concurrency=1, lease=2)
     job = wait(yard, "wait_in_thread")
     yard.until(yard.ledger.starts)
-    worker.pause()
+    yard.still(worker)
     assert job.cancel() is True
     assert job.cancel() is True, "it is still running, and asked to stop"
     assert job.refresh().state == "running"

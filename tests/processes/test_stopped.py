@@ -41,7 +41,7 @@ def stopped(yard: Yard) -> None:
     jobs = begin(yard, RUNNERS)
     first_id = yard.worker_of(sleeper)
     watcher = yard.start(lease=LEASE)
-    sleeper.pause()
+    yard.still(sleeper)
     time.sleep(LONG)
     # A body in a child process is not stopped, and ends meanwhile.
     let_end(yard, 1, RUNNERS)
@@ -75,7 +75,7 @@ def all_stopped(yard: Yard) -> None:
         jobs += begin(yard, ("until_there",), prefix=f"{number}-")
     ids = [yard.worker_of(worker) for worker in workers]
     for worker in workers:
-        worker.pause()
+        yard.still(worker)
     time.sleep(LONG - 1)
     workers[0].go_on()
     time.sleep(LONG - 1)
@@ -103,7 +103,7 @@ def stopped_and_cut_off(yard: Yard) -> None:
     assert first_id is not None
     jobs = begin(yard, tasks)
     heir = yard.start(lease=LEASE)
-    sleeper.pause()
+    yard.still(sleeper)
     cut_off(yard, "sleeper", first_id)
     yard.until(lambda: len(yard.ledger.starts()) == 4, "the heir to take over")
     assert yard.worker_state(first_id) == "dead"
