@@ -136,6 +136,13 @@ def test_skip_fires_only_the_newest_of_several_fresh_slots() -> None:
     assert owed == Due((ANCHOR + 30 * SECOND,), ANCHOR + 40 * SECOND)
 
 
+def test_skip_drops_a_fresh_slot_too_if_nobody_was_there_for_the_ones_before() -> None:
+    """Else a schedule of every minute would never skip anything."""
+    owed = due(Rule.from_every(60), ANCHOR + MINUTE, ANCHOR + 7 * DAY, ANCHOR, misfire="skip", limit=10)
+
+    assert owed == Due((), ANCHOR + 7 * DAY + MINUTE)
+
+
 def test_last_fires_the_newest_however_old() -> None:
     owed = due(HOURLY, at("05T11:00"), at("08T17:59"), ANCHOR, misfire="last", limit=10)
 
@@ -178,8 +185,8 @@ def test_work_after_a_stop_does_not_grow_with_the_stop(
 
     owed = due(rule, slot, slot + stop_us, ANCHOR, misfire=misfire, limit=20)
 
-    assert owed.slots[-1] == slot + stop_us
-    assert len(owed.slots) == (20 if misfire is Misfire.ALL else 1)
+    assert owed.slots[-1:] == (() if misfire is Misfire.SKIP else (slot + stop_us,))
+    assert len(owed.slots) == {Misfire.SKIP: 0, Misfire.LAST: 1, Misfire.ALL: 20}[misfire]
     assert owed.next_at == slot + stop_us + SECOND
     assert steps() <= 25
 

@@ -18,7 +18,7 @@ from dray.model.job import LIVE, UNSTARTED, State
 from dray.model.limits import DELAY_US
 from dray.model.names import shown
 
-# With `misfire=skip`, a slot that is older than this when it is looked at was missed.
+# With `misfire=skip`, nobody was there if the slot that a schedule waits for is older than this when it is looked at.
 MISFIRE_GRACE_US = 1 * MINUTE
 
 EVERY_MIN_US = 1 * MILLISECOND
@@ -30,7 +30,7 @@ MISFIRE_LIMIT, MISFIRE_LIMIT_MAX = 100, 1_000
 class Misfire(StrEnum):
     """Which of the slots that passed since the last look are fired."""
 
-    SKIP = "skip"  # the newest, if it is less than MISFIRE_GRACE_US old
+    SKIP = "skip"  # none, if the oldest is MISFIRE_GRACE_US old; else the newest
     LAST = "last"  # the newest, however old
     ALL = "all"  # the newest `misfire_limit`, oldest first
 
@@ -172,9 +172,11 @@ def due(rule: Rule, next_at: int, now: int, anchor_at: int, *, misfire: str, lim
     """What a schedule owes at `now`, given the slot it waits for; `limit` counts for `all` only."""
     if now < next_at:
         return Due((), next_at)
-    slots = rule.newest(next_at, now, anchor_at, limit if misfire == Misfire.ALL else 1)
-    if misfire == Misfire.SKIP:
-        slots = tuple(slot for slot in slots if now - slot < MISFIRE_GRACE_US)
+    # By the oldest slot and not the newest, which a schedule of every minute always has fresh, after any stop.
+    if misfire == Misfire.SKIP and now - next_at >= MISFIRE_GRACE_US:
+        slots = ()
+    else:
+        slots = rule.newest(next_at, now, anchor_at, limit if misfire == Misfire.ALL else 1)
     return Due(slots, rule.next_after(now, anchor_at))
 
 
