@@ -187,7 +187,7 @@ class Backend:
 
         Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
         the others. An outcome whose data the database refuses does not stop those beside it: it is written as
-        failed(result). Children of what ended are freed or cancelled after it, the first 500 of them: it says
+        failed(result). Children of what ended are freed or cancelled after it, the first 250 of them: it says
         whether there are more. Claims count the attempt. No claims: nothing ready, queue paused, or this worker was
         declared dead.
         """

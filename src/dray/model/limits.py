@@ -37,6 +37,6 @@ PRIORITY_MIN = -PRIORITY_MAX
 DELAY_US = 3_653 * DAY  # ten years
 
 # Rows one transaction of a duty may touch, so that no duty keeps the write lock for long.
-FANOUT_CHUNK = 500
+FANOUT_CHUNK = 250
 PRUNE_CHUNK = 1_000
 PROMOTE_CHUNK = 1_000
