@@ -17,7 +17,7 @@ from dray.backends.store import block, graph, history, jobs, queues, schedules, 
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
-from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes, Report
+from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes
 from dray.backends.store.workflows import Node
 from dray.backends.upkeep import Checkpoint, LogFile
 from dray.backends.watch import Watch
@@ -218,8 +218,10 @@ class Backend:
         queues have something ready, instead of the demand's."""
         return work.look(self.db, worker_id, demand, serves_all=serves_all)
 
-    def job_progress(self, worker_id: str, reports: Sequence[Report]) -> list[bool]:
-        """Notes how far jobs are; False for each whose claim is lost."""
+    def job_progress(
+        self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
+    ) -> list[bool]:
+        """Notes how far jobs are, as `Report`s; False for each whose claim is lost."""
         return work.report_progress(self.db, worker_id, reports)
 
     def transaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractContextManager[Any]:

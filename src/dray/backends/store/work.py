@@ -216,11 +216,15 @@ def judge(
     return settled
 
 
-def report_progress(db: Database, worker_id: str, reports: Sequence[Report]) -> list[bool]:
+def report_progress(
+    db: Database, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
+) -> list[bool]:
     return db.write(lambda tx: _keep_reports(tx, worker_id, reports), durable=False)
 
 
-def _keep_reports(tx: Session, worker_id: str, reports: Sequence[Report]) -> list[bool]:
+def _keep_reports(
+    tx: Session, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
+) -> list[bool]:
     given = [(i, worker_id, claim, percent, message) for i, claim, percent, message in reports]
     return tx.each("progress_set", given) if given else []
 
