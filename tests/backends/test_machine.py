@@ -913,6 +913,8 @@ ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
     *("transaction", "atransaction", "job_enqueue_async", "job_complete", "job_complete_async"),
     *("job_look", "job_ended", "job_find", "job_upcoming", "lease_held"),  # other ways to read the same rows
+    *("workflow_tallies", "workflow_find", "workflow_step", "workflow_drawing", "workflow_moved_by"),
+    "job_grow",  # a settle and an enqueue in one
     *("worker_prove", "worker_suspects", "worker_judge"),
     *("has_file", "file_log", "file_checkpoint", "file_vacuum"),
 }
