@@ -57,8 +57,6 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda app: app.task(int), TypeError, "is a class"),
     (lambda app: app.task(retries=3)(double), TypeError, "did you mean max_attempts"),
     (lambda app: app.task(max_attempts=0)(double), ConfigError, "max_attempts must be between 1"),
-    (lambda app: app.task(cron="* * * * *")(double), ConfigError, "cron and every cannot be used .* yet"),
-    (lambda app: app.task(every=5)(double), ConfigError, "cron and every cannot be used .* yet"),
     (lambda app: (app.task(double), app.task(double)), ValueError, "two tasks are named"),
     (lambda app: app.task(app.task(double)), TypeError, "is a task already"),
 ]
