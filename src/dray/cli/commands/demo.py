@@ -88,11 +88,13 @@ def _put(verdict: Verdict, remarks: list[str]) -> None:
 def _scratch(*, keep: bool) -> Generator[Path]:
     """A folder of our own, removed however this ends."""
     folder = Path(tempfile.mkdtemp(prefix="dray-demo-"))
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: whoever is started in the background by a shell is told to ignore it.
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield folder
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if keep:
             say(f"kept in {folder}: demo.db, ledger, and the workers' logs; try `dray stats --url {folder}/demo.db`")
         else:
