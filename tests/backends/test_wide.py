@@ -59,7 +59,7 @@ def wide(url: str) -> Generator[Wide]:
 
 
 def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_their_child(wide: Wide) -> None:
-    """Aimed at: 2 s and 50 ms on a quiet machine. The bounds tell a chunk from all ten thousand, on a busy one too."""
+    """Aimed at: 2 s and 50 ms on a quiet machine. The bounds tell a chunk from all of them on a busy one."""
     took, has_more = wide.settle(wide.claim("default", 1))
     print(f"{WIDTH:,} steps enqueued in {wide.enqueued_in:.2f} s; their parent settled in {took * 1000:.0f} ms")
     assert wide.enqueued_in < 20
