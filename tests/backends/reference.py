@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dray.backends.base import Exchange, FanOut, Filter, Reconciled, Stats
+from dray.backends.store.workflows import Node
 from dray.clock import Clock
 from dray.errors import GraphError, UnknownJob
 from dray.model import settlement as model
@@ -113,6 +114,8 @@ class Reference:
         answers = [self._insert_one(job, *places.get(job.id, (None, {}))) for job in new]
         holders = {job.id: answer.id for job, answer in zip(new, answers, strict=True) if answer.duplicate}
         for job in new:
+            if job.id in holders and job.workflow_id is not None:
+                raise GraphError("a step is a duplicate")
             if job.id not in there | holders.keys() and any(parent in holders for parent in job.parents):
                 raise GraphError("a parent is a duplicate")
         return answers
@@ -383,6 +386,23 @@ class Reference:
 
     def job_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
         return self.job_exchange(worker_id, settlements, _NO_CLAIMS, durable=durable).settled
+
+    def job_grow(
+        self, worker_id: str, settlement: Settlement, new: Sequence[NewJob], *, durable: bool = False
+    ) -> Settled:
+        with self.transaction():
+            settled, ended = self._settle(worker_id, [settlement])
+            is_asked = bool(ended) and ended[0].cancel_requested_at is not None
+            if ended:
+                self._add_queues(job.queue for job in new)
+                self._insert(new)
+            written = [self.jobs[job.id] for job in new if is_asked and job.id in self.jobs]
+            for job in written:
+                if job.state in UNSTARTED:
+                    self._end(job.id, State.CANCELLED, Reason.USER, cancel_requested_at=self.clock.now())
+        if (is_asked and new) or any(job.fanout_pending for job in ended):
+            self._pass_on()
+        return settled
 
     def _settle(self, worker_id: str, settlements: Sequence[Settlement]) -> tuple[Settled, list[Job]]:
         settled = Settled([], [], [], [], [])
@@ -755,6 +775,27 @@ class Reference:
 
     def workflow_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
         return [job.id for job in self._in_state(*states) if job.workflow_id == workflow_id]
+
+    def workflow_tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+        return {i: dict(Counter(job.state for job in self.jobs.values() if job.workflow_id == i)) for i in ids}
+
+    def workflow_step(self, workflow_id: str, step: str) -> str | None:
+        found = (job.id for job in self.jobs.values() if (job.workflow_id, job.step) == (workflow_id, step))
+        return next(found, None)
+
+    def workflow_drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
+        jobs = [job for _, job in sorted(self.jobs.items()) if job.workflow_id == workflow_id]
+        ids = {job.id for job in jobs}
+        edges = sorted((edge for edge in self.edges if edge[1] in ids), key=lambda edge: edge[::-1])
+        return [Node(job.id, job.step, job.task, job.state, job.reason) for job in jobs], edges
+
+    def workflow_moved_by(self, workflow_id: str, limit: int = 500) -> list[str]:
+        def waits(job: Job) -> bool:
+            return job.state == State.WAITING and job.workflow_id == workflow_id
+
+        open_edges = [edge for edge, satisfied in self.edges.items() if satisfied == 0]
+        movers = {p for p, c in open_edges if waits(self.jobs[c]) and not waits(self.jobs[p])}
+        return sorted(movers)[:limit]
 
 
 def _later(at: int, us: int | None) -> int | None:

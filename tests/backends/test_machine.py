@@ -508,6 +508,24 @@ class Machine(RuleBasedStateMachine):
             self.ask("job_settle", worker, settlements, order=_settled)
 
     @precondition(lambda self: self.claims)
+    @rule(n=some, wishes=st.lists(wishes, max_size=3), step=st.sampled_from("abcd"), is_stale=rarely(), dies=rarely())
+    def grow(self, n: int, wishes: list[Wish], step: str, is_stale: bool, dies: bool) -> None:
+        """A step completes and adds others, now and then after its own; sometimes all of it once more."""
+        held = self.held(n, is_stale)
+        if held is None:
+            return
+        worker, claim = held
+        new = self.build(wishes, workflow_id=claim.workflow_id)
+        first = {"step": step} if claim.workflow_id else {}
+        new = [replace(job, **first, parents=(claim.id, *job.parents)) for job in new[:1]] + new[1:]
+        finished = self.clock.steady()
+        ended = model.completed(claim, finished - SECOND, finished, '"grown"')
+        with self.cut_off(dies):
+            self.ask("job_grow", worker, ended, new, order=_settled)
+        if n % 3 == 0:
+            self.ask("job_grow", worker, ended, new, order=_settled)
+
+    @precondition(lambda self: self.claims)
     @rule(chosen=endings, n=some, is_other=rarely())
     def settle_what_was_lost(self, chosen: list[tuple[int, str, tuple[int, int]]], n: int, is_other: bool) -> None:
         worker, settlements = self.settlements(chosen, is_stale=True)
@@ -820,6 +838,10 @@ class Machine(RuleBasedStateMachine):
         self.ask("workflow_list", limit=limit)
         self.ask("workflow_list", before=chosen)
         self.ask("job_list", Filter(workflow_id=chosen), order=_wordless)
+        self.ask("workflow_tallies", [*there[:limit], chosen])
+        self.ask("workflow_step", chosen, "abcd"[n % 4])
+        self.ask("workflow_drawing", chosen)
+        self.ask("workflow_moved_by", chosen, limit)
 
 
 def _answer(
@@ -913,8 +935,7 @@ ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
     *("transaction", "atransaction", "job_enqueue_async", "job_complete", "job_complete_async"),
     *("job_look", "job_ended", "job_find", "job_upcoming", "lease_held"),  # other ways to read the same rows
-    *("workflow_tallies", "workflow_find", "workflow_step", "workflow_drawing", "workflow_moved_by"),
-    "job_grow",  # a settle and an enqueue in one
+    "workflow_find",
     *("worker_prove", "worker_suspects", "worker_judge"),
     *("has_file", "file_log", "file_checkpoint", "file_vacuum"),
 }

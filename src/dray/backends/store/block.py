@@ -55,10 +55,10 @@ def _completion(
         keep_notes(db, tx, worker_id, notes)
         ((_, _, has_children),) = tx.settle(settle_rows(db, worker_id, [settlement]))()
         trim_attempts(tx, [settlement])
-        add_steps(tx, settlement.id, new)
+        ends_some = add_steps(tx, settlement.id, new)
         if not sees_all:
             tx.run("fanout_suspect", id=settlement.id)
-        return has_children or not sees_all
+        return has_children or ends_some or not sees_all
 
     return work
 

@@ -84,34 +84,37 @@ def grow(
 ) -> Settled:
     """Ends one attempt and writes the steps it has added; neither without the other."""
 
-    def settle(tx: Session) -> list[Row]:
+    def settle(tx: Session) -> tuple[list[Row], bool]:
         written = tx.settle(work.settle_rows(db, worker_id, [settlement]))()
         work.trim_attempts(tx, [settlement])
-        if written:
-            tx.run("queue_add", names=sorted({job.queue for job in new}))
-            add_steps(tx, settlement.id, new)
-        return written
+        if not written:
+            return [], False
+        tx.run("queue_add", names=sorted({job.queue for job in new}))
+        ends_some = add_steps(tx, settlement.id, new)
+        return written, ends_some or written[0][2]
 
     try:
-        written = db.write(settle, durable=durable)
+        written, has_children = db.write(settle, durable=durable)
     except DataRefused as error:
         return work.exchange(
             db, worker_id, [unstorable(settlement, str(error))], work.NOTHING, durable=durable
         ).settled
-    while written and written[0][2] and graph.fan_out_all(db):
+    while has_children and graph.fan_out_all(db):
         continue
     return work.judge(db, worker_id, [settlement], written, [])
 
 
-def add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> None:
+def add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> bool:
     """Writes the steps that a job has added, in the transaction that ends it, once it has ended there.
 
-    Somebody who cancelled the workflow meanwhile meant them too.
+    Somebody who cancelled the workflow meanwhile meant them too. True: they were cancelled, which is to be passed on.
     """
     if not new:
-        return
+        return False
     jobs.insert(tx, new)
-    if tx.rows("cancel_requested", id=job_id):
-        ids = [job.id for job in new]
-        tx.rows("job_cancel", ids=ids)
-        tx.run("fanout_mark", ids=ids)
+    if not tx.rows("cancel_requested", id=job_id):
+        return False
+    ids = [job.id for job in new]
+    tx.rows("job_cancel", ids=ids)
+    tx.run("fanout_mark", ids=ids)
+    return True
