@@ -47,6 +47,10 @@ SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
     "ready_pick": ({"queue": "default", "task": "t", "limit": 100}, "INDEX dray_jobs_ready (queue=? AND task=?)"),
     "ready_tasks": ({"queue": "default"}, "INDEX dray_jobs_ready (queue=? AND task>?)"),
+    "job_look": (
+        {"queues": '["default"]', "tasks": '["t", "u"]', "limit": 1, "all": True, "id": WORKER},
+        "INDEX dray_jobs_ready (queue=? AND task>?)",
+    ),
     "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "harmless": 0}, "PRIMARY"),
     "tend_due": ({}, "dray_jobs_expires"),
     "job_complete": ({}, "PRIMARY"),
@@ -65,6 +69,10 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "work_tend": ({"limit": 1000}, "dray_jobs_due"),
     "job_ready": ({"queues": '["default"]', "tasks": '["t", "u"]'}, "dray_jobs_ready"),
+    "job_look": (
+        {"queues": '["default"]', "tasks": '["t", "u"]', "limit": 1, "all": True, "id": WORKER},
+        "dray_jobs_ready",
+    ),
     "job_settle": ({"rows": SETTLED}, "PRIMARY"),
 }
 STATES = ["queued", "scheduled", "running", "completed", "failed", "cancelled", "waiting"]

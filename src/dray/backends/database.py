@@ -65,11 +65,6 @@ class Session(Protocol):
         """Whether anything of a demand is ready; looks at the index only."""
         ...
 
-    def look(self, worker_id: str, demand: Demand, *, serves_all: bool) -> Later[Row]:
-        """Whether anything of a demand is ready, when the next job is due, the time, the queues that have anything
-        ready, and (id, claim) of what the worker was asked to stop."""
-        ...
-
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         """Opens a worker's transaction, in order with pauses of these queues."""
         ...
@@ -123,8 +118,8 @@ class Database(Protocol):
         """Runs `work` in one consistent read; it must not write."""
         ...
 
-    def glance(self, work: Callable[[Session], Later[T]]) -> T:
-        """Runs `work`, which reads and asks one thing only, as cheaply as can be."""
+    def glance(self, name: str, /, **params: Any) -> list[Row]:
+        """All rows of one statement that reads, outside any transaction: the cheapest question there is."""
         ...
 
     def write(self, work: Callable[[Session], T], *, durable: bool = True, many: bool = False) -> T:

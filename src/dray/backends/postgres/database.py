@@ -86,9 +86,11 @@ class PostgresDatabase:
     def read(self, work: Callable[[PostgresSession], T]) -> T:
         return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", durable=True)
 
-    def glance(self, work: Callable[[PostgresSession], Later[T]]) -> T:
+    def glance(self, name: str, /, **params: Any) -> list[Row]:
         # No transaction around it, no pipeline: each statement more costs as much as the question itself.
-        return self._again(lambda connection: work(PostgresSession(connection, self._catalogue, self._times()))())
+        return self._again(
+            lambda connection: PostgresSession(connection, self._catalogue, self._times()).rows(name, **params)
+        )
 
     def write(self, work: Callable[[PostgresSession], T], *, durable: bool = True, many: bool = False) -> T:
         if not many:

@@ -125,22 +125,6 @@ class PostgresSession:
         found = self.later("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
         return lambda: bool(found()[0][0])
 
-    def look(self, worker_id: str, demand: Demand, *, serves_all: bool) -> Later[Row]:
-        found = self.later(
-            "job_look",
-            id=worker_id,
-            queues=list(demand.queues),
-            tasks=list(demand.tasks),
-            limit=demand.limit,
-            all=serves_all,
-        )
-
-        def answer() -> Row:
-            is_ready, due_at, now, queues, cancels = found()[0]
-            return is_ready, due_at, now, json.loads(queues or "[]"), json.loads(cancels or "[]")
-
-        return answer
-
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         tended = cache(self.later("work_tend", limit=limit))
         return (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dray.backends import foreign, migrate
-from dray.backends.database import Later
+from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.block import Block
@@ -176,8 +176,9 @@ class SqliteDatabase:
             with self._exclusive():
                 pass  # the file and its tables are there now
 
-    def glance(self, work: Callable[[SqliteSession], Later[T]]) -> T:
-        return self.read(work)()
+    def glance(self, name: str, /, **params: Any) -> list[Row]:
+        with self._reading() as connection, self._session(connection) as session:
+            return patiently(lambda: session.rows(name, **params), self._busy_timeout, self.place)
 
     def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
         connection.execute("BEGIN")

@@ -114,13 +114,6 @@ class SqliteSession:
         )
         return lambda: is_ready
 
-    def look(self, worker_id: str, demand: Demand, *, serves_all: bool) -> Later[Row]:
-        queues = [row[0] for row in self.rows("ready_queues")] if serves_all else []
-        is_ready = bool(demand.limit) and self.ready(demand)()
-        due_at, now = self.rows("look_due")[0]
-        cancels = self.rows("held_cancelled", id=worker_id)
-        return lambda: (is_ready, due_at, now, queues, cancels)
-
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         # One look at two index heads instead of two updates that mostly find nothing.
         expired, due = self.rows("tend_due")[0]

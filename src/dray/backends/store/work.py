@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -254,10 +255,13 @@ def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> None:
 
 
 def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:
-    is_ready, due_at, now, found, cancels = db.glance(lambda tx: tx.look(worker_id, demand, serves_all=serves_all))
+    queues, tasks = list(demand.queues), list(demand.tasks)
+    given = {"id": worker_id, "queues": queues, "tasks": tasks, "limit": demand.limit, "all": serves_all}
+    is_ready, due_at, now, found, cancels = db.glance("job_look", **given)[0]
+    names: list[str] = json.loads(found or "[]")
+    asked = [Held(i, claim, cancel_requested=True) for i, claim in json.loads(cancels or "[]")]
     # Of a queue that is new nothing is known yet: a claim will tell.
-    is_there = is_ready or not set(demand.queues).issuperset(found)
-    return Look(is_there, due_at, now, found, [Held(i, claim, cancel_requested=True) for i, claim in cancels])
+    return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, asked)
 
 
 def probe(db: Database, demand: Demand) -> bool:

@@ -144,21 +144,29 @@ SELECT 1 FROM dray_queues WHERE name = :name AND paused_at IS NOT NULL
 -- One row if Dray's tables are there.
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dray_meta'
 
--- name: look_due
--- When the earliest scheduled job is due, and what the time is.
-SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'), $now
-
--- name: ready_queues
--- Queues that have anything ready, one step in the index each.
-WITH RECURSIVE found (name) AS (
-    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+-- name: job_look
+-- What a worker should know before it claims: in one statement, because that is what it costs.
+WITH RECURSIVE present (queue, task) AS (
+    SELECT q.value, (SELECT min(j.task) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = q.value)
+    FROM json_each(:queues) AS q
+    WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
+    UNION ALL
+    SELECT present.queue, (SELECT min(j.task) FROM dray_jobs AS j
+        WHERE j.state = 'queued' AND j.queue = present.queue AND j.task > present.task)
+    FROM present WHERE present.task IS NOT NULL
+),
+found (name) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'queued' AND :all
     UNION ALL
     SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
     FROM found WHERE found.name IS NOT NULL
 )
-SELECT name FROM found WHERE name IS NOT NULL
-
--- name: held_cancelled
--- What a worker runs and was asked to stop.
-SELECT id, claim FROM dray_jobs
-WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
+SELECT
+    :limit > 0 AND EXISTS (SELECT 1 FROM present WHERE task IN (SELECT value FROM json_each(:tasks))),
+    (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
+    $now,
+    (SELECT json_group_array(name) FROM found WHERE name IS NOT NULL),
+    (
+        SELECT json_group_array(json_array(id, claim)) FROM dray_jobs
+        WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
+    )
