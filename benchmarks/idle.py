@@ -50,12 +50,17 @@ def measure_crowd(arenas: list[Arena], figures: Figures, *, quick: bool) -> None
     count, seconds = (7, 3) if quick else (_CROWD, 20)
     figures.heading(f"{count} idle workers beside a busy pair of {_JOBS_PER_SECOND} jobs/s, percent of a core each")
     for arena in arenas:
-        for queue, which in (("other", "of another queue"), ("default", "of the same queue")):
-            each, busy = _crowd(arena, queue, count, seconds)
-            text = f"mean {statistics.mean(each):.2f}  max {max(each):.2f}   (the busy worker {busy:.1f})"
-            figures.say(f"{arena.name}, {which}", text)
-            name = f"{count} idle workers {which}, {arena.name}, the busiest"
-            figures.at_most(name, max(each), _CROWD_BAR, " %")
+        each, busy = _crowd(arena, "other", count, seconds)
+        figures.say(f"{arena.name}, of another queue", _told(each, busy))
+        figures.at_most(f"{count} idle workers, {arena.name}, the busiest", max(each), _CROWD_BAR, " %")
+        # Not idle: the jobs are theirs too.
+        figures.say(
+            f"{arena.name}, of the same queue, which share its jobs", _told(*_crowd(arena, "default", count, seconds))
+        )
+
+
+def _told(each: list[float], busy: float) -> str:
+    return f"mean {statistics.mean(each):.2f}  max {max(each):.2f}   (the first worker {busy:.1f})"
 
 
 def _crowd(arena: Arena, queue: str, count: int, seconds: float) -> tuple[list[float], float]:

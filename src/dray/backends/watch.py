@@ -28,6 +28,11 @@ class Watch(Protocol):
         """Whether changes are known to arrive by themselves, and not by polling."""
         ...
 
+    @property
+    def hears_own(self) -> bool:
+        """Whether what this very process commits is a change too."""
+        ...
+
     def wait(self, seconds: float | None = None) -> bool:
         """Sleeps until the database may have changed since the last call, `poke`, or the time is over.
 

@@ -39,8 +39,8 @@ class Appetite:
         self._mean_us: float | None = None  # of a body's time; None: not known yet
 
     def served(self, ready: Iterable[str]) -> None:
-        """Where all queues are served: those that have anything ready."""
-        self._weights = dict.fromkeys(ready)
+        """Where all queues are served: those that have anything ready, else those that last had."""
+        self._weights = dict.fromkeys(ready) or self._weights
 
     def noted(self, took_us: int) -> None:
         """A body has ended."""

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dray.backends import Backend
 from dray.backends.store.work import NOTHING
-from dray.backends.watch import Bell, Watch, rest
+from dray.backends.watch import Watch
 from dray.clock import Clock, Rng
 from dray.errors import ForkedConnection, GraphError, SchemaTooNew, StorageError, StorageLocked, UnknownJob
 from dray.instants import SECOND
 from dray.model.job import Claim
 from dray.model.queue import Demand
-from dray.model.settlement import Settlement
 from dray.model.worker import Beat
+from dray.runtime.alertness import Alertness
 from dray.runtime.appetite import Appetite
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.hands import Hands
+from dray.runtime.inbox import Inbox
 from dray.runtime.notebook import Notebook
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Runner
@@ -40,11 +40,8 @@ _BATCH = 500  # outcomes in one transaction
 _STALE_AHEAD = SECOND // 4  # after which what is claimed ahead and cannot start goes back
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot does not listen
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
-_FIRST_LOCKED_PAUSE = 0.005
 _LONGEST_REST = 2.0
 _SHORTEST_REST = 0.0005
-_FIRST_PAUSE, _LONG_PAUSE, _LONGEST_PAUSE = 0.001, 0.02, 0.06  # seconds after a look that found nothing
-_MANY_LOOKS = 50  # in vain, one after the other: others are busy, and have nothing for this worker
 
 
 class Crew(Protocol):
@@ -54,13 +51,8 @@ class Crew(Protocol):
     def take_back(self) -> list[Execution]: ...
 
 
-class _Ended(NamedTuple):
-    execution: Execution
-    settlement: Settlement | None
-
-
 class Engine:
-    """Owned by one thread, which calls `tick` and `rest`. What other threads may call says so."""
+    """Owned by one thread, which calls `tick` and `rest`. Other threads use its inbox, and what says so."""
 
     def __init__(
         self,
@@ -86,7 +78,9 @@ class Engine:
         self.crew: Crew
         self.failure: StorageError | None = None  # what no waiting can repair
         self.has_written = False  # since the heartbeat last asked
-        self.is_idle = threading.Event()  # nothing in hand, nothing that could be
+        self.inbox = Inbox()
+        self.is_idle = threading.Event()  # nothing in hand but what does not stop, nothing that could be
+        self.has_ended = threading.Event()  # it claims no more, and nothing is left to run or to write
         self.on_idle: Callable[[], None] = lambda: None
         self._backend = backend
         self._bodies_backend = bodies_backend
@@ -102,25 +96,12 @@ class Engine:
         self._notebook = Notebook()
         self._outage = Outage()
         self.timekeeper = Timekeeper(clock, self._hands.executions, on_stuck)
-        # From other threads
-        self._bell = Bell()
-        self._waker: Callable[[], None] | None = None
-        self._ended: deque[_Ended] = deque()
-        self._stuck: deque[_Ended] = deque()  # without a settlement: only its slot is given up
-        self._beats: deque[Beat] = deque()
-        self._is_cut_off = self._is_draining = self._is_poked = self._is_recalled = self._is_retiring = False
-        # Between ticks
+        self._alertness = Alertness(hears_own=watch.hears_own)
         self._is_drained = False
-        self._is_hungry = True  # there may be something to claim
         self._is_full = False
         self._is_dead = False
         self._must_reread = False
-        self._pause = 0.0
-        self._vain_looks = 0
-        self._fruitless_pause = 0.0
-        self._due_at: int | None = None  # by the steady clock
         self._moved_at = clock.steady()
-        self._looked_at = 0
 
     # For other threads
 
@@ -140,81 +121,41 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return self._hands.is_empty and not self._ended
+        return self._hands.is_empty and not self.inbox.ended
 
     @property
     def has_nothing_to_write(self) -> bool:
-        return not (self._hands.outcomes or self._stuck or self._ended)
+        return not (self._hands.outcomes or self.inbox.stuck or self.inbox.ended)
 
     @property
     def is_spent(self) -> bool:
         """Whether nothing is left but bodies that do not stop."""
         return self.has_nothing_to_write and all(each.is_stuck for each in self.executions())
 
-    def report(self, execution: Execution, settlement: Settlement | None) -> None:
-        """An execution is over. From the runners' threads."""
-        self._ended.append(_Ended(execution, settlement))
-        self.wake()
-
     def began(self, execution: Execution) -> None:
         self.timekeeper.began(execution)
 
     def note(self, execution: Execution) -> None:
         if self._notebook.add(execution):
-            self.wake()
-
-    def hear(self, beat: Beat) -> None:
-        """What a beat brought. From the heartbeat's thread."""
-        self._is_cut_off = False
-        self._beats.append(beat)
-        self.wake()
-
-    def cut_off(self) -> None:
-        """The database cannot be reached: nothing more is claimed until a beat gets through."""
-        self._is_cut_off = True
+            self.inbox.ring()
 
     def retire(self) -> None:
         """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once
         what it holds has ended."""
-        if not self._is_retiring:
-            self._is_retiring = True
+        if not self.inbox.is_retiring:
             log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
-            self.wake()
+            self.inbox.retire()
 
-    def look_soon(self) -> None:
-        """Something was enqueued in this process."""
-        self._is_poked = True
-        self.wake()
-
-    def recall(self) -> None:
-        """Something was cancelled or paused in this process: what has not started goes back, to be claimed anew."""
-        self._is_recalled = True
-        self.wake()
-
-    def give_up(self, execution: Execution) -> None:
-        """Its body does not stop: its slot is replaced, and the claim is kept until it ends."""
-        self._stuck.append(_Ended(execution, None))
-        self.wake()
-
-    def settle_stuck(self, execution: Execution, settlement: Settlement) -> None:
-        """Ends a job though its body goes on."""
-        self._stuck.append(_Ended(execution, settlement))
-        self.wake()
-
-    def drain(self) -> None:
-        """Nothing more is claimed, and what has not started goes back."""
-        self._is_draining = True
-        self.wake()
+    def settles_down(self, seconds: float) -> bool:
+        """Waits until nothing is left, or could come, but bodies that do not stop; whether that came in time."""
+        self.is_idle.clear()
+        self.inbox.look_soon()  # an engine that sleeps would not set it again
+        return self.is_idle.wait(seconds)
 
     def stop_all(self, cause: Stop, by: int | None = None) -> None:
         for execution in self.executions():
             if not execution.is_over:
                 self.timekeeper.stop(execution, cause, by)
-
-    def wake(self) -> None:
-        waker, self._waker = self._waker, None
-        if waker is not None:
-            waker()
 
     # Resting
 
@@ -222,41 +163,23 @@ class Engine:
         """Sleeps until there is something to do."""
         if seconds <= 0:
             return
-        deaf = self._outage.pause or max(self._pause, _FULL_PAUSE if self._is_full else 0.0)
-        if deaf and self._nap(self._bell.ring, lambda: rest((self._bell.fileno(),), min(deaf, seconds))):
-            self._bell.silence()
+        deaf = self._outage.pause or max(self._alertness.pause, _FULL_PAUSE if self._is_full else 0.0)
+        if deaf and self.inbox.doze(min(deaf, seconds)):
             return
         seconds -= deaf
-        if seconds <= 0:
-            return
-        if not self._nap(self._watch.poke, lambda: self._watch.wait(seconds)):
-            self._pause, self._vain_looks = 0.0, 0  # all is quiet
-        self._is_hungry = True  # the watch is a hint, its poll the truth
-
-    def _nap(self, waker: Callable[[], None], sleep: Callable[[], bool]) -> bool:
-        """Sleeps, unless something came before the waker was in place; whether it was woken."""
-        self._waker = waker
-        woken = self._has_news() or sleep()
-        self._waker = None
-        return woken
-
-    def _has_news(self) -> bool:
-        return bool(
-            self._ended
-            or self._beats
-            or self._stuck
-            or self._is_poked
-            or self._is_recalled
-            or self._is_draining is not self._is_drained
-            or self._notebook.has_news
-        )
+        if seconds > 0:
+            is_changed = self.inbox.nap(self._watch.poke, lambda: self._watch.wait(seconds))
+            self._alertness.woken(by_change=is_changed, by_ring=self.inbox.is_rung)
 
     def _full_rest(self, now: int) -> float:
         """No free slot, or not allowed to claim: only outcomes, notes and cancels matter."""
-        if (self._is_draining and self.is_spent) or (self._appetite.is_sated and self.is_empty):
+        is_draining, alertness = self.inbox.is_draining, self._alertness
+        if (is_draining and self.is_spent) or (self._appetite.is_sated and self.is_empty):
             self._become_idle()
-        if self._is_hungry and self._hands.held and now - self._looked_at >= _FULL_PAUSE * SECOND:
-            self._is_hungry = False
+        if is_draining and self.is_empty:
+            self.has_ended.set()
+        if alertness.is_hungry and self._hands.held and now - alertness.looked_at >= _FULL_PAUSE * SECOND:
+            alertness.is_hungry = False
             self._look(NOTHING, now)
         self._is_full = True
         return self._outage.pause or self._at_most(_LONGEST_REST, now)
@@ -267,7 +190,8 @@ class Engine:
             return self._outage.pause
         if self.is_empty:
             self._become_idle()
-        due_in = _LONGEST_REST if self._due_at is None else max(_SHORTEST_REST, (self._due_at - now) / SECOND)
+        due_at = self._alertness.due_at
+        due_in = _LONGEST_REST if due_at is None else max(_SHORTEST_REST, (due_at - now) / SECOND)
         return self._at_most(min(_LONGEST_REST, due_in), now)
 
     def _become_idle(self) -> None:
@@ -289,8 +213,9 @@ class Engine:
 
     def tick(self) -> float:
         """One step; the seconds until the next, if nothing happens before."""
+        self.inbox.open()
         self._absorb()
-        if self._is_dead or (self._is_retiring and self.is_empty):
+        if self._is_dead or (self.inbox.is_retiring and self.is_empty):
             return self._come_back()
         self._hand_back()
         self._hear_beats()
@@ -306,16 +231,17 @@ class Engine:
             if not self._sees_work(demand, now):
                 return self._idle_rest(now)
             demand = self._demand()  # the look may have brought other queues
-        elif now - self._looked_at > _LOOK_PAUSE:
+        elif now - self._alertness.looked_at > _LOOK_PAUSE:
             self._look(demand, now)
         return self._exchange(demand)
 
     def _absorb(self) -> None:
         """Takes in what other threads have said."""
-        if self._is_poked:
-            self._is_poked = False
-            self._is_hungry = True
-        ended = self._ended
+        inbox = self.inbox
+        if inbox.is_poked:
+            inbox.is_poked = False
+            self._alertness.is_hungry = True
+        ended = inbox.ended
         while ended and len(self._hands.outcomes) < _BATCH:
             execution, settlement = ended.popleft()
             self._moved_at = now = self.clock.steady()
@@ -323,11 +249,11 @@ class Engine:
                 self._appetite.noted((now if settlement is None else settlement.finished) - execution.started)
             self._hands.end(execution, settlement)
             if settlement is None:
-                self._is_hungry = True  # it may have enqueued something in its transaction
+                self._alertness.is_hungry = True  # it may have enqueued something in its transaction
                 if execution.is_written:
                     self._tell_done()
-        while self._stuck:
-            execution, settlement = self._stuck.popleft()
+        while inbox.stuck:
+            execution, settlement = inbox.stuck.popleft()
             if settlement is None:
                 self._hands.give_up_slot(execution)
             else:
@@ -337,34 +263,36 @@ class Engine:
         """What is claimed and has not started goes back: the worker ends, a job was cancelled, a body takes long."""
         now = self.clock.steady()
         is_stale = self._hands.count > self._appetite.concurrency and now - self._moved_at > _STALE_AHEAD
-        is_ending = self._is_draining and not self._is_drained
+        inbox = self.inbox
+        is_ending = inbox.is_draining and not self._is_drained
         if is_stale:
             self._appetite.spoilt()
-        if is_stale or is_ending or self._is_recalled:
-            self._is_recalled, self._is_drained = False, self._is_draining
-            self._looked_at = 0
-            self._is_hungry = True
+        if is_stale or is_ending or inbox.is_recalled:
+            inbox.is_recalled, self._is_drained = False, inbox.is_draining
+            self._alertness.looked_at = 0
+            self._alertness.is_hungry = True
             self._hands.hand_back(self.crew.take_back(), now)
 
     def _demand(self) -> Demand:
-        if self._is_draining or self._is_cut_off or self._is_retiring:
+        inbox = self.inbox
+        if inbox.is_draining or inbox.is_cut_off or inbox.is_retiring:
             return NOTHING
         return self._appetite.demand(self._hands.count)
 
     def _sees_work(self, demand: Demand, now: int) -> bool:
-        """Looks for what could be claimed or is due, before anybody takes the write lock for nothing."""
-        if not self._is_hungry and (self._due_at is None or now < self._due_at):
+        """Whether it is time to claim: mostly after a look, before anybody takes the write lock for nothing."""
+        alertness = self._alertness
+        if not alertness.wants_work(now):
             return False
-        self._is_hungry = False
+        if demand.queues and alertness.claims_at_once():
+            return True
         is_there = self._look(demand, now)
-        self._vain_looks = 0 if is_there else self._vain_looks + 1
-        longest = _LONG_PAUSE if self._vain_looks < _MANY_LOOKS else _LONGEST_PAUSE
-        self._pause = 0.0 if is_there else min(max(self._pause * 2, _FIRST_PAUSE), longest)
+        alertness.looked(in_vain=not is_there)
         return is_there
 
     def _look(self, demand: Demand, now: int) -> bool:
         """Whether there is work; learns of cancels on the way."""
-        self._looked_at = now
+        self._alertness.looked_at = now
         try:
             seen = self._backend.job_look(self.worker_id, demand, serves_all=self._appetite.serves_all)
         except StorageError as error:
@@ -375,7 +303,7 @@ class Engine:
             self._appetite.served(seen.queues)
         for row in seen.cancels:
             self._cancel(self._hands.find(row))
-        self._due_at = None if seen.due_at is None else now + seen.due_at - seen.now
+        self._alertness.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
         return seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
 
     def _exchange(self, demand: Demand) -> float:
@@ -403,15 +331,11 @@ class Engine:
         queues = written.queues.union(answer.promoted)
         if queues:
             self._backend.announce(queues)
-        self._is_hungry = True
-        is_fruitful = self._grow() or len(answer.settled.locked) < len(batch) or answer.claims or answer.promoted
-        if is_fruitful or notes.lines or notes.reports:
-            self._fruitless_pause = 0.0
-            return 0.0
-        # Somebody's open transaction has the rows, of outcomes or of ready jobs: they are tried again, without haste.
-        self._fruitless_pause = min(max(self._fruitless_pause * 2, _FIRST_LOCKED_PAUSE), _FULL_PAUSE)
-        self._pause = self._fruitless_pause
-        return self._pause
+        has_noted = bool(notes.lines or notes.reports)
+        has_changed = (
+            self._grow() or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
+        )
+        return self._alertness.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
 
     def _grow(self) -> bool:
         """Ends the jobs that have added steps, each together with these; whether there was any to end."""
@@ -458,7 +382,7 @@ class Engine:
             return False
         # One step at a time: bodies that end meanwhile, and other workers, have their turn between two.
         self._hands.has_heirs = bool(step.left and step.decided)
-        self._is_hungry = True
+        self._alertness.is_hungry = True
         self._tell_done()
         return True
 
@@ -471,14 +395,14 @@ class Engine:
             self.failure = error
             self._become_idle()
             self._on_failure()
-        self._is_hungry = True
+        self._alertness.is_hungry = True
         return self._outage.goes_on(error, self.clock.steady())
 
     # Beats, cancels, takeovers
 
     def _hear_beats(self) -> None:
-        while self._beats:
-            beat = self._beats.popleft()
+        while self.inbox.beats:
+            beat = self.inbox.beats.popleft()
             if not beat.alive:
                 self._die()
                 return
@@ -518,7 +442,7 @@ class Engine:
         """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
         self._stop_lost(self._hands.lose_all())
-        self._beats.clear()
+        self.inbox.beats.clear()
         self._is_dead = True
 
     def _come_back(self) -> float:
@@ -526,7 +450,7 @@ class Engine:
             self.worker_id = self._on_dead()
         except StorageError as error:
             return self._fail(error)
-        self._is_dead = self._must_reread = self._is_retiring = False
+        self._is_dead = self._must_reread = self.inbox.is_retiring = False
         self._outage.ends()
-        self._is_hungry = True
+        self._alertness.is_hungry = True
         return 0.0

@@ -72,7 +72,7 @@ class Heartbeat(Service):
         self._failing_since = 0
         self._trusted_until = began + self._lease_us
         if worker_id == self._engine.worker_id:
-            self._engine.hear(beat)
+            self._engine.inbox.hear(beat)
             if not is_ours:
                 self._engine.retire()
         period = self._lease_us / 3 / SECOND
@@ -86,7 +86,7 @@ class Heartbeat(Service):
             log.warning("worker %s cannot renew its lease: %s; trying again", self._engine.worker_id, error)
             self._has_failed = True
         if not self.proof.is_held:
-            self._engine.cut_off()
+            self._engine.inbox.cut_off()
             self._give_bodies_up(now)
         return min(_AGAIN, self._lease_us / 10 / SECOND)
 
@@ -101,7 +101,7 @@ class Heartbeat(Service):
         if now < self._stops_at:
             return self._stops_at
         if self._began is not None and self._began == self._seen:
-            self._engine.cut_off()
+            self._engine.inbox.cut_off()
             self._give_bodies_up(now)
         self._seen = self._began
         return now + _LOOK

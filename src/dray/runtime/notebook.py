@@ -19,7 +19,6 @@ class Notebook:
     def __init__(self) -> None:
         self._noted: deque[Execution] = deque()
         self._at = 0  # when everything is written next
-        self._is_known = False
 
     def add(self, execution: Execution) -> bool:
         """There is something to be written; whether nobody knew that yet."""
@@ -27,18 +26,12 @@ class Notebook:
         self._noted.append(execution)
         return is_first
 
-    @property
-    def has_news(self) -> bool:
-        """Whether something came since `pause` was last asked."""
-        return bool(self._noted) and not self._is_known
-
     def is_due(self, now: int, hands: Hands) -> bool:
         return bool(self._noted) and (now >= self._at or bool(hands.farewells))
 
     def pause(self, now: int) -> int | None:
         """Microseconds until something is due; None: there is nothing."""
-        self._is_known = bool(self._noted)
-        return max(0, self._at - now) if self._is_known else None
+        return max(0, self._at - now) if self._noted else None
 
     def collect(self, hands: Hands, now: int) -> Notes:
         """All of it if it is time, else what those have said that end now."""

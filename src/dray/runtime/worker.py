@@ -45,7 +45,6 @@ LEASE = 15.0
 POOLER_LEASE = 60.0
 GRACE = 25.0
 _PATIENCE = 2.0  # seconds for the write lock, after which the engine looks up; it comes back for it
-_LATER = 0.5  # seconds between two looks whether a body that was left behind has ended
 _LAST_WRITE = 10.0  # seconds for what is to be written before the process ends
 
 
@@ -148,7 +147,7 @@ class Worker:
             undo.pop_all()
         self._has_started = True
         self._app.on_enqueue.append(self._enqueued)
-        self._app.on_recall.append(self._engine.recall)
+        self._app.on_recall.append(self._engine.inbox.recall)
         self._app.on_schedule.append(self._rescheduled)
         capture.start()
         for service in self._services:
@@ -196,16 +195,14 @@ class Worker:
         self._has_stopped = True
         with suppress(ValueError):
             self._app.on_enqueue.remove(self._enqueued)
-            self._app.on_recall.remove(self._engine.recall)
+            self._app.on_recall.remove(self._engine.inbox.recall)
             self._app.on_schedule.remove(self._rescheduled)
         self._heartbeat.state = WorkerState.DRAINING
         self._heartbeat.wake()
-        self._engine.drain()
-        self._engine.is_idle.clear()  # and not before: an idle engine would set it again, and may then claim
-        self._engine.look_soon()
-        if not self._engine.is_idle.wait(self._grace):
+        self._engine.inbox.drain()
+        if not self._engine.settles_down(self._grace):
             self._engine.stop_all(Stop.SHUTDOWN)
-            self._engine.is_idle.wait(KILL_GRACE / SECOND + 2)
+            self._engine.settles_down(KILL_GRACE / SECOND + 2)
         if self._engine.is_empty:
             self._leave()
         else:
@@ -245,7 +242,7 @@ class Worker:
             on_failure=self._ask_to_stop,
             durable=settings.durability == "full",
         )
-        crew = Crew(self._concurrency, self._engine.report, tasks, settings.url, self._lock_fd)
+        crew = Crew(self._concurrency, self._engine.inbox.report, tasks, settings.url, self._lock_fd)
         crew.check()
         self._engine.crew = self._crew = crew
         self._tasks = tuple(tasks)
@@ -324,7 +321,7 @@ class Worker:
 
     def _enqueued(self, queues: Iterable[str]) -> None:
         if self._queues is None or any(queue in self._queues for queue in queues):
-            self._engine.look_soon()
+            self._engine.inbox.look_soon()
 
     def _rescheduled(self) -> None:
         self._declarer.ask()
@@ -354,7 +351,7 @@ class Worker:
         claim = execution.claim
         if execution.stop is Stop.TIMEOUT and claim.attempt >= claim.max_attempts:
             stack = execution.runner.stack(execution)
-            self._engine.settle_stuck(execution, outcome.out_of_time(execution, self._clock.steady(), stack))
+            self._engine.inbox.settle_stuck(execution, outcome.out_of_time(execution, self._clock.steady(), stack))
         if self._owns_process:
             log.warning("job %s does not stop (%s); renewing this process", claim.id, execution.stop)
             self._wants_renewal = True
@@ -368,11 +365,11 @@ class Worker:
                 execution.stop,
                 self._concurrency,
             )
-            self._engine.drain()
+            self._engine.inbox.drain()
             return
         log.warning("job %s does not stop (%s); it keeps its thread until it ends", claim.id, execution.stop)
         execution.runner.replace(execution)
-        self._engine.give_up(execution)
+        self._engine.inbox.give_up(execution)
 
     # The end
 
@@ -397,24 +394,15 @@ class Worker:
         self._say_goodbye(self._keeper.resign)
         now = self._clock.steady()
         for execution in stuck:
+            execution.is_stuck = True  # nobody goes on trying
             settlement = outcome.left_behind(execution, now, self._rng)
             if settlement is not None:
-                self._engine.settle_stuck(execution, settlement)
-        self._wait_for_last_write()
-        if not self._engine.has_nothing_to_write:
+                self._engine.inbox.settle_stuck(execution, settlement)
+        if not self._engine.settles_down(_LAST_WRITE):
             log.warning("outcomes could not be written; their jobs will be taken back and run again")
 
-    def _wait_for_last_write(self) -> None:
-        ends = threading.Event()
-        for _ in range(int(_LAST_WRITE * 20)):
-            if self._engine.has_nothing_to_write:
-                return
-            ends.wait(0.05)
-
     def _leave_later(self) -> None:
-        pause = threading.Event()
-        while not self._engine.is_empty:
-            pause.wait(_LATER)
+        self._engine.has_ended.wait()
         self._leave()
 
     def _leave(self) -> None:
@@ -467,7 +455,7 @@ class _EngineLoop(Service):
 
     def end(self, timeout: float | None = 5.0) -> bool:
         self._is_ending = True
-        self._engine.wake()
+        self._engine.inbox.ring()
         return super().end(timeout)
 
 

@@ -11,6 +11,9 @@ safety poll is 5 s; otherwise 1 s.
 What a pooler is told of a session stays with one of its connections to the server, which others use too. So behind
 one there is no lock, which would outlive the worker, and no LISTEN for more than the ping until it is proven: whoever
 uses that connection next would be sent every notification. Not proven, the connection is given up.
+
+All queues share a channel. Who hears much of queues it does not serve listens less often, up to each 50 ms: so many
+workers beside one busy queue cost next to nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ _MISSES = 3  # pings in a row after which a connection that used to deliver is g
 _SHORTEST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 5.0
 _LOCK_PAUSE = 1.0
+_FIRST_LULL, _LONGEST_LULL = 0.001, 0.05
 
 _OURS: dict[str, Any] = {
     "keepalives": 1,
@@ -77,6 +81,8 @@ _LISTEN = SQL("LISTEN {}")
 class PostgresWatch:
     """A `Watch` on the tables of one schema; connects when it first waits or holds, never raises for a server."""
 
+    hears_own = False
+
     def __init__(
         self,
         conninfo: str,
@@ -100,6 +106,7 @@ class PostgresWatch:
         self._forked = self._closed = False
         self._connection: Connection | None = None
         self._heard = False
+        self._lull = Lull()
         self._has_warned = False
         self._failures = 0
         self._retry_at = 0.0
@@ -169,6 +176,7 @@ class PostgresWatch:
                 if self._closed:
                     return True
                 self._tend(now)
+                lull = self._lull.take(now)
                 heard, self._heard = self._heard, False
                 patience = PROVEN_POLL if self.is_pushed else SAFETY_POLL
                 wake_at = self._next_at()
@@ -179,6 +187,8 @@ class PostgresWatch:
             until = began + (patience if seconds is None else min(seconds, patience))
             if now >= until:
                 return False
+            if lull and rest((bell,), min(lull, until - now)):
+                continue
             rest(descriptors, min(until, wake_at) - time.monotonic())
 
     # The connection
@@ -227,7 +237,8 @@ class PostgresWatch:
 
     def _hear(self, channel: str, payload: str) -> None:
         if channel == self._work and self._queues is not None and payload not in self._queues:
-            return  # of a queue that is not served here
+            self._lull.is_due = True
+            return
         if channel != self._ping.channel:
             self._heard = True
             return
@@ -331,6 +342,25 @@ class PostgresWatch:
         self._notifier.flush()
         if not self._forked:
             self._bell.ring()  # the parent would hear it
+
+
+class Lull:
+    """How long not to listen, after what was heard was for others."""
+
+    def __init__(self) -> None:
+        self.is_due = False
+        self._seconds = 0.0
+        self._ends_at = 0.0
+
+    def take(self, now: float) -> float:
+        """The pause that is due now; each is twice the one before, unless that was long ago."""
+        if not self.is_due:
+            return 0.0
+        self.is_due = False
+        was_long_ago = now > self._ends_at + 10 * _LONGEST_LULL
+        self._seconds = _FIRST_LULL if was_long_ago else min(self._seconds * 2, _LONGEST_LULL)
+        self._ends_at = now + self._seconds
+        return self._seconds
 
 
 def _parse(listen_url: str) -> str:

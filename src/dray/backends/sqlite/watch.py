@@ -58,6 +58,8 @@ class SqliteWatch:
     Has an inotify instance of its own, of which a user has 128: make one watch a process and share what it tells.
     """
 
+    hears_own = True
+
     def __init__(self, path: Path, *, busy_timeout: float = 30.0) -> None:
         self._path = Path(os.path.realpath(path))  # a link's target is where the -wal lies
         self._wal = self._path.with_name(f"{self._path.name}-wal")

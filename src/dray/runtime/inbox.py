@@ -1,0 +1,108 @@
+"""What other threads tell the engine, and how they wake it.
+
+Whoever brings something puts it down first and rings then; the engine takes the ring back first and looks at what is
+there then. So nothing is overlooked, whenever it comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dray.backends.watch import Bell, rest
+from dray.model.settlement import Settlement
+from dray.model.worker import Beat
+from dray.runtime.execution import Execution
+
+
+class Ended(NamedTuple):
+    execution: Execution
+    settlement: Settlement | None  # None: nothing is to be written
+
+
+class Inbox:
+    """The verbs are for any thread; what they leave behind, `open` and the naps are for the engine's."""
+
+    def __init__(self) -> None:
+        self.ended: deque[Ended] = deque()
+        self.stuck: deque[Ended] = deque()  # bodies that do not stop; without a settlement only the slot is given up
+        self.beats: deque[Beat] = deque()
+        self.is_draining = self.is_cut_off = self.is_retiring = False
+        self.is_poked = self.is_recalled = False
+        self.is_rung = False
+        self._bell = Bell()
+        self._waker: Callable[[], None] | None = None
+
+    # For any thread
+
+    def report(self, execution: Execution, settlement: Settlement | None) -> None:
+        """An execution is over."""
+        self.ended.append(Ended(execution, settlement))
+        self.ring()
+
+    def give_up(self, execution: Execution) -> None:
+        """Its body does not stop: its slot is replaced, and the claim is kept until it ends."""
+        self.stuck.append(Ended(execution, None))
+        self.ring()
+
+    def settle_stuck(self, execution: Execution, settlement: Settlement) -> None:
+        """Ends a job though its body goes on."""
+        self.stuck.append(Ended(execution, settlement))
+        self.ring()
+
+    def hear(self, beat: Beat) -> None:
+        """What a beat brought."""
+        self.is_cut_off = False
+        self.beats.append(beat)
+        self.ring()
+
+    def cut_off(self) -> None:
+        """The database cannot be reached: nothing more is claimed until a beat gets through."""
+        self.is_cut_off = True
+
+    def retire(self) -> None:
+        """The worker's proof of life is gone: it claims nothing more under this id."""
+        self.is_retiring = True
+        self.ring()
+
+    def look_soon(self) -> None:
+        """Something was enqueued in this process."""
+        self.is_poked = True
+        self.ring()
+
+    def recall(self) -> None:
+        """Something was cancelled or paused in this process: what has not started goes back, to be claimed anew."""
+        self.is_recalled = True
+        self.ring()
+
+    def drain(self) -> None:
+        """Nothing more is claimed, and what has not started goes back."""
+        self.is_draining = True
+        self.ring()
+
+    def ring(self) -> None:
+        """The engine is to look up."""
+        self.is_rung = True
+        waker, self._waker = self._waker, None
+        if waker is not None:
+            waker()
+
+    # For the engine's thread
+
+    def open(self) -> None:
+        """All that has come until now is about to be looked at."""
+        self.is_rung = False
+
+    def doze(self, seconds: float) -> bool:
+        """Sleeps, deaf to the database; whether somebody rang."""
+        is_woken = self.nap(self._bell.ring, lambda: rest((self._bell.fileno(),), seconds))
+        self._bell.silence()
+        return is_woken
+
+    def nap(self, waker: Callable[[], None], sleep: Callable[[], bool]) -> bool:
+        """Sleeps in a way that `waker` can end, unless somebody rang before that was known; whether it was ended."""
+        self._waker = waker
+        is_woken = self.is_rung or sleep()
+        self._waker = None
+        return is_woken
