@@ -573,7 +573,7 @@ def test_a_released_job_that_expires_in_the_same_exchange_was_not_cancelled_by_a
     )
 
     assert (world.job(job_id).state, world.job(job_id).reason) == ("cancelled", "expired")
-    assert exchange[:3] == (WRITTEN, [], [])
+    assert exchange == (WRITTEN, [], [], False)
 
 
 def test_an_outcome_can_be_made_durable(world: World) -> None:

@@ -63,7 +63,7 @@ def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_th
     took, has_more = wide.settle(wide.claim("default", 1))
     print(f"{WIDTH:,} steps enqueued in {wide.enqueued_in:.2f} s; their parent settled in {took * 1000:.0f} ms")
     assert wide.enqueued_in < 20
-    assert took < 5
+    assert took < 0.5
     assert has_more
     assert wide.run.counts == {"completed": 1, "queued": FANOUT_CHUNK, "waiting": WIDTH - FANOUT_CHUNK + 1}
 
@@ -75,6 +75,6 @@ def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_th
         longest = max(longest, took)
         while has_more:
             has_more = wide.app.backend.job_fan_out().left
-    assert longest < 20
+    assert longest < 2
     assert wide.run.counts == {"completed": WIDTH + 1, "queued": 1}
     assert [claim.queue for claim in wide.claim("last", 5)] == ["last"]
