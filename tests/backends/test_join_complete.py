@@ -13,12 +13,10 @@ from psycopg import IsolationLevel
 
 from dray.backends import open_backend
 from dray.backends.postgres import PostgresDatabase
-from dray.backends.store.work import Notes, Report
 from dray.clock import Ids, ManualClock
 from dray.errors import StaleClaim
 from dray.instants import SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
 from dray.model.settlement import Settlement
 from tests.backends import raw, users
 from tests.backends import raw2 as rows
@@ -201,21 +199,6 @@ def test_children_enqueued_in_the_same_transaction_are_freed_too(world: World, u
     world.backend.job_fan_out()
 
     assert [world.job(new.id).state for new in (child, later)] == ["queued", "queued"]
-
-
-def test_what_the_body_said_is_kept_with_it(world: World, url: str) -> None:
-    held = Held(world)
-    line = LogLine(held.id, held.claim.claim, world.clock.steady(), "INFO", "shop", "charged")
-    notes = Notes([line], [Report(held.id, held.claim.claim, 100.0, "all")])
-    with rows.connect(url) as user:
-        world.backend.job_complete(held.worker, held.completion(), user, notes=notes)
-        user.rollback()
-        assert world.backend.log_list(held.id) == []
-        world.backend.job_complete(held.worker, held.completion(), user, notes=notes)
-        user.commit()
-
-    assert [line.message for _, line in world.backend.log_list(held.id)] == ["charged"]
-    assert (world.job(held.id).progress, world.job(held.id).progress_message) == (100.0, "all")
 
 
 # On a server, where others may have the row

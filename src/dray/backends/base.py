@@ -244,16 +244,15 @@ class Backend:
         settlement: Settlement,
         connection: Any,
         *,
-        notes: Notes = SILENCE,
         new: Sequence[NewJob] = (),
     ) -> bool:
-        """Ends one attempt, with what its body had to say and the steps it has added to its workflow, in a user's
-        transaction: it counts if they commit.
+        """Ends one attempt, with the steps its body has added to its workflow, in a user's transaction: it counts if
+        they commit.
 
         `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
         Answers whether children may wait for the job: after the commit somebody's `job_fan_out` frees them.
         """
-        return block.complete(self.db, worker_id, settlement, notes, new, connection)
+        return block.complete(self.db, worker_id, settlement, new, connection)
 
     async def job_complete_async(
         self,
@@ -261,11 +260,10 @@ class Backend:
         settlement: Settlement,
         connection: Any,
         *,
-        notes: Notes = SILENCE,
         new: Sequence[NewJob] = (),
     ) -> bool:
         """As `job_complete`, for asynchronous connections too; see `job_enqueue_async`."""
-        return await block.complete_async(self.db, worker_id, settlement, notes, new, connection)
+        return await block.complete_async(self.db, worker_id, settlement, new, connection)
 
     # History
 

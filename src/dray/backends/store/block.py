@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Session
-from dray.backends.store.work import Notes, keep_notes, settle_rows, trim_attempts
+from dray.backends.store.work import settle_rows, trim_attempts
 from dray.backends.store.workflows import add_steps
 from dray.errors import StaleClaim
 from dray.model.new_job import NewJob
@@ -26,11 +26,10 @@ def complete(
     db: Database,
     worker_id: str,
     settlement: Settlement,
-    notes: Notes,
     new: Sequence[NewJob],
     connection: Any,
 ) -> bool:
-    completion = _completion(db, worker_id, settlement, notes, new)
+    completion = _completion(db, worker_id, settlement, new)
     return db.join(connection, completion, ready={job.queue for job in new}, ended=True)
 
 
@@ -38,21 +37,19 @@ async def complete_async(
     db: Database,
     worker_id: str,
     settlement: Settlement,
-    notes: Notes,
     new: Sequence[NewJob],
     connection: Any,
 ) -> bool:
-    completion = _completion(db, worker_id, settlement, notes, new)
+    completion = _completion(db, worker_id, settlement, new)
     return await db.join_async(connection, completion, ready={job.queue for job in new}, ended=True)
 
 
 def _completion(
-    db: Database, worker_id: str, settlement: Settlement, notes: Notes, new: Sequence[NewJob]
+    db: Database, worker_id: str, settlement: Settlement, new: Sequence[NewJob]
 ) -> Callable[[Session], bool]:
     def work(tx: Session) -> bool:
         # First: a settle leaves out a row that somebody else has, as if its claim were lost.
         sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
-        keep_notes(db, tx, worker_id, notes)
         ((_, _, has_children),) = tx.settle(settle_rows(db, worker_id, [settlement]))()
         trim_attempts(tx, [settlement])
         ends_some = add_steps(tx, settlement.id, new)
