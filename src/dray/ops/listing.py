@@ -1,30 +1,22 @@
-"""Every list, count and operator action, for whoever shows or asks for it: the App, the command line, a dashboard."""
+"""What there is: numbers, queues, workers, workflows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
+from dray.errors import UnknownWorkflow
 from dray.handle.run import done_of
-from dray.instants import SECOND, from_datetime, to_datetime
+from dray.instants import SECOND, to_datetime
 from dray.model.durations import duration_us
-from dray.model.job import CancelResult, State, states_named
-from dray.model.names import check_name, shown
-from dray.model.retention import Retention
+from dray.model.job import State
 from dray.model.workflow import Workflow, workflow_state
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
     from dray.backends.store import history
-    from dray.backends.store.jobs import Filter
-
-_CANDIDATES = 5
-MAX_LIMIT = 10_000  # jobs in one list: each may carry a megabyte
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,110 +97,6 @@ class StepInfo:
     state: str
     reason: str | None
     after: tuple[str, ...]  # the jobs that it waits for, or did
-
-
-def job_filter(
-    backend: Backend,
-    *,
-    state: str | Iterable[str] | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    tag: str | None = None,
-    since: datetime | timedelta | float | None = None,
-) -> Filter:
-    """Which jobs a list shows; the error says which part of it cannot be meant."""
-    from dray.backends.store.jobs import Filter  # noqa: PLC0415 - an App that lists nothing needs no database
-
-    states, reason = (frozenset(State), None) if state is None else _states(state)
-    return Filter(
-        states=states,
-        reason=reason,
-        queue=None if queue is None else check_name("queue", queue),
-        task=None if task is None else check_name("task", task),
-        tag=None if tag is None else check_name("tag", tag),
-        since=None if since is None else _since(backend, since),
-    )
-
-
-def _states(given: str | Iterable[str]) -> tuple[frozenset[State], str | None]:
-    words = [given] if isinstance(given, str) else list(given)
-    try:
-        named = [states_named(_word(word)) for word in words]
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    reasons = [reason for _, reason in named if reason is not None]
-    if not named or (reasons and len(named) > 1):
-        raise ConfigError(
-            f"state cannot be {shown(words)}: give states, or one of timeout, crashed and expired alone"
-        )
-    return frozenset(state for states, _ in named for state in states), next(iter(reasons), None)
-
-
-def _word(word: object) -> str:
-    if not isinstance(word, str):
-        raise TypeError(f"state must be a word or a list of words, not {type(word).__name__}")
-    return word
-
-
-def _since(backend: Backend, value: datetime | timedelta | float) -> int:
-    if not isinstance(value, datetime):
-        return backend.now() - duration_us("since", value)
-    if value.utcoffset() is None:
-        raise ConfigError("since has no time zone, so it names no instant; use datetime.now(UTC), or .astimezone()")
-    return from_datetime(value)
-
-
-def job_named(backend: Backend, part: str) -> str:
-    """The whole id of the job that a part of it names; the error says that there is none, or which there are."""
-    return _whole_id(part, backend.job_find, "job", UnknownJob)
-
-
-def workflow_named(backend: Backend, part: str) -> str:
-    """As `job_named`, of workflows."""
-    return _whole_id(part, backend.workflow_find, "workflow", UnknownWorkflow)
-
-
-def _whole_id(part: str, find: Callable[[str, int], list[str]], kind: str, unknown: type[Exception]) -> str:
-    wanted = part.strip().lower()
-    try:
-        return str(UUID(wanted))
-    except ValueError:
-        pass
-    found = find(wanted, _CANDIDATES + 1) if wanted else []
-    if not found:
-        raise unknown(f"no {kind}'s id contains {shown(part)}")
-    if len(found) > 1:
-        listed = ", ".join(found[:_CANDIDATES]) + (" and more" if len(found) > _CANDIDATES else "")
-        raise ConfigError(f"{shown(part)} is part of several {kind}s' ids: {listed}; give more of it")
-    return found[0]
-
-
-def cancel(backend: Backend, ids: Sequence[str]) -> dict[str, CancelResult]:
-    """Cancels jobs that have not started and asks running ones to stop; what became of each."""
-    answer = backend.job_cancel(ids)
-    asked = [job_id for job_id, result in answer.items() if result is CancelResult.REQUESTED]
-    if asked:
-        backend.announce({job.queue for job in backend.job_get(asked)})  # a worker that wakes looks for requests
-    if CancelResult.CANCELLED in answer.values():
-        backend.announce_done()
-    return answer
-
-
-def retry(backend: Backend, ids: Sequence[str]) -> list[str]:
-    """Starts ended jobs over; those that it did."""
-    retried = backend.job_retry(ids)
-    if retried:
-        backend.announce({job.queue for job in backend.job_get(retried)})
-    return retried
-
-
-def check_limit(limit: object) -> int:
-    """How many jobs a list may have."""
-    if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(f"limit must be a whole number, not {type(limit).__name__}")
-    if not 1 <= limit <= MAX_LIMIT:
-        raise ConfigError(f"limit must be between 1 and {MAX_LIMIT:,}, not {shown(limit)}; read on with after=")
-    return limit
 
 
 def stats(backend: Backend, window: float | timedelta) -> Stats:
@@ -293,19 +181,6 @@ def _workflow_info(row: Workflow, counts: dict[str, int]) -> WorkflowInfo:
     done, total = done_of(counts)
     created_at = to_datetime(row.created_at)
     return WorkflowInfo(row.id, row.name, workflow_state(counts), done, total, created_at, dict(counts))
-
-
-def prune(backend: Backend, older_than: float | timedelta | None) -> int:
-    """Removes ended jobs that are older than that, or past their usual retention; answers how many."""
-    if older_than is None:
-        retention = Retention()
-    else:
-        kept_us = duration_us("older_than", older_than)
-        retention = Retention(completed_us=kept_us, cancelled_us=kept_us, failed_us=kept_us)
-    removed = 0
-    while step := backend.job_prune(retention):
-        removed += step
-    return removed
 
 
 def moment(at: int | None) -> datetime | None:

@@ -94,7 +94,7 @@ class Engine:
         self._durable = durable
         self._hands = Hands()
         self._notebook = Notebook()
-        self._outage = Outage()
+        self._outage = Outage("the database cannot be used")
         self.timekeeper = Timekeeper(clock, self._hands.executions, on_stuck)
         self._alertness = Alertness(hears_own=watch.hears_own)
         self._is_drained = False

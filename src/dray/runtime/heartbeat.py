@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dray.errors import StorageError, StorageLocked
+from dray.errors import StorageError
 from dray.instants import SECOND
 from dray.model.worker import WorkerState
 from dray.runtime.execution import Stop
+from dray.runtime.outage import Outage
 from dray.runtime.service import Service
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop in
-_LONG_LOCK = 10 * SECOND  # a lock that others hold one after the other is no outage
 _LAST_MOMENT = SECOND  # before the lease ends, by which bodies are made to stop
 _LOOK = SECOND // 3  # between two looks at a beat that is late
 _AGAIN = 0.5  # seconds after a beat that failed
@@ -43,9 +43,8 @@ class Heartbeat(Service):
         self._clock = clock
         self._lease_us = lease_us
         self._trusted_until = clock.steady() + lease_us
-        self._has_failed = False
+        self._outage = Outage("this worker cannot renew its lease")
         self._has_stopped_bodies = False
-        self._failing_since = 0
         self._began: int | None = None  # the beat that is on its way
         self._seen: int | None = None  # the beat that was on its way when it was last looked for
 
@@ -66,10 +65,8 @@ class Heartbeat(Service):
             return self._fail(error)
         finally:
             self._began = None
-        if self._has_failed:
-            log.info("worker %s beats again", worker_id)
-        self._has_failed = self._has_stopped_bodies = False
-        self._failing_since = 0
+        self._outage.ends()
+        self._has_stopped_bodies = False
         self._trusted_until = began + self._lease_us
         if worker_id == self._engine.worker_id:
             self._engine.inbox.hear(beat)
@@ -80,11 +77,7 @@ class Heartbeat(Service):
 
     def _fail(self, error: StorageError) -> float:
         now = self._clock.steady()
-        if not self._failing_since:
-            self._failing_since = now
-        if not self._has_failed and (not isinstance(error, StorageLocked) or now - self._failing_since > _LONG_LOCK):
-            log.warning("worker %s cannot renew its lease: %s; trying again", self._engine.worker_id, error)
-            self._has_failed = True
+        self._outage.goes_on(error, now)
         if not self.proof.is_held:
             self._engine.inbox.cut_off()
             self._give_bodies_up(now)

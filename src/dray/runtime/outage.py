@@ -15,7 +15,10 @@ _LONGEST_PAUSE = 2.0
 
 
 class Outage:
-    def __init__(self) -> None:
+    """For one loop; `what` it cannot do meanwhile is a sentence without its end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
         self.pause = 0.0  # seconds until the next try; 0: there is no outage
         self._since = 0
         self._is_said = False
@@ -28,13 +31,13 @@ class Outage:
         is_news = not isinstance(error, StorageLocked) or now - self._since > _LONG_LOCK
         if is_news and not self._is_said:
             self._is_said = True
-            log.warning("the database cannot be used: %s; going on as soon as it can", error)
+            log.warning("%s: %s; going on as soon as it can", self._what, error)
         self.pause = min(max(self.pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         return self.pause
 
     def ends(self) -> None:
         """It worked."""
         if self._is_said:
-            log.info("the database can be used again")
+            log.info("the database can be used again, after: %s", self._what)
         self.pause = 0.0
         self._is_said = False

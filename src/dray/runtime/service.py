@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 log = logging.getLogger("dray")
 
 _AFTER_A_DEFECT = 5.0
 
 
-class Service:
+class Service(ABC):
     """Subclasses write `tick`, which does one step and returns the seconds until the next."""
 
     def __init__(self, name: str) -> None:
@@ -18,8 +20,8 @@ class Service:
         self._woken = threading.Event()
         self._is_ending = False
 
-    def tick(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def tick(self) -> float: ...
 
     def start(self) -> None:
         self._thread.start()
@@ -48,3 +50,14 @@ class Service:
             # A defect of ours must not end what keeps a worker alive.
             log.exception("%s: an error that nobody expected; going on", self._thread.name)
             return _AFTER_A_DEFECT
+
+
+class Loop(Service):
+    """A tick of somebody else's."""
+
+    def __init__(self, name: str, tick: Callable[[], float]) -> None:
+        super().__init__(name)
+        self._tick = tick
+
+    def tick(self) -> float:
+        return self._tick()

@@ -15,26 +15,26 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dray.clock import Clock, Ids
-from dray.errors import ConfigError, StorageError, StorageLocked
+from dray.errors import ConfigError, StorageError
 from dray.instants import SECOND
 from dray.maintenance import Declarer, Keeper, Scheduler, duties
 from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
-from dray.model.worker import NewWorker, WorkerState
+from dray.model.worker import WorkerState
 from dray.runtime import capture, loading, outcome
 from dray.runtime.appetite import Appetite, parse_queues
 from dray.runtime.crew import Crew
 from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.heartbeat import Heartbeat
-from dray.runtime.service import Service
+from dray.runtime.identity import Identity
+from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.timekeeper import KILL_GRACE
 from dray.task.checks import label, several, whole
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.proof import Proof
     from dray.settings import Settings
     from dray.task import Registry
     from dray.waiter import Waiter
@@ -221,13 +221,22 @@ class Worker:
         undo.callback(self._backend.close)
         self._watch = self._backend.watch(hears_done=False, queues=self._queues)
         undo.callback(self._watch.close)
-        worker_id, self._proof = self._prove()
-        undo.callback(self._proof.close)
-        if self._lease_us is None:
-            self._lease_us = int((LEASE if self._proof.is_held else POOLER_LEASE) * SECOND)
+        self._identity = identity = Identity(
+            self._beats,
+            self._watch,
+            app.clock,
+            app.ids,
+            name=self._name,
+            queues=tuple(self._queues or ()),
+            tasks=tuple(tasks),
+            concurrency=self._concurrency,
+        )
+        undo.callback(identity.close)
+        usual = LEASE if identity.proof.is_held else POOLER_LEASE
+        identity.lease_us = lease_us = int(usual * SECOND) if self._lease_us is None else self._lease_us
         appetite = Appetite(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs)
         self._engine = Engine(
-            worker_id,
+            identity.id,
             self._backend,
             lambda: app.backend,
             self._watch,
@@ -235,23 +244,22 @@ class Worker:
             app.clock,
             self._rng,
             tasks=tasks,
-            lease_us=self._lease_us,
+            lease_us=lease_us,
             on_dead=self._come_back,
             on_done=app.waiter.poke,
             on_stuck=self._on_stuck,
             on_failure=self._ask_to_stop,
             durable=settings.durability == "full",
         )
-        crew = Crew(self._concurrency, self._engine.inbox.report, tasks, settings.url, self._lock_fd)
+        crew = Crew(self._concurrency, self._engine.inbox.report, tasks, settings.url, identity.lock_fd)
         crew.check()
         self._engine.crew = self._crew = crew
-        self._tasks = tuple(tasks)
-        self._register_patiently(worker_id)
-        self._heartbeat = Heartbeat(self._engine, self._beats, self._proof, app.clock, self._lease_us)
+        identity.register_patiently(self._asked_to_stop.is_set)
+        self._heartbeat = Heartbeat(self._engine, self._beats, identity.proof, app.clock, lease_us)
         self._engine.timekeeper.watch_over = self._heartbeat.watch_over
-        upkeep = duties(self._beats, worker_id, app.clock, self._rng, lease_us=self._lease_us)
-        self._keeper = Keeper(self._beats, worker_id, (*upkeep, *self._schedulers()), app.clock, self._rng)
-        self._keeping = _Loop("dray-keeper", self._keeper.tick)
+        upkeep = duties(self._beats, identity.id, app.clock, self._rng, lease_us=lease_us)
+        self._keeper = Keeper(self._beats, identity.id, (*upkeep, *self._schedulers()), app.clock, self._rng)
+        self._keeping = Loop("dray-keeper", self._keeper.tick)
         self._services: tuple[Service, ...] = (
             self._engine.timekeeper,
             self._heartbeat,
@@ -273,49 +281,12 @@ class Worker:
             punctual.tick()
         return self._declarer, punctual, patient
 
-    def _lock_fd(self) -> int | None:
-        return self._proof.fileno()
-
-    def _prove(self) -> tuple[str, Proof]:
-        worker_id = self._app.ids.new()
-        return worker_id, self._beats.worker_prove(worker_id, self._watch)
-
-    def _register(self, worker_id: str) -> None:
-        assert self._lease_us is not None
-        new = NewWorker(
-            id=worker_id,
-            name=self._name,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            boot=self._clock.boot,
-            lock=self._proof.lock,
-            queues=tuple(self._queues or ()),
-            tasks=self._tasks,
-            concurrency=self._concurrency,
-        )
-        self._beats.worker_register(new, self._lease_us)
-
-    def _register_patiently(self, worker_id: str) -> None:
-        """A file that others write to all the time is no reason not to start."""
-        is_said = False
-        while not self._asked_to_stop.is_set():
-            try:
-                return self._register(worker_id)
-            except StorageLocked as error:
-                if not is_said:
-                    log.warning("waiting to start: %s", error)
-                is_said = True
-        return None
-
     def _come_back(self) -> str:
-        """Registers under a new id, after this worker was declared dead or lost its proof. On the engine's thread."""
-        self._beats.worker_deregister(self._engine.worker_id)
-        self._proof.close()
-        worker_id, self._proof = self._prove()
-        self._register(worker_id)
-        self._heartbeat.renewed(self._proof)
-        self._keeper.rename(worker_id)
-        return worker_id
+        """After this worker was declared dead or lost its proof. On the engine's thread."""
+        self._identity.renew()
+        self._heartbeat.renewed(self._identity.proof)
+        self._keeper.rename(self._identity.id)
+        return self._identity.id
 
     # What happens
 
@@ -410,8 +381,8 @@ class Worker:
         self._end(*reversed(self._services))
         self._crew.close()
         self._say_goodbye(self._keeper.resign)
-        self._say_goodbye(lambda: self._beats.worker_deregister(self._engine.worker_id))
-        for part in (self._proof, self._watch, self._backend, self._beats):
+        self._say_goodbye(self._identity.deregister)
+        for part in (self._identity, self._watch, self._backend, self._beats):
             part.close()
         capture.end()
 
@@ -432,14 +403,6 @@ class Worker:
     def _refuse_unless_started(self) -> None:
         if not self._has_started:
             raise ConfigError("this worker has not been started")
-
-
-class _Loop(Service):
-    """A tick of somebody else's."""
-
-    def __init__(self, name: str, tick: Callable[[], float]) -> None:
-        super().__init__(name)
-        self.tick = tick
 
 
 class _EngineLoop(Service):

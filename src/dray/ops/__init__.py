@@ -1,0 +1,39 @@
+"""Every list, count and operator action, for whoever shows or asks for it: the App, the command line, a dashboard."""
+
+from dray.ops.acting import cancel, prune, retry
+from dray.ops.finding import MAX_LIMIT, check_limit, job_filter, job_named, workflow_named
+from dray.ops.listing import (
+    QueueInfo,
+    Stats,
+    StepInfo,
+    WorkerInfo,
+    WorkflowInfo,
+    moment,
+    queues,
+    stats,
+    workers,
+    workflow,
+    workflows,
+)
+
+__all__ = [
+    "MAX_LIMIT",
+    "QueueInfo",
+    "Stats",
+    "StepInfo",
+    "WorkerInfo",
+    "WorkflowInfo",
+    "cancel",
+    "check_limit",
+    "job_filter",
+    "job_named",
+    "moment",
+    "prune",
+    "queues",
+    "retry",
+    "stats",
+    "workers",
+    "workflow",
+    "workflow_named",
+    "workflows",
+]

@@ -1,0 +1,46 @@
+"""What an operator does to jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from dray.model.durations import duration_us
+from dray.model.job import CancelResult
+from dray.model.retention import Retention
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
+
+
+def cancel(backend: Backend, ids: Sequence[str]) -> dict[str, CancelResult]:
+    """Cancels jobs that have not started and asks running ones to stop; what became of each."""
+    answer = backend.job_cancel(ids)
+    asked = [job_id for job_id, result in answer.items() if result is CancelResult.REQUESTED]
+    if asked:
+        backend.announce({job.queue for job in backend.job_get(asked)})  # a worker that wakes looks for requests
+    if CancelResult.CANCELLED in answer.values():
+        backend.announce_done()
+    return answer
+
+
+def retry(backend: Backend, ids: Sequence[str]) -> list[str]:
+    """Starts ended jobs over; those that it did."""
+    retried = backend.job_retry(ids)
+    if retried:
+        backend.announce({job.queue for job in backend.job_get(retried)})
+    return retried
+
+
+def prune(backend: Backend, older_than: float | timedelta | None) -> int:
+    """Removes ended jobs that are older than that, or past their usual retention; answers how many."""
+    if older_than is None:
+        retention = Retention()
+    else:
+        kept_us = duration_us("older_than", older_than)
+        retention = Retention(completed_us=kept_us, cancelled_us=kept_us, failed_us=kept_us)
+    removed = 0
+    while step := backend.job_prune(retention):
+        removed += step
+    return removed
