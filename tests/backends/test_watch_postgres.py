@@ -159,6 +159,44 @@ def test_of_200_notifications_none_is_missed(sender: Sender, listening: Postgres
 
 
 @pytest.mark.usefixtures("unaided")
+def test_what_is_for_other_queues_is_taken_in_at_ever_longer_pauses(
+    address: PostgresAddress, sender: Sender, rests: list[float]
+):
+    with closing(PostgresWatch(address.conninfo, address.schema, sender, queues={"ours"})) as watch:
+        wait_until(watch, lambda: watch.is_pushed)
+        settle(watch)
+        rests.clear()
+        over = threading.Event()
+        sent: list[int] = []
+
+        def talk() -> None:
+            while not over.wait(0.001):
+                sender(watch._hears[0], "theirs")
+                sent.append(1)
+
+        talker = threading.Thread(target=talk)
+        talker.start()
+        assert not watch.wait(1.0)
+        assert len(rests) < 2 * 60  # two a turn; turns of 1, 2, 4 ... 50 ms
+        sender(watch._hears[0], "ours")
+        assert watch.wait(), "what is ours was not heard among what is theirs"
+        over.set()
+        talker.join()
+        assert len(sent) > 100
+
+
+def test_a_pause_is_forgotten_when_it_was_long_ago():
+    lull = module.Lull()
+    found: list[float] = []
+    for now in (0.0, 0.01, 0.02, 0.03, 5.0):
+        lull.is_due = True
+        found.append(lull.take(now))
+        assert lull.take(now) == 0.0
+
+    assert found == [0.001, 0.002, 0.004, 0.008, 0.001]
+
+
+@pytest.mark.usefixtures("unaided")
 def test_a_notification_that_comes_with_the_answer_to_a_statement_is_heard(sender: Sender, listening: PostgresWatch):
     assert listening._connection is not None
     timer = threading.Timer(0.02, sender, (listening._hears[0], "default"))

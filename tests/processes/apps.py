@@ -30,6 +30,12 @@ def quick(label: str, ctx: dray.Context) -> str:
 
 
 @app.task
+def moment() -> int:
+    """When the body started, by a clock that all processes of a machine share."""
+    return time.monotonic_ns()
+
+
+@app.task
 def nap(label: str, seconds: float, ctx: dray.Context) -> str:
     """Sleeps in small steps: it can be stopped."""
     with ledger.recorded(label, ctx.attempt):

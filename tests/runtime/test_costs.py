@@ -95,6 +95,56 @@ def test_a_job_on_its_own_takes_three_transactions(app: App, statements: Stateme
     assert 10 * 3 <= spent <= 10 * each + 8  # now and then a duty
 
 
+def test_whoever_is_called_and_alone_claims_without_a_look(
+    app: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process's commit is the call: here another App's."""
+    app.task(name="nothing")(nothing)
+    steps: list[str] = []
+    for step in ("_look", "_exchange"):
+        monkeypatch.setattr(Engine, step, noting(steps, step, getattr(Engine, step)))
+    with app.worker(queues="default", concurrency=1, lease=300), App(url) as other:
+        other.enqueue("nothing").result(timeout=LONG)
+        first_steps: list[str] = []
+        for _ in range(10):
+            quiet(steps)
+            steps.clear()
+            other.enqueue("nothing").result(timeout=LONG)
+            first_steps.append(steps[0])
+
+    assert first_steps.count("_exchange") >= 8  # now and then a duty's commit calls for nothing
+
+
+def noting(steps: list[str], step: str, method: Any) -> Any:
+    def noted(*args: Any, **options: Any) -> Any:
+        steps.append(step)
+        return method(*args, **options)
+
+    return noted
+
+
+def quiet(steps: list[str]) -> None:
+    """Waits until the engine has heard its own writes and rests."""
+    until(lambda: len(steps) == (time.sleep(0.15), len(steps))[1])
+
+
+def test_a_worker_beside_a_busy_queue_looks_seldom(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.task(name="nothing")(nothing)
+    steps: list[str] = []
+    monkeypatch.setattr(Engine, "_look", noting(steps, "_look", Engine._look))
+    with app.worker(queues="other", lease=300):
+        ends = time.monotonic() + 3.0
+        enqueued = 0
+        while time.monotonic() < ends:
+            app.enqueue("nothing", queue="busy")
+            enqueued += 1
+            time.sleep(0.002)
+        looks = len(steps)
+
+    assert enqueued > 100
+    assert looks < 120  # 50 in the first second, then at most 13 each; a server tells it of its own queues only
+
+
 def settle(app: App, statements: Statements) -> None:
     """Waits until a worker that has just started has taken its duties and written what it had to."""
     quiet = 0

@@ -350,7 +350,7 @@ class Lull:
     def __init__(self) -> None:
         self.is_due = False
         self._seconds = 0.0
-        self._ends_at = 0.0
+        self._ends_at = -math.inf
 
     def take(self, now: float) -> float:
         """The pause that is due now; each is twice the one before, unless that was long ago."""
