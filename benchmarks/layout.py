@@ -26,7 +26,7 @@ LOAD = "SELECT job_id, args FROM dray_payloads WHERE job_id IN (SELECT value FRO
 def make(path: Path, layout: str) -> sqlite3.Connection:
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    (migration,) = sql_files("sqlite", "migrations")
+    migration, *_ = sql_files("sqlite", "migrations")
     text = migration.read_text(encoding="utf-8")
     if layout.startswith("without"):
         head, jobs, rest = text.partition("CREATE TABLE dray_jobs (")

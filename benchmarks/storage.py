@@ -21,6 +21,8 @@ import psycopg
 from benchmarks import raw
 from benchmarks.places import postgres_place, raw_postgres, raw_sqlite, sqlite_place
 from dray.backends import Backend, open_backend
+from dray.backends.migrate import OLDEST_CODE, latest
+from dray.backends.statements import Dialect
 from dray.clock import Ids, SystemClock
 from dray.instants import HOUR
 from dray.model.new_job import NewJob
@@ -32,6 +34,10 @@ CLOCK = SystemClock()
 IDS = Ids(CLOCK)
 ROUNDS = 5
 SIZES = {"117 B": 117, "2 KB": 2_048, "20 KB": 20_480}
+
+
+def _meta(dialect: Dialect) -> str:
+    return f"INSERT INTO dray_meta VALUES ('version', '{latest(dialect)}'), ('oldest_code', '{OLDEST_CODE}')"
 
 
 class Pair(NamedTuple):
@@ -86,7 +92,7 @@ class SqlitePlace:
     def fresh_raw(self) -> None:
         self.close()
         self._raw = raw_sqlite(self._path)
-        self._raw.execute("INSERT INTO dray_meta VALUES ('version', '1'), ('oldest_code', '1')")
+        self._raw.execute(_meta("sqlite"))
 
     def raw_insert(self, ids: list[str], args: str) -> None:
         assert self._raw is not None
@@ -138,7 +144,7 @@ class PostgresPlace:
     def fresh_raw(self) -> None:
         self.close()
         self._raw = raw_postgres(self._url)
-        self._raw.execute("INSERT INTO dray_meta VALUES ('version', '1'), ('oldest_code', '1')")
+        self._raw.execute(_meta("postgres").encode())
 
     def raw_insert(self, ids: list[str], args: str) -> None:
         assert self._raw is not None

@@ -22,7 +22,7 @@ TABLES = [
     f"dray_{name}"
     for name in (
         *("logs", "attempts", "edges", "jobs", "workflows"),
-        *("queues", "workers", "leases", "schedules"),
+        *("queues", "workers", "leases", "schedules", "stacks"),
     )
 ]
 
@@ -78,7 +78,7 @@ class Schemas:
                     meta = connection.execute("SELECT name, value FROM dray_meta ORDER BY name").fetchall()
                     count = "SELECT count(*) FROM pg_tables WHERE schemaname = %s"
                     tables = connection.execute(count, (schema,)).fetchall()
-                as_made = (meta, tables) == ([("oldest_code", "1"), ("version", "1")], [(len(TABLES) + 1,)])
+                as_made = (meta, tables) == ([("oldest_code", "1"), ("version", "2")], [(len(TABLES) + 1,)])
             except psycopg.Error:
                 as_made = False
             if as_made:
