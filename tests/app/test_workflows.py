@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from dray.flow import Workflow
 from dray.handle import Run
 from dray.runtime.context import Context
 from dray.task import Task
+from tests.backends import raw2 as rows
 
 PATIENCE = 30
 
@@ -250,16 +250,14 @@ def test_what_is_not_a_task_or_a_parent_is_refused(app: App, add: Task[..., Any]
 
 
 def test_a_workflow_stands_or_falls_with_the_users_transaction(add: Task[..., Any], app: App, url: str) -> None:
-    if not url.startswith("sqlite"):
-        pytest.skip("the users' connections of PostgreSQL have tests of their own, in backends/")
-    app.stats()
-    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    for end in (connection.rollback, connection.commit):
-        wf = app.workflow("mine")
-        wf.add(add, 1, after=[wf.add(add, 2)])
-        run = wf.enqueue(connection=connection)
-        end()
-    connection.close()
+    app.backend.migrate()
+    with rows.connect(url) as connection:
+        for end in (connection.rollback, connection.commit):
+            wf = app.workflow("mine")
+            wf.add(add, 1, after=[wf.add(add, 2)])
+            run = wf.enqueue(connection=connection)
+            assert app.workflows() == []
+            end()
     assert app.workflows() == [run]
     assert run.progress == (0, 2)
 
