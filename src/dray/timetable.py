@@ -33,7 +33,7 @@ from dray.model.schedule import (
 )
 from dray.runtime import loading
 from dray.task import Registry, Signature, Task, TaskOptions
-from dray.task.checks import choice, known_options, whole
+from dray.task.checks import choice, known_options, priority, whole
 from dray.task.options import rule_of
 from dray.task.scheduled import job_of
 
@@ -57,6 +57,7 @@ class ScheduleKeywords(TypedDict, total=False):
     misfire: str | None
     misfire_limit: int | None
     overlap: str | None
+    priority: int | None
 
 
 class Desk(Protocol):
@@ -86,6 +87,7 @@ class ScheduleInfo:
     misfire: str
     misfire_limit: int
     overlap: str
+    priority: int | None  # None: the task's, else the queue's
     next_at: datetime | None
     last_at: datetime | None  # the slot that it came to last
     created_at: datetime
@@ -182,6 +184,7 @@ class Timetable:
                 f"{of}: misfire_limit", given.get("misfire_limit", MISFIRE_LIMIT), 1, MISFIRE_LIMIT_MAX
             ),
             overlap=choice(f"{of}: overlap", given.get("overlap", Overlap.ALLOW), Overlap),
+            priority=priority(f"{of}: priority", given["priority"]) if "priority" in given else None,
         )
 
     def _call(self, of: str, task: Any, args: Any) -> tuple[str, str]:
@@ -254,6 +257,7 @@ class Timetable:
             misfire=schedule.misfire,
             misfire_limit=schedule.misfire_limit,
             overlap=schedule.overlap,
+            priority=schedule.priority,
             next_at=_moment(schedule.next_at),
             last_at=_moment(schedule.last_at),
             created_at=to_datetime(schedule.created_at),
@@ -290,6 +294,7 @@ def _wanted(
     misfire: Misfire = Misfire.LAST,
     misfire_limit: int = MISFIRE_LIMIT,
     overlap: Overlap = Overlap.ALLOW,
+    priority: int | None = None,
 ) -> Schedule:
     """What people want, with nothing that Dray notes on it."""
     return Schedule(
@@ -303,6 +308,7 @@ def _wanted(
         misfire=misfire.value,
         misfire_limit=misfire_limit,
         overlap=overlap.value,
+        priority=priority,
         next_at=None,
         last_at=None,
         created_at=0,

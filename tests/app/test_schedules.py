@@ -57,6 +57,7 @@ def test_a_schedule_is_written_at_once_with_what_was_said(app: App, task: Any, c
         misfire_limit=3,
         overlap="skip",
         queue="night",
+        priority=0,
     )
 
     found = the_only(app)
@@ -65,6 +66,7 @@ def test_a_schedule_is_written_at_once_with_what_was_said(app: App, task: Any, c
     )  # fmt: skip
     assert (found.cron, found.every, found.tz) == ("0 3 * * *", None, "Europe/Berlin")
     assert (found.misfire, found.misfire_limit, found.overlap) == ("all", 3, "skip")
+    assert (found.priority, app.run_schedule("nightly").priority) == (0, 0)  # and not the task's, which is 3
     assert (found.last_at, found.paused_at, found.is_paused) == (None, None, False)
     assert found.created_at == to_datetime(clock.now())
     assert found.rule == "0 3 * * * Europe/Berlin"
@@ -74,7 +76,14 @@ def test_what_is_not_said_is_last_and_allow(app: App, task: Any) -> None:
     app.schedule("beat", task, every=timedelta(seconds=30), args={"team": 1})
 
     found = the_only(app)
-    assert (found.misfire, found.overlap, found.queue, found.every) == ("last", "allow", None, 30.0)
+    assert (found.misfire, found.overlap, found.queue, found.priority, found.every) == (
+        "last",
+        "allow",
+        None,
+        None,
+        30.0,
+    )
+    assert app.run_schedule("beat").priority == 3
     assert found.rule == "every 0:00:30"
     assert found.next_at == found.created_at + timedelta(seconds=30)
 
@@ -374,7 +383,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"every": 5, "misfire": "all", "misfire_limit": 0}, ConfigError, "misfire_limit must be between 1 and 1,000"),
     ({"every": 5, "overlap": "maybe"}, ConfigError, "overlap must be one of allow, skip, queue"),
     ({"every": 5, "queue": "a b"}, InvalidName, "queue name"),
-    ({"every": 5, "priority": 1}, TypeError, "has no option 'priority'"),
+    ({"every": 5, "priority": "high"}, TypeError, "priority must be"),
     ({"every": 5, "args": [7]}, TypeError, "by name, as a dict"),
     ({"every": 5, "args": {}}, TypeError, "missing 'team'"),
     ({"every": 5, "args": {"team": 7, "more": 1}}, TypeError, "unknown 'more'"),

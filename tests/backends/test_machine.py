@@ -743,6 +743,7 @@ class Machine(RuleBasedStateMachine):
             misfire="last",
             misfire_limit=10,
             overlap=overlap,
+            priority=None,
             next_at=None if next_us is None else now + next_us,
             last_at=None,
             created_at=now,

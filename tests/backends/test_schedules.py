@@ -33,6 +33,7 @@ def make(world: World, name: str = "beat", **options: Any) -> Schedule:
         misfire="all",
         misfire_limit=10,
         overlap="allow",
+        priority=None,
         next_at=now + MINUTE,
         last_at=None,
         created_at=now,
@@ -127,6 +128,7 @@ def test_an_unchanged_rule_writes_nothing(world: World) -> None:
         {"misfire": "last"},
         {"misfire_limit": 2},
         {"overlap": "skip"},
+        {"priority": 0},
     ],
     ids="+".join,
 )

@@ -8,7 +8,7 @@ from tests.cli.shell import Shell, plain
 
 SCHEDULE = {
     *("name", "task", "queue", "args", "rule", "cron", "every", "tz", "misfire", "misfire_limit", "overlap"),
-    *("next_at", "last_at", "created_at", "paused_at"),
+    *("priority", "next_at", "last_at", "created_at", "paused_at"),
 }
 
 
@@ -55,6 +55,14 @@ def test_it_is_paused_and_resumed(stored: Shell) -> None:
 
     assert stored("schedules", "resume", "sums").rows[0][5] == ""
     assert "was not paused" in stored("schedules", "resume", "sums").err
+
+
+def test_its_jobs_may_have_another_priority(stored: Shell) -> None:
+    stored("schedules", "add", "urgent", "tasks.add", "a=1", "b=2", "--every", "1h", "--priority", "7")
+    job_id = stored("schedules", "run", "urgent").value
+
+    assert stored("job", "show", job_id, "--json").json["priority"] == 7
+    assert {each["name"]: each["priority"] for each in stored("schedules", "--json").json}["urgent"] == 7
 
 
 def test_it_is_run_now_and_the_job_says_which_schedule_made_it(stored: Shell) -> None:

@@ -37,6 +37,7 @@ def make(world: World, name: str = "beat", rule: Rule | None = None, **options: 
         misfire="last",
         misfire_limit=10,
         overlap="allow",
+        priority=None,
         next_at=None,
         last_at=None,
         created_at=0,

@@ -291,6 +291,7 @@ NIGHTLY = Schedule(
     misfire="last",
     misfire_limit=1,
     overlap="skip",
+    priority=None,
     next_at=at("05T02:00"),
     last_at=None,
     created_at=ANCHOR,

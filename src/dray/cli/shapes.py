@@ -118,6 +118,7 @@ def schedule(found: ScheduleInfo) -> dict[str, Any]:
         "misfire": found.misfire,
         "misfire_limit": found.misfire_limit,
         "overlap": found.overlap,
+        "priority": found.priority,
         "next_at": found.next_at,
         "last_at": found.last_at,
         "created_at": found.created_at,

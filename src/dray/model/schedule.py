@@ -125,6 +125,7 @@ class Schedule:
     misfire: str
     misfire_limit: int
     overlap: str
+    priority: int | None
     next_at: int | None
     last_at: int | None
     created_at: int
@@ -142,7 +143,10 @@ def same_rule(stored: Schedule, wanted: Schedule) -> bool:
     return all(getattr(stored, field) == getattr(wanted, field) for field in _SET_BY_PEOPLE)
 
 
-_SET_BY_PEOPLE = ("task", "queue", "args", "cron", "every_us", "tz", "misfire", "misfire_limit", "overlap")
+_SET_BY_PEOPLE = (
+    *("task", "queue", "args", "priority"),
+    *("cron", "every_us", "tz", "misfire", "misfire_limit", "overlap"),
+)
 
 
 def placed(wanted: Schedule, stored: Schedule | None, now: int) -> Schedule:

@@ -14,7 +14,7 @@ def job_of(schedule: Schedule, task: TaskOptions, job_id: str, slot: int | None)
         task=schedule.task,
         queue=schedule.queue or task.queue,
         args=schedule.args,
-        priority=task.priority,
+        priority=task.priority if schedule.priority is None else schedule.priority,
         max_attempts=task.max_attempts,
         max_crashes=task.max_crashes,
         timeout=task.timeout,

@@ -29,6 +29,7 @@ def upsert(db: Database, schedule: Schedule) -> bool:
             misfire=schedule.misfire,
             misfire_limit=schedule.misfire_limit,
             overlap=schedule.overlap,
+            priority=schedule.priority,
             next_at=schedule.next_at,
             created_at=schedule.created_at,
         )
@@ -52,6 +53,7 @@ def change(db: Database, stored: Schedule, wanted: Schedule) -> bool:
             misfire=wanted.misfire,
             misfire_limit=wanted.misfire_limit,
             overlap=wanted.overlap,
+            priority=wanted.priority,
             next_at=wanted.next_at,
         )
     )

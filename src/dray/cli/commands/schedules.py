@@ -136,6 +136,7 @@ def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str)
 @option("--tz", metavar="ZONE", help="Where the cron line counts, such as Europe/Berlin; else UTC.")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--queue", help="Another queue than the task's.")
+@option("--priority", type=int, metavar="N", help="Of its jobs; higher runs first. Else the task's.")
 @option(
     "--misfire",
     type=click.Choice([word.value for word in Misfire]),
