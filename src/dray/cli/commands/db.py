@@ -1,78 +1,23 @@
-"""``dray db``: the tables."""
+"""``dray db``: the list of its commands."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from dray.cli.exits import Code, Failure
-from dray.cli.output import Column, is_terminal, put_fields, put_flat, put_json
-from dray.cli.shared import app_on_tables, shared, wants_json
+from dray.cli.lazy import LazyGroup, Place
+from dray.cli.shared import shared
 
-if TYPE_CHECKING:
-    from dray.app import App
+_COMMANDS = {
+    name: Place(f"dray.cli.commands.{module}", about)
+    for name, module, about in (
+        ("init", "db_tables", "make the tables, and the file; upgrade them"),
+        ("migrate", "db_tables", "upgrade the tables"),
+        ("status", "db_tables", "where they are, and their version"),
+    )
+}
 
 
-@click.group()
+@click.group(cls=LazyGroup, places=_COMMANDS)
 @shared
 def db() -> None:
-    """Make, upgrade and look at the tables."""
-
-
-@db.command()
-@shared
-def init() -> None:
-    """Make the tables, and the file, if they are not there. Also upgrades them."""
-    app = app_on_tables()
-    app.backend.migrate()
-    _put(app)
-
-
-@db.command()
-@shared
-def migrate() -> None:
-    """Upgrade the tables to what this version of Dray needs; on PostgreSQL it makes them, too."""
-    app = app_on_tables()
-    if app.settings.is_sqlite:
-        _version(app)  # a mistyped path is no reason to make a file
-    app.backend.migrate()
-    _put(app)
-
-
-@db.command()
-@shared
-def status() -> None:
-    """Where the tables are, and which version they have (exit code 6: there are none, or they need an upgrade)."""
-    app = app_on_tables()
-    version, known = _version(app), _newest(app)
-    _put(app)
-    if version < known:
-        raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
-
-
-def _version(app: App) -> int:
-    version = app.backend.schema_version()
-    if version is None:
-        raise Failure(f"{app.settings.place}: there are no tables; run `dray db init`", Code.NO_DATABASE)
-    return version
-
-
-def _newest(app: App) -> int:
-    from dray.backends.migrate import latest  # noqa: PLC0415 - `dray db --help` needs none
-
-    return latest("sqlite" if app.settings.is_sqlite else "postgres")
-
-
-def _put(app: App) -> None:
-    shape = {
-        "database": app.settings.place,
-        "version": app.backend.schema_version(),
-        "newest_version": _newest(app),
-    }
-    if wants_json():
-        put_json(shape)
-    elif is_terminal():
-        put_fields(shape, [Column(name.replace("_", " "), name) for name in shape])
-    else:
-        put_flat(shape)
+    """Make, upgrade, check, copy and clear the tables."""
