@@ -14,30 +14,33 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
-from uuid import UUID
 
-from dray import codec, flow, ops
+from dray import codec, ops
 from dray.clock import Clock, Ids, SystemClock
-from dray.decorator import Decorator
 from dray.errors import ConfigError, UnknownJob
-from dray.flow import Workflow
-from dray.handle import Job, Run
-from dray.model.job import Enqueued
+from dray.handle import Job
 from dray.model.names import check_name, shown
-from dray.model.new_job import NewJob
-from dray.ops import QueueInfo, Stats, WorkerInfo
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.settings import Durability, Settings
-from dray.task import Registry, Task, TaskKeywords, Using, UsingKeywords, checks, define
-from dray.task.by_name import prepare_by_name
-from dray.task.using import HasId
-from dray.timetable import ScheduleInfo, ScheduleKeywords, Timetable
+from dray.task import Registry, checks
 from dray.waiter import Waiter
 
+# What only some calls need is loaded by them: a command that lists jobs should not pay for tasks and schedules.
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from dray.backends import Backend
+    from dray.decorator import Decorator
+    from dray.flow import Workflow
+    from dray.handle import Run
+    from dray.model.job import Enqueued
+    from dray.model.new_job import NewJob
+    from dray.ops import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
+    from dray.task import Task, TaskKeywords, Using, UsingKeywords
+    from dray.task.using import HasId
+    from dray.timetable import ScheduleInfo, ScheduleKeywords, Timetable
 
 Wake = Callable[[Iterable[str]], None]
 
@@ -95,7 +98,7 @@ class App:
         self.on_enqueue: list[Wake] = []
         self.on_recall: list[Callable[[], None]] = []
         self.on_schedule: list[Callable[[], None]] = []
-        self.timetable = Timetable(self)
+        self._timetable: Timetable | None = None
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
         _apps.add(self)
@@ -156,11 +159,15 @@ class App:
     @property
     def task(self) -> Decorator:
         """Makes a task of a function: ``@app.task``, or ``@app.task(queue="mail", max_attempts=5)``."""
+        from dray.decorator import Decorator  # noqa: PLC0415
+
         return Decorator(self._define)
 
     def _define(self, function: Callable[..., Any], options: TaskKeywords) -> Task[..., Any]:
         if options.get("timeout") is None and self.settings.default_timeout is not None:
             options["timeout"] = self.settings.default_timeout
+        from dray.task import define  # noqa: PLC0415
+
         task = define(function, self, self._local_context, **options)
         if task.options.schedule is not None:
             self.timetable.check_shorthand(task)
@@ -196,6 +203,9 @@ class App:
         return (await self._asubmit([job], options.connection))[0]
 
     def _prepared(self, name: str, args: Mapping[str, Any] | None, using: UsingKeywords) -> tuple[Using, NewJob]:
+        from dray.task import Using  # noqa: PLC0415
+        from dray.task.by_name import prepare_by_name  # noqa: PLC0415
+
         options = Using.of(using)
         timeout = self.settings.default_timeout
         return options, prepare_by_name(self.registry, self.new_id(), name, args, options, timeout)
@@ -274,7 +284,7 @@ class App:
 
         `since`: enqueued at a time or later, or within so many seconds until now.
         """
-        name = task.name if isinstance(task, Task) else task
+        name: Any = getattr(task, "name", task)
         fit = ops.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
         before = None if after is None else _job_id(after)
         found = self.backend.job_list(fit, limit=ops.check_limit(limit), before=before)
@@ -307,6 +317,17 @@ class App:
         return ops.stats(self.backend, window)
 
     # Schedules
+
+    @property
+    def timetable(self) -> Timetable:
+        """The schedules: those that the code declares, and those that are stored."""
+        if self._timetable is None:
+            from dray.timetable import Timetable  # noqa: PLC0415
+
+            with self._opening:
+                if self._timetable is None:
+                    self._timetable = Timetable(self)
+        return self._timetable
 
     def schedule(self, name: str, task: Task[..., Any] | str, **rule: Unpack[ScheduleKeywords]) -> None:
         """Has a task enqueued by the clock: ``cron="0 3 * * *", tz="Europe/Berlin"`` or ``every=30``, under a name.
@@ -344,14 +365,20 @@ class App:
 
     def workflow(self, name: str) -> Workflow:
         """A new workflow: `add` its steps, then `enqueue` it, in one transaction."""
+        from dray.flow import Workflow  # noqa: PLC0415
+
         return Workflow(self, name)
 
     def workflow_run(self, run_id: str | UUID | HasId) -> Run:
         """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
+        from dray import flow  # noqa: PLC0415
+
         return flow.run_of(self, run_id)
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
         """Workflows, newest first; `after` the last one of a list come the next ones."""
+        from dray import flow  # noqa: PLC0415
+
         return flow.runs(self, ops.check_limit(limit), after)
 
     # Queues and workers
@@ -378,7 +405,7 @@ class App:
         if priority is not None:
             self.backend.queue_upsert(name, checks.priority("priority", priority))
         found = (queue for queue in self.queues() if queue.name == name)
-        return next(found, QueueInfo(name, 0, None, {}))
+        return next(found, ops.QueueInfo(name, 0, None, {}))
 
     def queues(self) -> list[QueueInfo]:
         """All queues by name."""
@@ -406,6 +433,8 @@ def _import(module: str) -> None:
 
 
 def _job_id(given: Any) -> str:
+    from uuid import UUID  # noqa: PLC0415
+
     job_id = given if isinstance(given, str | UUID) else getattr(given, "id", None)
     if not isinstance(job_id, str | UUID):
         raise TypeError(f"a job's id is a string, not {type(given).__name__}; pass job.id")

@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dray.backends.watch import Watch
-from dray.model.worker import Signs
 
 if TYPE_CHECKING:
     from dray.backends.database import Session
+    from dray.model.worker import Signs
 
 
 class Proof(Protocol):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from dray.backends.database import Row
-from dray.model.attempt import LogLine
 from dray.model.job import Job
-from dray.model.schedule import Schedule
-from dray.model.worker import Worker
-from dray.model.workflow import Workflow
+
+# Who reads jobs alone need not load what schedules, workers and logs are.
+if TYPE_CHECKING:
+    from dray.model.attempt import LogLine
+    from dray.model.schedule import Schedule
+    from dray.model.worker import Worker
+    from dray.model.workflow import Workflow
 
 _JOB_FIELDS = [field.name for field in fields(Job)]
 _TAGS = _JOB_FIELDS.index("tags")
@@ -25,18 +29,26 @@ def job(row: Row) -> Job:
 
 
 def worker(row: Row) -> Worker:
+    from dray.model.worker import Worker  # noqa: PLC0415
+
     values = list(row)
     values[6], values[7] = tuple(json.loads(values[6])), tuple(json.loads(values[7]))
     return Worker(*values)
 
 
 def schedule(row: Row) -> Schedule:
+    from dray.model.schedule import Schedule  # noqa: PLC0415
+
     return Schedule(*row)
 
 
 def workflow(row: Row) -> Workflow:
+    from dray.model.workflow import Workflow  # noqa: PLC0415
+
     return Workflow(*row)
 
 
 def log_line(row: Row) -> LogLine:
+    from dray.model.attempt import LogLine  # noqa: PLC0415
+
     return LogLine(*row)

@@ -1,19 +1,36 @@
 """Every list, count and operator action, for whoever shows or asks for it: the App, the command line, a dashboard."""
 
-from dray.ops.acting import cancel, prune, retry
-from dray.ops.finding import MAX_LIMIT, check_limit, job_filter, job_named, workflow_named
-from dray.ops.listing import (
-    QueueInfo,
-    Stats,
-    StepInfo,
-    WorkerInfo,
-    WorkflowInfo,
-    moment,
-    queues,
-    stats,
-    workers,
-    workflow,
-    workflows,
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dray.late import loader
+
+if TYPE_CHECKING:
+    from dray.ops.acting import cancel, prune, retry
+    from dray.ops.finding import MAX_LIMIT, check_limit, job_filter, job_named, workflow_named
+    from dray.ops.listing import (
+        QueueInfo,
+        Stats,
+        StepInfo,
+        WorkerInfo,
+        WorkflowInfo,
+        moment,
+        queues,
+        stats,
+        workers,
+        workflow,
+        workflows,
+    )
+
+__getattr__ = loader(
+    __name__,
+    {
+        "dray.ops.acting": "cancel prune retry",
+        "dray.ops.finding": "MAX_LIMIT check_limit job_filter job_named workflow_named",
+        "dray.ops.listing": """
+            QueueInfo Stats StepInfo WorkerInfo WorkflowInfo moment queues stats workers workflow workflows""",
+    },
 )
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.instants import from_datetime
@@ -83,6 +82,8 @@ def workflow_named(backend: Backend, part: str) -> str:
 
 
 def _whole_id(part: str, find: Callable[[str, int], list[str]], kind: str, unknown: type[Exception]) -> str:
+    from uuid import UUID  # noqa: PLC0415 - lists need none
+
     wanted = part.strip().lower()
     try:
         return str(UUID(wanted))

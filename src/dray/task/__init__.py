@@ -7,14 +7,33 @@ are (`signature`). A `Task` then turns each call into a job that is ready to be 
 
 from __future__ import annotations
 
-from dray.errors import Misfit
-from dray.task.naming import task_name
-from dray.task.options import TaskKeywords, TaskOptions
-from dray.task.registry import Registry
-from dray.task.retrying import next_delay_us, policy_delay_us
-from dray.task.signature import Signature
-from dray.task.task import AsyncTask, Bound, Submitter, Task, define
-from dray.task.using import Using, UsingKeywords, prepare
+from typing import TYPE_CHECKING
+
+from dray.late import loader
+
+if TYPE_CHECKING:
+    from dray.errors import Misfit
+    from dray.task.naming import task_name
+    from dray.task.options import TaskKeywords, TaskOptions
+    from dray.task.registry import Registry
+    from dray.task.retrying import next_delay_us, policy_delay_us
+    from dray.task.signature import Signature
+    from dray.task.task import AsyncTask, Bound, Submitter, Task, define
+    from dray.task.using import Using, UsingKeywords, prepare
+
+__getattr__ = loader(
+    __name__,
+    {
+        "dray.errors": "Misfit",
+        "dray.task.naming": "task_name",
+        "dray.task.options": "TaskKeywords TaskOptions",
+        "dray.task.registry": "Registry",
+        "dray.task.retrying": "next_delay_us policy_delay_us",
+        "dray.task.signature": "Signature",
+        "dray.task.task": "AsyncTask Bound Submitter Task define",
+        "dray.task.using": "Using UsingKeywords prepare",
+    },
+)
 
 __all__ = [
     "AsyncTask",

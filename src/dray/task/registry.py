@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.errors import UnknownTask
 from dray.model.names import shown
-from dray.task.task import Task
+
+if TYPE_CHECKING:
+    from dray.task.task import Task
 
 
 class Registry:

@@ -29,10 +29,10 @@ from dray.backends.sqlite import files, fork
 from dray.backends.watch import Watch
 from dray.clock import Clock
 from dray.errors import StorageError, StorageFull, StorageUnavailable
-from dray.model.worker import Signs
 
 if TYPE_CHECKING:
     from dray.backends.database import Session
+    from dray.model.worker import Signs
 
 _SUFFIX = ".lock"
 _TRIES = 100
