@@ -231,11 +231,12 @@ def wait_with_family(label: str, path: str, ctx: dray.Context) -> str:
 
 @app.task
 def ask_until_cancelled(label: str, ctx: dray.Context) -> str:
-    """Asks whether it is to stop, takes note, and returns all the same."""
+    """Asks whether it is to stop, takes note, is told so, and returns all the same."""
     with ledger.recorded(label, ctx.attempt):
-        while not ctx.cancelled:
-            with contextlib.suppress(BaseException):
+        with contextlib.suppress(BaseException):
+            while True:
                 time.sleep(0.01)
+        assert ctx.cancelled
         return "completed anyway"
 
 

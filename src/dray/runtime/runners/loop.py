@@ -71,12 +71,12 @@ class LoopRunner:
             self._go_on()
 
     def take_back(self) -> list[Execution]:
-        taken: list[Execution] = []
+        taken: deque[Execution] = deque()
         while True:
             try:
-                taken.append(self._ready.popleft())
+                taken.appendleft(self._ready.pop())  # from the other end than those that start
             except IndexError:
-                return taken
+                return list(taken)
 
     def stack(self, execution: Execution) -> str | None:
         return next((ring.stack(execution) for ring in self._rings() if execution in ring.bodies), None)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 from dray.model.attempt import LogLine
@@ -23,6 +23,7 @@ from dray.runtime.children.handle import Child, Died, Nursery, StartFailed
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.growth import unpacked
 from dray.runtime.runners import Report
+from dray.runtime.runners.line import Line
 from dray.task import Task
 
 log = logging.getLogger("dray")
@@ -50,7 +51,7 @@ class ProcessRunner:
         self.start_timeout = start_timeout
         self.nursery = Nursery()
         self._report = report
-        self.ready: SimpleQueue[Execution | None] = SimpleQueue()
+        self.ready = Line()
         self._size = size
         self.slots: list[_Slot] = []
         self._places: dict[Task[..., Any], places.Place] = {}
@@ -70,8 +71,7 @@ class ProcessRunner:
                 slot = _Slot(self, len(self.slots) + 1)
                 self.slots.append(slot)
                 slot.start()
-        for execution in executions:
-            self.ready.put(execution)
+        self.ready.extend(executions)
 
     def stop(self, execution: Execution) -> bool:
         for slot in self.slots:
@@ -86,22 +86,15 @@ class ProcessRunner:
         """Nothing to do: a process that was killed is gone, and its slot has taken another."""
 
     def take_back(self) -> list[Execution]:
-        taken: list[Execution] = []
-        while True:
-            try:
-                execution = self.ready.get_nowait()
-            except Empty:
-                self._settle_up(len(taken))
-                return taken
-            if execution is not None:
-                taken.append(execution)
+        taken = self.ready.take_back()
+        self._settle_up(len(taken))
+        return taken
 
     def stack(self, execution: Execution) -> str | None:
         return next((slot.stack() for slot in self.slots if slot.execution is execution), None)
 
     def close(self) -> None:
-        for _ in self.slots:
-            self.ready.put(None)
+        self.ready.extend([None] * len(self.slots))
 
     def join(self, timeout: float | None = None) -> bool:
         """After `close`: waits until no child is left; whether that is so."""
@@ -184,7 +177,7 @@ class _Slot(threading.Thread):
 
     def _take(self) -> bool:
         try:
-            execution = self._runner.ready.get(timeout=self._runner.idle if self.has_child else None)
+            execution = self._runner.ready.take(self._runner.idle if self.has_child else None)
         except Empty:
             if not self._runner.is_last(self):
                 self._dismiss()

@@ -14,13 +14,13 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
 from types import FrameType
 
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, Interrupted
 from dray.runtime.runners import Report
+from dray.runtime.runners.line import Line
 
 
 class ThreadRunner:
@@ -29,14 +29,13 @@ class ThreadRunner:
     def __init__(self, size: int, report: Report) -> None:
         self._size = size
         self._report = report
-        self._ready: SimpleQueue[Execution | None] = SimpleQueue()
+        self._ready = Line()
         self._slots: list[_Slot] = []
         self._started = 0  # executions that came here; both counts only ever grow
         self._gone = 0  # those that went back
 
     def start(self, executions: Sequence[Execution]) -> None:
-        for execution in executions:
-            self._ready.put(execution)
+        self._ready.extend(executions)
         self._started += len(executions)
         if len(self._slots) >= self._size:
             return
@@ -60,15 +59,9 @@ class ThreadRunner:
             self._gone += slot.ended + 1
 
     def take_back(self) -> list[Execution]:
-        taken: list[Execution] = []
-        while True:
-            try:
-                execution = self._ready.get_nowait()
-            except Empty:
-                self._gone += len(taken)
-                return taken
-            if execution is not None:
-                taken.append(execution)
+        taken = self._ready.take_back()
+        self._gone += len(taken)
+        return taken
 
     def stack(self, execution: Execution) -> str | None:
         frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
@@ -80,14 +73,13 @@ class ThreadRunner:
         return True
 
     def close(self) -> None:
-        for _ in self._slots:
-            self._ready.put(None)
+        self._ready.extend([None] * len(self._slots))
 
 
 class _Slot(threading.Thread):
     """One thread that runs one body at a time."""
 
-    def __init__(self, ready: SimpleQueue[Execution | None], report: Report, number: int) -> None:
+    def __init__(self, ready: Line, report: Report, number: int) -> None:
         super().__init__(name=f"dray-run-{number}", daemon=True)
         self.execution: Execution | None = None
         self.is_given_up = False
@@ -99,7 +91,7 @@ class _Slot(threading.Thread):
 
     def run(self) -> None:
         while not self.is_given_up:
-            execution = self._ready.get()
+            execution = self._ready.take()
             if execution is None:
                 return
             settlement = self._perform(execution)
