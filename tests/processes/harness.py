@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import dray
 from dray.handle import Job
+from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
 from tests.processes import ledger
 from tests.processes.ledger import Ledger
@@ -267,21 +268,8 @@ class Yard:
 
     def audit(self) -> None:
         """What must hold of the tables once all is quiet."""
-        assert self.sql(_ORPHANS) == [], "running without a live worker"
-        assert self.sql(_ODD) == [], "rows that contradict themselves"
+        assert audit(self.app.backend).broken == ()
         assert self.ledger.entries("overlap") == [], "an attempt ran beside an earlier one"
-
-
-_ORPHANS = """
-SELECT j.id, j.worker_id FROM dray_jobs AS j WHERE j.state = 'running' AND NOT EXISTS (
-    SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining'))
-"""
-_ODD = """
-SELECT id, state, worker_id, finished_at FROM dray_jobs
-WHERE (state IN ('waiting', 'scheduled', 'queued') AND worker_id IS NOT NULL)
-    OR (state IN ('completed', 'failed', 'cancelled')) <> (finished_at IS NOT NULL)
-    OR attempt > max_attempts OR crashes > max_crashes
-"""
 
 
 def until(

@@ -13,7 +13,8 @@ from typing import Any
 
 from dray.backends.database import Database
 from dray.backends.proof import Proof
-from dray.backends.store import block, graph, history, jobs, queues, schedules, work, workers, workflows
+from dray.backends.store import audit, block, graph, history, jobs, queues, schedules, work, workers, workflows
+from dray.backends.store.audit import FIRST_ID, Part, Whole
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
@@ -279,6 +280,21 @@ class Backend:
     def log_list(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
         """(sequence number, line) of a job, oldest first, after a sequence number."""
         return work.list_logs(self.db, job_id, after, limit)
+
+    # What should never be
+
+    def audit_part(self, after: str | None, limit: int) -> Part:
+        """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
+        go on after the `until` that it answers. Both are None for the ends."""
+        return audit.part(self.db, after or FIRST_ID, limit)
+
+    def audit_whole(self, limit: int) -> Whole:
+        """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""
+        return audit.whole(self.db, limit)
+
+    def audit_orphans(self) -> set[tuple[str, int]]:
+        """(id, claim) of running jobs whose worker has ended: they are about to be taken back, if anybody is there."""
+        return audit.orphans(self.db)
 
     # Queues
 

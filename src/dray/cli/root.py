@@ -21,7 +21,8 @@ _COMMANDS = {
         "workflows": "list, draw, cancel and retry graphs of jobs",
         "schedules": "list, add, preview, run, pause, resume and remove schedules",
         "stats": "numbers: jobs by state and queue, rates, run times",
-        "db": "make, upgrade and look at the tables",
+        "db": "make, upgrade, check, copy and clear the tables",
+        "audit": "check that the tables hold what they promise",
     }.items()
 }
 

@@ -1,0 +1,89 @@
+"""Looks at the tables for what should never be: reads only, in parts, so that no look lasts long.
+
+Each part is one consistent read of a stretch of all jobs with everything that belongs to them, and what is looked for
+in it holds at every commit: work that goes on meanwhile cannot make it look wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dray.backends.database import Database, Session
+from dray.backends.store.jobs import LAST_ID
+from dray.instants import HOUR
+from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+_SLACK_US = HOUR  # that a clock may have been set back by
+_EDGES, _REACH = 1_000, 100_000  # how far circles are looked for
+
+
+class Odd(NamedTuple):
+    """Something that does not hold: which rule, and of what."""
+
+    rule: str
+    id: str
+
+
+class Part(NamedTuple):
+    """One stretch of all jobs."""
+
+    until: str | None  # its last job; None: there are no more
+    jobs: int
+    found: list[Odd]
+
+
+class Repeated(NamedTuple):
+    """What should be there once and is not: how often, and the first of the jobs it is of."""
+
+    rule: str
+    times: int
+    ids: list[str]
+
+
+class Whole(NamedTuple):
+    """What can only be seen of all jobs together, and what is of none."""
+
+    repeated: list[Repeated]
+    found: list[Odd]
+
+
+def part(db: Database, after: str, limit: int) -> Part:
+    def work(tx: Session) -> Part:
+        until, jobs = tx.rows("audit_bound", after=after, limit=limit)[0]
+        if jobs < limit:
+            until = None
+        given = {"after": after, "until": until or LAST_ID}
+        rows = [
+            *tx.rows("audit_jobs", slack_us=_SLACK_US, **given),
+            *tx.rows("audit_payloads", **given),
+            *tx.rows("audit_edges", **given),
+            *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
+            *tx.rows("audit_logs", kept=LOG_LINES, **given),
+        ]
+        return Part(until, jobs, sorted({Odd(*row) for row in rows}))
+
+    return db.read(work)
+
+
+def whole(db: Database, limit: int) -> Whole:
+    def repeated(rule: str, statement: str) -> Repeated:
+        found = db.read(lambda tx: tx.rows(statement, limit=limit))
+        return Repeated(rule, found[0][1] if found else 0, [row[0] for row in found])
+
+    circles = db.read(lambda tx: tx.rows("audit_circles", edges=_EDGES, reach=_REACH))
+    return Whole(
+        [
+            repeated("unique-holder", "audit_unique"),
+            repeated("step", "audit_steps"),
+            repeated("slot-once", "audit_slots"),
+        ],
+        [
+            *(Odd("circle", row[0]) for row in circles),
+            *(Odd(*row) for row in db.read(lambda tx: tx.rows("audit_workers"))),
+        ],
+    )
+
+
+def orphans(db: Database) -> set[tuple[str, int]]:
+    return {(job_id, claim) for job_id, claim in db.read(lambda tx: tx.rows("audit_orphans"))}

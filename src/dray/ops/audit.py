@@ -1,0 +1,171 @@
+"""Whether the tables hold what they promise: every rule in a sentence, and what breaks it.
+
+Nothing is written and nobody is kept waiting. What is looked for holds at every commit, so a live database gives no
+false alarm; the one thing that rights itself by design, a job whose worker has just ended, is looked at again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
+    from dray.backends.store.audit import Odd
+    from dray.model.schedule import Schedule
+
+RULES: dict[str, str] = {
+    # Jobs
+    "state": "a job is in a state that this version knows",
+    "reason": "a failed or cancelled job says why, in a word that goes with its state, and no other job does",
+    "finished": "a job has an end if, and only if, it is completed, failed or cancelled",
+    "running": "a running job has a worker that is known, and a start",
+    "orphan": "a running job's worker has not ended; those of one that has are taken back within seconds",
+    "unstarted": "a job that has not started has no worker, no start and no request to stop",
+    "attempts": "a job has no more attempts behind it than it may have, and fewer if it is still to run",
+    "crashes": "a job has no more crashes behind it than attempts, and none too many if it is to go on",
+    "claim": "a job was claimed at least as often as it was attempted, and once if it runs, completed or failed",
+    "recorded": "a failed job has a record of its last attempt",
+    "arguments": "a job that is still to run has its arguments",
+    "payload": "large arguments and results belong to a job, and stand in one place only",
+    "due": "a queued job may run now: its time has come",
+    "times": "no job ended before it started",
+    # One another
+    "edge": "a job that runs after another is there, and so is the other",
+    "waiting-on": "a waiting job waits for as many parents as it counts, and for one at least",
+    "freed": "a job that does not wait has no parent left to wait for",
+    "told": "a child of a job that has ended has been told, or is about to be",
+    "fan-out": "only a job that has ended has children that are still to be told",
+    "held": "only a job that is to be held waits for a parent that has failed or was cancelled",
+    "circle": "no waiting job waits for itself",
+    "workflow": "the workflow of a job is there",
+    "step": "a workflow has each step once",
+    # Uniqueness and schedules
+    "unique-lock": "a unique lock is held under the job's own key, and no longer than it should be",
+    "unique-holder": "a unique lock is held by one job",
+    "slot": "a job of a slot is a job of a schedule",
+    "slot-once": "a slot of a schedule has one job",
+    "schedule": "a schedule waits for a slot after its last one, unless its rule has none",
+    # What is kept
+    "attempt": "a recorded attempt belongs to a job",
+    "attempt-claim": "a recorded attempt is older than the one that its job shows",
+    "attempt-times": "no recorded attempt ended before it started",
+    "attempts-kept": "a job keeps its newest 100 attempts",
+    "log": "a captured log line belongs to a job",
+    "logs-kept": "a job keeps its newest 1,000 log lines",
+    # Workers
+    "worker": "a worker is in a state that this version knows, and has an end if it is stopped or dead",
+    "duty": "the terms of a duty count from 1",
+}
+
+CHUNK = 20_000  # jobs in one read
+SHOWN = 20  # of what breaks a rule
+PATIENCE = 10.0  # seconds that those whose worker has ended are given to be taken back
+_GLANCE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that does not hold."""
+
+    rule: str
+    says: str  # what should hold
+    count: int  # how often it does not
+    ids: tuple[
+        str, ...
+    ]  # the first 20 of what it does not hold of: jobs; schedules, workers and duties of their rules
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit found."""
+
+    jobs: int  # that were looked at
+    rules: int
+    seconds: float
+    broken: tuple[Broken, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.broken
+
+
+class _Tally:
+    """What breaks which rule: counted, and the first few kept."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._ids: dict[str, list[str]] = {}
+
+    def add(self, rule: str, ids: list[str], count: int | None = None) -> None:
+        kept = self._ids.setdefault(rule, [])
+        kept += ids[: SHOWN - len(kept)]
+        self._counts[rule] = self._counts.get(rule, 0) + (len(ids) if count is None else count)
+
+    def add_all(self, found: Iterable[Odd]) -> None:
+        for rule, odd_id in found:
+            self.add(rule, [odd_id])
+
+    def broken(self) -> tuple[Broken, ...]:
+        counts = self._counts
+        return tuple(
+            Broken(rule, says, counts[rule], tuple(self._ids[rule]))
+            for rule, says in RULES.items()
+            if counts.get(rule)
+        )
+
+
+def _nobody(_: int) -> None:
+    """Nobody watches."""
+
+
+def audit(
+    backend: Backend, *, patience: float = PATIENCE, chunk: int = CHUNK, progress: Callable[[int], None] = _nobody
+) -> Audit:
+    """Looks at everything; `progress` is told how many jobs have been looked at."""
+    began, tally = time.monotonic(), _Tally()
+    jobs, after = 0, None
+    while True:
+        part = backend.audit_part(after, chunk)
+        tally.add_all(part.found)
+        jobs += part.jobs
+        progress(jobs)
+        after = part.until
+        if after is None:
+            break
+    whole = backend.audit_whole(SHOWN)
+    tally.add_all(whole.found)
+    for rule, count, ids in whole.repeated:
+        tally.add(rule, ids, count)
+    tally.add("schedule", _stray_schedules(backend))
+    tally.add("orphan", _orphans(backend, patience))
+    return Audit(jobs, len(RULES), time.monotonic() - began, tally.broken())
+
+
+def _orphans(backend: Backend, patience: float) -> list[str]:
+    """Running jobs whose worker has ended, and that nobody takes back for a while."""
+    deadline, left = time.monotonic() + patience, backend.audit_orphans()
+    while left and time.monotonic() < deadline:
+        time.sleep(_GLANCE)
+        left &= backend.audit_orphans()
+    return sorted(job_id for job_id, _ in left)
+
+
+def _stray_schedules(backend: Backend) -> list[str]:
+    now = backend.now()
+    return [schedule.name for schedule in backend.schedule_list() if _is_stray(schedule, now)]
+
+
+def _is_stray(schedule: Schedule, now: int) -> bool:
+    if schedule.next_at is not None:
+        return schedule.last_at is not None and schedule.next_at <= schedule.last_at
+    if schedule.paused_at is not None:
+        return False
+    try:
+        return schedule.rule.next_after(max(now, schedule.last_at or 0), schedule.created_at) is not None
+    except ConfigError:
+        return False  # a zone that is not known on this machine: those who fire it know better

@@ -1,0 +1,427 @@
+"""The audit: every rule, broken by hand at a SQL prompt, is the one that is reported, with what breaks it.
+
+Many cannot be broken as the tables are: CHECKs, foreign keys and unique indexes stand in the way. Those that do are
+named in `drops`, or are foreign keys, and are taken away first; the rules are for what their absence would let in.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dray.backends import Backend, open_backend
+from dray.backends.statements import catalogue
+from dray.clock import Ids, ManualClock
+from dray.config import SqliteAddress, parse_address
+from dray.instants import SECOND
+from dray.model.attempt import LogLine
+from dray.model.schedule import Schedule
+from dray.model.workflow import Workflow
+from dray.ops.audit import RULES, audit
+from tests.backends.world import World
+
+Made = dict[str, str]
+
+# What is made
+
+
+def queued(world: World) -> Made:
+    return {"id": world.enqueue()}
+
+
+def two(world: World) -> Made:
+    return {"id": world.enqueue(), "other": world.enqueue()}
+
+
+def running(world: World) -> Made:
+    job, worker = world.enqueue(), world.worker()
+    world.claim_one(worker)
+    return {"id": job, "worker": worker}
+
+
+def completed(world: World) -> Made:
+    job, worker = world.enqueue(), world.worker()
+    world.complete(worker, world.claim_one(worker))
+    return {"id": job, "worker": worker}
+
+
+def failed(world: World) -> Made:
+    job, worker = world.enqueue(max_attempts=1), world.worker()
+    world.fail(worker, world.claim_one(worker))
+    return {"id": job}
+
+
+def tried(world: World) -> Made:
+    job, worker = world.enqueue(), world.worker()
+    world.fail(worker, world.claim_one(worker))
+    return {"id": job, "worker": worker}
+
+
+def cancelled(world: World) -> Made:
+    job = world.enqueue()
+    world.backend.job_cancel([job])
+    return {"id": job}
+
+
+def logged(world: World) -> Made:
+    job, worker = world.enqueue(), world.worker()
+    claim = world.claim_one(worker)
+    line = LogLine(job, claim.claim, world.clock.steady(), "INFO", "shop", "hello")
+    assert world.backend.log_write(worker, [line]) == [True]
+    return {"id": job}
+
+
+def unique(world: World) -> Made:
+    return {"id": world.enqueue(unique_key="report"), "other": world.enqueue()}
+
+
+def unique_completed(world: World) -> Made:
+    job, worker = world.enqueue(unique_key="report", unique_us=SECOND), world.worker()
+    world.complete(worker, world.claim_one(worker))
+    return {"id": job}
+
+
+def unique_running(world: World) -> Made:
+    job, worker = world.enqueue(unique_key="report", unique_scope="queued"), world.worker()
+    world.claim_one(worker)
+    return {"id": job}
+
+
+def waiting(world: World) -> Made:
+    parent = world.enqueue()
+    return {"parent": parent, "id": world.enqueue(parents=(parent,))}
+
+
+def waiting_on_a_running_one(world: World) -> Made:
+    made = waiting(world)
+    world.claim_one(world.worker())
+    return made
+
+
+def held(world: World) -> Made:
+    worker, parent = world.worker(), world.enqueue(max_attempts=1)
+    child = world.enqueue(parents=(parent,), on_parent_failure="hold")
+    world.fail(worker, world.claim_one(worker))
+    return {"parent": parent, "id": child}
+
+
+def chain(world: World) -> Made:
+    first = world.enqueue()
+    second = world.enqueue(parents=(first,))
+    return {"first": first, "second": second, "id": world.enqueue(parents=(second,))}
+
+
+def steps(world: World) -> Made:
+    workflow = Workflow(world.ids.new(), "etl", world.clock.now())
+    new = [world.new(workflow_id=workflow.id, step=step) for step in ("load", "clean")]
+    jobs = world.backend.job_enqueue(new, workflow=workflow)
+    return {"id": jobs[0].id, "other": jobs[1].id, "workflow": workflow.id}
+
+
+def scheduled(world: World) -> Made:
+    now = world.clock.now()
+    row: dict[str, Any] = {field.name: None for field in fields(Schedule)}
+    row |= {"name": "nightly", "task": "task", "args": "{}", "every_us": 60 * SECOND, "tz": "UTC", "misfire": "last"}
+    row |= {
+        "misfire_limit": 1,
+        "overlap": "allow",
+        "next_at": now + 60 * SECOND,
+        "created_at": now,
+        "updated_at": now,
+    }
+    world.backend.schedule_upsert(Schedule(**row))
+    return {"id": "nightly"}
+
+
+def dutiful(world: World) -> Made:
+    assert world.backend.lease_take("prune", world.worker()) == 1
+    return {"id": "prune"}
+
+
+def idle_worker(world: World) -> Made:
+    return {"id": world.worker()}
+
+
+# How it is broken
+
+
+@dataclass(frozen=True)
+class Break:
+    rule: str
+    make: Callable[[World], Made]
+    sql: str
+    drops: tuple[str, ...] = ()  # constraints (SQLite ignores them all) and indexes that stand in the way
+
+
+JOB, FOR = "UPDATE dray_jobs SET", "WHERE id = '{id}'"
+_MANY = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {many})"
+
+BREAKS = {
+    "a state that nobody knows": Break("state", queued, f"{JOB} state = 'parked' {FOR}"),
+    "no reason": Break("reason", failed, f"{JOB} reason = NULL {FOR}", ("job_reason",)),
+    "a reason of another state": Break("reason", failed, f"{JOB} reason = 'user' {FOR}"),
+    "a reason that nobody knows": Break("reason", cancelled, f"{JOB} reason = 'whim' {FOR}"),
+    "a reason for nothing": Break("reason", completed, f"{JOB} reason = 'error' {FOR}", ("job_reason",)),
+    "no end": Break("finished", completed, f"{JOB} finished_at = NULL {FOR}", ("job_finished",)),
+    "an end before the end": Break("finished", queued, f"{JOB} finished_at = created_at {FOR}", ("job_finished",)),
+    "nobody who runs it": Break("running", running, f"{JOB} worker_id = NULL {FOR}", ("job_running",)),
+    "no start": Break("running", running, f"{JOB} started_at = NULL {FOR}", ("job_running",)),
+    "a worker that is not there": Break("running", running, "DELETE FROM dray_workers"),
+    "a worker that has ended": Break(
+        "orphan", running, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at"
+    ),
+    "a worker too early": Break("unstarted", two, f"{JOB} worker_id = '{{other}}' {FOR}", ("job_unstarted",)),
+    "a start too early": Break("unstarted", queued, f"{JOB} started_at = created_at {FOR}"),
+    "a request to stop that is over": Break("unstarted", tried, f"{JOB} cancel_requested_at = created_at {FOR}"),
+    "too many attempts": Break("attempts", running, f"{JOB} attempt = 4, claim = 4 {FOR}"),
+    "no attempt left": Break("attempts", queued, f"{JOB} attempt = 3, claim = 3 {FOR}"),
+    "too many crashes": Break(
+        "crashes",
+        failed,
+        f"{JOB} crashes = 4, attempt = 5, max_attempts = 5, claim = 5 {FOR}; UPDATE dray_attempts SET claim = 5",
+    ),
+    "no crash left": Break("crashes", queued, f"{JOB} crashes = 3, attempt = 3, max_attempts = 5, claim = 3 {FOR}"),
+    "more crashes than attempts": Break("crashes", completed, f"{JOB} crashes = 2 {FOR}"),
+    "fewer claims than attempts": Break("claim", completed, f"{JOB} claim = 0 {FOR}"),
+    "run without an attempt": Break("claim", running, f"{JOB} attempt = 0 {FOR}"),
+    "no record of a failure": Break("recorded", failed, "DELETE FROM dray_attempts"),
+    "no arguments": Break("arguments", queued, f"{JOB} args = NULL {FOR}"),
+    "queued too early": Break("due", queued, f"{JOB} run_at = {{later}} {FOR}"),
+    "ended before it started": Break("times", completed, f"{JOB} finished_at = {{earlier}} {FOR}"),
+    "a parent that is not there": Break("edge", waiting, "DELETE FROM dray_jobs WHERE id = '{parent}'"),
+    "a child that is not there": Break("edge", waiting, f"DELETE FROM dray_jobs {FOR}"),
+    "waiting for too many": Break("waiting-on", waiting, f"{JOB} waiting_on = 2 {FOR}"),
+    "waiting for nobody": Break("waiting-on", waiting, "DELETE FROM dray_edges"),
+    "counting nobody": Break("waiting-on", waiting, f"{JOB} waiting_on = 0 {FOR}"),
+    "queued and counting": Break("freed", queued, f"{JOB} waiting_on = 1 {FOR}"),
+    "queued before its parent ended": Break("freed", waiting, f"{JOB} state = 'queued', waiting_on = 0 {FOR}"),
+    "a parent that ended in silence": Break(
+        "told",
+        waiting_on_a_running_one,
+        f"{JOB} state = 'completed', finished_at = started_at WHERE id = '{{parent}}'",
+    ),
+    "children of a live one told": Break("fan-out", queued, f"{JOB} fanout_pending = TRUE {FOR}"),
+    "held for nothing": Break("held", held, f"{JOB} on_parent_failure = 'cancel' {FOR}"),
+    "held by one that is live": Break(
+        "held", waiting, f"UPDATE dray_edges SET satisfied = -1; {JOB} on_parent_failure = 'hold' {FOR}"
+    ),
+    "a circle": Break(
+        "circle",
+        chain,
+        "INSERT INTO dray_edges (parent_id, child_id) VALUES ('{id}', '{second}'); "
+        f"{JOB} waiting_on = 2 WHERE id = '{{second}}'",
+    ),
+    "no workflow": Break(
+        "workflow",
+        steps,
+        f"DELETE FROM dray_workflows; {JOB} workflow_id = NULL, step = NULL WHERE id = '{{other}}'",
+    ),
+    "a step twice": Break("step", steps, f"{JOB} step = 'load' WHERE id = '{{other}}'", ("dray_jobs_step",)),
+    "another's lock": Break("unique-lock", unique, f"{JOB} unique_lock = 'other' {FOR}"),
+    "a lock without a key": Break("unique-lock", queued, f"{JOB} unique_lock = 'other' {FOR}"),
+    "a lock that was to go with the end": Break(
+        "unique-lock", unique_completed, f"{JOB} unique_lock = unique_key, unique_until = NULL {FOR}"
+    ),
+    "a lock that was over before the end": Break(
+        "unique-lock", unique_completed, f"{JOB} unique_lock = unique_key, unique_until = finished_at {FOR}"
+    ),
+    "a lock that was to go with the start": Break(
+        "unique-lock", unique_running, f"{JOB} unique_lock = unique_key {FOR}"
+    ),
+    "a lock twice": Break(
+        "unique-holder",
+        unique,
+        f"{JOB} unique_key = 'report', unique_lock = 'report' WHERE id = '{{other}}'",
+        ("dray_jobs_unique",),
+    ),
+    "a slot of nothing": Break("slot", queued, f"{JOB} slot = run_at {FOR}"),
+    "a slot twice": Break(
+        "slot-once", two, f"{JOB} schedule = 'nightly', slot = (SELECT max(run_at) FROM dray_jobs)"
+    ),
+    "a schedule without a slot": Break("schedule", scheduled, "UPDATE dray_schedules SET next_at = NULL"),
+    "a schedule that fires a slot again": Break("schedule", scheduled, "UPDATE dray_schedules SET last_at = next_at"),
+    "an attempt of nobody": Break("attempt", tried, "DELETE FROM dray_jobs"),
+    "an attempt of the future": Break("attempt-claim", tried, "UPDATE dray_attempts SET claim = 2"),
+    "an attempt that goes on": Break(
+        "attempt-claim",
+        tried,
+        f"{JOB} state = 'running', worker_id = '{{worker}}', started_at = created_at {FOR}",
+    ),
+    "an attempt that was none": Break("attempt-claim", tried, "UPDATE dray_attempts SET attempt = 0"),
+    "an attempt that ended before it started": Break(
+        "attempt-times", tried, "UPDATE dray_attempts SET finished_at = {earlier}"
+    ),
+    "more attempts than are kept": Break(
+        "attempts-kept",
+        tried,
+        f"{JOB} claim = 101 {FOR}; {_MANY.format(many=101)} "
+        "INSERT INTO dray_attempts (job_id, claim, attempt, outcome) SELECT '{id}', i, 1, 'error' FROM n WHERE i > 1",
+    ),
+    "a line of nobody": Break("log", logged, "DELETE FROM dray_jobs"),
+    "more lines than are kept": Break(
+        "logs-kept",
+        logged,
+        f"{_MANY.format(many=1000)} INSERT INTO dray_logs (job_id, claim, at, level, logger, message) "
+        "SELECT l.job_id, l.claim, l.at, l.level, l.logger, l.message FROM n CROSS JOIN dray_logs AS l",
+    ),
+    "a worker in a state that nobody knows": Break("worker", idle_worker, "UPDATE dray_workers SET state = 'asleep'"),
+    "a worker that ended without an end": Break(
+        "worker", idle_worker, "UPDATE dray_workers SET state = 'dead'", ("worker_stopped",)
+    ),
+    "a term before the first": Break("duty", dutiful, "UPDATE dray_leases SET term = 0"),
+}
+
+# Of values beside the rows, which are SQLite's.
+LARGE_BREAKS = {
+    "arguments in two places": Break(
+        "payload", queued, "INSERT INTO dray_payloads (job_id, args) VALUES ('{id}', '{{}}')"
+    ),
+    "a result of nothing": Break(
+        "payload", queued, "INSERT INTO dray_payloads (job_id, result) VALUES ('{id}', '1')"
+    ),
+    "a result of nobody": Break(
+        "payload", completed, "INSERT INTO dray_payloads (job_id, result) VALUES ('{id}', '1'); DELETE FROM dray_jobs"
+    ),
+}
+
+
+def lawless(url: str, script: str, drops: tuple[str, ...]) -> None:
+    """Runs statements where no constraint is in the way."""
+    address = parse_address(url)
+    if isinstance(address, SqliteAddress):
+        with closing(sqlite3.connect(address.path)) as connection:
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            for index in drops:
+                connection.execute(f"DROP INDEX IF EXISTS {index}")
+            connection.executescript(script)
+        return
+    with psycopg.connect(address.conninfo, autocommit=True) as server:
+        server.execute(f'SET search_path TO "{address.schema}"'.encode())
+        server.execute("SET session_replication_role TO replica")  # no foreign keys
+        for name in drops:
+            table = "dray_workers" if name.startswith("worker") else "dray_jobs"
+            drop = f"DROP INDEX {name}" if name.startswith("dray") else f"ALTER TABLE {table} DROP CONSTRAINT {name}"
+            server.execute(drop.encode())
+            # A schema whose meta is not as made is not lent to another test.
+            server.execute("INSERT INTO dray_meta VALUES ('constraints', 'dropped') ON CONFLICT DO NOTHING")
+        server.execute(script.encode())
+
+
+def spelled(url: str, script: str, made: Made) -> str:
+    if url.startswith("sqlite"):
+        words = {"later": "updated_at + 864000000000", "earlier": "started_at - 1"}
+    else:
+        words = {"later": "updated_at + interval '10 days'", "earlier": "started_at - interval '1 second'"}
+    return script.format(**made, **words)
+
+
+def broken(backend: Backend) -> list[tuple[str, int, tuple[str, ...]]]:
+    return [(each.rule, each.count, each.ids) for each in audit(backend, patience=0).broken]
+
+
+@pytest.mark.parametrize("case", BREAKS)
+def test_a_broken_rule_is_the_one_that_is_reported(world: World, url: str, case: str) -> None:
+    break_and_see(world, url, BREAKS[case])
+
+
+@pytest.mark.parametrize("case", LARGE_BREAKS)
+def test_a_value_beside_its_row_that_should_not_be_there_is_reported(
+    tmp_path: Path, clock: ManualClock, ids: Ids, case: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with closing(open_backend(url, clock=clock)) as backend:
+        break_and_see(World(backend, clock, ids), url, LARGE_BREAKS[case])
+
+
+def break_and_see(world: World, url: str, given: Break) -> None:
+    made = given.make(world)
+    assert broken(world.backend) == []
+
+    lawless(url, spelled(url, given.sql, made), given.drops)
+
+    assert broken(world.backend) == [(given.rule, 1, (made["id"],))]
+
+
+def test_every_rule_has_a_sentence_and_a_way_to_break_it() -> None:
+    assert {given.rule for given in (BREAKS | LARGE_BREAKS).values()} == set(RULES)
+    for dialect in ("sqlite", "postgres"):
+        texts = [statement.text for name, statement in catalogue(dialect).items() if name.startswith("audit_")]
+        assert {rule for text in texts for rule in re.findall(r"SELECT '([a-z-]+)',", text)} <= set(RULES)
+
+
+def test_all_that_breaks_a_rule_is_counted_and_the_first_of_it_named_however_it_is_read(
+    world: World, url: str
+) -> None:
+    jobs = [world.enqueue() for _ in range(50)]
+    odd = jobs[3:40]
+    listed = ", ".join(f"'{job_id}'" for job_id in odd)
+    lawless(url, f"UPDATE dray_jobs SET waiting_on = 1 WHERE id IN ({listed})", ())
+    seen: list[int] = []
+
+    for chunk in (1, 7, 50, 1000):
+        found = audit(world.backend, chunk=chunk, progress=seen.append)
+        assert [(each.rule, each.count, each.ids) for each in found.broken] == [("freed", 37, tuple(odd[:20]))]
+        assert found.jobs == 50
+        assert seen[-1] == 50
+    assert seen[0] == 1
+
+
+def test_a_repeated_thing_is_counted_once_each(world: World, url: str) -> None:
+    jobs = [world.enqueue() for _ in range(90)]
+    for number in range(30):
+        three = ", ".join(f"'{job_id}'" for job_id in jobs[number::30])
+        lawless(
+            url,
+            f"UPDATE dray_jobs SET schedule = 's{number}', slot = (SELECT min(run_at) FROM dray_jobs) "
+            f"WHERE id IN ({three})",
+            (),
+        )
+
+    assert broken(world.backend) == [("slot-once", 30, tuple(jobs[:20]))]
+
+
+def test_a_job_whose_request_was_replaced_may_have_more_attempts_than_the_new_one_allows(world: World) -> None:
+    worker = world.worker()
+    world.enqueue(unique_key="report", max_attempts=5)
+    for _ in range(3):
+        world.fail(worker, world.claim_one(worker))
+    world.enqueue(unique_key="report", max_attempts=1, max_crashes=1, on_conflict="replace")
+
+    assert broken(world.backend) == []
+
+
+def test_a_job_that_is_about_to_be_taken_back_is_given_time(world: World, url: str) -> None:
+    made = running(world)
+    lawless(url, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at", ())
+    looks: list[int] = []
+    look = world.backend.audit_orphans
+
+    def look_and_rescue() -> set[tuple[str, int]]:
+        looks.append(1)
+        if len(looks) == 2:
+            world.backend.job_rescue([], rng=world.rng)
+        return look()
+
+    world.backend.audit_orphans = look_and_rescue  # somebody else, at a moment of ours
+
+    assert audit(world.backend, patience=60).holds
+    assert len(looks) == 2
+    assert world.job(made["id"]).crashes == 1
+
+
+def test_an_audit_waits_for_nobody_who_writes(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with closing(open_backend(f"sqlite:///{path}", busy_timeout=0.5)) as backend:
+        backend.migrate()
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+
+            assert audit(backend).holds
