@@ -1,0 +1,54 @@
+-- name: doctor_ready
+-- What is ready, by queue and task: how many (at most so many are counted) and since when, found by hopping along the
+-- index.
+WITH RECURSIVE line (queue) AS (
+    SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > line.queue)
+    FROM line WHERE line.queue IS NOT NULL
+), stretch (queue, task) AS (
+    SELECT line.queue, (SELECT min(j.task) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = line.queue)
+    FROM line WHERE line.queue IS NOT NULL
+    UNION ALL
+    SELECT stretch.queue, (SELECT min(j.task) FROM dray_jobs AS j
+        WHERE j.state = 'queued' AND j.queue = stretch.queue AND j.task > stretch.task)
+    FROM stretch WHERE stretch.task IS NOT NULL
+)
+SELECT s.queue, s.task,
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs AS j
+        WHERE j.state = 'queued' AND j.queue = s.queue AND j.task = s.task LIMIT :most) AS few),
+    (SELECT min(few.run_at) FROM (SELECT j.run_at FROM dray_jobs AS j
+        WHERE j.state = 'queued' AND j.queue = s.queue AND j.task = s.task LIMIT :most) AS few)
+FROM (SELECT queue, task FROM stretch WHERE task IS NOT NULL LIMIT :pairs) AS s
+
+-- name: doctor_due
+-- The first job whose time has come and that was not queued: its queue, its task, and since when.
+SELECT queue, task, run_at FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now ORDER BY run_at LIMIT 1
+
+-- name: doctor_running
+-- Running jobs that have a timeout, at most so many.
+SELECT id, task, worker_id, started_at, timeout FROM dray_jobs
+WHERE state = 'running' AND timeout IS NOT NULL LIMIT :most
+
+-- name: doctor_ended
+-- How many jobs completed and failed since an instant; at most so many of each are counted.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL
+        AND finished_at >= $at(since) LIMIT :most) AS completed),
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL
+        AND finished_at >= $at(since) LIMIT :most) AS failed)
+
+-- name: doctor_unpruned
+-- How many jobs that ended in a state before an instant are still there, and could go; at most so many are counted.
+SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs AS j
+    WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
+        AND workflow_id IS NULL AND NOT fanout_pending
+        AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
+        AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+            WHERE e.parent_id = j.id AND c.state = 'waiting')
+    LIMIT :most
+) AS few
+
+-- name: doctor_newest
+-- When the newest job was made, and a worker was last seen.
+SELECT (SELECT created_at FROM dray_jobs ORDER BY id DESC LIMIT 1), (SELECT max(last_seen_at) FROM dray_workers)

@@ -1,0 +1,238 @@
+"""What a doctor looks at: read whatever state the database is in, never for long, and never changing anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from dray.backends import rows
+from dray.backends.database import Database, Row, Session
+from dray.backends.upkeep import FileFacts
+from dray.instants import SECOND
+from dray.model.lease import Lease
+from dray.model.queue import Queue
+from dray.model.schedule import Schedule
+from dray.model.worker import Signs, Worker, WorkerState
+
+T = TypeVar("T")
+
+MOST = 10_000  # jobs that are counted
+_PAIRS = 1_000  # queues and tasks that are told apart
+_WORKERS = 1_000
+_STRANGER_US = 60 * SECOND  # after which a worker that only its row tells of counts as gone
+_PATIENCE = 1.6  # seconds in which a notification has to arrive
+
+
+class Life(StrEnum):
+    """What is known of a worker that has not said good-bye."""
+
+    ALIVE = "alive"
+    SILENT = "silent"  # its process is there, and does not renew its lease
+    GONE = "gone"  # and nobody has buried it
+
+
+class Seen(NamedTuple):
+    worker: Worker
+    life: Life
+
+
+class Ready(NamedTuple):
+    """Jobs of one task that are ready in one queue."""
+
+    queue: str
+    task: str
+    jobs: int  # MOST: there may be more
+    since: int
+
+
+class Running(NamedTuple):
+    id: str
+    task: str
+    worker_id: str
+    started_at: int
+    timeout: float
+
+
+class Pages(NamedTuple):
+    """The inside of a file."""
+
+    pages: int
+    size: int
+    unused: int
+    vacuum: int  # 0: unused pages stay in the file
+
+
+class Server(NamedTuple):
+    """A server as it tells of itself."""
+
+    now: int
+    version_number: int
+    version: str
+    is_standby: bool
+    fsync: str
+    synchronous_commit: str
+    full_page_writes: str
+    autovacuum: str
+    connections_max: int
+    connections: int
+    connections_ours: int
+
+
+class Vacuum(NamedTuple):
+    live: int
+    dead: int
+    last_at: int | None
+
+
+class Transaction(NamedTuple):
+    pid: int
+    since: int
+    state: str | None
+    program: str | None
+
+
+class Listening(NamedTuple):
+    """What became of a notification that was sent to try it."""
+
+    is_heard: bool
+    is_direct: bool  # no pooler is in between
+
+
+class Examination:
+    """One database, looked at by questions that may take so many seconds each."""
+
+    def __init__(self, db: Database, seconds: float) -> None:
+        self._db = db
+        self._seconds = seconds
+
+    def _look(self, work: Callable[[Session], T]) -> T:
+        return self._db.inspect(work, seconds=self._seconds)
+
+    def _rows(self, name: str, **params: object) -> list[Row]:
+        return self._look(lambda tx: tx.rows(name, **params))
+
+    @property
+    def clock_now(self) -> int:
+        """This machine's time."""
+        return self._db.clock.now()
+
+    def now(self) -> int:
+        """The time that rows are written by."""
+        return self._rows("schedule_upcoming")[0][1]
+
+    def known(self) -> dict[str, str]:
+        """The versions that the tables note; empty: there are no tables."""
+        return self._db.known(seconds=self._seconds)
+
+    # The file
+
+    def file(self) -> FileFacts | None:
+        """None: it is no file."""
+        return None if self._db.upkeep is None else self._db.upkeep.facts()
+
+    def lock_holder(self) -> int | None:
+        return None if self._db.upkeep is None else self._db.upkeep.lock_holder()
+
+    def pages(self) -> Pages:
+        return Pages(*self._rows("doctor_pages")[0])
+
+    def damage(self) -> list[str]:
+        """What is wrong inside; on a server the indexes that it does not use."""
+        return [row[0] for row in self._rows("doctor_integrity") if row[0] != "ok"]
+
+    # The server
+
+    def server(self) -> tuple[Server, int] | None:
+        """With how far its clock is ahead of this machine's, in microseconds; None: it has none."""
+        if self._db.upkeep is not None:
+            return None
+        before = self.clock_now
+        found = Server(*self._rows("doctor_server")[0])
+        return found, found.now - (before + self.clock_now) // 2
+
+    def vacuum(self) -> Vacuum | None:
+        found = self._rows("doctor_vacuum")
+        return Vacuum(*found[0]) if found else None
+
+    def oldest_transaction(self) -> Transaction | None:
+        found = self._rows("doctor_transaction")
+        return Transaction(*found[0]) if found else None
+
+    def listening(self) -> Listening:
+        """Sends itself a notification, as a worker's watch does, and waits for it."""
+        watch = self._db.watch(hears_work=False, hears_done=False)
+        try:
+            deadline = time.monotonic() + _PATIENCE
+            is_direct = False
+            while not watch.is_pushed and time.monotonic() < deadline:
+                watch.wait(0.05)
+                is_direct = is_direct or watch.is_direct
+            return Listening(watch.is_pushed, is_direct)
+        finally:
+            watch.close()
+
+    # What is in the tables
+
+    def workers(self) -> list[Seen]:
+        """All that have not said good-bye and were not buried."""
+
+        def look(tx: Session) -> tuple[list[Row], list[Signs], dict[str, bool], int]:
+            found = tx.rows("worker_list", limit=_WORKERS)
+            live = [Signs(*row) for row in tx.rows("worker_live")]
+            return found, live, self._db.proofs.witness(tx, live), tx.rows("schedule_upcoming")[0][1]
+
+        found, live, proven, now = self._look(look)
+        signs = {each.id: each for each in live}
+        known = (rows.worker(row) for row in found)
+        return [
+            Seen(worker, self._life(worker, signs[worker.id], proven, now))
+            for worker in known
+            if worker.state in {WorkerState.ACTIVE, WorkerState.DRAINING} and worker.id in signs
+        ]
+
+    def _life(self, worker: Worker, signs: Signs, proven: dict[str, bool], now: int) -> Life:
+        if proven.get(worker.id) is False:
+            return Life.GONE
+        is_comparable = self._db.boot in {None, signs.boot}
+        is_late = signs.left_us < 0 if is_comparable else now - worker.last_seen_at > _STRANGER_US
+        if not is_late:
+            return Life.ALIVE
+        return Life.SILENT if worker.id in proven else Life.GONE
+
+    def has_orphans(self) -> bool:
+        """Whether jobs are in the hands of workers that ended."""
+        return bool(self._rows("rescue_look")[0][0])
+
+    def leases(self) -> list[Lease]:
+        return [Lease(*row) for row in self._rows("lease_list")]
+
+    def queues(self) -> list[Queue]:
+        return [Queue(*row) for row in self._rows("queue_list")]
+
+    def schedules(self) -> list[Schedule]:
+        return [rows.schedule(row) for row in self._rows("schedule_list")]
+
+    def ready(self) -> list[Ready]:
+        return [Ready(*row) for row in self._rows("doctor_ready", most=MOST, pairs=_PAIRS)]
+
+    def due(self) -> list[Ready]:
+        """The first job whose time has come and that nobody has queued, if there is one."""
+        return [Ready(queue, task, 1, since) for queue, task, since in self._rows("doctor_due")]
+
+    def running(self) -> list[Running]:
+        """Those that have a timeout."""
+        return [Running(*row) for row in self._rows("doctor_running", most=MOST)]
+
+    def ended(self, since: int) -> tuple[int, int]:
+        """How many jobs have completed and failed; MOST: there may be more."""
+        completed, failed = self._rows("doctor_ended", since=since, most=MOST)[0]
+        return completed, failed
+
+    def unpruned(self, state: str, before: int) -> int:
+        return self._rows("doctor_unpruned", state=state, before=before, most=MOST)[0][0]
+
+    def newest(self) -> int | None:
+        """When a row was last written, as far as it is known."""
+        return max((at for at in self._rows("doctor_newest")[0] if at is not None), default=None)

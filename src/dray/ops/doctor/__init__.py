@@ -1,0 +1,28 @@
+"""The doctor: looks at everything that can be wrong with a queue, changes nothing, and says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from dray.ops.doctor import code, file, machine, server, tables, work
+from dray.ops.doctor.check import Check, Result, Verdict, run
+from dray.ops.doctor.subject import Code, Subject
+
+CHECKS: tuple[Check, ...] = (
+    *code.CHECKS,
+    *machine.CHECKS,
+    *tables.CHECKS,
+    *file.CHECKS,
+    *server.CHECKS,
+    *tables.INSIDE,
+    *work.CHECKS,
+)
+BARRIERS = frozenset({"database", "schema"})  # where they fail there is no queue to look at
+
+
+def examine(subject: Subject, skip: Collection[str] = ()) -> Iterator[Result]:
+    """The results as they come; those that do not apply, or rest on a database that cannot be read, are not there."""
+    return run(CHECKS, subject, skip)
+
+
+__all__ = ["BARRIERS", "CHECKS", "Check", "Code", "Result", "Subject", "Verdict", "examine"]

@@ -1,0 +1,94 @@
+"""Whether a queue works, for probes: a few cheap questions, a yes or no, and the facts it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from dray.errors import DrayError
+from dray.instants import SECOND
+from dray.model.names import shown
+from dray.ops.doctor.check import Verdict, failed_by
+from dray.ops.doctor.subject import Subject
+from dray.ops.doctor.tables import schema
+from dray.ops.doctor.words import counted, listed, span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What has to hold."""
+
+    worker: str | None = None  # the name or id of one that has to be alive
+    min_workers: int = 1
+    queues: Collection[str] = ()  # that `max_age` is about; none: all
+    max_age: float | None = None  # seconds that a ready job may wait
+    max_failed: int | None = None  # jobs that may fail within `window`
+    window: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What was found. A number is None where it was not asked for, or the database cannot be read."""
+
+    database: str
+    problems: tuple[str, ...]
+    version: int | None = None
+    workers: int | None = None
+    free_duties: tuple[str, ...] = ()
+    oldest_ready: float | None = None  # seconds; of the queues that were asked for
+    failed: int | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.problems
+
+
+def health(subject: Subject, demands: Demands) -> Health:
+    """Asks the database; never raises for what is wrong with it."""
+    place = subject.settings.place
+    try:
+        fits = schema(subject)
+        if fits.verdict is Verdict.FAILED:
+            return Health(database=place, problems=(fits.text,))
+        version = int(subject.eyes.known()["version"])
+        workers = subject.live
+        duties = tuple(subject.free_duties())
+        oldest = None if demands.max_age is None else _oldest(subject, demands.queues)
+        went_wrong = None
+        if demands.max_failed is not None:
+            went_wrong = subject.eyes.ended(subject.now - int(demands.window * SECOND))[1]
+    except DrayError as error:
+        return Health(database=place, problems=(failed_by(error).text,))
+    problems: list[str] = []
+    if len(workers) < demands.min_workers:
+        there = "no worker is alive" if not workers else f"only {counted(len(workers), 'worker')} alive"
+        problems.append(there + ("" if demands.min_workers == 1 else f", not {demands.min_workers}"))
+    if demands.worker is not None and not _is_there(subject, demands.worker):
+        problems.append(f"worker {shown(demands.worker)} is not alive")
+    if duties:
+        problems.append(f"nobody has the duties {listed(duties)}")
+    if oldest is not None and demands.max_age is not None and oldest > demands.max_age:
+        where = f" in queue {listed(sorted(demands.queues))}" if demands.queues else ""
+        problems.append(f"the oldest ready job{where} has waited for {span(int(oldest * SECOND))}")
+    if went_wrong is not None and demands.max_failed is not None and went_wrong > demands.max_failed:
+        problems.append(f"{counted(went_wrong, 'job')} failed in the last {span(int(demands.window * SECOND))}")
+    return Health(
+        database=place,
+        problems=tuple(problems),
+        version=version,
+        workers=len(workers),
+        free_duties=duties,
+        oldest_ready=oldest,
+        failed=went_wrong,
+    )
+
+
+def _is_there(subject: Subject, wanted: str) -> bool:
+    return any(wanted == each.worker.name or each.worker.id.endswith(wanted.lower()) for each in subject.live)
+
+
+def _oldest(subject: Subject, queues: Collection[str]) -> float:
+    """How long the first ready job has waited; 0: there is none."""
+    ready = [*subject.ready, *subject.eyes.due()]
+    since = [each.since for each in ready if not queues or each.queue in queues]
+    return max(0, subject.now - min(since)) / SECOND if since else 0.0

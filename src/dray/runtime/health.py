@@ -1,0 +1,132 @@
+"""A worker's answer to probes over HTTP: `/health`, whether it lives, and `/ready`, whether it takes jobs on.
+
+On a thread of its own that nothing waits for, and answered from memory: a probe costs the database nothing, and is
+answered while the database is away. A few connections at a time, each for a few seconds; the rest is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from dray.backends.watch import Bell, rest
+from dray.runtime.condition import Condition
+
+_AT_ONCE = 8  # connections
+_LONGEST = 5.0  # seconds that one may take
+_SWEEP = 1.0
+
+
+class Endpoint:
+    """Listens once it is made, so that a port in use is known before anything else happens; OSError says why not."""
+
+    def __init__(self, host: str, port: int, condition: Callable[[], Condition]) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._server = _Server((host, port), family, condition)
+        self._bell = Bell()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._serve, name="dray-health", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return self._server.server_address[1]
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_over = True
+        self._bell.ring()
+        self._thread.join(_SWEEP)
+
+    def _serve(self) -> None:
+        with self._server as server:
+            while not self._is_over:
+                wait = _SWEEP if server.open else 3600.0
+                if rest((server.fileno(), self._bell.fileno()), wait):
+                    server.handle_request()
+                server.sweep()
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    allow_reuse_address = True  # of connections that are over; not of a port that somebody listens on
+    daemon_threads = True
+    request_queue_size = 16
+    timeout = 0
+
+    def __init__(self, address: tuple[str, int], family: int, condition: Callable[[], Condition]) -> None:
+        self.address_family = family
+        self.condition = condition
+        self.open: dict[Any, float] = {}  # connections, and until when they may last
+        super().__init__(address, _Handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - as it is called
+        return len(self.open) < _AT_ONCE
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.open[request] = time.monotonic() + _LONGEST
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.open.pop(request, None)
+        super().shutdown_request(request)
+
+    def sweep(self) -> None:
+        """Ends connections that take too long; their threads find out by themselves."""
+        for request, until in list(self.open.items()):
+            if time.monotonic() > until:
+                try:
+                    request.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    self.open.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up in the middle is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 2.0  # seconds of silence
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, _Server)
+        condition = self.server.condition()
+        answers = {"/health": condition.is_healthy, "/ready": condition.is_ready}
+        path = self.path.partition("?")[0]
+        if path not in answers:
+            self._answer(HTTPStatus.NOT_FOUND, {"error": "there is /health and /ready"})
+            return
+        found = {
+            "worker": condition.worker_id,
+            "state": condition.state,
+            "running": condition.running,
+            "last_beat_age": condition.beat_age,
+            "is_healthy": condition.is_healthy,
+            "is_ready": condition.is_ready,
+        }
+        self._answer(HTTPStatus.OK if answers[path] else HTTPStatus.SERVICE_UNAVAILABLE, found)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, status: HTTPStatus, found: dict[str, Any]) -> None:
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "dray"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is called
+        """A probe each second is no news."""

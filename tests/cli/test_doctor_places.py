@@ -1,0 +1,503 @@
+"""What the doctor finds where a file, a server or a machine is not well."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dray.app import App
+from dray.backends.sqlite import files, inotify
+from dray.clock import ManualClock, SystemClock
+from dray.instants import SECOND
+from dray.model.new_job import NewJob
+from dray.ops.doctor import CHECKS, Subject, server
+from dray.ops.doctor.check import Finding
+from tests.backends.processes import NOBODY, raw_sql
+from tests.cli.examined import examined, found, subject_of
+from tests.cli.shell import Shell
+from tests.processes.bouncer import PROGRAM, bouncer
+
+MIB = 1024**2
+PRIVATE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A database in a folder of its own."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    path = folder / "jobs.db"
+    made(str(path))
+    return path
+
+
+def made(url: str) -> str:
+    with App(url) as app:
+        app.backend.migrate()
+    return url
+
+
+@pytest.fixture
+def own(postgres_url: str) -> str:
+    """A schema of its own, which may be harmed."""
+    return made(postgres_url)
+
+
+def names_beside(path: Path) -> list[str]:
+    return sorted(each.name for each in path.parent.iterdir())
+
+
+def code_of(url: str, tmp_path: Path) -> int:
+    return Shell(tmp_path, url).try_("doctor").code
+
+
+# The machine
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "verdict", "said"),
+    [
+        ({"python": (3, 10, 4)}, "python", "failed", "Python 3.10.4 is too old"),
+        ({"python": (3, 14, 0)}, "python", "ok", "Python 3.14.0"),
+        ({"python": (3, 15, 0)}, "python", "note", "newer than those that Dray is tested on (3.11 to 3.14)"),
+        ({"sqlite": (3, 36, 0)}, "sqlite", "failed", "SQLite 3.36.0 is too old: Dray needs 3.37"),
+        ({"sqlite": (3, 51, 2)}, "sqlite", "warning", "before 3.51.3 two connections"),
+        ({"sqlite": (3, 51, 3)}, "sqlite", "ok", "SQLite 3.51.3"),
+    ],
+)
+def test_versions(file: Path, facts: dict[str, Any], name: str, verdict: str, said: str) -> None:
+    answer, text = found(str(file), name, **facts)
+
+    assert answer == verdict
+    assert said in text
+
+
+def test_no_inotify_to_be_had(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: inotify.Inotify) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(inotify.Inotify, "__init__", refuse)
+
+    assert found(str(file), "inotify")[0] == "warning"
+
+
+def test_a_file_that_could_not_be_copied_beside_itself(file: Path) -> None:
+    os.truncate(file, shutil.disk_usage(file.parent).free + 4096)  # a hole: it takes no room
+
+    verdict, text = found(str(file), "disk")
+
+    assert verdict == "warning"
+    assert text.startswith("no room for a copy: ")
+
+
+DISKS = {
+    "all but full": ("-t tmpfs -o size=32m tmpfs", "disk", "failed", "the disk is all but full: "),
+    "filling up": ("-t tmpfs -o size=256m tmpfs", "disk", "warning", "the disk is filling up: "),
+    "in memory": ("-t tmpfs tmpfs", "file-system", "warning", "the file lies in memory (tmpfs)"),
+    "a container's": (
+        "-t overlay -o lowerdir={0}/low,upperdir={0}/up,workdir={0}/work overlay",
+        "file-system",
+        "warning",
+        "the file lies in a container's own layer (overlay)",
+    ),
+}
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_disks(tmp_path: Path, disk: str) -> None:
+    options, name, verdict, said = DISKS[disk]
+    for folder in ("low", "up", "work"):
+        (tmp_path / folder).mkdir()
+    mount = f"mount {options.format(tmp_path)} /mnt"
+    if shutil.which("unshare") is None or subprocess.run([*PRIVATE, "sh", "-c", mount], check=False).returncode:
+        pytest.skip("this machine does not let us mount such a disk")
+    dray = f"{sys.executable} -m dray"
+
+    done = subprocess.run(
+        [*PRIVATE, "sh", "-c", f"{mount} && {dray} db init --url /mnt/a.db && {dray} doctor --json --url /mnt/a.db"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    results = {each["name"]: each for each in json.loads(done.stdout.splitlines()[-1])}
+    assert results[name]["verdict"] == verdict
+    assert results[name]["text"].startswith(said)
+    assert done.returncode == (1 if verdict == "failed" else 0)
+
+
+# The file
+
+
+def test_a_network_file_system(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def network(_: Path) -> str:
+        return "nfs4"
+
+    monkeypatch.setattr(files, "_file_system", network)
+
+    verdict, text = found(str(file), "file-system")
+
+    assert verdict == "warning"
+    assert text.startswith("the file lies on nfs4, which other machines can reach too")
+
+
+def test_modes_that_let_others_in(file: Path) -> None:
+    assert found(str(file), "permissions") == ("ok", "mode 600, this user can write")
+    file.chmod(0o644)
+    assert found(str(file), "permissions")[1].startswith("every user of this machine can read the jobs")
+    file.chmod(0o666)
+    assert found(str(file), "permissions")[1].startswith("every user of this machine can change the jobs")
+    file.parent.chmod(0o777)
+    assert found(str(file), "permissions")[1].startswith("every user can replace the file: its folder has mode 777")
+    assert found(str(file), "permissions")[0] == "warning"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_of_another_user_beside_it(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("SELECT 1 FROM dray_jobs").fetchall()
+        wal = file.with_name("jobs.db-wal")
+        os.chown(wal, NOBODY, NOBODY)
+
+        result = examined(str(file))["permissions"]
+
+    assert result.verdict == "warning"
+    assert result.text.startswith("jobs.db-wal belongs to another user than the file")
+    assert result.fix == f"chown 0 {wal}"
+
+
+def test_a_file_that_may_only_be_read() -> None:
+    with tempfile.TemporaryDirectory(prefix="dray-doctor-") as folder:
+        path = Path(folder) / "jobs.db"
+        made(str(path))
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+        path.chmod(0o400)
+        path.parent.chmod(0o555)
+        examined(str(path))  # loads what may be in a folder of root's
+        with as_somebody_whom_modes_bind():
+            results = examined(str(path))
+        path.parent.chmod(0o700)
+
+        assert names_beside(path) == ["jobs.db"]
+    assert results["schema"].verdict == results["integrity"].verdict == "ok"
+    assert [name for name, result in results.items() if result.verdict == "failed"] == []
+    assert results["permissions"].text == "this user may only read it; a worker here would be refused"
+
+
+@contextmanager
+def as_somebody_whom_modes_bind() -> Generator[None]:
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_that_is_not_in_wal_mode(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+    assert found(str(file), "journal")[0] == "warning"
+    assert found(str(file), "schema")[0] == "ok"
+    assert names_beside(file) == ["jobs.db"]
+
+
+def test_a_log_that_has_grown(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("SELECT 1 FROM dray_jobs").fetchall()
+        assert found(str(file), "wal")[0] == "ok"
+        os.truncate(file.with_name("jobs.db-wal"), 65 * MIB)
+
+        verdict, text = found(str(file), "wal")
+
+    assert verdict == "warning"
+    assert text.startswith("the -wal has grown to 65.0 MiB")
+
+
+def test_a_log_that_was_copied_here_without_its_index(file: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy" / "jobs.db"
+    copy.parent.mkdir()
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("CREATE TABLE mine (a)")
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{file}{suffix}", f"{copy}{suffix}")
+
+    verdict, text = found(str(copy), "database")
+
+    assert verdict == "failed"
+    assert "its -wal" in text
+    assert names_beside(copy) == ["jobs.db", "jobs.db-wal"]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, "note"), (65 * MIB, "warning")], ids=["little", "much"])
+def test_pages_that_stay_in_a_file_that_dray_has_not_made(tmp_path: Path, size: int, expected: str) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE orders (id)")
+        connection.execute("INSERT INTO orders VALUES (zeroblob(?))", [size])
+        made(str(path))
+        connection.execute("DROP TABLE orders")
+
+    assert found(str(path), "pages")[0] == expected
+
+
+def test_somebody_who_keeps_the_write_lock(file: Path) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        verdict, text = found(str(file), "write-lock")
+        connection.execute("ROLLBACK")
+        assert found(str(file), "write-lock") == ("ok", "nobody keeps the write lock")
+
+    assert verdict == "warning"
+    assert text.startswith(f"process {os.getpid()} (")
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("this is no database\n" * 100)
+
+    results = examined(str(path))
+
+    assert results["database"].verdict == "failed"
+    assert "is not a SQLite database" in results["database"].text
+    assert {"file-system", "permissions", "python"} <= results.keys()
+    assert not {"schema", "integrity", "workers"} & results.keys()
+    assert code_of(str(path), tmp_path) == 6
+
+
+def test_a_file_that_somebody_has_for_himself(file: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+
+        assert "kept the write lock" in found(str(file), "database")[1]
+        assert code_of(str(file), tmp_path) == 6
+
+
+def test_a_damaged_file(file: Path, tmp_path: Path) -> None:
+    pages = file.stat().st_size // 4096
+    with file.open("r+b") as opened:
+        opened.seek(4096 * (pages // 2))
+        opened.write(b"\xa5" * 4096 * 3)
+
+    verdict, text = found(str(file), "integrity")
+
+    assert verdict == "failed"
+    assert "is damaged" in text
+    assert code_of(str(file), tmp_path) == 1
+
+
+def test_a_truncated_copy(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+    results = examined(str(file))
+
+    assert "failed" in {results[name].verdict for name in ("database", "integrity") if name in results}
+
+
+def test_a_file_too_large_to_be_checked_in_time(file: Path) -> None:
+    subject = subject_of(str(file), seconds=0.0)
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.executescript("CREATE TABLE mine (a); CREATE INDEX mine_a ON mine (a)")
+        connection.execute(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) "
+            "INSERT INTO mine SELECT i FROM n"
+        )
+
+    finding = checked("integrity", subject)
+
+    assert finding.text == "no damage found in the first second; the file is too large to check whole"
+    subject.backend.close()
+
+
+def checked(name: str, subject: Subject) -> Finding:
+    """One check alone."""
+    (check,) = [check for check in CHECKS if check.name == name]
+    finding = check.look(subject)
+    assert finding is not None
+    return finding
+
+
+# Tables, on both
+
+
+def test_tables_that_are_not_there(empty_url: str, tmp_path: Path) -> None:
+    if empty_url.startswith("sqlite"):
+        assert found(empty_url, "database")[1].endswith("there is no such file")
+        with closing(sqlite3.connect(empty_url.removeprefix("sqlite:///"))) as connection:
+            connection.execute("CREATE TABLE mine (a)")
+
+    result = examined(empty_url)["schema"]
+
+    assert (result.verdict, result.text, result.fix) == ("failed", "Dray's tables are not there", "dray db init")
+    assert code_of(empty_url, tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "fix"),
+    [
+        ("UPDATE dray_meta SET value = '0' WHERE name = 'version'", "failed", "dray db migrate"),
+        ("UPDATE dray_meta SET value = '999'", "failed", "pip install -U dray"),
+        ("UPDATE dray_meta SET value = '999' WHERE name = 'version'", "note", "pip install -U dray"),
+    ],
+    ids=["behind", "too new", "newer"],
+)
+def test_tables_of_another_version(empty_url: str, change: str, expected: str, fix: str) -> None:
+    raw_sql(made(empty_url), change)
+
+    results = examined(empty_url)
+
+    assert (results["schema"].verdict, results["schema"].fix) == (expected, fix)
+    assert ("workers" in results) is (expected == "note")
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1, "ok"), (30, "warning"), (7200, "failed")])
+def test_a_clock_that_is_behind(url: str, seconds: int, expected: str) -> None:
+    made(url)
+    with App(url) as app:
+        app.enqueue("add", {})
+    behind = ManualClock(SystemClock().now() - seconds * SECOND)
+
+    assert found(url, "clock", clock=behind)[0] == expected
+
+
+# The server
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    url = "postgresql://user:canary@127.0.0.1:1/db?connect_timeout=2"
+
+    results = examined(url)
+
+    assert results["database"].verdict == "failed"
+    assert {"python", "driver", "configuration"} <= results.keys()
+    assert not any("canary" in result.text + (result.fix or "") for result in results.values())
+    assert code_of(url, tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"version_number": 120_022, "version": "12.22"}, "PostgreSQL 12.22 is too old"),
+        ({"is_standby": True}, "is a standby here"),
+    ],
+    ids=["old", "standby"],
+)
+def test_a_server_that_cannot_be_used(own: str, facts: dict[str, Any], said: str) -> None:
+    subject = subject_of(own)
+    assert subject.server is not None
+    subject.server = (subject.server[0]._replace(**facts), 0)
+
+    finding = checked("server", subject)
+
+    assert finding.verdict == "failed"
+    assert said in finding.text
+    subject.backend.close()
+
+
+def test_commits_that_a_power_loss_forgets(own: str) -> None:
+    assert found(own, "commits") == ("ok", "fsync on, synchronous_commit on")
+
+    assert found(f"{own}&options=-csynchronous_commit%3Doff", "commits")[0] == "warning"
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs pgbouncer")
+def test_a_pooler_that_does_not_deliver(own: str, postgres_server: str) -> None:
+    schema = own.rpartition("schema=")[2]
+    assert found(own, "listen", skip=()) == ("ok", "LISTEN delivers")
+
+    with bouncer(postgres_server) as pooled:
+        verdict, text = found(f"{pooled}?schema={schema}", "listen", skip=())
+
+    assert verdict == "warning"
+    assert text.startswith("LISTEN does not deliver")
+
+
+def test_connections_that_are_all_but_used_up(own: str, postgres_server: str) -> None:
+    subject = subject_of(own)
+    assert subject.server is not None
+    free = subject.server[0].connections_max - subject.server[0].connections
+    subject.backend.close()
+    with ExitStack() as stack:
+        for _ in range(free - 10):
+            stack.enter_context(closing(psycopg.connect(postgres_server)))
+        crowded = found(own, "connections")
+        for _ in range(8):
+            stack.enter_context(closing(psycopg.connect(postgres_server)))
+        full = found(own, "connections")
+
+    assert (crowded[0], full[0]) == ("warning", "failed")
+    assert "room for 2 more workers (4 each)" in crowded[1]
+    assert full[1].endswith("another worker could not start")
+
+
+def test_dead_rows_that_nobody_clears_away(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_DEAD_ROWS", 50)
+    assert found(own, "vacuum")[0] == "ok"
+    with App(own) as app:
+        app.backend.job_enqueue([NewJob(id=app.ids.new(), task="add") for _ in range(100)])
+    raw_sql(own, "DELETE FROM dray_jobs; SELECT pg_stat_force_next_flush()")
+
+    verdict, text = found(own, "vacuum")
+
+    assert verdict == "warning"
+    assert text.startswith("100 dead rows beside 0 live ones in dray_jobs")
+
+
+def test_a_transaction_that_has_been_open_for_long(
+    own: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_LONG_US", 0)
+    with psycopg.connect(postgres_server, application_name="forgetful") as connection:
+        connection.execute("SELECT 1")
+        pid = connection.info.backend_pid
+        verdict, text = found(own, "transactions")
+
+    assert verdict == "warning"
+    assert f"(process {pid}, forgetful), idle in transaction" in text
+
+
+def test_an_index_whose_making_was_cut_off(own: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        raw_sql(own, f"INSERT INTO dray_queues (name, created_at) VALUES ('{name}', now())")
+    schema = own.rpartition("schema=")[2]
+    with (
+        psycopg.connect(own.partition("&schema=")[0], autocommit=True) as connection,
+        pytest.raises(psycopg.errors.UniqueViolation),
+    ):
+        connection.execute(f'CREATE UNIQUE INDEX CONCURRENTLY cut_off ON "{schema}".dray_queues (priority)'.encode())
+
+    result = examined(own)["integrity"]
+
+    assert result.text == "invalid indexes, which nothing uses: cut_off"
+    assert result.fix == "REINDEX INDEX cut_off"
+    assert code_of(own, tmp_path) == 1
+
+
+def test_tables_that_somebody_keeps_locked_do_not_keep_the_doctor(own: str) -> None:
+    with psycopg.connect(own.partition("&schema=")[0]) as connection:
+        schema = own.rpartition("schema=")[2]
+        connection.execute(f'LOCK TABLE "{schema}".dray_schedules IN ACCESS EXCLUSIVE MODE'.encode())
+        results = examined(own, seconds=0.1)
+
+    assert results["schedules"].verdict == "note"
+    assert results["schedules"].text.startswith("not known: ")
+    assert results["paused-queues"].verdict == "ok"

@@ -1,0 +1,280 @@
+"""``dray health``, and ``dray worker --health-port``: what probes are told."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from dray.app import App
+from tests.backends.processes import raw_sql
+from tests.cli.examined import MINUTE, set_back
+from tests.cli.shell import Shell, until
+
+FACTS = {
+    *("is_healthy", "database", "problems", "version", "workers", "free_duties", "oldest_ready", "failed"),
+}
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+@pytest.fixture
+def app(shell: Shell) -> Generator[App]:
+    """On the shell's database, with its tables."""
+    made = App(shell.url)
+    made.backend.migrate()
+    made.task(name="add")(add)
+    made.task(name="fail", max_attempts=1)(fail)
+    yield made
+    made.close()
+
+
+def asked(shell: Shell, *words: str) -> tuple[int, str]:
+    done = shell.try_("health", *words)
+    assert done.err == ""
+    return done.code, done.value
+
+
+# The command
+
+
+def test_a_queue_needs_a_worker(shell: Shell, app: App) -> None:
+    assert asked(shell) == (1, "not healthy: no worker is alive")
+    assert asked(shell, "--min-workers", "0")[0] == 0
+    with app.worker():
+        assert asked(shell) == (0, "ok: 1 worker alive")
+        assert asked(shell, "--min-workers", "2") == (1, "not healthy: only 1 worker alive, not 2")
+
+
+def test_one_worker_by_its_name_or_the_end_of_its_id(shell: Shell, app: App) -> None:
+    with app.worker(name="first") as worker:
+        assert asked(shell, "--worker", "first")[0] == 0
+        assert asked(shell, "--worker", worker.id)[0] == 0
+        assert asked(shell, "--worker", worker.id[-8:])[0] == 0
+        assert asked(shell, "--worker", "second") == (1, "not healthy: worker 'second' is not alive")
+
+
+def test_how_long_jobs_may_wait_and_how_many_may_fail(shell: Shell, app: App) -> None:
+    app.enqueue("add", {"a": 1, "b": 2}, queue="mail")
+    set_back(shell.url, "dray_jobs", "run_at", 10 * MINUTE)
+    anyone = ["--min-workers", "0"]
+
+    assert asked(shell, *anyone, "--max-age", "1h") == (
+        0,
+        "ok: 0 workers alive; the oldest ready job has waited for 10m",
+    )
+    late = "not healthy: the oldest ready job in queue mail has waited for 10m"
+    assert asked(shell, *anyone, "--queue", "mail", "--max-age", "5m") == (1, late)
+    assert asked(shell, *anyone, "--queue", "other", "--max-age", "5m")[0] == 0
+    for _ in range(2):
+        app.enqueue("fail")
+    app.worker().run_until_idle()
+    assert asked(shell, *anyone, "--max-failed", "2")[0] == 0
+    wrong = "not healthy: 2 jobs failed in the last 60m"
+    assert asked(shell, *anyone, "--max-failed", "1") == (1, wrong)
+    set_back(shell.url, "dray_jobs", "finished_at", 2 * MINUTE)
+    assert asked(shell, *anyone, "--max-failed", "1", "--window", "1m")[0] == 0
+
+
+def test_a_duty_that_nobody_has_for_long(shell: Shell, app: App) -> None:
+    with app.worker() as worker:
+        until(lambda: len(raw_sql(shell.url, f"SELECT 1 FROM dray_leases WHERE holder = '{worker.id}'")) >= 5)
+        assert asked(shell)[0] == 0
+    # As if its worker had been there for a while, and did nothing.
+    raw_sql(shell.url, "UPDATE dray_workers SET state = 'active', stopped_at = NULL, boot = 'elsewhere', lock = NULL")
+    raw_sql(shell.url, f"UPDATE dray_workers SET lease_until = lease_until + {_an_hour(shell)}")
+    assert asked(shell)[0] == 0
+    set_back(shell.url, "dray_workers", "started_at", MINUTE)
+
+    code, said = asked(shell)
+
+    assert code == 1
+    assert re.fullmatch(r"not healthy: nobody has the duties promote, fan-out, \S+ and \d more", said)
+
+
+def _an_hour(shell: Shell) -> str:
+    return str(3_600_000_000) if shell.url.startswith("sqlite") else "interval '1 hour'"
+
+
+def test_facts_in_json(shell: Shell, app: App) -> None:
+    app.enqueue("add", {"a": 1, "b": 2})
+
+    done = shell.try_("health", "--json", "--max-age", "1h", "--max-failed", "0")
+
+    assert done.code == 1
+    assert set(done.json) == FACTS
+    assert done.json["problems"] == ["no worker is alive"]
+    assert (done.json["workers"], done.json["failed"], done.json["free_duties"]) == (0, 0, [])
+    assert 0 < done.json["oldest_ready"] < 600
+
+
+def test_a_database_out_of_reach_is_one_line_and_1(local: Shell) -> None:
+    code, said = asked(local)
+    assert (code, said) == (1, f"not healthy: {local.folder}/dray.db: there is no such file")
+    assert not list(local.folder.glob("*.db*"))
+
+    done = local.try_("health", "--json", DRAY_URL="postgresql://user:canary@127.0.0.1:1/db?connect_timeout=2")
+    assert done.code == 1
+    assert done.json["problems"][0].startswith("postgresql://user:***@127.0.0.1:1/db")
+    assert "canary" not in done.out + done.err
+
+
+def test_tables_that_do_not_fit(local: Shell) -> None:
+    local("db", "init")
+    raw_sql(local.url, "UPDATE dray_meta SET value = '999'")
+
+    code, said = asked(local)
+
+    assert code == 1
+    assert said.startswith("not healthy: the tables (version 999) need a Dray that knows version 999")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--min-workers", "-1"], ["--max-age", "soon"], ["--queue", "mail"], ["--queue", "a b", "--max-age", "1"]],
+    ids=" ".join,
+)
+def test_wrong_usage(local: Shell, words: list[str]) -> None:
+    done = local.try_("health", *words)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+
+
+# Over HTTP
+
+
+class Probed:
+    """A worker that answers probes."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, Any]:
+        request = Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return answer.status, json.loads(answer.read() or "null")
+        except HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or "null")
+
+
+@contextmanager
+def probed(shell: Shell, *words: str) -> Generator[Probed]:
+    shell("db", "init")
+    with shell.background("worker", "--health-port", "0", *words) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "probes are answered" in line)
+        found = re.search(r" http://127\.0\.0\.1:(\d+)/health$", said.rstrip())
+        assert found is not None
+        worker = Probed(process, int(found[1]))
+        until(lambda: worker.get("/ready")[0] == 200)
+        yield worker
+
+
+def test_a_worker_answers_for_itself(shell: Shell) -> None:
+    with probed(shell) as worker:
+        status, found = worker.get("/health")
+        shell("enqueue", "tasks.sleep", "seconds=3600")
+        until(lambda: worker.get("/health")[1]["running"] == 1)
+        elsewhere = [worker.get(path) for path in ("/", "/healthz", "/health/")]
+        (known,) = shell("workers").rows
+        assert worker.get("/ready?from=here")[0] == 200
+        assert worker.get("/health", "HEAD") == (200, None)
+        worker.process.terminate()
+        until(lambda: worker.get("/ready")[0] == 503)
+        assert worker.get("/health")[1]["state"] == "draining"
+        assert worker.get("/health")[0] == 200
+        worker.process.terminate()
+        assert worker.process.wait(30) == 128 + signal.SIGTERM
+
+    assert status == 200
+    assert set(found) == {"worker", "state", "running", "last_beat_age", "is_healthy", "is_ready"}
+    assert (found["worker"], found["state"], found["running"]) == (known[0], "active", 0)
+    assert (found["is_healthy"], found["is_ready"]) == (True, True)
+    assert 0 <= found["last_beat_age"] < 15
+    assert [code for code, _ in elsewhere] == [404, 404, 404]
+
+
+def test_a_worker_that_cannot_renew_its_lease_is_not_healthy(local: Shell) -> None:
+    with probed(local, "--lease", "1") as worker:
+        with closing(sqlite3.connect(local.folder / "dray.db", timeout=60, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            until(lambda: worker.get("/health")[0] == 503)
+            assert worker.get("/health")[1]["last_beat_age"] > 1
+            assert worker.get("/ready")[0] == 503
+            connection.execute("ROLLBACK")
+        until(lambda: worker.get("/health")[0] == 200)
+        until(lambda: worker.get("/ready")[0] == 200)
+
+
+def test_connections_that_say_nothing_keep_nobody_waiting_and_the_worker_ends_all_the_same(local: Shell) -> None:
+    with probed(local) as worker, ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(closing(socket.create_connection(("127.0.0.1", worker.port))))
+        until(lambda: _answers(worker))
+        stack.enter_context(closing(socket.create_connection(("127.0.0.1", worker.port)))).sendall(b"GET /hea")
+        began = time.monotonic()
+        worker.process.terminate()
+        assert worker.process.wait(30) == 0
+        assert time.monotonic() - began < 20
+        assert "Traceback" not in worker.process.communicate()[1]
+
+
+def _answers(worker: Probed) -> bool:
+    try:
+        return worker.get("/health")[0] == 200
+    except OSError:
+        return False
+
+
+def test_a_port_in_use_is_said_before_anything_is_claimed(shell: Shell) -> None:
+    job_id = shell("enqueue", "tasks.add", "a=1", "b=2").value
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        done = shell.try_("worker", "--burst", "--health-port", str(port))
+
+    assert done.code == 1
+    assert done.err == (
+        f"dray: cannot answer probes on 127.0.0.1:{port}: Address already in use; choose another --health-port\n"
+    )
+    assert shell("job", "show", job_id, "--json").json["state"] == "queued"
+    assert shell("workers", "--all").rows == []
+
+
+def test_a_port_is_for_one_worker(local: Shell) -> None:
+    done = local.try_("worker", "--processes", "2", "--health-port", "8080")
+
+    assert (done.code, done.out) == (2, "")
+    assert "`dray health --min-workers`" in done.err
+
+
+def test_no_port_no_thread_and_no_module(local: Shell) -> None:
+    local.write(
+        "tasks.py",
+        "import sys, threading, dray\napp = dray.App()\n@app.task\ndef look() -> list[object]:\n"
+        "    return ['http.server' in sys.modules, 'dray-health' in [t.name for t in threading.enumerate()]]\n",
+    )
+    job_id = local("enqueue", "tasks.look").value
+    assert local.fresh("worker", "--burst").code == 0
+
+    assert local("job", "show", job_id, "--json").json["result"] == [False, False]
