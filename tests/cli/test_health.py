@@ -18,6 +18,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from dray.app import App
+from dray.runtime import health
+from dray.runtime.condition import Condition
 from tests.backends.processes import raw_sql
 from tests.cli.examined import MINUTE, set_back
 from tests.cli.shell import Shell, until
@@ -245,6 +247,32 @@ def _answers(worker: Probed) -> bool:
         return worker.get("/health")[0] == 200
     except OSError:
         return False
+
+
+def test_a_request_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_LONGEST", 0.3)
+    monkeypatch.setattr(health, "_SWEEP", 0.05)
+    condition = Condition("id", "active", 0, 0.0, is_healthy=True, is_ready=True)
+    endpoint = health.Endpoint("127.0.0.1", 0, lambda: condition)
+    endpoint.start()
+    with closing(socket.create_connection(("127.0.0.1", endpoint.port))) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n")
+        connection.settimeout(0.02)
+        until(lambda: _has_ended(connection))
+    endpoint.close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", endpoint.port))
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Says a little more, which is never enough."""
+    try:
+        connection.sendall(b"X-More: yes\r\n")
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def test_a_port_in_use_is_said_before_anything_is_claimed(shell: Shell) -> None:

@@ -29,6 +29,11 @@ class Watch(Protocol):
         ...
 
     @property
+    def is_direct(self) -> bool:
+        """Whether it is connected to the database itself, and to no pooler."""
+        ...
+
+    @property
     def hears_own(self) -> bool:
         """Whether what this very process commits is a change too."""
         ...

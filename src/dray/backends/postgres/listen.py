@@ -131,6 +131,11 @@ class PostgresWatch:
         return self._is_proven and self._is_listening
 
     @property
+    def is_direct(self) -> bool:
+        """Whether the server itself is at the other end, and no pooler."""
+        return self._is_direct
+
+    @property
     def holds(self) -> bool:
         """Whether the worker's lock was held on this connection when it was last looked at."""
         return self._held is not None and self._held == self._worker_id

@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
-from dray.backends.sqlite import faults
+from dray.backends.sqlite import faults, inspect
 from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, patiently
 from dray.backends.statements import Catalogue
-from dray.backends.upkeep import Checkpoint, LogFile
+from dray.backends.upkeep import Checkpoint, FileFacts, LogFile
 from dray.clock import Clock
 from dray.instants import SECOND
 
@@ -45,6 +45,12 @@ class SqliteUpkeep:
     @cached_property
     def _log(self) -> Path:
         return Path(f"{os.path.realpath(self._path)}-wal")
+
+    def facts(self) -> FileFacts:
+        return inspect.file_facts(Path(os.path.realpath(self._path)))
+
+    def lock_holder(self) -> int | None:
+        return inspect.lock_holder(Path(os.path.realpath(self._path)))
 
     def log(self) -> LogFile | None:
         try:

@@ -8,7 +8,7 @@ from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import span
 
 _OLDEST = 130_000
-_CONNECTIONS_EACH = 4  # that a worker takes
+_CONNECTIONS_EACH = 4  # that a worker takes at rest
 _CROWDED = 0.8
 _DEAD_ROWS = 100_000
 _LONG_US = 600 * SECOND
@@ -74,7 +74,7 @@ def _connections(subject: Subject) -> Finding | None:
             f"{text}: room for {left // _CONNECTIONS_EACH} more workers ({_CONNECTIONS_EACH} each)",
             "raise max_connections, or use a pooler",
         )
-    return ok(f"{text}; a worker takes about {_CONNECTIONS_EACH}")
+    return ok(f"{text}; a worker takes {_CONNECTIONS_EACH}, and one more for each body that uses the database")
 
 
 def _vacuum(subject: Subject) -> Finding | None:
