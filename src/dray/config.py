@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from dray.errors import ConfigError
 from dray.text import redact
@@ -76,7 +76,7 @@ def _postgres(url: str) -> PostgresAddress:
         raise ConfigError(
             f"schema {schema[:80]!r} cannot be used: lower-case letters, digits and _, not a digit first, at most 63"
         )
-    rest = urlencode([(name, value) for name, value in query if name != "schema"])
+    rest = urlencode([(name, value) for name, value in query if name != "schema"], quote_via=quote)
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     if not parts.netloc:
         # urlunsplit drops the // of an address that leaves host and user to the defaults.

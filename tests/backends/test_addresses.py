@@ -10,6 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from dray.backends import open_backend
@@ -151,6 +152,16 @@ def test_the_schema_is_ours_and_all_other_settings_are_the_servers() -> None:
     assert address.conninfo.startswith("postgresql://u:p%40w@h:5433/db?")
     assert "schema" not in address.conninfo
     assert "sslmode=require" in address.conninfo
+
+
+def test_a_space_in_a_setting_stays_one(postgres_server: str) -> None:
+    """As libpq reads it: there a plus sign is a plus sign."""
+    url = f"{postgres_server}&options=-c%20statement_timeout%3D12345"
+    address = parse_address(url)
+    assert isinstance(address, PostgresAddress)
+
+    with psycopg.connect(address.conninfo) as connection:
+        assert connection.execute("SHOW statement_timeout").fetchall() == [("12345ms",)]
 
 
 def test_an_address_may_leave_host_and_user_to_the_defaults() -> None:

@@ -91,6 +91,7 @@ def test_arguments_not_kept_are_dropped_once_the_job_completed_and_not_before(wo
 
     job = world.job(job_id)
     assert (job.args, job.result) == (None, '"done"')
+    assert world.backend.job_retry([job_id]) == []  # there is nothing to run it with
 
 
 def test_the_error_is_short_in_the_jobs_row_and_whole_in_its_attempt(world: World) -> None:
