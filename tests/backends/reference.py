@@ -14,7 +14,10 @@ from copy import copy
 from dataclasses import fields, replace
 from typing import Any
 
-from dray.backends.base import Exchange, FanOut, Filter, Reconciled, Stats
+from dray.backends.store.graph import FanOut, Reconciled
+from dray.backends.store.history import Stats
+from dray.backends.store.jobs import Filter
+from dray.backends.store.work import Exchange
 from dray.backends.store.workflows import Node
 from dray.clock import Clock
 from dray.errors import GraphError, UnknownJob

@@ -34,9 +34,9 @@ from hypothesis.stateful import (
 )
 
 from dray.backends import Backend, open_backend, plain, rows
-from dray.backends.base import Filter
 from dray.backends.postgres.adapt import adapt
 from dray.backends.store import graph, jobs, work, workers
+from dray.backends.store.jobs import Filter
 from dray.clock import ManualClock
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, MINUTE, SECOND
@@ -936,8 +936,9 @@ ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
     *("transaction", "atransaction", "job_enqueue_async", "job_complete", "job_complete_async"),
     *("job_look", "job_ended", "job_find", "job_upcoming", "lease_held"),  # other ways to read the same rows
-    "workflow_find",
+    *("job_circumstances", "workflow_find"),
     *("worker_prove", "worker_suspects", "worker_judge"),
+    *("stack_ask", "stack_read", "stack_answer", "stack_drop", "stack_prune"),
     *("has_file", "file_log", "file_checkpoint", "file_vacuum"),
 }
 VERBS = sorted(name for name in vars(Backend) if not name.startswith("_") and name not in ASIDE)

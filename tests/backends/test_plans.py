@@ -41,6 +41,11 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "parent_states": ({"ids": SOME_IDS}, "PRIMARY"),
     "fanout_pick": ({"limit": 1000}, "dray_jobs_fanout"),
     "fanout_left": ({}, "dray_jobs_fanout"),
+    "ready_ahead": (
+        {"queue": "default", "priority": 1, "run_at": 5, "id": WORKER, "limit": 1000},
+        "dray_jobs_ready",
+    ),
+    "worker_loads": ({}, "dray_jobs_running"),
     "schedule_busy": ({"name": "s", "states": '["queued"]'}, "dray_jobs_schedule"),
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {

@@ -13,7 +13,20 @@ from typing import Any
 
 from dray.backends.database import Database
 from dray.backends.proof import Proof
-from dray.backends.store import audit, block, graph, history, jobs, queues, schedules, work, workers, workflows
+from dray.backends.store import (
+    audit,
+    block,
+    circumstances,
+    graph,
+    history,
+    jobs,
+    queues,
+    schedules,
+    stacks,
+    work,
+    workers,
+    workflows,
+)
 from dray.backends.store.audit import FIRST_ID, Part, Whole
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
@@ -23,6 +36,7 @@ from dray.backends.store.workflows import Node
 from dray.backends.upkeep import Checkpoint, LogFile
 from dray.backends.watch import Watch
 from dray.model.attempt import Attempt, LogLine
+from dray.model.circumstance import Circumstances
 from dray.model.job import CancelResult, Claim, Enqueued, Job
 from dray.model.lease import Lease
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK, PRUNE_CHUNK
@@ -127,6 +141,10 @@ class Backend:
     def job_ended(self, ids: Sequence[str]) -> Ended:
         """The jobs that have ended among these ids, and the ids that do not exist. Cheap where there are none."""
         return jobs.ended(self.db, ids)
+
+    def job_circumstances(self, job_id: str) -> Circumstances | None:
+        """One job with its queue, parents, the workers there are and what comes before it; None: there is none."""
+        return circumstances.get(self.db, job_id)
 
     def job_list(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
         """Jobs that fit, newest first; go on with `before` = the last id seen."""
@@ -383,6 +401,29 @@ class Backend:
     def lease_list(self) -> list[Lease]:
         """Who has which duty."""
         return workers.list_leases(self.db)
+
+    # Where running bodies are
+
+    def stack_ask(self, stack_id: str, job_id: str, claim: int) -> bool:
+        """Asks the worker that runs a job where its body is; `announce` the queue, so that it looks. False: the job
+        does not run under this claim."""
+        return stacks.ask(self.db, stack_id, job_id, claim)
+
+    def stack_read(self, stack_id: str) -> str | None:
+        """The answer, empty if the body has not begun or is over; None: there is none yet."""
+        return stacks.read(self.db, stack_id)
+
+    def stack_answer(self, worker_id: str, stack_id: str, stack: str) -> bool:
+        """Answers a question that `job_look` told of. False: nobody waits for it any more."""
+        return stacks.answer(self.db, worker_id, stack_id, stack)
+
+    def stack_drop(self, stack_id: str) -> None:
+        """Takes a question back."""
+        stacks.drop(self.db, stack_id)
+
+    def stack_prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
+        """Removes at most `limit` questions from before an instant, which nobody took back."""
+        return stacks.prune(self.db, before, limit)
 
     # The file, where there is no server to look after it
 

@@ -16,6 +16,7 @@ _COMMANDS = {
         "enqueue": "put a job into its queue",
         "jobs": "list jobs",
         "job": "show, wait for, retry, cancel or delete jobs",
+        "why": "say why jobs are where they are, and where their bodies are",
         "queues": "list, pause, resume and set queues",
         "workers": "list workers",
         "workflows": "list, draw, cancel and retry graphs of jobs",

@@ -32,6 +32,7 @@ from dray.runtime.runners import Runner
 from dray.runtime.timekeeper import Timekeeper
 
 if TYPE_CHECKING:
+    from dray.backends.store.stacks import Asked
     from dray.task import Task
 
 log = logging.getLogger("dray")
@@ -76,6 +77,7 @@ class Engine:
         self.clock = clock
         self.rng = rng
         self.crew: Crew
+        self.on_asked: Callable[[Sequence[Asked]], None]  # somebody wants to know where bodies are
         self.failure: StorageError | None = None  # what no waiting can repair
         self.has_written = False  # since the heartbeat last asked
         self.inbox = Inbox()
@@ -117,6 +119,11 @@ class Engine:
 
     def executions(self) -> Collection[Execution]:
         return self._hands.executions()
+
+    def find(self, asked: Asked) -> Execution | None:
+        """The body that somebody asks about, if it may run."""
+        known = (each for each in self.executions() if (each.claim.id, each.claim.claim) == asked[1:])
+        return next(known, None)
 
     @property
     def is_empty(self) -> bool:
@@ -303,6 +310,8 @@ class Engine:
             self._appetite.served(seen.queues)
         for row in seen.cancels:
             self._cancel(self._hands.find(row))
+        if seen.asked:
+            self.on_asked(seen.asked)
         self._alertness.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
         return seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
 

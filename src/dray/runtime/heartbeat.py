@@ -16,6 +16,7 @@ from dray.model.worker import WorkerState
 from dray.runtime.execution import Stop
 from dray.runtime.outage import Outage
 from dray.runtime.service import Service
+from dray.runtime.stacks import Stacks
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -44,6 +45,7 @@ class Heartbeat(Service):
         self._lease_us = lease_us
         self._trusted_until = clock.steady() + lease_us
         self._outage = Outage("this worker cannot renew its lease")
+        self.stacks = Stacks(engine.find, self.wake)
         self._has_stopped_bodies = False
         self._began: int | None = None  # the beat that is on its way
         self._seen: int | None = None  # the beat that was on its way when it was last looked for
@@ -72,8 +74,18 @@ class Heartbeat(Service):
             self._engine.inbox.hear(beat)
             if not is_ours:
                 self._engine.retire()
+        if self.stacks.has_more:
+            self._answer(worker_id)
+            if self.stacks.has_more:
+                return 0.0
         period = self._lease_us / 3 / SECOND
         return max(0.05, period - (self._clock.steady() - began) / SECOND)
+
+    def _answer(self, worker_id: str) -> None:
+        try:
+            self.stacks.answer_one(self._backend, worker_id)
+        except StorageError as error:
+            log.debug("nobody could be told where a body is: %s", error)  # whoever still waits is in the next look
 
     def _fail(self, error: StorageError) -> float:
         now = self._clock.steady()

@@ -257,6 +257,7 @@ class Worker:
         identity.register_patiently(self._asked_to_stop.is_set)
         self._heartbeat = Heartbeat(self._engine, self._beats, identity.proof, app.clock, lease_us)
         self._engine.timekeeper.watch_over = self._heartbeat.watch_over
+        self._engine.on_asked = self._heartbeat.stacks.hear
         upkeep = duties(self._beats, identity.id, app.clock, self._rng, lease_us=lease_us)
         self._keeper = Keeper(self._beats, identity.id, (*upkeep, *self._schedulers()), app.clock, self._rng)
         self._keeping = Loop("dray-keeper", self._keeper.tick)

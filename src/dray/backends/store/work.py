@@ -10,6 +10,7 @@ from dray.backends import rows
 from dray.backends.database import Database, Later, Row, Session
 from dray.backends.errors import DataRefused
 from dray.backends.store import graph
+from dray.backends.store.stacks import Asked
 from dray.model.attempt import LogLine
 from dray.model.job import FINAL, Claim, Held, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
@@ -50,6 +51,7 @@ class Look(NamedTuple):
     now: int  # by the database's clock
     queues: list[str]  # those that have anything ready; only where all are served
     cancels: list[Held]  # what it runs and was asked to stop
+    asked: tuple[Asked, ...] = ()  # of which bodies somebody wants to know where they are
 
 
 NOTHING = Demand((), (), 0)
@@ -257,11 +259,12 @@ def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> None:
 def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:
     queues, tasks = list(demand.queues), list(demand.tasks)
     given = {"id": worker_id, "queues": queues, "tasks": tasks, "limit": demand.limit, "all": serves_all}
-    is_ready, due_at, now, found, cancels = db.glance("job_look", **given)[0]
+    is_ready, due_at, now, found, cancels, stacks = db.glance("job_look", **given)[0]
     names: list[str] = json.loads(found or "[]")
-    asked = [Held(i, claim, cancel_requested=True) for i, claim in json.loads(cancels or "[]")]
+    stops = [Held(i, claim, cancel_requested=True) for i, claim in json.loads(cancels or "[]")]
+    asked = tuple(Asked(*row) for row in json.loads(stacks or "[]"))
     # Of a queue that is new nothing is known yet: a claim will tell.
-    return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, asked)
+    return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, stops, asked)
 
 
 def probe(db: Database, demand: Demand) -> bool:

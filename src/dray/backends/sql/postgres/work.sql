@@ -141,6 +141,10 @@ SELECT
     (
         SELECT CAST(json_agg(json_build_array(id, claim)) AS text) FROM dray_jobs
         WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
+    ),
+    (
+        SELECT CAST(json_agg(json_build_array(s.id, s.job_id, s.claim)) AS text) FROM
+            (SELECT id, job_id, claim FROM dray_stacks WHERE worker_id = :id AND answered_at IS NULL LIMIT 10) AS s
     )
 
 -- name: job_settle

@@ -169,4 +169,8 @@ SELECT
     (
         SELECT json_group_array(json_array(id, claim)) FROM dray_jobs
         WHERE worker_id = :id AND state = 'running' AND cancel_requested_at IS NOT NULL
+    ),
+    (
+        SELECT json_group_array(json_array(s.id, s.job_id, s.claim)) FROM
+            (SELECT id, job_id, claim FROM dray_stacks WHERE worker_id = :id AND answered_at IS NULL LIMIT 10) AS s
     )

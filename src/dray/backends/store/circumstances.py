@@ -1,0 +1,66 @@
+"""All that the tables say about one job, for whoever explains it."""
+
+from __future__ import annotations
+
+from dray.backends import rows
+from dray.backends.database import Database, Session
+from dray.model.attempt import Attempt
+from dray.model.circumstance import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Hand, Parent
+from dray.model.job import Job, State
+from dray.model.worker import Signs, Worker
+
+_WORKERS = 1_000
+
+
+def get(db: Database, job_id: str) -> Circumstances | None:
+    now = db.now()
+
+    def work(tx: Session) -> Circumstances | None:
+        found = tx.rows("job_get", ids=[job_id])
+        if not found:
+            return None
+        job = rows.job(found[0])
+        hands = _hands(db, tx)
+        parents = tx.rows("parents_open", id=job_id, limit=PARENTS_LIMIT)
+        queue = tx.rows("queue_get", name=job.queue)
+        last = tx.rows("attempt_last", id=job_id)
+        return Circumstances(
+            now=now,
+            job=job,
+            paused_at=queue[0][2] if queue else None,
+            hands=hands,
+            holder=_holder(tx, job, hands),
+            parents=tuple(Parent(*row) for row in parents),
+            ahead=_ahead(tx, job) if job.state == State.QUEUED else {},
+            last=Attempt(*last[0]) if last else None,
+        )
+
+    return db.read(work)
+
+
+def _hands(db: Database, tx: Session) -> tuple[Hand, ...]:
+    signs = {sign.id: sign for sign in (Signs(*row) for row in tx.rows("worker_live"))}
+    proven = db.proofs.witness(tx, list(signs.values()))
+    loads = dict(tx.rows("worker_loads"))
+    listed = [rows.worker(row) for row in tx.rows("worker_list", limit=_WORKERS)]
+    return tuple(_hand(db, worker, signs[worker.id], proven, loads) for worker in listed if worker.id in signs)
+
+
+def _hand(db: Database, worker: Worker, sign: Signs, proven: dict[str, bool], loads: dict[str, int]) -> Hand:
+    is_comparable = db.boot in (None, worker.boot)
+    return Hand(worker, loads.get(worker.id, 0), proven.get(worker.id), sign.left_us if is_comparable else None)
+
+
+def _holder(tx: Session, job: Job, hands: tuple[Hand, ...]) -> Hand | None:
+    if job.state != State.RUNNING or job.worker_id is None:
+        return None
+    for hand in hands:
+        if hand.worker.id == job.worker_id:
+            return hand
+    found = tx.rows("worker_get", id=job.worker_id)
+    return Hand(rows.worker(found[0]), 1, is_proven=None, left_us=None) if found else None
+
+
+def _ahead(tx: Session, job: Job) -> dict[str, int]:
+    place = {"queue": job.queue, "priority": job.priority, "run_at": job.run_at, "id": job.id}
+    return {task: min(n, AHEAD_LIMIT) for task, n in tx.rows("ready_ahead", **place, limit=AHEAD_LIMIT) if n}

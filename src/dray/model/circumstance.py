@@ -1,0 +1,75 @@
+"""What the tables say about one job at one moment: all that is needed to tell why it is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dray.model.attempt import Attempt
+from dray.model.job import Job
+from dray.model.worker import Worker, WorkerState
+
+AHEAD_LIMIT = 1_000  # jobs of one task that are counted before one in the queue
+PARENTS_LIMIT = 10  # parents that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A job that another one comes after."""
+
+    id: str
+    task: str
+    step: str | None
+    state: str
+    reason: str | None
+    satisfied: int  # of the edge: 0 it was not told of an end, -1 the parent ended otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A worker as a job sees it."""
+
+    worker: Worker
+    running: int  # jobs that it has claimed
+    is_proven: bool | None  # alive or dead by its proof of life; None: nothing is known of that
+    left_us: int | None  # of its lease; None: it cannot be compared with a clock here
+
+    @property
+    def is_gone(self) -> bool:
+        """Nothing comes of it any more; its jobs are taken back."""
+        return self.is_proven is False or self.worker.state not in (WorkerState.ACTIVE, WorkerState.DRAINING)
+
+    @property
+    def is_silent(self) -> bool:
+        """Its lease is over, and nothing proves that it lives."""
+        return not self.is_gone and self.is_proven is None and (self.left_us is None or self.left_us < 0)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.is_gone and not self.is_silent
+
+    @property
+    def is_full(self) -> bool:
+        return self.running >= self.worker.concurrency
+
+    def serves(self, queue: str) -> bool:
+        """Whether it claims from a queue; one that ends claims nothing."""
+        is_listed = not self.worker.queues or queue in self.worker.queues
+        return self.is_alive and self.worker.state == WorkerState.ACTIVE and is_listed
+
+    def knows(self, task: str) -> bool:
+        return task in self.worker.tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """One job and what is around it, in one consistent read."""
+
+    now: int
+    job: Job
+    paused_at: int | None  # its queue
+    hands: tuple[Hand, ...]  # workers that are not known to have ended
+    holder: Hand | None  # the worker that has it; None: nobody, or one that is not known
+    parents: tuple[Parent, ...]  # whose edges are not fulfilled, at most PARENTS_LIMIT, those that ended first
+    ahead: Mapping[str, int]  # task -> jobs that come before it in its queue, at most AHEAD_LIMIT of each
+    last: Attempt | None  # the newest that is recorded

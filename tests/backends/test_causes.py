@@ -1,0 +1,260 @@
+"""In every state that the tables can come to, every job gets all the causes that hold, and none that does not.
+
+The machine that drives both databases and the model through all verbs is taken as it is; after each step what is said
+of every job is held against the model's rows, by rules that are written down here once more.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
+
+from dray.backends import Backend
+from dray.instants import SECOND, to_datetime
+from dray.model import settlement as model
+from dray.model.causes import Cause, Kind, explain
+from dray.model.job import FINAL, LIVE, UNSTARTED, Job, Reason
+from dray.model.worker import NewWorker, Worker
+from tests.backends.reference import Reference
+from tests.backends.test_machine import LEASE_US, QUEUES, TASKS, Machine, Sides, sides, some
+from tests.backends.world import World
+
+assert sides  # the fixture of the same name
+
+CHECKED = 3_000  # jobs explained, at least
+PATIENCE_S = 240
+MISFIT = "since 2026-11-15T08:00:00Z: no such argument"
+WORKERS: tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...] = (
+    (QUEUES, TASKS, 4),
+    ((), TASKS, 1),
+    (("mail",), ("send",), 1),
+    (("bulk", "Default"), ("scn", "sink"), 2),
+)
+
+
+class Oracle:
+    """What is true of a job, by the model's rows alone."""
+
+    def __init__(self, reference: Reference, job: Job) -> None:
+        self.tables = reference
+        self.job = job
+        self.now, self.steady = reference.clock.now(), reference.clock.steady()
+        self.edges = {parent: s for (parent, child), s in reference.edges.items() if child == job.id and s != 1}
+        self.alive = [w for w in reference.workers.values() if w.state in {"active", "draining"}]
+        self.alive = [w for w in self.alive if w.lease_until >= self.steady]
+        self.serving = [w for w in self.alive if w.state == "active" and (not w.queues or job.queue in w.queues)]
+        self.able = [w for w in self.serving if job.task in w.tasks]
+
+    def kinds(self) -> set[str]:
+        """All that must be said, and nothing else may be."""
+        if self.job.state in UNSTARTED:
+            held = {kind for kind, holds in self._unstarted().items() if holds}
+            return held if held - {"expires"} or self._is_expired else {*held, "ready"}
+        if self.job.state == "running":
+            return {kind for kind, holds in self._running().items() if holds}
+        return {kind for kind, holds in self._ended().items() if holds}
+
+    def _unstarted(self) -> dict[str, bool]:
+        job, parents = self.job, self.tables.jobs
+        waits, is_queued = job.state == "waiting", job.state == "queued"
+        to_come = job.state == "scheduled" and job.run_at > self.now
+        last = self.tables.attempts.get((job.id, job.claim))
+        is_retry = last is not None and 0 < job.attempt == last.attempt
+        queue = self.tables.queues.get(job.queue)
+        return {
+            "expires": job.expires_at is not None,
+            "held": waits and any(s == -1 and parents[p].state in FINAL for p, s in self.edges.items()),
+            "fanout": waits
+            and (not self.edges or any(s == 0 and parents[p].state in FINAL for p, s in self.edges.items())),
+            "parents": waits and any(parents[p].state in LIVE for p in self.edges),
+            "retry": to_come and is_retry,
+            "snoozed": to_come and not is_retry and last is None and job.claim > 0,
+            "scheduled": (to_come and not is_retry and (last is not None or job.claim == 0))
+            or (waits and job.run_at > self.now),
+            "due": job.state == "scheduled" and job.run_at <= self.now,
+            "arguments": (job.error or "").startswith("Misfit: since "),
+            "paused": queue is not None and queue.paused_at is not None,
+            "no_worker": not self.serving,
+            "unknown_task": bool(self.serving) and not self.able,
+            "slots": is_queued and bool(self.able) and all(self.load(w) >= w.concurrency for w in self.able),
+            "behind": is_queued and bool(self.able) and self.ahead() > 0,
+        }
+
+    @property
+    def _is_expired(self) -> bool:
+        return self.job.expires_at is not None and self.job.expires_at <= self.now
+
+    def load(self, worker: Worker) -> int:
+        return sum(job.state == "running" and job.worker_id == worker.id for job in self.tables.jobs.values())
+
+    def ahead(self) -> int:
+        known = {task for worker in self.able for task in worker.tasks}
+        place = (-self.job.priority, self.job.run_at, self.job.id)
+        return sum(
+            job.state == "queued"
+            and job.queue == self.job.queue
+            and job.task in known
+            and (-job.priority, job.run_at, job.id) < place
+            for job in self.tables.jobs.values()
+        )
+
+    def _running(self) -> dict[str, bool]:
+        job = self.job
+        worker = self.tables.workers.get(job.worker_id or "")
+        is_gone = worker is None or worker.state not in {"active", "draining"}
+        is_late = job.timeout is not None and (job.started_at or 0) + job.timeout * SECOND < self.now
+        return {
+            "worker_gone": is_gone,
+            "worker_silent": worker is not None and not is_gone and worker.lease_until < self.steady,
+            "overdue": is_late,
+            "cancel_requested": job.cancel_requested_at is not None,
+            "running": not is_gone,
+        }
+
+    def _ended(self) -> dict[str, bool]:
+        job = self.job
+        is_kept_out = job.unique_until is None or job.unique_until > self.now
+        words = {"user": "cancelled"}
+        kind = "completed" if job.state == "completed" else words.get(job.reason or "", job.reason or "")
+        return {
+            kind: True,
+            "fanout": job.fanout_pending,
+            "unique": job.unique_lock is not None and is_kept_out,
+        }
+
+    def check_facts(self, cause: Cause) -> None:
+        """What a cause names is there, as it says."""
+        job, facts = self.job, cause.facts
+        parents: Iterable[dict[str, Any]] = facts.get("parents") or filter(None, [facts.get("parent")])
+        for parent in parents:
+            row = self.tables.jobs[parent["id"]]
+            assert (parent["task"], parent["state"], parent["reason"]) == (row.task, row.state, row.reason)
+            assert self.edges[row.id] == {"held": -1, "parent": -1, "fanout": 0}.get(cause.kind, self.edges[row.id])
+        for name in ("run_at", "expires_at", "cancel_requested_at", "finished_at", "started_at"):
+            if name in facts:
+                at = getattr(job, name)
+                assert facts[name] == (None if at is None else to_datetime(at))
+        for name in ("attempt", "max_attempts", "crashes", "waiting_on"):
+            assert facts.get(name, getattr(job, name)) == getattr(job, name)
+        if cause.kind is Kind.PARENTS:
+            assert facts["waiting_on"] == len(self.edges)
+            assert {p["id"] for p in facts["parents"]} == {p for p in self.edges if self.tables.jobs[p].state in LIVE}
+        elif cause.kind is Kind.BEHIND:
+            assert facts["ahead"] == self.ahead()
+        elif cause.kind is Kind.PAUSED:
+            assert facts["paused_at"] == to_datetime(self.tables.queues[job.queue].paused_at or 0)
+        elif cause.kind is Kind.SLOTS:
+            assert facts["running"] == sum(map(self.load, self.able))
+        elif cause.kind in (Kind.RUNNING, Kind.WORKER_SILENT):
+            assert facts["worker"]["id"] == job.worker_id
+        elif cause.kind is Kind.RETRY:
+            assert facts["outcome"] == self.tables.attempts[job.id, job.claim].outcome
+
+
+class Explained(Machine):
+    """The machine, with workers of several kinds, and every job explained after each step."""
+
+    kinds: ClassVar[Counter[str]] = Counter()
+    checked: ClassVar[int] = 0
+
+    @rule(lease_us=st.sampled_from((LEASE_US, 5 * SECOND)), shape=st.sampled_from(WORKERS))
+    def register_worker(
+        self, lease_us: int, shape: tuple[tuple[str, ...], tuple[str, ...], int] = WORKERS[0]
+    ) -> None:
+        self.workers.append(self.new_id())
+        queues, tasks, concurrency = shape
+        worker = NewWorker(
+            id=self.workers[-1],
+            name="w",
+            host="here",
+            pid=7,
+            boot=self.clock.boot,
+            queues=queues,
+            tasks=tasks,
+            concurrency=concurrency,
+        )
+        self.ask("worker_register", worker, lease_us)
+
+    @precondition(lambda self: self.running())
+    @rule(n=some)
+    def misfit(self, n: int) -> None:
+        """A worker finds that its code does not fit the arguments."""
+        held = self.held(n, is_stale=False)
+        if held is not None:
+            self.ask("job_settle", held[0], [model.misfit(held[1], self.clock.steady(), 5 * SECOND, MISFIT)])
+
+    @precondition(lambda self: self.running())
+    @rule(n=some, reason=st.sampled_from((Reason.ERROR, Reason.TIMEOUT, Reason.CRASHED, Reason.RESULT)))
+    def fail_for_good(self, n: int, reason: Reason) -> None:
+        held = self.held(n, is_stale=False)
+        if held is not None:
+            now = self.clock.steady()
+            self.ask("job_settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words")])
+
+    @invariant()
+    def every_job_is_explained(self) -> None:
+        for number, job in enumerate(self.reference.jobs.values()):
+            self.explain(self.sides.sqlite, job)
+            if (number + self.numbers) % 5 == 0:  # the same verdict on the same rows, ten times as slow
+                self.explain(self.sides.postgres, job)
+
+    def explain(self, backend: Backend, job: Job) -> None:
+        around = backend.job_circumstances(job.id)
+        assert around is not None
+        causes = explain(around)
+        oracle = Oracle(self.reference, job)
+        said = [each.kind.value for each in causes]
+        assert set(said) == oracle.kinds(), (said, oracle.kinds(), job)
+        for each in causes:
+            oracle.check_facts(each)
+            assert not each.text[0].islower()
+            assert "\n" not in each.text
+        self.kinds.update(said)
+        type(self).checked += 1
+
+
+# Told by a worker that is asked, or of a newer release.
+ELSEWHERE = {"not_begun", "no_answer", "not_asked", "other"}
+
+
+def test_every_job_gets_all_causes_that_hold_and_no_other(sides: Sides) -> None:
+    Explained.sides, Explained.calls, Explained.kinds, Explained.checked = sides, Counter(), Counter(), 0
+    wanted = {kind.value for kind in Kind} - ELSEWHERE
+    chosen, began, rounds = random.getrandbits(32), time.monotonic(), 0
+    short = settings(
+        max_examples=3,
+        stateful_step_count=50,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+
+    def is_enough() -> bool:
+        return Explained.checked >= CHECKED and wanted <= Explained.kinds.keys()
+
+    while not is_enough() and time.monotonic() - began < PATIENCE_S:
+        try:
+            run_state_machine_as_test(seed(chosen + rounds)(Explained), settings=short)
+        except BaseException as error:
+            error.add_note(f"seed {chosen + rounds}")
+            raise
+        rounds += 1
+    assert is_enough(), (Explained.checked, wanted - Explained.kinds.keys())
+
+
+def test_a_state_of_a_newer_release_is_named(world: World) -> None:
+    around = world.backend.job_circumstances(world.enqueue())
+    assert around is not None
+
+    (only,) = explain(replace(around, job=replace(around.job, state="parked")))
+
+    assert (only.kind, only.facts) == (Kind.OTHER, {"state": "parked"})

@@ -1,0 +1,166 @@
+"""Questions where a body is, and their answers, as rows."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from dray.backends import open_backend
+from dray.backends.statements import catalogue
+from dray.backends.store.stacks import Asked
+from dray.instants import SECOND
+from dray.maintenance.pruner import STACKS_KEPT_US, Pruner
+from dray.model.queue import Demand
+from tests.backends.world import World
+
+NOTHING = Demand((), (), 0)
+
+
+def asked(world: World, worker: str) -> tuple[Asked, ...]:
+    return world.backend.job_look(worker, NOTHING).asked
+
+
+def test_a_worker_is_told_of_questions_about_what_it_runs(world: World) -> None:
+    worker, other = world.worker(), world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    stack_id = world.ids.new()
+
+    assert world.backend.stack_ask(stack_id, claim.id, claim.claim)
+
+    assert asked(world, worker) == (Asked(stack_id, claim.id, claim.claim),)
+    assert asked(world, other) == ()
+
+
+def test_nobody_is_asked_about_a_job_that_does_not_run_under_that_claim(world: World) -> None:
+    worker = world.worker()
+    job_id = world.enqueue()
+    ask = world.backend.stack_ask
+    assert not ask(world.ids.new(), job_id, 0)
+    claim = world.claim_one(worker)
+    assert not ask(world.ids.new(), claim.id, claim.claim + 1)
+    assert not ask(world.ids.new(), world.ids.new(), claim.claim)
+
+    world.complete(worker, claim)
+    assert not ask(world.ids.new(), claim.id, claim.claim)
+
+    assert asked(world, worker) == ()
+
+
+def test_an_answer_is_read_by_who_asked_and_ends_the_question(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    first, second = world.ids.new(), world.ids.new()
+    for stack_id in (first, second):
+        world.backend.stack_ask(stack_id, claim.id, claim.claim)
+    assert world.backend.stack_read(first) is None
+
+    assert world.backend.stack_answer(worker, first, "here ü\n")
+
+    assert world.backend.stack_read(first) == "here ü\n"
+    assert world.backend.stack_read(second) is None
+    assert [each.id for each in asked(world, worker)] == [second]
+
+
+def test_only_the_worker_that_was_asked_answers_and_once(world: World) -> None:
+    worker, other = world.worker(), world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    stack_id = world.ids.new()
+    world.backend.stack_ask(stack_id, claim.id, claim.claim)
+
+    assert not world.backend.stack_answer(other, stack_id, "not mine")
+    assert world.backend.stack_answer(worker, stack_id, "")
+    assert not world.backend.stack_answer(worker, stack_id, "again")
+
+    assert world.backend.stack_read(stack_id) == ""
+
+
+def test_a_question_that_was_taken_back_is_gone(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    stack_id = world.ids.new()
+    world.backend.stack_ask(stack_id, claim.id, claim.claim)
+
+    world.backend.stack_drop(stack_id)
+    world.backend.stack_drop(stack_id)
+
+    assert asked(world, worker) == ()
+    assert not world.backend.stack_answer(worker, stack_id, "late")
+    assert world.backend.stack_read(stack_id) is None
+
+
+def test_a_look_tells_of_ten_questions_at_most(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    for _ in range(12):
+        world.backend.stack_ask(world.ids.new(), claim.id, claim.claim)
+
+    assert len(asked(world, worker)) == 10
+
+
+def test_old_questions_are_removed_a_bounded_number_at_a_time(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    for _ in range(3):
+        world.backend.stack_ask(world.ids.new(), claim.id, claim.claim)
+    world.clock.advance(SECOND)
+    newest = world.ids.new()
+    world.backend.stack_ask(newest, claim.id, claim.claim)
+    now = world.clock.now()
+
+    assert world.backend.stack_prune(now, 2) == 2
+    assert world.backend.stack_prune(now, 2) == 1
+    assert world.backend.stack_prune(now, 2) == 0
+
+    assert [each.id for each in asked(world, worker)] == [newest]
+
+
+def test_the_pruner_removes_what_an_asker_left_behind(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    world.backend.stack_ask(world.ids.new(), claim.id, claim.claim)
+    pruner = Pruner(world.backend, random.Random(1))
+
+    pruner.tick()
+    assert len(asked(world, worker)) == 1
+    world.clock.advance(STACKS_KEPT_US + 1)
+    pruner.tick()
+
+    assert asked(world, worker) == ()
+
+
+def test_a_job_can_be_removed_while_somebody_asks_about_it(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    world.backend.stack_ask(world.ids.new(), claim.id, claim.claim)
+    world.complete(worker, claim)
+
+    assert world.backend.job_delete([claim.id]) == [claim.id]
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as made", "analyzed"])
+def test_a_look_finds_questions_by_their_index(tmp_path: Path, analyzed: bool) -> None:
+    path = tmp_path / "jobs.db"
+    backend = open_backend(f"sqlite:///{path}")
+    backend.migrate()
+    backend.close()
+    statement = catalogue("sqlite")["job_look"]
+    connection = sqlite3.connect(path)
+    if analyzed:
+        connection.execute("ANALYZE")
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", [None] * len(statement.parameters)).fetchall()
+    connection.close()
+
+    assert [row[3] for row in plan if "dray_stacks" in row[3]] == [
+        "SEARCH dray_stacks USING INDEX dray_stacks_asked (worker_id=?)"
+    ]
