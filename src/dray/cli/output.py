@@ -49,7 +49,12 @@ def put(text: str) -> None:
 
 
 def put_json(value: Any) -> None:
-    put(json.dumps(value, default=_json, indent=2 if is_terminal() else None))
+    put(json.dumps(value, default=_json, indent=2) if is_terminal() else json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """JSON on one line, on a terminal too."""
+    return json.dumps(value, default=_json)
 
 
 def put_list(shapes: Sequence[Shape], columns: Sequence[Column], keys: Sequence[str], nothing: str) -> None:
@@ -67,15 +72,25 @@ def put_list(shapes: Sequence[Shape], columns: Sequence[Column], keys: Sequence[
 
 def put_fields(shape: Shape, columns: Sequence[Column]) -> None:
     """One thing, a line each; people are not shown what is empty."""
+    for line in fields(shape, columns):
+        put(line)
+
+
+def fields(shape: Shape, columns: Sequence[Column]) -> list[str]:
+    """The lines of `put_fields`."""
     width = max(len(column.title) for column in columns)
-    for column in columns:
-        if shape[column.key] not in (None, "", (), [], {}) and (word := column.word(shape)):
-            put(f"{column.title:<{width}}  {word}")
+    there = [column for column in columns if shape[column.key] not in (None, "", (), [], {})]
+    return [f"{column.title:<{width}}  {word}" for column in there if (word := column.word(shape))]
 
 
 def put_line(*values: Any) -> None:
     """Values for the next program."""
-    sys.stdout.write("\t".join(map(cell, values)) + "\n")
+    sys.stdout.write(line(*values) + "\n")
+
+
+def line(*values: Any) -> str:
+    """Values for the next program, separated by tabs."""
+    return "\t".join(map(cell, values))
 
 
 def put_flat(value: Any, path: str = "") -> None:
@@ -117,24 +132,31 @@ def relative(when: Any, _: Shape) -> str:
 
 def put_table(shapes: Sequence[Shape], columns: Sequence[Column]) -> None:
     """A table on a terminal."""
+    sys.stdout.write(table(shapes, columns))
+
+
+def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> str:
+    """A table as it is written to a terminal, its last line ended."""
     from rich.console import Console  # noqa: PLC0415 - for terminals alone
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False)
     words = {column: [column.word(shape) for shape in shapes] for column in columns}
-    widths = _fitted(words, console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    widths = fitted(words, console.width)
+    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column, width in widths.items():
         justify = "right" if column.is_number else "left"
-        table.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+        made.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
     for number in range(len(shapes)):
         # Text, because a plain string may hold what rich takes for markup.
-        table.add_row(*(Text(words[column][number], style=_style(words[column][number])) for column in widths))
-    console.print(table)
+        made.add_row(*(Text(words[column][number], style=_style(words[column][number])) for column in widths))
+    with console.capture() as captured:
+        console.print(made)
+    return captured.get()
 
 
-def _fitted(words: Mapping[Column, Sequence[str]], room: int) -> dict[Column, int]:
+def fitted(words: Mapping[Column, Sequence[str]], room: int) -> dict[Column, int]:
     """The columns that fit beside each other and their widths: the least important go, then elastic ones shrink."""
     from rich.cells import cell_len  # noqa: PLC0415
 

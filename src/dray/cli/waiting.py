@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dray.cli.exits import Code, Failure, say
 from dray.cli.output import short
+from dray.errors import StorageError
 from dray.model.job import State
 
 if TYPE_CHECKING:
@@ -16,13 +17,20 @@ if TYPE_CHECKING:
     from dray.model.job import Job
 
 _STEP = 0.2  # seconds between two looks at the progress
+_BAR = 20
 
 
 def wait(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
-    """The jobs, once all have ended; a failure when the time is over."""
-    ended = (
-        _watching(app, ids[0], timeout) if len(ids) == 1 and sys.stderr.isatty() else app.waiter.wait(ids, timeout)
-    )
+    """The jobs, once all have ended; a failure when the time is over, or somebody has waited long enough."""
+    from dray.cli.live.ink import is_dumb  # noqa: PLC0415
+
+    try:
+        is_watched = sys.stderr.isatty() and not is_dumb()
+        ended = _watching(app, ids, timeout) if is_watched else app.waiter.wait(ids, timeout)
+    except KeyboardInterrupt:
+        goes_on = f"job {short(ids[0])} goes on" if len(ids) == 1 else "the jobs go on"
+        listed = " ".join(short(job_id) for job_id in ids[:5])
+        raise Failure(f"{goes_on}; wait again with `dray job wait {listed}`", Code.INTERRUPTED) from None
     left = [short(job_id) for job_id in ids if job_id not in ended]
     if left:
         assert timeout is not None
@@ -52,28 +60,55 @@ def _how_it_ended(job: Job) -> str:
 _WORDS = {"failed": "failed", "cancelled": "was cancelled"}
 
 
-def _watching(app: App, job_id: str, timeout: float | None) -> dict[str, Job]:
-    from rich.console import Console  # noqa: PLC0415 - for terminals alone
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+def _watching(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
+    """As `Waiter.wait`, with a line on stderr that says how far they are, and is gone in the end."""
+    from dray.cli.live.region import Region  # noqa: PLC0415
 
-    deadline = None if timeout is None else time.monotonic() + timeout
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(short(job_id), total=None)
+    region = Region(sys.stderr)
+    began = time.monotonic()
+    deadline = None if timeout is None else began + timeout
+    try:
         while True:
             left = _STEP if deadline is None else min(_STEP, deadline - time.monotonic())
-            ended = app.waiter.wait([job_id], max(0.0, left))
-            if ended or left <= 0:
+            ended = app.waiter.wait(ids, max(0.0, left))
+            if len(ended) == len(ids) or left <= 0:
                 return ended
-            progress.update(bar, **_shown(app, job_id))
+            region.draw([_line(app, ids, len(ended), time.monotonic() - began)])
+    finally:
+        region.clear()
 
 
-def _shown(app: App, job_id: str) -> dict[str, Any]:
+def _line(app: App, ids: Sequence[str], ended: int, seconds: float) -> str:
+    """``[=====-----]  45%  1a2b3c4d tasks.slow running: step 4, attempt 1 of 3, 12s``."""
+    from dray.cli.live.ink import is_ascii_only  # noqa: PLC0415
+    from dray.cli.times import span  # noqa: PLC0415
+
+    share, words = (
+        _one(app, ids[0]) if len(ids) == 1 else (ended / len(ids), f"{ended} of {len(ids)} jobs have ended")
+    )
+    ascii_only = is_ascii_only(stream=sys.stderr)
+    line = f"{_bar(share, ascii_only=ascii_only)}{words}, {span(seconds)}"
+    return line.encode("ascii", "backslashreplace").decode() if ascii_only else line
+
+
+def _bar(share: float | None, *, ascii_only: bool) -> str:
+    from dray.cli.live.ink import bar  # noqa: PLC0415
+
+    return "" if share is None else f"{bar(share, _BAR, ascii_only=ascii_only)} {share * 100:3.0f}%  "
+
+
+def _one(app: App, job_id: str) -> tuple[float | None, str]:
+    """How much of a job is done, if it tells, and how it is."""
+    try:
+        row = app.job(job_id).row
+    except StorageError:
+        return None, f"{short(job_id)}: the database does not answer"
+    return None if row.progress is None else row.progress / 100, _words(row)
+
+
+def _words(row: Job) -> str:
     from dray.text import escape_control  # noqa: PLC0415
 
-    job = app.job(job_id)
-    words = f"{short(job_id)} {job.task} {job.state}"
-    percent, message = job.progress
-    if message:
-        words += f": {escape_control(message)}"
-    return {"description": words, "completed": percent or 0, "total": None if percent is None else 100}
+    message = f": {escape_control(row.progress_message)}" if row.progress_message else ""
+    attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
+    return f"{short(row.id)} {escape_control(row.task)} {row.state}{message}{attempt}"

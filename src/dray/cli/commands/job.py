@@ -15,9 +15,9 @@ from dray.cli.output import (
     Column,
     Shape,
     cell,
+    fields,
     is_terminal,
     put,
-    put_fields,
     put_flat,
     put_json,
     put_line,
@@ -197,12 +197,18 @@ _FIELDS = (
 
 
 def _show(shape: dict[str, Any]) -> None:
-    put_fields(shape, _FIELDS)
+    for line in described(shape):
+        put(line)
+
+
+def described(shape: dict[str, Any]) -> list[str]:
+    """A whole job as people read it, line by line."""
+    lines = fields(shape, _FIELDS)
     for attempt in shape["attempts"]:
         began, ended, error = attempt["started_at"], attempt["finished_at"], attempt["error"]
         took = f" in {span((ended - began).total_seconds())}" if began and ended else ""
         what = f": {cell(error['type'])}: {cell(error['message'])}" if error else ""
-        put(f"  attempt {attempt['number']} {attempt['outcome']}{took} on {short(attempt['worker'])}{what}")
+        lines.append(f"  attempt {attempt['number']} {attempt['outcome']}{took} on {short(attempt['worker'])}{what}")
     last = shape["attempts"][-1]["error"] if shape["attempts"] else None
-    for line in ((last and last["traceback"]) or "").splitlines():
-        put(f"    {escape_control(line)}")
+    traceback = (last and last["traceback"]) or ""
+    return [*lines, *(f"    {escape_control(line)}" for line in traceback.splitlines())]

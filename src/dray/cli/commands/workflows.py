@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +13,8 @@ from dray import ops
 from dray.cli import shapes
 from dray.cli.drawing import ASCII, BOXES, Ink, Spot, draw, tally
 from dray.cli.exits import Code, say
-from dray.cli.output import Column, Shape, is_terminal, put, put_json, put_line, put_list, relative, short
+from dray.cli.live.ink import is_ascii_only, is_dumb
+from dray.cli.output import Column, Shape, is_terminal, json_line, line, put, put_json, put_list, relative, short
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.text import escape_control
 
@@ -65,39 +65,74 @@ def _put_list(limit: int) -> None:
 @workflows.command()
 @click.argument("part", metavar="ID")
 @option("--graph", is_flag=True, help="Draw it in a pipe, too.")
+@option("--watch", is_flag=True, help="Draw it anew whenever it changes, until it has ended.")
 @shared
-def show(part: str, *, graph: bool) -> None:
+def show(part: str, *, graph: bool, watch: bool) -> int:
     """Draw a workflow: its steps in order, what waits for what, and their states.
 
-    In a pipe: id, step, task, state, reason, and the ids of the jobs that it waits for.
+    In a pipe: id, step, task, state, reason, and the ids of the jobs that it waits for. With --watch: in a pipe an
+    empty line after each time, with --json an object a line.
     """
     app = app_on_tables()
-    shape = shapes.whole_workflow(*ops.workflow(app.backend, ops.workflow_named(app.backend, part)))
+    run_id = ops.workflow_named(app.backend, part)
+    shape = _shape(app, run_id)
+    if watch:
+        return _watch(app, run_id, shape, draws=is_terminal() or graph)
     if wants_json():
         put_json(shape)
-    elif is_terminal() or graph:
-        _draw(shape)
     else:
-        for step in shape["steps"]:
-            put_line(*(step[key] for key in ("id", "step", "task", "state", "reason", "after")))
+        for each in _drawing(shape) if is_terminal() or graph else _rows(shape):
+            put(each)
+    return Code.DONE
 
 
-def _draw(shape: Shape) -> None:
+def _shape(app: App, run_id: str) -> Shape:
+    return shapes.whole_workflow(*ops.workflow(app.backend, run_id))
+
+
+def _watch(app: App, run_id: str, shape: Shape, *, draws: bool) -> int:
+    """Shows a workflow until all of its steps have ended, or Ctrl-C."""
+    from dray.cli.live.following import follow  # noqa: PLC0415 - for those who watch
+    from dray.cli.live.region import Region  # noqa: PLC0415
+
+    region = Region(sys.stdout) if is_terminal() and not wants_json() and not is_dumb() else None
+
+    def put_one(shape: Shape) -> None:
+        if region is not None:
+            region.draw(_drawing(shape))
+        elif wants_json():
+            put(json_line(shape))
+        else:
+            put("\n".join([*(_drawing(shape) if draws else _rows(shape)), ""]))
+
+    def has_ended(shape: Shape) -> bool:
+        return shape["done"] == shape["total"]
+
+    follow(app.backend, lambda: _shape(app, run_id), put_one, has_ended, first=shape)
+    return Code.DONE
+
+
+def _rows(shape: Shape) -> list[str]:
+    keys = ("id", "step", "task", "state", "reason", "after")
+    return [line(*(step[key] for key in keys)) for step in shape["steps"]]
+
+
+def _drawing(shape: Shape) -> list[str]:
     steps: Sequence[Shape] = shape["steps"]
-    put(f"{escape_control(shape['name'])}  {shape['id']}  {shape['state']}  {_done(shape['done'], shape)} done")
+    head = f"{escape_control(shape['name'])}  {shape['id']}  {shape['state']}  {_done(shape['done'], shape)} done"
     spots = {step["id"]: Spot(_label(step), escape_control(step["task"]), _state(step)) for step in steps}
     edges = [(parent, step["id"]) for step in steps for parent in step["after"]]
     for outside in dict.fromkeys(parent for parent, _ in edges if parent not in spots):
         spots[outside] = Spot(f"job {short(outside)}, elsewhere", "jobs elsewhere", "")
-    lines = draw(spots, edges, _ink())
-    if lines is None:
-        put(f"It is too large to be drawn: {tally(step['state'] for step in steps)}.")
-        for (task, state), count in sorted(Counter((step["task"], _state(step)) for step in steps).items()):
-            put(f"  {count:>9,}  {escape_control(task)}  {state}")
-        return
-    put("")
-    for line in lines:
-        put(line)
+    drawn = draw(spots, edges, _ink())
+    if drawn is not None:
+        return [head, "", *drawn]
+    counts = sorted(Counter((step["task"], _state(step)) for step in steps).items())
+    return [
+        head,
+        f"It is too large to be drawn: {tally(step['state'] for step in steps)}.",
+        *(f"  {count:>9,}  {escape_control(task)}  {state}" for (task, state), count in counts),
+    ]
 
 
 def _label(step: Shape) -> str:
@@ -112,13 +147,7 @@ def _state(step: Shape) -> str:
 
 def _ink() -> Ink:
     """Boxes, unless the locale or the encoding of stdout has none."""
-    if (os.environ.get("LC_ALL") or os.environ.get("LANG")) in ("C", "POSIX"):
-        return ASCII
-    try:
-        (BOXES.lines + "".join(BOXES.marks.values())).encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return ASCII
-    return BOXES
+    return ASCII if is_ascii_only(BOXES.lines + "".join(BOXES.marks.values())) else BOXES
 
 
 @workflows.command()

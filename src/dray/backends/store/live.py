@@ -1,0 +1,286 @@
+"""What live views read: bounded questions, each answered off an index however large the tables are.
+
+Whoever follows what happens asks for `Changes` after the places it has got to; all of one answer is of one moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dray.backends.database import Database, Later, Row, Session
+from dray.model.job import State
+from dray.model.queue import Queue
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+_RUNNING = 100_000  # running jobs in one look; a view that follows them has to see them all
+_NEXT = 500  # of the jobs that are due next, looked at for those that were put back
+_WORKERS = 1_000
+_QUEUES = 1_000
+_NEVER = 4_000_000_000_000_000  # after every instant that a worker can have ended at
+_AMONG = 10_000  # running jobs that the longest-running are found among
+_HEADS = 500  # pairs of task and priority that the oldest ready job is looked for in
+
+
+class LiveJob(NamedTuple):
+    """A job without its arguments and its result."""
+
+    id: str
+    claim: int
+    task: str
+    queue: str
+    state: str
+    reason: str | None
+    attempt: int
+    max_attempts: int
+    worker_id: str | None
+    error: str | None
+    run_at: int
+    progress: float | None
+    progress_message: str | None
+    created_at: int
+    updated_at: int
+    started_at: int | None
+    finished_at: int | None
+
+
+class LiveLine(NamedTuple):
+    """A captured log line and the job it belongs to."""
+
+    seq: int
+    job_id: str
+    at: int
+    level: str
+    logger: str
+    message: str
+    task: str
+    queue: str
+
+
+class LiveWorker(NamedTuple):
+    """A worker that lives, or has just ended."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    state: str
+    queues: tuple[str, ...]
+    concurrency: int
+    started_at: int
+    last_seen_at: int
+    stopped_at: int | None
+
+
+class Place(NamedTuple):
+    """Where a reader is in the order of (finished_at, id)."""
+
+    at: int
+    id: str = FIRST_ID
+
+
+class LookBack(NamedTuple):
+    """How far back to look for what came into sight late, and at how many rows of a kind."""
+
+    cancelled_since: int
+    enqueued_since: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What somebody who follows knows already."""
+
+    running: Collection[tuple[str, int]]  # (id, claim) of what ran at the last look
+    ended: Mapping[str, Place]  # by final state
+    enqueued_after: str  # ids
+    enqueued_until: str
+    put_back_since: int
+    workers_since: int
+    lines_after: int | None  # None: no log lines
+    page: int  # rows of one kind
+    back: LookBack | None = None
+
+
+class Changes(NamedTuple):
+    """What one look found. Lists as long as the page that was asked for may go on."""
+
+    now: int
+    running: list[LiveJob]
+    left: list[LiveJob]  # that do not run any more, or not under the same claim
+    ended: dict[str, list[LiveJob]]
+    enqueued: list[LiveJob]
+    put_back: list[LiveJob]
+    workers: list[LiveWorker]
+    queues: list[Queue]
+    lines: list[LiveLine]
+    late: list[LiveJob]  # cancelled a while ago
+    late_enqueued: list[LiveJob]
+    is_idle: bool  # nothing runs, nothing is ready or due
+
+
+def changes(db: Database, ask: Ask) -> Changes:
+    def work(tx: Session) -> Changes:
+        # The time first: what is seen of the rest may be a moment newer, never older. All questions are sent before
+        # the first answer is read, which is one round trip where there is any.
+        now = tx.later("live_now")
+        running = tx.later("live_running", limit=_RUNNING)
+        ended = {state: _ended(tx, state, place, ask.page) for state, place in ask.ended.items()}
+        enqueued = tx.later("live_enqueued", after_id=ask.enqueued_after, until_id=ask.enqueued_until, limit=ask.page)
+        put_back = tx.later("live_put_back", since=ask.put_back_since, limit=_NEXT)
+        workers = tx.later("live_workers", since=ask.workers_since, limit=_WORKERS)
+        queues = tx.later("queue_list")
+        lines = _none if ask.lines_after is None else tx.later("live_logs", after=ask.lines_after, limit=ask.page)
+        late, late_enqueued = _late(tx, ask)
+        is_idle = tx.later("live_idle")
+        runs = _jobs(running())
+        there = {(job.id, job.claim) for job in runs}
+        gone = [job_id for job_id, claim in ask.running if (job_id, claim) not in there]
+        return Changes(
+            now=now()[0][0],
+            running=runs,
+            left=_jobs(tx.rows("live_jobs", ids=gone)) if gone else [],
+            ended={state: _jobs(found()) for state, found in ended.items()},
+            enqueued=_jobs(enqueued()),
+            put_back=_jobs(put_back()),
+            workers=_workers(workers()),
+            queues=[Queue(*row) for row in queues()],
+            lines=[LiveLine(*row) for row in lines()],
+            late=_jobs(late()),
+            late_enqueued=_jobs(late_enqueued()),
+            is_idle=bool(is_idle()[0][0]),
+        )
+
+    return db.read(work)
+
+
+def _ended(tx: Session, state: str, place: Place, limit: int) -> Later[list[Row]]:
+    return tx.later("live_ended", state=state, after=place.at, after_id=place.id, limit=limit)
+
+
+def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
+    """What was cancelled, and what was enqueued, in the stretch that is looked back at."""
+    back = ask.back
+    if back is None:
+        return _none, _none
+    return (
+        tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
+        tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
+    )
+
+
+def _none() -> list[Row]:
+    return []
+
+
+def newest_times(db: Database, limit: int, *, lines: bool) -> list[int]:
+    """When the newest events of each kind happened, and the newest log lines; in no order."""
+
+    def work(tx: Session) -> list[Row]:
+        found = tx.rows("live_newest_times", limit=limit)
+        return found + tx.rows("live_newest_lines", limit=limit) if lines else found
+
+    return [row[0] for row in db.read(work)]
+
+
+def last_line(db: Database, since: int | None) -> int:
+    """The sequence number of the newest log line, or of the newest before an instant.
+
+    The numbers go up with the time, but for what workers write at the same moment: so a dozen looks find it.
+    """
+
+    def work(tx: Session) -> int:
+        high = tx.rows("live_log_last")[0][0]
+        if since is None:
+            return high
+        low = 0  # all up to here are older; the first one after `high` is not
+        while low < high:
+            middle = (low + high) // 2 + 1
+            found = tx.rows("live_log_at", seq=middle)
+            if found and found[0][1] < since:
+                low = found[0][0]
+            else:
+                high = middle - 1
+        return low
+
+    return db.read(work)
+
+
+class Panels(NamedTuple):
+    """What goes on at one moment."""
+
+    now: int
+    running: list[LiveJob]  # those that have been at it longest
+    hands: list[tuple[str, str, int]]  # queue, worker, how many jobs
+    failures: list[LiveJob]  # newest first
+    workers: list[LiveWorker]
+    queues: list[Queue]
+
+
+def panels(db: Database, limit: int) -> Panels:
+    def work(tx: Session) -> Panels:
+        now = tx.later("live_now")
+        running = tx.later("live_oldest_running", among=_AMONG, limit=limit)
+        hands = tx.later("live_hands", among=_AMONG)
+        failures = tx.later("live_ended_newest", state=State.FAILED, since=0, limit=limit)
+        workers = tx.later("live_workers", since=_NEVER, limit=limit)
+        queues = tx.later("queue_list")
+        return Panels(
+            now=now()[0][0],
+            running=_jobs(running()),
+            hands=[(queue, worker, n) for queue, worker, n in hands()],
+            failures=_jobs(failures()),
+            workers=_workers(workers()),
+            queues=[Queue(*row) for row in queues()],
+        )
+
+    return db.read(work)
+
+
+class Rate(NamedTuple):
+    """How many of the newest ended since an instant, and when the first of them did."""
+
+    jobs: int
+    first_at: int | None
+
+
+class Numbers(NamedTuple):
+    """Counts, none of them above the limit that was asked for."""
+
+    depths: dict[str, int]  # queue -> ready jobs
+    oldest: dict[str, int]  # queue -> since when its oldest job has been ready
+    counts: dict[str, int]  # by state, but for queued and running
+    ended: dict[str, Rate]  # final state -> the newest since an instant
+    enqueued: int  # of the newest ids
+
+
+def numbers(db: Database, since: int, since_id: str, limit: int, newest: int) -> Numbers:
+    def work(tx: Session) -> Numbers:
+        rates = {
+            state.value: tx.later("live_rate", state=state, since=since, limit=newest)
+            for state in (State.COMPLETED, State.FAILED, State.CANCELLED)
+        }
+        depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
+        oldest = tx.later("live_heads", limit=_HEADS)
+        counts = tx.later("live_counts", limit=limit)
+        enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
+        return Numbers(
+            depths=dict(depths()),
+            oldest=dict(oldest()),
+            counts=dict(counts()),
+            ended={state: Rate(*found()[0]) for state, found in rates.items()},
+            enqueued=enqueued()[0][0],
+        )
+
+    return db.read(work)
+
+
+def _jobs(found: list[Row]) -> list[LiveJob]:
+    return [LiveJob(*row) for row in found]
+
+
+def _workers(found: list[Row]) -> list[LiveWorker]:
+    return [LiveWorker._make((*row[:5], tuple(json.loads(row[5])), *row[6:])) for row in found]

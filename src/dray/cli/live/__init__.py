@@ -1,0 +1,1 @@
+"""Views that change while somebody looks at them."""

@@ -1,0 +1,134 @@
+"""The thread that speaks to the database for a live view, so that keys are answered while that takes its time.
+
+It looks when the database has changed, no more than four times a second, and at least each second; and it does what
+it is asked to. A database that does not answer is asked again, and what was seen last stays.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from dray.config import SqliteAddress, parse_address
+from dray.errors import DrayError
+
+if TYPE_CHECKING:
+    from dray.app import App
+    from dray.backends.watch import Watch
+
+T = TypeVar("T")
+
+_PAUSE = 0.25
+_LOOK = 1.0
+_OUTAGE = 1.0
+
+
+class Feed(Generic[T]):
+    """Within the block `latest` is kept up to date; `ring` is called when there is something new."""
+
+    def __init__(self, app: App, look: Callable[[], T], ring: Callable[[], None]) -> None:
+        self.latest: T | None = None
+        self.problem: str | None = None  # why there is nothing newer
+        self.problem_since = 0.0
+        self.said: deque[str] = deque()  # how what was asked for went
+        self._app = app
+        self._look = look
+        self._ring = ring
+        self._asked: deque[Callable[[], str]] = deque()
+        self._called = threading.Event()
+        self._is_over = False
+        self._failure: BaseException | None = None
+        self._watch: Watch | None = None
+        self._file = _identity(app)
+        self._thread = threading.Thread(target=self._run, name="dray-live", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._call()
+        # Not for ever: it may wait for a server that does not answer, and is a daemon.
+        self._thread.join(_PAUSE)
+
+    def ask(self, work: Callable[[], str]) -> None:
+        """Has something done; what it answers comes to `said`."""
+        self._asked.append(work)
+        self._call()
+
+    def again(self) -> None:
+        """Has it look at once."""
+        self._call()
+
+    def check(self) -> None:
+        """Raises what the thread has died of."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _call(self) -> None:
+        self._called.set()
+        watch = self._watch
+        if watch is not None:
+            watch.poke()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over:
+                self._step()
+        except BaseException as error:  # noqa: BLE001 - a thread's end: whoever draws has to raise it
+            self._failure = error
+            self._ring()
+        finally:
+            if self._watch is not None:
+                self._watch.close()
+
+    def _step(self) -> None:
+        self._called.clear()
+        try:
+            if self._watch is None:
+                self._watch = self._app.backend.watch()  # before the look: it tells of what happens from here on
+            self._reopen_if_replaced()
+            self._do_what_is_asked()
+            self.latest = self._look()
+            self.problem = None
+        except DrayError as error:
+            if self.problem is None:
+                self.problem_since = time.monotonic()
+            self.problem = str(error)
+            self._ring()
+            self._called.wait(_OUTAGE)
+            return
+        self._ring()
+        if not self._called.wait(_PAUSE) and not self._is_over:
+            self._watch.wait(_LOOK)
+
+    def _do_what_is_asked(self) -> None:
+        while self._asked:
+            try:
+                self.said.append(self._asked.popleft()())
+            except DrayError as error:
+                self.said.append(str(error))
+
+    def _reopen_if_replaced(self) -> None:
+        """An open file stays readable when another one has taken its name, or none; its last state would be shown."""
+        if self._file != (found := _identity(self._app)):
+            self._file = found
+            self._app.backend.close()
+
+
+def _identity(app: App) -> tuple[int, int] | None:
+    """Which file the database is, where it is one."""
+    address = parse_address(app.settings.url)
+    if not isinstance(address, SqliteAddress):
+        return None
+    try:
+        found = address.path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

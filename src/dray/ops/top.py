@@ -1,0 +1,180 @@
+"""What goes on at this moment: queues, running jobs, failures, workers, counts and rates.
+
+Every look is bounded, however many jobs there are. Counts and rates cost more than the lists, so they are taken less
+often the longer they take: at most a fiftieth of the time goes into them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from dray.instants import SECOND, to_datetime
+from dray.model.job import State
+from dray.ops.tail import id_at
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
+    from dray.backends.store.live import LiveJob, Numbers, Panels
+
+ROWS = 200  # of a list
+COUNTED = 100_000  # where a count ends
+
+_NEWEST = 20_000  # jobs that a rate is taken over at most
+_WINDOW = 10 * SECOND
+_SHARE = 50
+_OFTEN = SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNow:
+    """A queue."""
+
+    name: str
+    queued: int  # at most COUNTED
+    running: int
+    oldest: float | None  # seconds that its first job has been ready
+    paused_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobNow:
+    """A job that runs or has failed."""
+
+    id: str
+    task: str
+    queue: str
+    state: str
+    reason: str | None
+    worker: str | None
+    attempt: int
+    max_attempts: int
+    error: str | None
+    progress: float | None
+    progress_message: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerNow:
+    """A worker that lives."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    state: str
+    queues: tuple[str, ...]
+    running: int
+    concurrency: int
+    started_at: datetime
+    last_seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment."""
+
+    at: datetime
+    queues: list[QueueNow]
+    running: list[JobNow]  # those that have run longest
+    failures: list[JobNow]  # newest first
+    workers: list[WorkerNow]
+    counts: dict[str, int]  # jobs by state, each at most COUNTED
+    rates: dict[str, float]  # enqueued, completed, failed, cancelled: a second, over the last seconds
+
+
+class Top:
+    """Takes snapshots. One thread's."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._clock = backend.db.clock
+        self._numbers: Numbers | None = None
+        self._since = 0
+        self._numbers_at = 0  # when they may be taken again
+
+    def look(self) -> Snapshot:
+        panels = self._backend.live_panels(ROWS)
+        began = self._clock.steady()
+        if self._numbers is None or began >= self._numbers_at:
+            self._since = panels.now - _WINDOW
+            self._numbers = self._backend.live_numbers(
+                since=self._since, since_id=id_at(self._since), limit=COUNTED, newest=_NEWEST
+            )
+            ended = self._clock.steady()
+            self._numbers_at = ended + max(_OFTEN, _SHARE * (ended - began))
+        return _snapshot(panels, self._numbers, self._since + _WINDOW)
+
+
+def _snapshot(panels: Panels, numbers: Numbers, counted_at: int) -> Snapshot:
+    running = Counter[str]()
+    hands = Counter[str]()
+    for queue, worker, jobs in panels.hands:
+        running[queue] += jobs
+        hands[worker] += jobs
+    paused = {queue.name: queue.paused_at for queue in panels.queues}
+    names = sorted({*paused, *numbers.depths, *running})
+    return Snapshot(
+        at=to_datetime(panels.now),
+        queues=[
+            QueueNow(
+                name,
+                numbers.depths.get(name, 0),
+                running[name],
+                (panels.now - numbers.oldest[name]) / SECOND if name in numbers.oldest else None,
+                _moment(paused.get(name)),
+            )
+            for name in names
+        ],
+        running=[_job(job) for job in panels.running],
+        failures=[_job(job) for job in panels.failures],
+        workers=[
+            WorkerNow(
+                *each[:6],
+                running=hands[each.id],
+                concurrency=each.concurrency,
+                started_at=to_datetime(each.started_at),
+                last_seen_at=to_datetime(each.last_seen_at),
+            )
+            for each in panels.workers
+        ],
+        counts={
+            **numbers.counts,
+            State.QUEUED.value: min(COUNTED, sum(numbers.depths.values())),
+            State.RUNNING.value: running.total(),
+        },
+        rates={"enqueued": numbers.enqueued / (_WINDOW / SECOND)}
+        | {state: _rate(rate.jobs, rate.first_at, counted_at) for state, rate in numbers.ended.items()},
+    )
+
+
+def _rate(jobs: int, first_at: int | None, until: int) -> float:
+    """Jobs a second; where there were more than are counted, over the time that those took."""
+    is_cut = jobs >= _NEWEST and first_at is not None and until > first_at
+    return jobs * SECOND / (until - first_at if is_cut and first_at is not None else _WINDOW)
+
+
+def _job(job: LiveJob) -> JobNow:
+    return JobNow(
+        job.id,
+        job.task,
+        job.queue,
+        job.state,
+        job.reason,
+        job.worker_id,
+        job.attempt,
+        job.max_attempts,
+        job.error,
+        job.progress,
+        job.progress_message,
+        _moment(job.started_at),
+        _moment(job.finished_at),
+    )
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
