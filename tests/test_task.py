@@ -238,14 +238,17 @@ def test_a_script_counts_under_its_file_name(tmp_path: Path) -> None:
     (folder / "jobs.py").write_text(SCRIPT)
     (folder / "__main__.py").write_text(SCRIPT)
 
-    def printed(*command: str) -> str:
-        ran = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    def printed(*command: str, typed: str = "") -> str:
+        ran = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, input=typed, capture_output=True, text=True, check=True
+        )
         return ran.stdout.strip()
 
     assert printed("shop/jobs.py") == "jobs.work"
     assert printed("-m", "shop.jobs") == "shop.jobs.work"
     assert printed("-m", "shop") == "shop.work"
     assert printed("-c", SCRIPT) == "work"
+    assert printed("-", typed=SCRIPT) == "work"
 
 
 # Options.
@@ -342,6 +345,7 @@ def test_a_retry_policy_is_taken_as_it_is(policy: Any) -> None:
         ({"retry": -1}, ConfigError, r"retry .* must be between 0"),
         ({"retry": "often"}, TypeError, r"retry \(if not a policy or a function of the attempt\) must be"),
         ({"retry": True}, TypeError, "not bool"),
+        ({"retry": retry.exponential}, ConfigError, r"call it, as in retry=dray.exponential\(...\)"),
         ({"runner": "fiber"}, ConfigError, "must be one of thread, async, process, not 'fiber'"),
         ({"runner": "async"}, ConfigError, "runner async cannot run a def that is not async; use thread or process"),
         ({"keep_args": "no"}, TypeError, "keep_args must be True or False, not str"),

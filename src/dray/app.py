@@ -206,7 +206,7 @@ class App:
         from dray.task import Using  # noqa: PLC0415
         from dray.task.by_name import prepare_by_name  # noqa: PLC0415
 
-        options = Using.of(using)
+        options = Using.of(using, "app.enqueue(task, {arguments})")
         timeout = self.settings.default_timeout
         return options, prepare_by_name(self.registry, self.new_id(), name, args, options, timeout)
 

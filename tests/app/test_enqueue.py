@@ -273,6 +273,7 @@ MISUSE: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
     (lambda app, task: app.enqueue("x", {"a": object()}), PayloadError, r"args\.a"),
     (lambda app, task: app.enqueue("x", {"a": "x" * 300_000}), PayloadTooLarge, "over the limit"),
     (lambda app, task: app.enqueue("x", countdown=5), TypeError, "did you mean delay"),
+    (lambda app, task: app.enqueue("x", a=1), TypeError, r"app.enqueue\(task, {arguments}\) has no option 'a'"),
     (lambda app, task: app.enqueue("x", delay=-1), ConfigError, "delay must be between 0"),
     (lambda app, task: app.enqueue("x", run_at=datetime(2030, 1, 1)), ConfigError, "has no time zone"),  # noqa: DTZ001
     (lambda app, task: app.enqueue("x", run_at="tomorrow"), TypeError, "run_at must be a datetime"),

@@ -332,6 +332,19 @@ def test_cancel_asks_a_running_job_to_stop_and_tells_its_worker(app: App, hands:
     assert [held.cancel_requested for held in app.backend.worker_beat(hands.worker, LEASE_US).held] == [True]
 
 
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+def test_the_next_look_after_an_action_is_new(app: App, hands: Hands, verb: str) -> None:
+    job = app.enqueue("x", queue="q")
+    claim = hands.claim(job) if verb == "cancel" else None
+    if verb == "retry":
+        job.cancel()
+    assert getattr(job, verb)() is True
+
+    hands.complete(job, 7, claim)
+
+    assert job.state == "completed"
+
+
 def test_cancel_wakes_who_waits(app: App) -> None:
     job = app.enqueue("x")
     raised: list[BaseException] = []

@@ -201,6 +201,18 @@ def test_what_comes_after_it_is_only_logged(
     assert "too late" in str(record.exc_info)
 
 
+def test_what_it_returns_after_it_is_dropped_and_that_is_said(
+    app: App, runner: str, order: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = define(app, runner, order, then=lambda: 3).enqueue()
+
+    assert run(app, job) == ("completed",)
+    assert job.result() is None
+    (record,) = [record for record in caplog.records if record.name == "dray" and job.id in record.getMessage()]
+    assert record.levelname == "WARNING"
+    assert "set tx.result" in record.getMessage()
+
+
 def test_a_job_has_one_completion(app: App, order: str, orders: Callable[[], int]) -> None:
     @app.task(name="body", max_attempts=1)
     def body(ctx: dray.Context) -> None:

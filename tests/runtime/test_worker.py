@@ -39,7 +39,7 @@ def add(app: App) -> Any:
         ({"grace": -1}, ConfigError, "grace must be"),
         ({"grace": "5"}, TypeError, "grace must be a number of seconds"),
         ({"lease": 0}, ConfigError, "lease must be"),
-        ({"lease": 0.5}, ConfigError, "lease must be"),
+        ({"lease": 0.5}, ConfigError, "lease must be at least 1 and at most"),
         ({"lease": float("nan")}, ConfigError, "lease must be"),
         ({"queues": []}, ConfigError, "names no queue"),
         ({"queues": ""}, ConfigError, "names no queue"),

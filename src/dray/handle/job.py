@@ -251,13 +251,13 @@ class Job(Generic[R_co]):
         answer = self._desk.backend.job_cancel([self.id])[self.id]
         if answer is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
-        self._row = None
         if answer is CancelResult.REQUESTED:
             self._desk.recall()
             self._desk.announce([self.queue])  # its worker looks for requests when it wakes
         elif answer is CancelResult.CANCELLED:
             self._desk.waiter.poke()
             self._desk.backend.announce_done()
+        self._row = None
         return answer is not CancelResult.FINAL
 
     def retry(self) -> bool:
@@ -266,6 +266,7 @@ class Job(Generic[R_co]):
         self.refresh()
         if has_happened:
             self._desk.announce([self.queue])
+        self._row = None
         return has_happened
 
     def delete(self) -> bool:

@@ -21,6 +21,7 @@ def duration_us(name: str, value: object, *, low_us: int = 0) -> int:
     else:
         us = value * SECOND
     if not low_us <= us <= DELAY_US:  # also false for nan
-        bounds = "between 0 and" if low_us == 0 else "more than 0 and at most"
+        low = f"at least {low_us / SECOND:g}" if low_us > 1 else "more than 0"
+        bounds = "between 0 and" if low_us == 0 else f"{low} and at most"
         raise ConfigError(f"{name} must be {bounds} {DELAY_US // SECOND:,} seconds (ten years), not {shown(value)}")
     return round(us)

@@ -83,7 +83,10 @@ def _end_copy(home: int, error: BaseException | None) -> None:
 def returned(execution: Execution, value: Any) -> Settlement | None:
     if execution.is_written:
         if value is not None:
-            log.info("job %s: its transaction has completed it; what it returned is dropped", execution.claim.id)
+            log.warning(
+                "job %s: its transaction has completed it; what it returned is dropped, set tx.result instead",
+                execution.claim.id,
+            )
         return None
     return outcome.returned(execution, value, execution.link.clock.steady())
 

@@ -60,7 +60,8 @@ def _module(function: Any) -> str:
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     if spec is not None:  # python -m shop.jobs
         return spec.name.removesuffix(".__main__")
-    return Path(file).stem if file else ""  # a shell or a notebook has no file, and no other process finds it
+    # A shell or a notebook has no file, standard input only something like it: no other process finds it.
+    return Path(file).stem if file and not file.startswith("<") else ""
 
 
 def _is_method(function: Any) -> bool:

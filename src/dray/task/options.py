@@ -94,6 +94,8 @@ class TaskOptions:
 
 
 def _retry(name: str, value: Any) -> retry.Policy:
+    if any(value is policy for policy in (retry.fixed, retry.linear, retry.exponential)):
+        raise ConfigError(f"{name}: call it, as in retry=dray.{value.__name__}(...), to make a policy of it")
     if callable(value):
         return cast("retry.Policy", value)
     return retry.fixed(duration_us(f"{name} (if not a policy or a function of the attempt)", value) / SECOND)

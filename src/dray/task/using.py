@@ -81,9 +81,9 @@ class Using:
     connection: Any = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Using:
+    def of(cls, given: Mapping[str, Any], caller: str = "using()") -> Using:
         """The options as given, or an error that says what they may be."""
-        known_options(given, UsingKeywords.__optional_keys__, "using()")
+        known_options(given, UsingKeywords.__optional_keys__, caller)
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("unique") is False:
             del given["unique"]
