@@ -135,6 +135,11 @@ class Timetable:
             log.warning("schedule %s is not stored yet: %s; a worker will do so when it starts", name, error)
         self._tell()
 
+    def write(self, name: str, task: Task[..., Any] | str, given: Mapping[str, Any]) -> None:
+        """Checks a schedule and writes it now; an error where that cannot be done."""
+        store(self._desk.backend, self._checked(name, task, given))
+        self._tell()
+
     def check_shorthand(self, task: Task[..., Any]) -> None:
         """Refuses ``@app.task(cron=…)`` of a function that cannot be called without arguments."""
         # A signature of its own: an annotation may name what is defined further down, and is read but once.

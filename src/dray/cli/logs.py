@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dray.cli.exits import say
 from dray.text import escape_control, redact
 
 if TYPE_CHECKING:
@@ -30,6 +31,20 @@ def configure(level: str) -> None:
     handler.setLevel(level.upper())
     root.addHandler(handler)
     root.setLevel(min(logging.INFO, handler.level))
+
+
+def say_warnings() -> None:
+    """What Dray warns of while a command looks or acts is a sentence on stderr, unless the app has set up logging."""
+    log = logging.getLogger("dray")
+    if not log.hasHandlers():
+        handler = _Sentences()
+        handler.setLevel(logging.WARNING)
+        log.addHandler(handler)
+
+
+class _Sentences(logging.Handler):
+    def emit(self, record: LogRecord) -> None:
+        say(record.getMessage())
 
 
 def announce(message: str) -> None:

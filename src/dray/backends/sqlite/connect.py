@@ -17,6 +17,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from dray.backends.sqlite import faults
+from dray.backends.sqlite.files import Way
 from dray.errors import StorageError
 
 log = logging.getLogger("dray")
@@ -68,10 +69,12 @@ def _pause(since: float) -> float:
     return random.uniform(_SHORTEST_PAUSE, longest)  # noqa: S311 - SQLite has nobody who would wake us
 
 
-def connect(path: Path, factory: type[C] = sqlite3.Connection, *, check_same_thread: bool = False) -> C:
+def connect(
+    path: Path, factory: type[C] = sqlite3.Connection, *, way: Way = Way.WRITE, check_same_thread: bool = False
+) -> C:
     """A connection that waits for nobody, opens no transactions by itself and never creates a file."""
     connection = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?mode=rw",
+        f"file:{quote(os.fsencode(path))}?{way}",
         uri=True,
         timeout=0,
         isolation_level=None,

@@ -1,5 +1,8 @@
 """The database file before SQLite opens it: made private, never opened by us once it may be in use.
 
+A file that may only be read is read as it is: through its -wal where there is one, frozen where there is none. SQLite
+by itself would leave a -wal and a -shm of the wrong owner beside it.
+
 Closing any descriptor of a database file drops the locks that SQLite holds on it in this process, so an existing
 file is only ever looked at with stat; a new one is made under another name and linked into place.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from enum import StrEnum
 from pathlib import Path
 
 from dray.errors import StorageUnavailable
@@ -18,8 +22,48 @@ _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gluste
 _DISKS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "jfs", "overlay", "tmpfs"}
 
 
+class Way(StrEnum):
+    """How a database can be opened here, in the words of SQLite's URIs."""
+
+    WRITE = "mode=rw"
+    READ = "mode=ro&readonly_shm=1"  # its -wal tells what others have written and write
+    FROZEN = "immutable=1"  # nobody has it open, so SQLite need not look for a -wal, nor make one
+
+
+def way(path: Path) -> Way | None:
+    """How the file can be opened; None: there is none. An error if there is something else, or it cannot be read."""
+    if not _is_file(path):
+        return None
+    if _may(path, os.R_OK | os.W_OK) and _can_be_logged(path):
+        return Way.WRITE
+    if not _may(path, os.R_OK):
+        raise StorageUnavailable(f"{path}: may not be read by user {os.geteuid()}; change its rights or owner")
+    wal, shm = _beside(path)
+    if shm.exists() and wal.exists():
+        return Way.READ
+    if wal.exists() and wal.stat().st_size:
+        # Without it the file may be half of an old state and half of a new one.
+        raise StorageUnavailable(
+            f"{path}: its -wal cannot be read without the -shm, which may not be made here; copy the file with its "
+            f"-wal to a folder that user {os.geteuid()} can write to"
+        )
+    return Way.FROZEN
+
+
 def is_there(path: Path) -> bool:
     """Whether there is a file that this user can read and write; an error if there is something else."""
+    if not _is_file(path):
+        return False
+    # SQLite would open it read-only and leave a -wal and -shm of the wrong owner beside it.
+    if not _may(path, os.R_OK | os.W_OK):
+        raise StorageUnavailable(
+            f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner, or use a disk "
+            "that can be written to"
+        )
+    return True
+
+
+def _is_file(path: Path) -> bool:
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -30,12 +74,20 @@ def is_there(path: Path) -> bool:
         raise StorageUnavailable(f"{path}: is a directory; name a file in it, such as {path / 'dray.db'}")
     if not stat.S_ISREG(found.st_mode):
         raise StorageUnavailable(f"{path}: is not an ordinary file; choose another path")
-    # SQLite would open it read-only and leave a -wal and -shm of the wrong owner beside it.
-    if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
-        raise StorageUnavailable(
-            f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner"
-        )
     return True
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=True)
+
+
+def _can_be_logged(path: Path) -> bool:
+    """Whether the files that SQLite writes beside it are there, or can be made."""
+    return _may(path.parent, os.W_OK | os.X_OK) or all(_may(file, os.R_OK | os.W_OK) for file in _beside(path))
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
 def is_on_disk(path: Path) -> bool:
@@ -43,19 +95,30 @@ def is_on_disk(path: Path) -> bool:
     return _file_system(path) in _DISKS
 
 
+def kind(path: Path) -> tuple[str | None, bool]:
+    """The file system that a path lies on (None: the kernel does not say), and whether machines share it."""
+    found = _file_system(path)
+    return found, found in _NETWORK
+
+
 def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
     """Makes sure there is a file to open, or says why not."""
     there = is_there(path)
     if not there and not create:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
-    kind = _file_system(path if there else path.parent)
+    refuse_network(path, allow_network=allow_network)
+    if not there:
+        _make(path, mode)
+
+
+def refuse_network(path: Path, *, allow_network: bool) -> None:
+    """An error where other machines may use the same file."""
+    kind = _file_system(path if path.exists() else path.parent)
     if kind in _NETWORK and not allow_network:
         raise StorageUnavailable(
             f"{path}: lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
             "use a local disk, or PostgreSQL"
         )
-    if not there:
-        _make(path, mode)
 
 
 def _make(path: Path, mode: int) -> None:

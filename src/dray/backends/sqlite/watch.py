@@ -25,8 +25,9 @@ import threading
 import time
 from pathlib import Path
 
-from dray.backends.sqlite import faults, fork, inotify
+from dray.backends.sqlite import faults, files, fork, inotify
 from dray.backends.sqlite.connect import connect, patiently
+from dray.backends.sqlite.files import Way
 from dray.backends.watch import Bell, rest
 from dray.errors import ForkedConnection, StorageError
 
@@ -59,6 +60,7 @@ class SqliteWatch:
     """
 
     hears_own = True
+    is_direct = True
 
     def __init__(self, path: Path, *, busy_timeout: float = 30.0) -> None:
         self._path = Path(os.path.realpath(path))  # a link's target is where the -wal lies
@@ -71,7 +73,7 @@ class SqliteWatch:
         self._inotify: inotify.Inotify | None = None
         self._watches: dict[Path, int] = {}
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, int, Way] | None = None
         self._version = 0
         patiently(self._open, busy_timeout, str(self._path))
         self._pace = Pace(time.monotonic())
@@ -167,7 +169,7 @@ class SqliteWatch:
     def _open(self) -> None:
         # Before connecting: if the file is replaced in between, the next check sees another one and comes back.
         identity = _identity(self._path)
-        connection = connect(self._path)
+        connection = connect(self._path, way=Way.WRITE if identity is None else identity[2])
         try:
             connection.execute("PRAGMA query_only = ON")
             _data_version(connection)  # makes the -wal, if there is none
@@ -286,9 +288,10 @@ def _data_version(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA data_version").fetchall()[0][0]
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path) -> tuple[int, int, Way] | None:
+    """Which file it is, and how it can be opened: who may only read has to see a -wal come."""
     try:
-        found = path.stat()
-    except OSError:
+        found, way = path.stat(), files.way(path)
+    except (OSError, StorageError):
         return None
-    return found.st_dev, found.st_ino
+    return None if way is None else (found.st_dev, found.st_ino, way)

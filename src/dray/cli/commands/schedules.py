@@ -160,9 +160,8 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
     app = app_with_tasks_on_tables()
     known = None if (unchecked and task not in app.registry) or not len(app.registry) else app.registry.get(task)
     given = {key: value for key, value in rule.items() if value is not None}
-    app.schedules()  # tables that are missing are an error here, and nothing to wait for
     try:
-        app.schedule(name, task, args=arguments(words, args, known), **given)
+        app.timetable.write(name, task, {"args": arguments(words, args, known), **given})
     except TypeError as error:
         raise click.UsageError(str(error)) from None
     _put(app, [name])
