@@ -46,13 +46,14 @@ class Settings:
     busy_timeout: float = 30.0
     notify: bool = True
     listen_url: str | None = None
+    is_url_given: bool = True  # False: DRAY_URL names it, or nothing does
 
     @classmethod
     def of(cls, url: str | os.PathLike[str] | None, **given: Any) -> Settings:
         """The options as given, or an error that says what they may be."""
-        known_options(given, {field.name for field in fields(cls)} - {"url"}, "App")
+        known_options(given, {field.name for field in fields(cls)} - {"url", "is_url_given"}, "App")
         checked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
-        settings = cls(url=_url(url), **checked)
+        settings = cls(url=_url(url), is_url_given=url is not None, **checked)
         if settings.listen_url is not None and settings.is_sqlite:
             raise ConfigError("listen_url is for PostgreSQL behind a pooler; a SQLite file needs none: leave it out")
         return settings

@@ -7,13 +7,14 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from dray.app import App
 from dray.cli.exits import Code, Failure
 from dray.model.names import shown
 
-_FILES = ("tasks.py", "app.py")
+FILES = ("tasks.py", "app.py")
+_PROJECT = Path("pyproject.toml")
 
 
 def find(named: str | None) -> App | None:
@@ -21,10 +22,10 @@ def find(named: str | None) -> App | None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    spec = named or _configured(Path("pyproject.toml"))
+    spec = named or configured()
     if spec is not None:
         return _load(spec)
-    for file in _FILES:
+    for file in FILES:
         if _speaks_of_dray(Path(file)):
             found = _apps_in(imported(file.removesuffix(".py")))
             if found:
@@ -32,19 +33,36 @@ def find(named: str | None) -> App | None:
     return None
 
 
-def _configured(file: Path) -> str | None:
-    if not file.is_file():
-        return None
+def project_settings() -> dict[str, Any]:
+    """[tool.dray] of pyproject.toml in the current directory; empty: there is none."""
+    if not _PROJECT.is_file():
+        return {}
     import tomllib  # noqa: PLC0415 - only where there is such a file
 
     try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("dray", {})
+        found = tomllib.loads(_PROJECT.read_text(encoding="utf-8")).get("tool", {}).get("dray", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Failure(f"{file} cannot be read: {error}") from None
-    spec = settings.get("app")
+        raise Failure(f"{_PROJECT} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Failure(f'{_PROJECT}: tool.dray must be a table: [tool.dray], then app = "shop.jobs:app"')
+    return cast("dict[str, Any]", found)
+
+
+def configured() -> str | None:
+    """The app that pyproject.toml names."""
+    spec = project_settings().get("app")
     if spec is not None and not isinstance(spec, str):
-        raise Failure(f'{file}: [tool.dray] app must be a string such as "shop.jobs:app", not {shown(spec)}')
+        raise Failure(f'{_PROJECT}: [tool.dray] app must be a string such as "shop.jobs:app", not {shown(spec)}')
     return spec
+
+
+def name_of(app: App) -> str | None:
+    """An App that was found, as module:object."""
+    for module_name, module in list(sys.modules.items()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is app:
+                return f"{module_name}:{name}"
+    return None
 
 
 def _speaks_of_dray(file: Path) -> bool:

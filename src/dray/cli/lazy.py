@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Place(NamedTuple):
@@ -26,9 +29,26 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click calls it
         return list(self._places)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = self._places.get(cmd_name)
-        return None if place is None else getattr(import_module(place.module), cmd_name)
+        if place is None:
+            return None
+        command: click.Command = getattr(import_module(place.module), cmd_name)
+        if ctx.resilient_parsing:
+            from dray.cli.completing import equip  # noqa: PLC0415 - only a shell that completes a word asks so
+
+            equip(command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells alone
+
+        found = [
+            CompletionItem(name, help=place.about)
+            for name, place in self._places.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)  # not Group's: it would load them all
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

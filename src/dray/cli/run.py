@@ -42,7 +42,9 @@ def run(args: Sequence[str]) -> int:
 
 def _invoke(args: Sequence[str]) -> int:
     if _COMPLETE in os.environ:
-        root.main(list(args), prog_name="dray")
+        from dray.cli.completing import complete  # noqa: PLC0415 - for shells alone
+
+        complete(root)
     # Not root.main(): it ends the process by itself where stdout is closed, and words mistakes over four lines.
     try:
         with root.make_context("dray", list(args), auto_envvar_prefix=_PREFIX) as context:

@@ -74,15 +74,15 @@ def shared(command: C) -> C:
 
 
 def wants_json() -> bool:
-    return bool(_told("json"))
+    return bool(told("json"))
 
 
 def app_here(named: str | None = None) -> App | None:
     """The App that is named here or found, on the database that was asked for; None: there is none."""
     from dray.cli.finding import find  # noqa: PLC0415 - it loads users' code
 
-    app = find(named or _told("app"))
-    url = _told("typed_url")
+    app = find(named or told("app"))
+    url = told("typed_url")
     if app is not None and url is not None:
         from dray.settings import Settings  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ def app_with_tasks(named: str | None = None) -> App:
 
 def app_for_enqueueing() -> App:
     """The App that is here; else one that knows no task, on the database that was asked for."""
-    return _closed_at_the_end(app_here() or _bare())
+    return _closed_at_the_end(app_here() or bare_app())
 
 
 def app_on_tables() -> App:
@@ -117,7 +117,7 @@ def app_on_tables() -> App:
 
     Whoever names the database needs no code here.
     """
-    app = _bare() if _told("typed_url") and not _told("app") else app_here() or _bare()
+    app = bare_app() if told("typed_url") and not told("app") else app_here() or bare_app()
     app.settings = replace(app.settings, migrate=False)
     return _closed_at_the_end(app)
 
@@ -130,15 +130,17 @@ def app_with_tasks_on_tables() -> App:
     return app
 
 
-def _bare() -> App:
+def bare_app() -> App:
+    """An App that knows no task, on the database that was asked for."""
     from dray.app import App  # noqa: PLC0415 - `--help` needs none
 
-    return App(_told("url"))
+    return App(told("url"))
 
 
 def _closed_at_the_end(app: App) -> App:
     return click.get_current_context().with_resource(app)
 
 
-def _told(name: str) -> Any:
-    return click.get_current_context().meta.get(_KEY + name)
+def told(name: str, context: click.Context | None = None) -> Any:
+    """What a shared option was given, or its variable; ``typed_url`` is what was given as --url alone."""
+    return (context or click.get_current_context()).meta.get(_KEY + name)

@@ -1,0 +1,220 @@
+"""``dray run``: calls a task's function here and now, without a queue and without a database."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Generator, Sequence
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from dray.cli import logs, shapes
+from dray.cli.exits import Code, Failure, say
+from dray.cli.output import put
+from dray.cli.shared import app_with_tasks, load_tasks, option, shared
+from dray.cli.times import Duration, span
+from dray.cli.values import arguments
+from dray.errors import DrayError
+from dray.instants import SECOND
+from dray.steering import Cancel, Fail, Retry, Snooze, Steering
+
+if TYPE_CHECKING:
+    from dray.app import App
+    from dray.task import Task
+
+_MERCY = 5.0  # seconds for a body to heed its timeout
+_STEP = 0.1  # seconds between two lines of progress
+
+
+class _TimeOver(BaseException):
+    """Not an Exception, so that a body's ``except Exception`` lets it through."""
+
+
+@click.command()
+@click.argument("task")
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
+@option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
+@option("--timeout", type=Duration(), metavar="TIME", help="Stop it after this time (exit code 4).")
+@option("--pdb", is_flag=True, help="Enter the debugger where it raises.")
+@option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
+@shared
+def run(
+    task: str, words: Sequence[str], args: str | None, timeout: float | None, log_level: str, *, pdb: bool
+) -> int:
+    """Run TASK here and now and print its result as JSON: no job, no worker, no database, one attempt.
+
+    A VALUE that reads as JSON is taken as JSON, all else as text (always so where the parameter is a str);
+    NAME:=VALUE must be JSON. What the body raises is shown with its traceback (exit code 3).
+    """
+    if pdb and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("--pdb needs a terminal")
+    app = app_with_tasks()
+    load_tasks(app)
+    found = app.registry.get(task)
+    logs.configure(log_level)
+    call = _call(app, found, arguments(words, args, found))
+    try:
+        value = _called(found, call, timeout)
+    except KeyboardInterrupt:
+        raise
+    except _TimeOver:
+        raise Failure(f"{found.name} has not ended within {span(timeout or 0)}", Code.TIMED_OUT) from None
+    except Steering as error:
+        say(f"{found.name} {_wish(error)}")
+        return Code.JOB_ENDED
+    except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
+        return _show(error, debug=pdb)
+    return _put(found, value)
+
+
+def _call(app: App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The call that the arguments stand for, of the types that the function is annotated with."""
+    try:
+        fitting = task.signature.fit(given)
+    except (TypeError, DrayError) as error:
+        raise click.UsageError(str(error)) from None
+    except Exception as error:
+        # A model's own code reads the arguments, and may raise anything.
+        raise click.UsageError(f"reading the arguments raised {type(error).__name__}: {error}") from error
+    return task.signature.arrange(fitting, context=_context(task.name, app.new_id()))
+
+
+def _context(name: str, job_id: str) -> Any:
+    from dray.local import LocalContext  # noqa: PLC0415 - `dray run --help` needs none
+
+    class Shown(LocalContext):
+        """Says on a terminal how far the body is."""
+
+        said_at = 0.0
+
+        def progress(self, percent: float | None, message: str | None = None) -> None:
+            now = time.monotonic()
+            is_last = percent is not None and float(percent) >= 100
+            if sys.stderr.isatty() and (is_last or now - self.said_at >= _STEP):
+                self.said_at = now
+                words = [] if percent is None else [f"{float(percent):.0f}%"]
+                say(" ".join([name, *words, *([] if message is None else [str(message)])]))
+
+    return Shown(name, job_id)
+
+
+# Calling it
+
+
+def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeout: float | None) -> Any:
+    from dray.task.naming import is_coroutine  # noqa: PLC0415
+
+    body = partial(task.function, *call[0], **call[1])
+    with _end_at_last(task.name, timeout), _prints_on_stderr():
+        if is_coroutine(task.function):
+            import asyncio  # noqa: PLC0415 - few bodies need it
+
+            return asyncio.run(_awaited(body(), timeout))
+        with _alarm(timeout):
+            return body()
+
+
+async def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
+    import asyncio  # noqa: PLC0415
+
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            return await body
+    except TimeoutError:
+        if limit.expired():
+            raise _TimeOver from None
+        raise
+
+
+@contextlib.contextmanager
+def _alarm(timeout: float | None) -> Generator[None]:
+    """Raises into the body when its time is over."""
+    if timeout is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _ring)
+    signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _ring(_: int, __: FrameType | None) -> NoReturn:
+    raise _TimeOver
+
+
+@contextlib.contextmanager
+def _end_at_last(name: str, timeout: float | None) -> Generator[None]:
+    """Ends the process, where a body is in a call that nothing can break off, or does not let itself be stopped."""
+    if timeout is None:
+        yield
+        return
+
+    def end() -> None:
+        say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
+        os._exit(Code.TIMED_OUT)
+
+    timer = threading.Timer(timeout + _MERCY, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _prints_on_stderr() -> Generator[None]:
+    """In a pipe what the body prints is no part of the result. On a terminal a debugger wants both streams."""
+    if sys.stdout.isatty():
+        yield
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+# Its end
+
+
+def _put(task: Task[..., Any], value: Any) -> int:
+    try:
+        text = task.encode_result(value)
+    except Exception as error:  # its own methods may raise anything
+        raise Failure(f"{task.name} returned, but its result cannot be stored: {error}", Code.JOB_ENDED) from error
+    put(shapes.result_text(text))
+    return Code.DONE
+
+
+def _wish(error: Steering) -> str:
+    """What a body raised to steer its job, in words."""
+    if isinstance(error, Retry):
+        when = "as its retry policy says" if error.delay_us is None else f"in {span(error.delay_us / SECOND)}"
+        return f"asks to be run again {when}" + (f": {error.message}" if error.message else "")
+    if isinstance(error, Snooze):
+        return f"asks to be run in {span(error.delay_us / SECOND)}, without counting this attempt"
+    if isinstance(error, Fail):
+        return f"has failed for good: {error.message}"
+    assert isinstance(error, Cancel)
+    return "cancels its job" + (f": {error.message}" if error.message else "")
+
+
+def _show(error: BaseException, *, debug: bool) -> int:
+    from dray.cli.frames import users_lines, users_trace  # noqa: PLC0415 - for bodies that fail
+
+    for line in users_lines(error):
+        click.echo(line, err=True)
+    if debug:
+        import pdb  # noqa: PLC0415 - that is what was asked for
+
+        pdb.post_mortem(users_trace(error.__traceback__))
+    return Code.JOB_ENDED

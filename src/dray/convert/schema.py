@@ -1,0 +1,196 @@
+"""JSON Schema of what `reader` takes for an annotation: for forms, for people, for other programs.
+
+It says no more than is known: ``{}``, which allows everything, where an annotation is not in the table of this
+package or cannot be resolved. A class or an alias that may hold itself stands once under ``$defs``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections import abc
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, Flag
+from pathlib import PurePath
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from uuid import UUID
+
+from dray.convert.forms import is_model, is_struct
+from dray.convert.hints import hints
+from dray.convert.records import is_record
+from dray.convert.write import to_json
+from dray.errors import PayloadError
+
+Schema: TypeAlias = dict[str, Any]
+
+_UNKNOWN: Schema = {}
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+}
+# The first that is a base counts: a datetime is a date.
+_FORMS: tuple[tuple[type[Any], Schema], ...] = (
+    (datetime, {"type": "string", "format": "date-time"}),
+    (date, {"type": "string", "format": "date"}),
+    (time, {"type": "string"}),  # "time" would demand an offset
+    (timedelta, {"type": "number"}),
+    (UUID, {"type": "string", "format": "uuid"}),
+    (Decimal, {"type": ["string", "number"]}),
+    (PurePath, {"type": "string"}),
+    (bytes, {"type": "string", "contentEncoding": "base64"}),
+    (bytearray, {"type": "string", "contentEncoding": "base64"}),
+)
+_WRAPPERS = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired, getattr(typing, "ReadOnly", ...))
+_OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+_LISTS = (
+    *(list, set, frozenset, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable, abc.Set),
+    abc.MutableSet,
+)
+
+
+class Schemas:
+    """Makes schemas that share one list of definitions."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Schema] = {}
+        self._names: dict[Any, str] = {}
+
+    def of(self, annotation: Any) -> Schema:
+        """The schema of one annotation; it may refer to `definitions`."""
+        annotation = type(None) if annotation is None else annotation
+        kind = get_origin(annotation) or annotation
+        return next((make(self, annotation) for fits, make in _MAKERS if fits(kind)), _UNKNOWN)
+
+    def named(self, thing: Any, make: Callable[[], Schema]) -> Schema:
+        """A reference to what stands once, and may refer to itself."""
+        if thing not in self._names:
+            name = thing.__name__
+            while name in self.definitions:  # another module's class of the same name
+                name += "_"
+            self._names[thing] = name
+            self.definitions[name] = {}
+            self.definitions[name] = make()
+        return {"$ref": f"#/$defs/{self._names[thing]}"}
+
+    def foreign(self, made: Schema) -> Schema:
+        """A schema that another library has made, with its definitions among ours; nothing, if two share a name."""
+        theirs: dict[str, Schema] = made.pop("$defs", {})
+        if any(self.definitions.get(name, schema) != schema for name, schema in theirs.items()):
+            return {}
+        self.definitions.update(theirs)
+        return made
+
+
+def _inner(schemas: Schemas, annotation: Any) -> Schema:
+    return schemas.of(next(iter(get_args(annotation)), Any))
+
+
+def _union(schemas: Schemas, annotation: Any) -> Schema:
+    members = [schemas.of(member) for member in get_args(annotation)]
+    return {"anyOf": members} if all(members) else {}
+
+
+def _choice(values: Iterable[Any]) -> Schema:
+    written: list[Any] = []
+    for value in values:
+        try:
+            written.append(to_json(value, "a choice"))
+        except PayloadError:  # what cannot be written will not come back
+            continue
+    return {"enum": written}
+
+
+def _tuple(schemas: Schemas, annotation: Any) -> Schema:
+    args = get_args(annotation)
+    if not args or args[-1] is Ellipsis:
+        return {"type": "array", "items": schemas.of(args[0] if args else Any)}
+    items = [schemas.of(arg) for arg in args]
+    return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+
+
+def _object(schemas: Schemas, annotation: Any) -> Schema:
+    args = get_args(annotation)
+    return {"type": "object", "additionalProperties": schemas.of(args[1] if len(args) > 1 else Any)}
+
+
+def _list(schemas: Schemas, annotation: Any) -> Schema:
+    return {"type": "array", "items": _inner(schemas, annotation)}
+
+
+def _record(schemas: Schemas, annotation: Any) -> Schema:
+    kind: Any = get_origin(annotation) or annotation
+    return schemas.named(kind, lambda: _fields(schemas, kind))
+
+
+def _fields(schemas: Schemas, kind: Any) -> Schema:
+    found = hints(kind)
+    if dataclasses.is_dataclass(kind):
+        fields = [field for field in dataclasses.fields(kind) if field.init]
+        bare = [
+            field.name
+            for field in fields
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        ]
+        properties = {field.name: schemas.of(found.get(field.name, Any)) for field in fields}
+        return {"type": "object", "properties": properties, "required": bare, "additionalProperties": False}
+    if typing.is_typeddict(kind):
+        marks = {name: get_origin(hint) for name, hint in found.items()}
+        required = [
+            name
+            for name in found
+            if marks[name] is typing.Required
+            or (name in kind.__required_keys__ and marks[name] is not typing.NotRequired)
+        ]
+        return {
+            "type": "object",
+            "properties": {name: schemas.of(hint) for name, hint in found.items()},
+            "required": required,
+        }
+    items = [schemas.of(found.get(name, Any)) for name in kind._fields]
+    least = len(items) - len(kind._field_defaults)
+    return {"type": "array", "prefixItems": items, "minItems": least, "maxItems": len(items)}
+
+
+def _alias(schemas: Schemas, annotation: Any) -> Schema:
+    return schemas.named(annotation, lambda: schemas.of(annotation.__value__))
+
+
+def _model(schemas: Schemas, annotation: Any) -> Schema:
+    try:
+        return schemas.foreign(annotation.model_json_schema())
+    except Exception:  # noqa: BLE001 - a model's own code may raise anything; then nothing is known of it
+        return {}
+
+
+def _form(_: Schemas, annotation: Any) -> Schema:
+    return next(schema for kind, schema in _FORMS if issubclass(annotation, kind))
+
+
+def _is_class(kind: Any, base: type[Any] | tuple[type[Any], ...]) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base)
+
+
+# In the order of `read`, which says what is taken for what.
+_MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Schemas, Any], Schema]], ...] = (
+    (lambda kind: kind in _WRAPPERS, _inner),
+    (lambda kind: kind is Union or kind is types.UnionType, _union),
+    (lambda kind: kind is Literal, lambda _, annotation: _choice(get_args(annotation))),
+    (lambda kind: hasattr(kind, "__supertype__"), lambda schemas, annotation: schemas.of(annotation.__supertype__)),
+    (lambda kind: type(kind).__name__ == "TypeAliasType", _alias),
+    (lambda kind: kind in _OBJECTS, _object),
+    (lambda kind: kind is tuple, _tuple),
+    (lambda kind: kind in _LISTS, _list),
+    (lambda kind: isinstance(kind, type) and kind in _PLAIN, lambda _, annotation: _PLAIN[annotation]),
+    (lambda kind: _is_class(kind, Flag), lambda _, __: {"type": "integer"}),
+    (lambda kind: _is_class(kind, Enum), lambda _, annotation: _choice(member.value for member in annotation)),
+    (is_model, _model),
+    (is_struct, lambda _, __: _UNKNOWN),  # only its library knows, and may be told to write lists
+    (is_record, _record),
+    (lambda kind: _is_class(kind, tuple(kind for kind, _ in _FORMS)), _form),
+)

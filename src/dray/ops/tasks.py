@@ -1,0 +1,134 @@
+"""Tasks: what the code here says of each, what its arguments look like, and who can run it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any
+
+from dray.convert import hints
+from dray.convert.schema import Schema, Schemas
+from dray.instants import SECOND
+from dray.model.retry import Exponential, Fixed, Linear
+
+if TYPE_CHECKING:
+    from dray.ops.listing import WorkerInfo
+    from dray.task import Task
+    from dray.task.options import TaskOptions
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_DEFAULT_CHARS = 200  # a default that is longer says nothing more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """A task that is registered here."""
+
+    name: str
+    queue: str
+    priority: int | None  # None: the queue's
+    runner: str
+    max_attempts: int
+    max_crashes: int
+    timeout: float | None  # seconds
+    retry: str  # in words
+    cron: str | None
+    every: float | None  # seconds
+    tz: str | None
+    description: str | None
+    workers: tuple[str, ...] | None  # ids of the live ones that know it; None: no database says
+
+
+def tasks(known: Iterable[Task[..., Any]], workers: Iterable[WorkerInfo] | None) -> list[TaskInfo]:
+    """The tasks by name; `workers` are those that live."""
+    able = None if workers is None else list(workers)
+    return [_info(task, able) for task in sorted(known, key=lambda task: task.name)]
+
+
+def _info(task: Task[..., Any], workers: list[WorkerInfo] | None) -> TaskInfo:
+    options, rule = task.options, task.options.schedule
+    return TaskInfo(
+        name=task.name,
+        queue=options.queue,
+        priority=options.priority,
+        runner=options.runner.value,
+        max_attempts=options.max_attempts,
+        max_crashes=options.max_crashes,
+        timeout=options.timeout,
+        retry=retry_in_words(options),
+        cron=None if rule is None else rule.cron,
+        every=None if rule is None or rule.every_us is None else rule.every_us / SECOND,
+        tz=None if rule is None or rule.cron is None else rule.tz,
+        description=options.description or _first_line(task.function.__doc__),
+        workers=None if workers is None else tuple(worker.id for worker in workers if task.name in worker.tasks),
+    )
+
+
+def _first_line(doc: str | None) -> str | None:
+    lines = (doc or "").strip().splitlines()
+    return lines[0].strip() if lines else None
+
+
+def retry_in_words(options: TaskOptions) -> str:
+    """When a failed attempt is followed by another."""
+    policy = options.retry
+    if options.max_attempts == 1:
+        return "none"
+    if isinstance(policy, Fixed):
+        return f"after {policy.seconds:g} s"
+    if isinstance(policy, Linear):
+        return f"after {policy.seconds:g} s, {policy.seconds:g} s more each time, at most {policy.cap:g} s"
+    if isinstance(policy, Exponential):
+        first = ", ".join(f"{policy(attempt):g}" for attempt in (1, 2, 3))
+        more = f", up to {1 + policy.jitter:g} times that by chance" if policy.jitter else ""
+        return f"after {first} ... at most {policy.cap:g} s{more}"
+    if isinstance(policy, int | float):
+        return f"after {policy:g} s"
+    return f"as {getattr(policy, '__qualname__', type(policy).__name__)}(attempt) says"
+
+
+def argument_schema(task: Task[..., Any]) -> Schema:
+    """JSON Schema of a task's arguments by name, as `enqueue` by name takes them."""
+    signature, schemas, found = task.signature, Schemas(), hints(task.function)
+    properties: dict[str, Schema] = {}
+    required: list[str] = []
+    extra: Schema | bool = False
+    filled = {*signature.contexts, "parent_results"}  # by the worker
+    for name, parameter in signature.parameters.items():
+        schema = schemas.of(found.get(name, Any))
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            extra = schema
+        elif parameter.kind is Parameter.VAR_POSITIONAL:
+            properties[f"*{name}"] = {"type": "array", "items": schema}
+        elif name not in filled:
+            properties[name] = _with_default(schema, parameter, is_secret=name in task.options.redact)
+            if parameter.default is Parameter.empty:
+                required.append(name)
+    made: Schema = {
+        "$schema": _DRAFT,
+        "title": task.name,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": extra,
+    }
+    return {**made, "$defs": schemas.definitions} if schemas.definitions else made
+
+
+def _with_default(schema: Schema, parameter: Parameter, *, is_secret: bool) -> Schema:
+    default = parameter.default
+    if default is Parameter.empty:
+        return schema
+    if default is None and schema and not _takes_null(schema):
+        schema = {"anyOf": [schema, {"type": "null"}]}  # ``x: int = None``, as people write it
+    if is_secret or not isinstance(default, None | bool | int | float | str):
+        return schema
+    if len(json.dumps(default)) > _DEFAULT_CHARS:
+        return schema
+    return {**schema, "default": default}
+
+
+def _takes_null(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "null" or any(map(_takes_null, schema.get("anyOf", ())))
