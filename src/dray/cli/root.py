@@ -12,8 +12,11 @@ _COMMANDS = {
     name: Place(f"dray.cli.commands.{name}", about)
     for name, about in {
         "demo": "the whole thing in a minute, on a scratch SQLite file",
+        "dev": "run jobs, and start anew when the code changes",
         "worker": "run jobs",
         "enqueue": "put a job into its queue",
+        "run": "run a task here and now, without the queue",
+        "tasks": "list the tasks of the app",
         "jobs": "list jobs",
         "job": "show, wait for, retry, cancel or delete jobs",
         "why": "say why jobs are where they are, and where their bodies are",
@@ -24,6 +27,9 @@ _COMMANDS = {
         "stats": "numbers: jobs by state and queue, rates, run times",
         "db": "make, upgrade, check, copy and clear the tables",
         "audit": "check that the tables hold what they promise",
+        "bench": "what this database can do, on a scratch file or schema beside it",
+        "config": "every setting, and where it comes from",
+        "completion": "the script that has a shell complete commands, options and values",
     }.items()
 }
 

@@ -84,6 +84,7 @@ class Engine:
         self.is_idle = threading.Event()  # nothing in hand but what does not stop, nothing that could be
         self.has_ended = threading.Event()  # it claims no more, and nothing is left to run or to write
         self.on_idle: Callable[[], None] = lambda: None
+        self.on_began: Callable[[Execution], None] = lambda _: None
         self._backend = backend
         self._bodies_backend = bodies_backend
         self._watch = watch
@@ -141,6 +142,7 @@ class Engine:
 
     def began(self, execution: Execution) -> None:
         self.timekeeper.began(execution)
+        self.on_began(execution)
 
     def note(self, execution: Execution) -> None:
         if self._notebook.add(execution):

@@ -13,8 +13,9 @@ import signal
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import FrameType
+from typing import Protocol
 
 from dray.clock import Clock, SystemClock
 from dray.instants import SECOND
@@ -26,6 +27,23 @@ log = logging.getLogger("dray")
 RENEW = 75  # exit status of one that wants to be started anew, at once
 _NO_USE = frozenset({2, 6})  # wrong usage, no database: another start would end the same way
 _LEEWAY = 15.0  # seconds that a worker may take beyond its grace
+_NEVER = 1 << 62  # a reading that the steady clock does not come to
+
+
+class Reload(Protocol):
+    """Says when running processes are out of date. They are then stopped, each once, and started anew."""
+
+    def is_due(self) -> bool:
+        """A look: whether something has changed since the last time that it was due, and nothing goes on changing."""
+        ...
+
+    def rest(self) -> float:
+        """Seconds until the next look."""
+        ...
+
+    def environment(self) -> Mapping[str, str]:
+        """More variables for the process that starts now."""
+        ...
 
 
 class Supervisor:
@@ -45,12 +63,15 @@ class Supervisor:
         first_pause: float = 0.1,
         longest_pause: float = 30.0,
         proven_after: float = 60.0,
+        reload: Reload | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._grace_us = int((grace + _LEEWAY) * SECOND)
+        self._grace = grace + _LEEWAY
+        self._grace_us = int(self._grace * SECOND)
         self._first_pause_us = int(first_pause * SECOND)
         self._longest_pause_us = int(longest_pause * SECOND)
         self._proven_us = int(proven_after * SECOND)
+        self._reload = reload
         self._workers = [_Place(number + 1, list(argv)) for number in range(count)]
         self._signals: deque[int] = deque()
         self._told: int | None = None  # the first signal
@@ -61,9 +82,10 @@ class Supervisor:
         """Until all have ended; the exit code."""
         with self._listening() as wakes:
             for worker in self._workers:
-                worker.start(self._clock.steady())
+                worker.start(self._clock.steady(), self._environment())
             while True:
                 self._obey()
+                self._heed_changes()
                 self._look()
                 if not any(worker.is_wanted or worker.process for worker in self._workers):
                     break
@@ -127,10 +149,14 @@ class Supervisor:
         """Sees who has ended and starts who is due."""
         now = self._clock.steady()
         if self._kill_at is not None and now >= self._kill_at:
-            log.error("workers still ran %.0f s after they were told to stop: killed", self._grace_us / SECOND)
+            log.error("workers still ran %.0f s after they were told to stop: killed", self._grace)
             self._kill_at = None
             self._kill()
         for worker in self._workers:
+            if worker.process is not None and worker.kill_at is not None and now >= worker.kill_at:
+                log.error("worker %d still ran %.0f s after it was told to stop: killed", worker.number, self._grace)
+                worker.kill_at = None
+                worker.send(signal.SIGKILL)
             code = worker.ended()
             if code is not None:
                 self._ended(worker, code, now)
@@ -139,13 +165,17 @@ class Supervisor:
 
     def _start_anew(self, worker: _Place, now: int) -> None:
         try:
-            worker.start(now)
+            worker.start(now, self._environment())
         except OSError as error:  # no memory, or no more processes: it worked before, and may again
             worker.due_at = now + self._longest_pause_us
             log.error("worker %d could not be started: %s", worker.number, error)  # noqa: TRY400 - it says all
 
     def _ended(self, worker: _Place, code: int, now: int) -> None:
         lived_us = now - worker.started_at
+        worker.kill_at = None
+        if worker.is_outdated and worker.is_wanted:
+            worker.starts_anew(now)
+            return
         if not worker.is_wanted or code == 0:
             worker.is_wanted = False
             log.info("worker %d has ended (%s)", worker.number, _shown(code))
@@ -154,6 +184,10 @@ class Supervisor:
             log.error("worker %d could not work (%s); stopping all", worker.number, _shown(code))
             self._verdict = code
             self._stop(signal.SIGTERM)
+            return
+        if self._reload is not None and code < 128 and code != RENEW:
+            worker.due_at, worker.code = _NEVER, 0
+            log.warning("the worker has ended (%s); it starts anew when something changes", _shown(code))
             return
         if lived_us >= self._proven_us or code == RENEW:
             worker.failures = 0
@@ -169,9 +203,28 @@ class Supervisor:
     def _rest(self) -> float | None:
         """Seconds until something is due; None: until a signal comes."""
         due = [worker.due_at for worker in self._workers if worker.is_wanted and worker.process is None]
-        if self._kill_at is not None:
-            due.append(self._kill_at)
-        return max(0, min(due) - self._clock.steady()) / SECOND if due else None
+        due += [at for at in (self._kill_at, *(worker.kill_at for worker in self._workers)) if at is not None]
+        rest = max(0, min(due) - self._clock.steady()) / SECOND if due else None
+        if self._reload is None or self._told is not None:
+            return rest
+        return self._reload.rest() if rest is None else min(rest, self._reload.rest())
+
+    # Changes
+
+    def _heed_changes(self) -> None:
+        if self._reload is None or self._told is not None or not self._reload.is_due():
+            return
+        now = self._clock.steady()
+        for worker in self._workers:
+            if worker.process is None:
+                worker.starts_anew(now)
+            elif not worker.is_outdated:  # otherwise it is stopping already, and the next one sees all changes
+                worker.is_outdated = True
+                worker.kill_at = now + self._grace_us
+                worker.send(signal.SIGTERM)
+
+    def _environment(self) -> Mapping[str, str]:
+        return {} if self._reload is None else self._reload.environment()
 
 
 class _Place:
@@ -185,10 +238,18 @@ class _Place:
         self.failures = 0  # in a row
         self.started_at = 0  # readings of the steady clock
         self.due_at = 0
+        self.is_outdated = False  # stopping, to be started anew at once
+        self.kill_at: int | None = None  # if it has not stopped by then
         self.code = 0  # of the last that had the place
         self._argv = argv
 
-    def start(self, now: int) -> None:
+    def starts_anew(self, now: int) -> None:
+        """As soon as there is time, without a pause for what was before."""
+        self.is_outdated = False
+        self.failures = self.code = 0
+        self.due_at = now
+
+    def start(self, now: int, environment: Mapping[str, str]) -> None:
         self.starts += 1
         self.started_at = now
         supervisor = os.getpid()
@@ -202,7 +263,7 @@ class _Place:
         self.process = subprocess.Popen(  # noqa: S603 - the command that we were given
             self._argv,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, SUPERVISED: "1"},
+            env={**os.environ, **environment, SUPERVISED: "1"},
             process_group=0,
             preexec_fn=before_exec,  # noqa: PLW1509
         )

@@ -35,6 +35,7 @@ from dray.task.checks import label, several, whole
 
 if TYPE_CHECKING:
     from dray.backends import Backend
+    from dray.model.settlement import Settlement
     from dray.settings import Settings
     from dray.task import Registry
     from dray.waiter import Waiter
@@ -67,6 +68,13 @@ class Host(Protocol):
     def declare_schedules(self, backend: Backend) -> None: ...
 
 
+class Observer(Protocol):
+    """Is told what bodies do, on their own threads; it must not raise, nor take long."""
+
+    def began(self, execution: Execution) -> None: ...
+    def ended(self, execution: Execution, settlement: Settlement | None) -> None: ...
+
+
 class Ending(enum.Enum):
     """How `run` ended."""
 
@@ -95,6 +103,7 @@ class Worker:
         imports: Iterable[str] = (),
         max_jobs: int | None = None,
         owns_process: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         self._app = app
         self._queues = parse_queues(queues)
@@ -105,6 +114,7 @@ class Worker:
         self._imports: tuple[str, ...] = several("imports", imports, "module names")
         self._max_jobs = None if max_jobs is None else whole("max_jobs", max_jobs, 1)
         self._owns_process = owns_process
+        self._observer = observer
         self._clock = app.clock
         self._rng = random.Random()  # noqa: S311 - spreads retries, hides nothing
         self._has_started = False
@@ -251,7 +261,9 @@ class Worker:
             on_failure=self._ask_to_stop,
             durable=settings.durability == "full",
         )
-        crew = Crew(self._concurrency, self._engine.inbox.report, tasks, settings.url, identity.lock_fd)
+        if self._observer is not None:
+            self._engine.on_began = self._observer.began
+        crew = Crew(self._concurrency, self._report, tasks, settings.url, identity.lock_fd)
         crew.check()
         self._engine.crew = self._crew = crew
         identity.register_patiently(self._asked_to_stop.is_set)
@@ -290,6 +302,11 @@ class Worker:
         return self._identity.id
 
     # What happens
+
+    def _report(self, execution: Execution, settlement: Settlement | None) -> None:
+        self._engine.inbox.report(execution, settlement)
+        if self._observer is not None:
+            self._observer.ended(execution, settlement)
 
     def _enqueued(self, queues: Iterable[str]) -> None:
         if self._queues is None or any(queue in self._queues for queue in queues):
@@ -427,9 +444,14 @@ def _nothing() -> None:
     """Nobody waits for it."""
 
 
+def default_concurrency() -> int:
+    """Bodies at a time where nobody says how many."""
+    return min(8, 4 * (os.cpu_count() or 1))
+
+
 def _concurrency(given: Any) -> int:
     if given is None:
-        return min(8, 4 * (os.cpu_count() or 1))
+        return default_concurrency()
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:
         raise ConfigError(f"concurrency must be a whole number between 1 and 10,000, not {given!r}")
     return given

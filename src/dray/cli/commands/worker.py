@@ -62,7 +62,7 @@ def worker(
     made = _made(found, options | {"max_jobs": 1 if once else None})
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
     logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
-    return _until_told(made, burst=burst)
+    return until_told(made, burst=burst)
 
 
 def _made(app: App, options: dict[str, Any]) -> Worker:
@@ -85,7 +85,8 @@ def _supervise(count: int, grace: float | None, log_level: str) -> int:
     return Supervisor([sys.executable, *sys.orig_argv[1:]], count, _GRACE if grace is None else grace).run()
 
 
-def _until_told(worker: Worker, *, burst: bool) -> int:
+def until_told(worker: Worker, *, burst: bool) -> int:
+    """Runs a worker that owns this process; the exit code, if the process does not end or begin anew in it."""
     from dray.runtime.worker import Ending  # noqa: PLC0415 - loaded with the worker
 
     here = os.getcwd()  # noqa: PTH109 - a body may change it

@@ -1,0 +1,57 @@
+"""A place to try something out beside a database: a file in the same folder, a schema on the same server.
+
+Nothing of the database itself is opened, read or written.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from dray.config import PostgresAddress, SqliteAddress, parse_address
+
+_NAME = "dray_bench_"
+
+
+def scratch_url(url: str) -> str:
+    """An address beside another, of something that is not there yet."""
+    address, name = parse_address(url), _NAME + secrets.token_hex(6)
+    if isinstance(address, SqliteAddress):
+        return f"sqlite:///{quote(os.fsencode(address.path.parent / f'{name}.db'))}"
+    joint = "&" if "?" in address.conninfo else "?"
+    return f"{address.conninfo}{joint}schema={name}"
+
+
+@contextmanager
+def removed_at_the_end(url: str) -> Generator[None]:
+    """Removes what was made at an address of `scratch_url`, however this ends."""
+    address = parse_address(url)
+    try:
+        yield
+    finally:
+        if isinstance(address, SqliteAddress):
+            _remove_file(address.path)
+        else:
+            _drop_schema(address)
+
+
+def _remove_file(path: Path) -> None:
+    assert path.name.startswith(_NAME)
+    for each in path.parent.glob(f"{path.name}*"):  # with its -wal and -shm, and the folder of workers' locks
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            each.unlink(missing_ok=True)
+
+
+def _drop_schema(address: PostgresAddress) -> None:
+    from dray.backends.postgres.scratch import drop_schema  # noqa: PLC0415 - psycopg is an extra
+
+    assert address.schema is not None
+    assert address.schema.startswith(_NAME)
+    drop_schema(address.conninfo, address.schema)

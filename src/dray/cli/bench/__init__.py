@@ -1,0 +1,1 @@
+"""``dray bench``: its tasks, its worker, and the order of what it measures."""
