@@ -29,7 +29,7 @@ from tests.backends.world import World
 
 assert sides  # the fixture of the same name
 
-CHECKED = 3_000  # jobs explained, at least
+CHECKED = 10_000  # jobs explained, at least
 PATIENCE_S = 240
 MISFIT = "since 2026-11-15T08:00:00Z: no such argument"
 WORKERS: tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...] = (

@@ -16,8 +16,12 @@ import pytest
 
 from dray.app import App
 from dray.backends.store.stacks import Asked
+from dray.backends.store.work import NOTHING
 from dray.handle import Job
+from dray.instants import SECOND
 from dray.model.limits import TRACEBACK_BYTES
+from dray.model.queue import Demand
+from dray.model.worker import NewWorker
 from dray.ops.why import Why, why
 from dray.runtime.stacks import Stacks, shown
 from tests.backends import raw
@@ -144,6 +148,29 @@ def test_a_job_that_ends_while_its_worker_is_asked_is_explained_as_it_ended(app:
 
     assert not app.backend.stack_ask(app.new_id(), job.id, around.job.claim)
     assert kinds(explained(app, job)) == ["completed"]
+
+
+def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
+    """As one that a worker has claimed ahead: it is asked, and has no body to look at."""
+    worker_id = app.new_id()
+    app.backend.migrate()
+    new = NewWorker(id=worker_id, name="w", host="here", pid=1, boot=app.clock.boot, tasks=("wait",))
+    app.backend.worker_register(new, 60 * SECOND)
+    job = app.enqueue("wait")
+    (claim,) = app.backend.job_claim(worker_id, Demand(("default",), ("wait",), 1))
+    stacks = Stacks(lambda _: None, lambda: None)
+
+    def answer() -> None:
+        stacks.hear(until(lambda: app.backend.job_look(worker_id, NOTHING).asked))
+        stacks.answer_one(app.backend, worker_id)
+
+    with ThreadPoolExecutor() as other:
+        answered = other.submit(answer)
+        found = explained(app, job)
+        answered.result()
+
+    assert (found.job.claim, found.stack) == (claim.claim, None)
+    assert kinds(found) == ["running", "not_begun"]
 
 
 def test_a_worker_that_does_not_look_is_said_not_to_answer(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

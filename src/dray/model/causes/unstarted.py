@@ -204,10 +204,8 @@ def _crowd(around: Circumstances, able: Sequence[Hand]) -> Iterator[Cause]:
     ahead, is_more = _ahead(around, able)
     if ahead:
         more = "more than " if is_more else ""
-        text = (
-            f"{more}{number(ahead, 'job')} of tasks they know {'comes' if ahead == 1 else 'come'} before it in queue "
-        )
-        text += f"{around.job.queue}, by priority, time or id."
+        text = f"{more}{number(ahead, 'job')} that workers of queue {around.job.queue} know "
+        text += f"{'comes' if ahead == 1 else 'come'} before it, by priority, time or id."
         yield cause(Kind.BEHIND, text[0].upper() + text[1:], queue=around.job.queue, ahead=ahead, is_more=is_more)
 
 
