@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
+from dray.backends.copier import Copier
 from dray.backends.database import Database
 from dray.backends.proof import Proof
 from dray.backends.store import (
@@ -27,7 +28,7 @@ from dray.backends.store import (
     workers,
     workflows,
 )
-from dray.backends.store.audit import FIRST_ID, Part, Whole
+from dray.backends.store.audit import Part, Whole
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
@@ -87,6 +88,11 @@ class Backend:
     def announce_done(self) -> None:
         """Tells other processes' watches that jobs have ended, where the commit does not tell."""
         self.db.announce_done()
+
+    @property
+    def copier(self) -> Copier:
+        """Makes copies of the whole as it is at one moment, while others write."""
+        return self.db.copier
 
     def close(self) -> None:
         """Closes this process's connections. Nothing is lost: there is no buffer."""
@@ -186,6 +192,10 @@ class Backend:
         """Removes at most `limit` ended jobs past their retention. Never one that a waiting child needs; jobs of a
         workflow only once all of them may go."""
         return history.prune(self.db, retention, limit)
+
+    def job_prunable(self, retention: Retention) -> dict[str, int]:
+        """How many jobs `job_prune` would remove now, by state."""
+        return history.prunable(self.db, retention)
 
     def job_stats(self, window_us: int) -> Stats:
         """Counts by queue and state, age of the oldest ready job, throughput and run times in a window."""
@@ -301,10 +311,14 @@ class Backend:
 
     # What should never be
 
+    def verify(self, *, full: bool = False) -> list[str]:
+        """What is wrong with how the tables are stored, by the database's own checks; full ones read all there is."""
+        return self.db.verify(full=full)
+
     def audit_part(self, after: str | None, limit: int) -> Part:
         """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
         go on after the `until` that it answers. Both are None for the ends."""
-        return audit.part(self.db, after or FIRST_ID, limit)
+        return audit.part(self.db, after, limit)
 
     def audit_whole(self, limit: int) -> Whole:
         """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""

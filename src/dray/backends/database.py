@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from dray.backends.copier import Copier
 from dray.backends.proof import Proofs
 from dray.backends.upkeep import Upkeep
 from dray.backends.watch import Watch
@@ -110,6 +111,11 @@ class Database(Protocol):
         """What has to be done for the file, where there is one."""
         ...
 
+    @property
+    def copier(self) -> Copier:
+        """Makes copies of it."""
+        ...
+
     def now(self) -> int:
         """The database's own wall time."""
         ...
@@ -176,6 +182,11 @@ class Database(Protocol):
 
     def announce_done(self) -> None:
         """Tells other processes that jobs have ended; as `announce`."""
+        ...
+
+    def verify(self, *, full: bool) -> list[str]:
+        """What is wrong with how the tables are stored, in sentences, by the database's own checks; full ones read all
+        there is."""
         ...
 
     def migrate(self) -> int:

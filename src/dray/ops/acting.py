@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from dray.model.durations import duration_us
 from dray.model.job import CancelResult
-from dray.model.retention import Retention
+from dray.ops.pruning import remove, retention
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -35,12 +34,4 @@ def retry(backend: Backend, ids: Sequence[str]) -> list[str]:
 
 def prune(backend: Backend, older_than: float | timedelta | None) -> int:
     """Removes ended jobs that are older than that, or past their usual retention; answers how many."""
-    if older_than is None:
-        retention = Retention()
-    else:
-        kept_us = duration_us("older_than", older_than)
-        retention = Retention(completed_us=kept_us, cancelled_us=kept_us, failed_us=kept_us)
-    removed = 0
-    while step := backend.job_prune(retention):
-        removed += step
-    return removed
+    return remove(backend, retention(older_than))

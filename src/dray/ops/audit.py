@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dray.errors import ConfigError
+from dray.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -94,6 +94,18 @@ class Audit:
         return not self.broken
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What an audit, and the database's own checks before it, found."""
+
+    damage: tuple[str, ...]  # what is wrong with how the tables are stored
+    audit: Audit | None  # None: not made, because of the damage
+
+    @property
+    def holds(self) -> bool:
+        return not self.damage and self.audit is not None and self.audit.holds
+
+
 class _Tally:
     """What breaks which rule: counted, and the first few kept."""
 
@@ -144,6 +156,20 @@ def audit(
     tally.add("schedule", _stray_schedules(backend))
     tally.add("orphan", _orphans(backend, patience))
     return Audit(jobs, len(RULES), time.monotonic() - began, tally.broken())
+
+
+def check(
+    backend: Backend, *, full: bool, patience: float = PATIENCE, progress: Callable[[int], None] = _nobody
+) -> Check:
+    """Has the database check itself, then what it holds. Full: everything is read."""
+    damage: list[str] = []
+    try:
+        damage += backend.verify(full=full)
+        return Check(tuple(damage), audit(backend, patience=patience, progress=progress))
+    except StorageError as error:
+        if type(error) is not StorageError:  # out of reach, locked, full: nothing is known of what is in it
+            raise
+        return Check((*damage, str(error)), None)
 
 
 def _orphans(backend: Backend, patience: float) -> list[str]:

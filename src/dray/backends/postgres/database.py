@@ -14,6 +14,7 @@ from psycopg.sql import SQL, Identifier
 
 from dray.backends import foreign, migrate
 from dray.backends.aside import in_a_thread, to_the_end
+from dray.backends.copier import Copier
 from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.postgres import faults
@@ -72,6 +73,23 @@ class PostgresDatabase:
         self._listen_url = listen_url
         self._channels = channels(address.schema)
         self._notifier = Notifier(self._notify)
+
+    @property
+    def copier(self) -> Copier:
+        from dray.backends.postgres.copier import PostgresCopier  # noqa: PLC0415 - for backups alone
+
+        return PostgresCopier(self._conninfo, self.place, self._namespace)
+
+    def _namespace(self) -> str:
+        return self.read(lambda tx: tx.rows("table_namespace", table=self._table("dray_jobs")))[0][1]
+
+    def verify(self, *, full: bool) -> list[str]:
+        from dray.backends.postgres import check  # noqa: PLC0415 - for checks alone
+
+        found = self.read(lambda session: check.look(session, self._table("dray_jobs")))
+        if found.extension is None:
+            return found.problems
+        return found.problems + self._again(lambda connection: check.look_into(connection, found, full=full))
 
     def _times(self) -> dict[str, int | None]:
         if self._follows_server:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dray.backends import foreign, migrate
+from dray.backends.copier import Copier
 from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
@@ -65,6 +66,17 @@ class SqliteDatabase:
         self._fork_holds_lock = False
         self._start_anew()
         fork.watch(self)
+
+    @property
+    def copier(self) -> Copier:
+        from dray.backends.sqlite.copier import SqliteCopier  # noqa: PLC0415 - for backups alone
+
+        return SqliteCopier(self.path, self._reading, self._busy_timeout)
+
+    def verify(self, *, full: bool) -> list[str]:
+        from dray.backends.sqlite.check import verify  # noqa: PLC0415 - for checks alone
+
+        return verify(self.glance, full=full)
 
     def _start_anew(self) -> None:
         self._write_lock = threading.Lock()

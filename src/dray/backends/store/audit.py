@@ -13,7 +13,7 @@ from dray.backends.store.jobs import LAST_ID
 from dray.instants import HOUR
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
 
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 _SLACK_US = HOUR  # that a clock may have been set back by
 _EDGES, _REACH = 1_000, 100_000  # how far circles are looked for
 
@@ -48,12 +48,14 @@ class Whole(NamedTuple):
     found: list[Odd]
 
 
-def part(db: Database, after: str, limit: int) -> Part:
+def part(db: Database, after: str | None, limit: int) -> Part:
+    first = after or _FIRST_ID
+
     def work(tx: Session) -> Part:
-        until, jobs = tx.rows("audit_bound", after=after, limit=limit)[0]
+        until, jobs = tx.rows("audit_bound", after=first, limit=limit)[0]
         if jobs < limit:
             until = None
-        given = {"after": after, "until": until or LAST_ID}
+        given = {"after": first, "until": until or LAST_ID}
         rows = [
             *tx.rows("audit_jobs", slack_us=_SLACK_US, **given),
             *tx.rows("audit_payloads", **given),

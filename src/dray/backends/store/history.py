@@ -34,10 +34,22 @@ def prune(db: Database, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
     return db.write(work, durable=False)
 
 
+def prunable(db: Database, retention: Retention) -> dict[str, int]:
+    cutoffs = retention.cutoffs(db.now())
+
+    def work(tx: Session) -> dict[str, int]:
+        found = {state: tx.rows("prune_count", state=state, before=at)[0][0] for state, at in cutoffs.items()}
+        if cutoffs:
+            ended = tx.rows("prune_count_workflows", newest=max(cutoffs.values()), **_kept(cutoffs))
+            for state, jobs in ended:
+                found[state] = found.get(state, 0) + jobs
+        return found
+
+    return db.read(work)
+
+
 def _prune_workflows(tx: Session, cutoffs: dict[str, int], limit: int) -> int:
-    # What has no cut-off is kept: nothing ended before 1970.
-    kept = {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}
-    found = tx.rows("workflow_ended", newest=max(cutoffs.values()), limit=_WORKFLOWS, **kept)
+    found = tx.rows("workflow_ended", newest=max(cutoffs.values()), limit=_WORKFLOWS, **_kept(cutoffs))
     ids = [row[0] for row in found]
     if not ids:
         return 0
@@ -45,6 +57,11 @@ def _prune_workflows(tx: Session, cutoffs: dict[str, int], limit: int) -> int:
     removed = len(tx.rows("job_delete", ids=picked))
     tx.run("workflow_prune", ids=ids)
     return removed
+
+
+def _kept(cutoffs: dict[str, int]) -> dict[str, int]:
+    """What has no cut-off is kept: nothing ended before 1970."""
+    return {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ _COMMANDS = {
         ("init", "db_tables", "make the tables, and the file; upgrade them"),
         ("migrate", "db_tables", "upgrade the tables"),
         ("status", "db_tables", "where they are, and their version"),
+        ("sql", "db_sql", "print what makes them"),
+        ("check", "db_check", "check that the database is whole, and that the tables hold what they promise"),
+        ("backup", "db_backup", "copy the database while others work"),
+        ("prune", "db_prune", "clear away jobs that ended long ago"),
     )
 }
 

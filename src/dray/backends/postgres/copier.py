@@ -1,0 +1,97 @@
+"""Copies of Dray's tables on a PostgreSQL server, by PostgreSQL's own pg_dump where it is installed.
+
+Whatever the address says goes to it by the environment, never by the command line, which every user can see.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
+
+from dray.backends import ddl
+from dray.backends.copier import Progress
+from dray.errors import DrayError, StorageFull
+from dray.text import redact
+
+_PRIVATE = 0o600
+_SECRETS = {"PGPASSWORD", "PGSSLPASSWORD"}
+
+
+class PostgresCopier:
+    """One database; `namespace` answers the schema that the tables are in."""
+
+    ending = ".dump"
+
+    def __init__(self, conninfo: str, place: str, namespace: Callable[[], str]) -> None:
+        self._conninfo = conninfo
+        self._place = place
+        self._namespace = namespace
+
+    @property
+    def name(self) -> str:
+        return str(conninfo_to_dict(self._conninfo).get("dbname") or "dray")
+
+    def mode(self) -> int:
+        return _PRIVATE
+
+    def refuse(self, target: Path) -> None:
+        """Nothing of the server's is there."""
+
+    def copy(self, draft: Path, progress: Progress) -> None:
+        told = _environment(self._conninfo)
+        schema = self._namespace()
+        tables = [f'"{schema}"."{name}"' for name in sorted(ddl.names("postgres", indexes=False))]
+        progress(0, None)
+        program = shutil.which("pg_dump")
+        if program is None:
+            raise DrayError(
+                "pg_dump, which comes with PostgreSQL's client programs, is not installed here; install it, or run "
+                f"where it is: {_shown(told, tables, f'{self.name}{self.ending}')}"
+            )
+        command = [program, *_arguments(tables, str(draft))]
+        done = subprocess.run(  # noqa: S603 - no shell, and no part of it is anybody's input
+            command,
+            env={**os.environ, **told},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            raise self._failure(done.stderr)
+
+    def _failure(self, said: str) -> DrayError:
+        lines = [line.removeprefix("pg_dump: ").removeprefix("error: ") for line in said.splitlines() if line.strip()]
+        words = redact("; ".join(lines[:3])) or "it did not say why"
+        kind = StorageFull if "No space left" in said else DrayError
+        return kind(f"{self._place}: pg_dump could not copy it: {words}")
+
+
+def _arguments(tables: Sequence[str], file: str) -> list[str]:
+    return ["--format=custom", "--no-password", *(f"--table={table}" for table in tables), f"--file={file}"]
+
+
+def _environment(conninfo: str) -> dict[str, str]:
+    """The parts of an address as the variables that PostgreSQL's programs know them by."""
+    given = conninfo_to_dict(conninfo)
+    variables = {option.keyword.decode(): option.envvar for option in Conninfo.get_defaults()}
+    return {
+        name.decode(): str(value)
+        for keyword, value in given.items()
+        if value is not None and (name := variables.get(keyword)) is not None
+    }
+
+
+def _shown(told: Mapping[str, str], tables: Sequence[str], file: str) -> str:
+    """The command as somebody would type it, without a password."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in told.items() if name not in _SECRETS]
+    return " ".join([*words, "pg_dump", *map(shlex.quote, _arguments(tables, file))])

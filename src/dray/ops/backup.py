@@ -1,0 +1,94 @@
+"""A copy of the whole database in a file of its own, made while others write: there whole, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dray.instants import to_datetime
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
+    from dray.backends.copier import Progress
+
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A copy that was made."""
+
+    path: Path
+    bytes: int
+    jobs: int | None  # None: it cannot be told
+    seconds: float
+
+
+def backup(backend: Backend, target: Path | None, *, force: bool, progress: Progress) -> Backup:
+    """Copies into a file, by default one named after the database and the time; in a folder, where one is named.
+
+    What is there is replaced only by force, and only by a copy that was checked and is on disk.
+    """
+    began, copier = time.monotonic(), backend.copier
+    path = _place(backend, target)
+    copier.refuse(path)
+    if path.exists() and not force:
+        raise _there(path)
+    draft = _draft(path)
+    try:
+        jobs = copier.copy(draft, progress)
+        draft.chmod(copier.mode())
+        _sync(draft, os.O_RDONLY)
+        _put(draft, path, force=force)
+        _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        draft.unlink(missing_ok=True)
+    return Backup(path, path.stat().st_size, jobs, time.monotonic() - began)
+
+
+def _place(backend: Backend, target: Path | None) -> Path:
+    target = Path.cwd() if target is None else target.absolute()
+    if not target.is_dir():
+        return target
+    made_at = to_datetime(backend.now())
+    return target / f"{backend.copier.name}-{made_at:%Y%m%dT%H%M%SZ}{backend.copier.ending}"
+
+
+def _there(path: Path) -> OSError:
+    return FileExistsError(
+        errno.EEXIST, "is there already; choose another name, or replace it with --force", str(path)
+    )
+
+
+def _draft(path: Path) -> Path:
+    """A new file that nobody else can read, beside the place where it is to be."""
+    draft = path.with_name(f".{path.name[:100]}-{os.urandom(6).hex()}")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _PRIVATE))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path.parent)) from None
+    return draft
+
+
+def _put(draft: Path, path: Path, *, force: bool) -> None:
+    if force:
+        draft.replace(path)
+        return
+    try:
+        os.link(draft, path)  # unlike a rename it replaces nothing that somebody has put there meanwhile
+    except FileExistsError:
+        raise _there(path) from None
+    except OSError:
+        draft.rename(path)  # a file system without hard links
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,38 @@
+"""Clearing away jobs that ended long enough ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from dray.model.durations import duration_us
+from dray.model.job import FINAL
+from dray.model.retention import Retention
+
+if TYPE_CHECKING:
+    from dray.backends.base import Backend
+
+
+def retention(older_than: float | timedelta | None, states: Collection[str] = FINAL) -> Retention:
+    """How long jobs of these states are kept: so long, or as long as usual; those of all others for ever."""
+    usual = Retention()
+    if older_than is None:
+        kept = {"completed": usual.completed_us, "cancelled": usual.cancelled_us, "failed": usual.failed_us}
+    else:
+        kept = dict.fromkeys(FINAL, duration_us("older_than", older_than))
+    return Retention(**{f"{state}_us": us if state in states else None for state, us in kept.items()})
+
+
+def prunable(backend: Backend, kept: Retention) -> dict[str, int]:
+    """How many jobs may go now, by state."""
+    return backend.job_prunable(kept)
+
+
+def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Removes all that may go; `progress` is told how many have gone."""
+    removed = 0
+    while step := backend.job_prune(kept):
+        removed += step
+        progress(removed)
+    return removed
