@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference" / "python.md").read_text()
 
 
 def run(*words: str, cwd: Path = ROOT) -> str:
@@ -70,6 +76,102 @@ def test_the_commands_of_the_readme_are_commands(tmp_path: Path) -> None:
     assert len(typed) > 4
     for words in typed:
         assert run("-m", "dray", *words.split(), "--help", cwd=tmp_path).startswith(f"Usage: dray {words}")
+
+
+def test_the_commands_that_replace_a_sqlite_file_run_as_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "replace-a-sqlite-file.md").read_text()
+    typed = re.findall(r"^\$ (.+)", page, re.M)
+    assert len(typed) > 3
+    (tmp_path / "tasks.py").write_text("import dray\n\napp = dray.App()\n\n\n@app.task\ndef add(): ...\n")
+    job = run("-m", "dray", "enqueue", "tasks.add", cwd=tmp_path)
+
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for line in typed:
+        subprocess.run(line, shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, timeout=60, check=True)
+
+    assert run("-m", "dray", "jobs", cwd=tmp_path).startswith(job.strip())
+
+
+def test_the_reference_names_every_public_name() -> None:
+    import dray
+
+    shown = set(re.findall(r"\w+", REFERENCE))
+    assert [name for name in dray.__all__ if name not in shown] == []
+
+
+def _sections() -> dict[str, set[str]]:
+    """The words in code of each section of the reference, by its heading."""
+    found: dict[str, set[str]] = {}
+    for heading, text in re.findall(r"^## (.+?)\n(.+?)(?=^## |\Z)", REFERENCE, re.M | re.S):
+        found[heading] = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`\n]+`", text))))
+    return found
+
+
+def _public(kind: type[Any]) -> list[str]:
+    return [name for name in dir(kind) if not name.startswith("_")]
+
+
+def _options(function: Any, *inner: str) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name not in ("self", *inner)]
+
+
+def _documented() -> dict[str, list[str]]:
+    """What people can use, by the section that has to name it."""
+    import dray
+    from dray.handle import Attempt, AttemptError, LogLine
+    from dray.ops import QueueInfo, Stats, WorkerInfo
+    from dray.runtime.worker import Worker
+    from dray.task import TaskKeywords, UsingKeywords
+    from dray.timetable import ScheduleInfo, ScheduleKeywords
+
+    kept = [name for kind in (Attempt, AttemptError, LogLine) for name in kind.__dataclass_fields__]
+    coroutines = {"acomplete", "acancel", "aretry", "arefresh", "aresult", "await_", "aretry_failed"}
+    return {
+        "App": _options(dray.App.__init__, "clock"),
+        "Tasks": [*TaskKeywords.__optional_keys__],
+        "Options of a job": [*UsingKeywords.__optional_keys__],
+        "A job's handle": [*(name for name in _public(dray.Job) if name not in coroutines), *kept],
+        "Lists, numbers and queues": [*_public(Stats), *_public(QueueInfo), *_public(WorkerInfo)],
+        "Context": [name for name in _public(dray.Context) if name != "completion"],  # for ctx.transaction()
+        "Steering": ["Retry", "Snooze", "Fail", "Cancel", "Steering"],
+        "Workers": [
+            *_options(Worker.__init__, "app", "owns_process", "observer"),  # for `dray worker`
+            *(name for name in _public(Worker) if name != "condition"),
+        ],
+        "Workflows": [name for name in _public(dray.Run) if name not in coroutines or name == "await_"],
+        "Schedules": [*ScheduleKeywords.__optional_keys__, *_public(ScheduleInfo)],
+        "Coroutines": [*coroutines],
+        "Errors": [name for name, kind in vars(dray.errors).items() if isinstance(kind, type) and name != "Any"],
+    }
+
+
+@pytest.mark.parametrize("section", _documented())
+def test_a_section_of_the_reference_names_all_that_it_is_about(section: str) -> None:
+    shown = _sections()[section]
+    assert [name for name in _documented()[section] if name not in shown] == []
+
+
+def test_the_reference_has_the_limits_of_the_code() -> None:
+    from dray.instants import DAY
+    from dray.model import limits
+    from dray.model.retention import Retention
+
+    section = REFERENCE.partition("## Limits")[2].partition("## ")[0]
+    figures = (
+        f"arguments of a job | {limits.ARGS_BYTES // limits.KIB} KiB",
+        f"result | {limits.RESULT_BYTES // limits.MIB} MiB",
+        f"nesting | {limits.JSON_DEPTH} levels",
+        f"error message, progress message | {limits.ERROR_MESSAGE_BYTES // limits.KIB} KiB",
+        f"traceback | {limits.TRACEBACK_BYTES // limits.KIB} KiB",
+        f"log line | {limits.LOG_MESSAGE_BYTES // limits.KIB} KiB",
+        f"log lines of a job | {limits.LOG_LINES:,} ",
+        f"attempts of a job | {limits.ATTEMPTS_KEPT} ",
+        f"{limits.TAGS}; {limits.UNIQUE_CHARS}, {limits.JOB_NAME_CHARS}, {limits.DESCRIPTION_CHARS} characters",
+        f"±{limits.PRIORITY_MAX:,}",
+        f"{(Retention().completed_us or 0) // DAY} days if they completed or were cancelled",
+        f"{(Retention().failed_us or 0) // DAY} days if they failed",
+    )
+    assert [figure for figure in figures if figure not in section] == []
 
 
 def test_links_between_the_docs_lead_somewhere() -> None:
