@@ -54,6 +54,7 @@ class WorkerKeywords(TypedDict, total=False):
     lease: float | timedelta | None
     name: str | None
     imports: Iterable[str]
+    max_jobs: int | None
 
 
 class App:

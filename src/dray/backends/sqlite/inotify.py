@@ -45,6 +45,7 @@ class Inotify:
             raise OSError(errno.ENOSYS, "this system has no inotify")
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._close.atexit = False  # a thread that the end of the program leaves running may still read it
 
     def fileno(self) -> int:
         return self._descriptor
