@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dray.app import App as App
     from dray.errors import ConfigError as ConfigError
+    from dray.errors import DatabaseClosed as DatabaseClosed
     from dray.errors import DrayError as DrayError
     from dray.errors import ForkedConnection as ForkedConnection
     from dray.errors import GraphError as GraphError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dray.errors import JobEnded as JobEnded
     from dray.errors import JobFailed as JobFailed
     from dray.errors import Misfit as Misfit
+    from dray.errors import MoveError as MoveError
     from dray.errors import PayloadError as PayloadError
     from dray.errors import PayloadTooLarge as PayloadTooLarge
     from dray.errors import SchemaMissing as SchemaMissing
@@ -61,9 +63,9 @@ __version__ = "0.1.0"
 _PLACES = {
     "dray.app": "App",
     "dray.errors": """
-        ConfigError DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed Misfit
-        PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageError StorageFull StorageLocked
-        StorageUnavailable UnknownJob UnknownSchedule UnknownTask UnknownWorkflow""",
+        ConfigError DatabaseClosed DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed
+        Misfit MoveError PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageError StorageFull
+        StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask UnknownWorkflow""",
     "dray.flow": "Workflow",
     "dray.handle": "Job Run",
     "dray.model.retry": "exponential fixed linear",

@@ -15,12 +15,14 @@
     │   ├── JobFailed
     │   └── JobCancelled
     ├── Misfit                 stored arguments that the function here does not take; raised in workers
+    ├── MoveError              a database that cannot be moved, or moved into, as it is
     ├── StaleClaim             this worker no longer holds the job; what it wrote was not kept
     └── StorageError           the database did not do what was asked
         ├── StorageUnavailable cannot be opened or reached
         ├── StorageLocked      somebody else kept the write lock past the deadline
         ├── StorageFull        the disk is full
         ├── SchemaTooNew       the tables need a newer Dray than this one
+        ├── DatabaseClosed     it moved elsewhere, or is being filled from elsewhere
         └── ForkedConnection   a transaction was open across a fork
 
 Every message says what happened, to which job or file, and what to do next.
@@ -106,6 +108,10 @@ class Misfit(DrayError):
     """The arguments in a row do not fit the function as it is here: the code has changed since, or not yet."""
 
 
+class MoveError(DrayError):
+    """A database that cannot be moved, or moved into, as it is; what was carried so far is kept."""
+
+
 class StaleClaim(DrayError):
     """The claim is no longer held: the job was taken back, cancelled or ended by somebody else."""
 
@@ -128,6 +134,10 @@ class StorageFull(StorageError):
 
 class SchemaTooNew(StorageError):
     """The tables were migrated by a newer Dray that this one must not write to."""
+
+
+class DatabaseClosed(StorageError):
+    """Nothing may be changed here: the queue has moved to another database, or is being moved into this one."""
 
 
 class ForkedConnection(StorageError):

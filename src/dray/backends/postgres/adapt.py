@@ -7,7 +7,7 @@ from typing import Protocol
 
 import psycopg
 from psycopg.abc import Buffer
-from psycopg.adapt import AdaptersMap, Loader
+from psycopg.adapt import AdaptersMap, Dumper, Loader
 from psycopg.pq import Format
 
 _POSTGRES_EPOCH = 946_684_800_000_000  # 2000-01-01, in microseconds since 1970
@@ -33,6 +33,35 @@ class IdLoader(Loader):
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+class TruthLoader(Loader):
+    """bool, binary, as 0 or 1."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> int:
+        return bytes(data)[0]
+
+
+class InstantDumper(Dumper):
+    """timestamptz, binary, from microseconds since 1970."""
+
+    format = Format.BINARY
+    oid = psycopg.adapters.types["timestamptz"].oid
+
+    def dump(self, obj: int) -> bytes:
+        return _INT8.pack(obj - _POSTGRES_EPOCH)
+
+
+class IdDumper(Dumper):
+    """uuid, binary, from its text."""
+
+    format = Format.BINARY
+    oid = psycopg.adapters.types["uuid"].oid
+
+    def dump(self, obj: str) -> bytes:
+        return bytes.fromhex(obj.replace("-", ""))
+
+
 class _Adapting(Protocol):
     @property
     def adapters(self) -> AdaptersMap: ...
@@ -42,6 +71,17 @@ def adapt(target: _Adapting) -> None:
     """Makes a connection, or a cursor on a user's connection, speak as the rest of Dray does."""
     target.adapters.register_loader("timestamptz", InstantLoader)
     target.adapters.register_loader("uuid", IdLoader)
+
+
+def adapt_reading(target: _Adapting) -> None:
+    """Makes a cursor read truth as SQLite keeps it."""
+    target.adapters.register_loader("bool", TruthLoader)
+
+
+def adapt_writing(target: _Adapting) -> None:
+    """Makes a cursor write instants and ids from what `adapt` reads, where their types are told."""
+    target.adapters.register_dumper(None, InstantDumper)
+    target.adapters.register_dumper(None, IdDumper)
 
 
 def adapt_anew(target: _Adapting) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
 
 from dray.backends.database import Row
+from dray.backends.postgres.adapt import adapt_writing
 from dray.backends.statements import Statement
 from dray.instants import to_datetime
 
@@ -33,3 +34,16 @@ def copy(connection: psycopg.Connection[Any], statement: Statement, rows: Iterab
         return False
     connection.execute("RELEASE SAVEPOINT dray_copy")
     return True
+
+
+def append(
+    connection: psycopg.Connection[Any], statement: Statement, types: Sequence[str], rows: Iterable[Row]
+) -> None:
+    """Writes rows of plain values, in binary: instants and ids need not be spelled and read again."""
+    cursor = connection.cursor()
+    adapt_writing(cursor)
+    with cursor.copy(cast(QueryNoTemplate, statement.text)) as target:
+        target.set_types(types)
+        write = target.write_row
+        for row in rows:
+            write(row)

@@ -6,12 +6,21 @@ import psycopg
 
 from dray.backends.errors import DataRefused
 from dray.backends.migrate import CREATE_HINT
-from dray.errors import DrayError, SchemaMissing, StorageError, StorageFull, StorageLocked, StorageUnavailable
+from dray.errors import (
+    DatabaseClosed,
+    DrayError,
+    SchemaMissing,
+    StorageError,
+    StorageFull,
+    StorageLocked,
+    StorageUnavailable,
+)
 from dray.text import redact
 
 _CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
 _UNPREPARED = {"42P05", "26000"}  # a pooler gave the prepared statement to somebody else
 _MISSING = {"42P01", "3F000", "42703"}  # no such table, schema or column
+_CLOSED = "DRAY1"  # said by our own trigger: a move has closed the tables
 _GONE = {"25006", "57P01", "57P02", "57P03", "57P05"}  # now a replica; shutting down; crashed; starting
 
 
@@ -37,8 +46,9 @@ def translate(error: psycopg.Error, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
     state = error.sqlstate or ""
     said = redact(str(error).strip().partition("\n")[0])
-    if state[:2] in {"22", "23"} or isinstance(error, psycopg.DataError):
-        return DataRefused(f"{place}: {said}")
+    if state[:2] in {"22", "23"} or isinstance(error, psycopg.DataError) or state == _CLOSED:
+        kind = DatabaseClosed if state == _CLOSED else DataRefused
+        return kind(f"{place}: {said}")
     if state in _MISSING:
         return SchemaMissing(f"{place}: Dray's tables are missing or too old ({said}); {CREATE_HINT}")
     if state == "53100":

@@ -7,6 +7,7 @@ import sqlite3
 
 from dray.backends.errors import DataRefused
 from dray.errors import (
+    DatabaseClosed,
     DrayError,
     SchemaMissing,
     StorageError,
@@ -34,6 +35,8 @@ def translate(error: sqlite3.Error, place: str) -> DrayError:
     code = primary_code(error)
     if code in _BUSY:
         return locked(place, None)
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        return DatabaseClosed(f"{place}: {error}")  # only a move puts triggers on our tables
     if code in _REFUSED or isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):
         return DataRefused(f"{place}: {error}")
     if "no such table: dray_" in str(error):

@@ -1,0 +1,227 @@
+"""A whole database carried into another: what is carried, who still works here, and which side may be worked on.
+
+A side that may not be worked on is closed: its tables refuse every change, by triggers, so that programs which have
+been connected for hours are refused too. The target is closed from before the first row until all are there and
+compared, the source from the moment after which nothing is carried any more. `move` in dray_meta says what for, and
+in the target how far it is: it is written in the transaction that writes the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from dray.backends.database import Database, Row, Session
+from dray.backends.tables import Key, Shape, Table, Tables
+from dray.errors import MoveError
+from dray.model.worker import Signs
+
+CLOSED, MOVE, MOVED_FROM, _PASS = "closed", "move", "moved_from", "pass"
+
+_NO_ID, _LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_LAST_NAME, _LAST_NUMBER = "\U0010ffff", 1 << 62
+
+# What others refer to comes first.
+TABLES = (
+    Table("queues", ("name",), ("",), (_LAST_NAME,)),
+    Table("schedules", ("name",), ("",), (_LAST_NAME,)),
+    Table("workflows", ("id",), (_NO_ID,), (_LAST_ID,)),
+    Table("jobs", ("id",), (_NO_ID,), (_LAST_ID,)),
+    Table("attempts", ("job_id", "claim"), (_NO_ID, -1), (_LAST_ID, _LAST_NUMBER)),
+    Table("edges", ("parent_id", "child_id"), (_NO_ID, _NO_ID), (_LAST_ID, _LAST_ID)),
+    Table("logs", ("seq",), (-1,), (_LAST_NUMBER,)),
+)
+# Of processes that work on one database and no other; payloads are in the rows of jobs.
+LEFT = ("workers", "leases", "stacks", "payloads")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the target notes of a move into it until that is done."""
+
+    id: str
+    source: str  # fit to be shown
+    mover: str  # the process that moves; another one that starts takes over
+    reached: dict[str, Key] = field(default_factory=dict[str, Key])  # table -> the last key that may be here
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def of(text: str) -> Mark:
+        found = json.loads(text)
+        return Mark(**found | {"reached": {name: tuple(key) for name, key in found["reached"].items()}})
+
+
+class Hands(NamedTuple):
+    """Who works on a database, and what they have in hand."""
+
+    alive: list[str]  # workers that are proven to live, or whose lease holds
+    unknown: list[str]  # of which it cannot be told from here
+    running: int  # jobs
+
+
+class Census(NamedTuple):
+    """How much there is."""
+
+    rows: dict[str, int]  # by table
+    states: dict[str, int]  # jobs by state
+
+
+class Repair(NamedTuple):
+    """What is to be done for a stretch of a table to be as in the source."""
+
+    missing: Sequence[Row]
+    different: Sequence[Row]
+    surplus: Sequence[Key]
+
+
+Allowed = Callable[[Hands, Census], None]  # raises where the transaction must not be
+
+
+class Transfer:
+    """One side of a move."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def identity(self) -> Row | None:
+        """What tells this database from any other while it is up; None: it is not there."""
+        return self._db.identity()
+
+    def facts(self) -> dict[str, str]:
+        """What dray_meta says."""
+        return dict(self._db.read(lambda tx: tx.rows("meta_list")))
+
+    def survey(self) -> tuple[Hands, Census]:
+        """Who works here, and how much there is."""
+        with self._db.snapshot() as tx:
+            return self._survey(tx)
+
+    def _survey(self, tx: Session) -> tuple[Hands, Census]:
+        rows = {table.name: tx.tables.count(table) for table in TABLES}
+        states = dict(tx.rows("job_states"))
+        live = [Signs(*row) for row in tx.rows("worker_live")]
+        return _hands(live, self._db.proofs.witness(tx, live), self._db.boot, states), Census(rows, states)
+
+    @contextmanager
+    def reading(self) -> Generator[Tables]:
+        """All tables at one moment, however long it takes to read them."""
+        with self._db.snapshot() as tx:
+            yield tx.tables
+
+    # The target
+
+    def begin(self, mark: Mark, sentence: str, allowed: Allowed) -> None:
+        """Closes a database that is to be filled. The queues it knows are forgotten: the source's count."""
+
+        def work(tx: Session) -> None:
+            if self._close(tx, mark.text(), sentence, allowed):
+                tx.run("meta_add", name=_PASS, value="")
+                tx.tables.clear(next(table for table in TABLES if table.name == "queues"))
+                tx.run("meta_drop", name=_PASS)
+
+        self._db.write(work, many=True)
+
+    def take_over(self, old: Mark, new: Mark) -> None:
+        """Goes on where another process was cut off; if that lives, it can write no more."""
+        self._marked(old, new, lambda _: None, lambda facts: facts.get(MOVE) == new.text())
+
+    def mend(self, old: Mark, new: Mark, shape: Shape, repair: Repair) -> None:
+        """Makes rows what they have become in the source, and notes how far this is, together."""
+
+        def work(tx: Session) -> None:
+            tables = tx.tables
+            _release(tx, shape, [*repair.missing, *repair.different])
+            if repair.surplus:
+                tables.remove(shape.table, repair.surplus)
+            if repair.different:
+                tables.mend(shape, repair.different)
+            if repair.missing:
+                tables.append(shape, repair.missing)
+
+        self._marked(old, new, work, lambda facts: facts.get(MOVE) == new.text())
+
+    def finish(self, mark: Mark, note: str) -> None:
+        """Opens a database that is filled, and keeps a note of where it came from."""
+
+        def work(tx: Session) -> None:
+            tx.tables.tidy(TABLES)
+            _open(tx)
+            tx.run("meta_set", name=MOVED_FROM, value=note)
+
+        self._marked(mark, mark, work, lambda facts: facts.get(MOVED_FROM) == note)
+
+    def give_up(self, mark: Mark) -> None:
+        """Empties and opens a database that was to be filled."""
+
+        def work(tx: Session) -> None:
+            for table in reversed(TABLES):
+                tx.tables.clear(table)
+            _open(tx)
+
+        self._marked(mark, mark, work, lambda facts: MOVE not in facts)
+
+    def _marked(
+        self, old: Mark, new: Mark, work: Callable[[Session], None], was_done: Callable[[dict[str, str]], bool]
+    ) -> None:
+        """Writes to the target, if nobody else has gone on with the move since."""
+
+        def marked(tx: Session) -> None:
+            if not tx.run("meta_swap", name=MOVE, old=old.text(), value=new.text()):
+                if was_done(dict(tx.rows("meta_list"))):
+                    return  # this very transaction was committed before, and its answer lost
+                raise MoveError("another `dray db move` into this database goes on instead of this one")
+            tx.run("meta_add", name=_PASS, value="")
+            work(tx)
+            tx.run("meta_drop", name=_PASS)
+
+        self._db.write(marked, many=True)
+
+    # The source
+
+    def leave(self, note: str, sentence: str, allowed: Allowed) -> None:
+        """Closes a database that is moved away from: nothing that is in it changes any more."""
+        self._db.write(lambda tx: self._close(tx, note, sentence, allowed), many=True)
+
+    def come_back(self) -> None:
+        """Opens a database that was to be moved away from."""
+        self._db.write(_open, many=True)
+
+    def _close(self, tx: Session, note: str, sentence: str, allowed: Allowed) -> bool:
+        """False: this very transaction was committed before, and its answer lost."""
+        if dict(tx.rows("meta_list")).get(MOVE) == note:
+            return False
+        tx.run("meta_add", name=MOVE, value=note)
+        tx.run("meta_add", name=CLOSED, value=sentence)
+        tx.tables.close(sentence)
+        # Not before: whoever was about to write has done so, and nobody can from here on.
+        allowed(*self._survey(tx))
+        return True
+
+
+def _open(tx: Session) -> None:
+    tx.tables.open()
+    tx.run("meta_drop", name=CLOSED)
+    tx.run("meta_drop", name=MOVE)
+
+
+def _release(tx: Session, shape: Shape, rows: Sequence[Row]) -> None:
+    # Who has a lock here may have lost it in the source to one of these: its own row comes later.
+    if shape.table.name != "jobs":
+        return
+    place = shape.columns.index("unique_lock")
+    locks = sorted({row[place] for row in rows if row[place] is not None})
+    if locks:
+        tx.run("unique_release", locks=locks)
+
+
+def _hands(live: Sequence[Signs], proven: dict[str, bool], boot: str | None, states: dict[str, int]) -> Hands:
+    unproven = [worker for worker in live if worker.id not in proven]
+    strangers = [worker.id for worker in unproven if boot not in {None, worker.boot}]
+    leased = [worker.id for worker in unproven if worker.id not in strangers and worker.left_us >= 0]
+    alive = [worker_id for worker_id, is_alive in proven.items() if is_alive]
+    return Hands(alive + leased, strangers, states.get("running", 0))
