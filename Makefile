@@ -31,6 +31,7 @@ check: .venv/ready  ## style, types, layers, SQL statements
 bench: .venv/ready  ## rates, latency and idle cost beside raw loops; about half an hour
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.worker
+	$(BIN)/python -m benchmarks.moving
 
 soak: .venv/ready  ## the state machine for 100,000 steps that change a row; a crowd, storms of kills, schedules, 10,000 steps
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py

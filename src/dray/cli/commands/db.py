@@ -16,6 +16,7 @@ _COMMANDS = {
         ("sql", "db_sql", "print what makes them"),
         ("check", "db_check", "check that the database is whole, and that the tables hold what they promise"),
         ("backup", "db_backup", "copy the database while others work"),
+        ("move", "db_move", "carry everything into another database"),
         ("prune", "db_prune", "clear away jobs that ended long ago"),
     )
 }

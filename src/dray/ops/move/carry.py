@@ -1,0 +1,275 @@
+"""The move itself: rows are carried while the source is in use, then what has changed since, then it changes hands.
+
+1. The target is closed: nobody can work on half of it.
+2. All tables are carried as they are at one moment, a portion a transaction, and each portion is read back and
+   compared. Enqueues at the source go on; what they add is carried by another round, until there is little left.
+3. The source is closed: from here on an enqueue there raises, and says where to go.
+4. What has changed since is found by reading the source once more, and carried.
+5. Both sides are counted, and the target is opened. Jobs that arrived as running are taken back there.
+
+Cut off at any point, the next run goes on: it compares what is there and carries the rest. So the same few steps
+serve a first run, a resumed one and the last round.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from dray.backends.errors import DataRefused
+from dray.backends.store.transfer import TABLES, Mark, Repair
+from dray.backends.tables import Key, Portion, Shape, Table, Tables
+from dray.clock import Ids, SystemClock
+from dray.errors import MoveError
+from dray.instants import SECOND
+from dray.ops.move.plan import Plan, check_source, check_target
+from dray.ops.move.report import Moved, TableMoved, Tally, as_planned, tally
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.backends.database import Row
+    from dray.backends.store.transfer import Census, Hands
+
+_LITTLE = 10_000  # rows that may be left when the source is closed: seconds
+_ROUNDS = 5  # before that; a source that outruns us is closed anyway
+
+
+class Progress(NamedTuple):
+    """How far a move is."""
+
+    table: str
+    done: int  # rows of all tables looked at in this round
+    total: int  # that the source had when it began
+    is_left: bool  # the source is closed
+
+
+class Stretch(NamedTuple):
+    """Rows between two keys that were the same on both sides when they were last compared."""
+
+    after: Key
+    upto: Key
+    tally: Tally | None  # None: not compared yet
+
+
+Tell = Callable[[Progress], None]
+
+
+def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: None) -> Moved:
+    """Moves, or goes on moving; what was carried. An error leaves the target closed, for another run."""
+    if plan.is_done:
+        return as_planned(plan)
+    clock = SystemClock()
+    began = clock.steady()
+    mark = _begun(plan, Ids(clock).new())
+    carrier = _Carrier(plan, mark, portion or Portion(), tell)
+    if not plan.is_left:
+        for _ in range(_ROUNDS):
+            carrier.round()
+            if carrier.behind() <= _LITTLE:
+                break
+        _leave(plan, mark)
+    carrier.is_left = True
+    carrier.round()
+    states = _counted(plan, carrier.totals())
+    plan.target.backend.transfer.finish(carrier.mark, json.dumps({"id": mark.id, "source": plan.source.place}))
+    taken_back = _taken_back(plan.target.backend)
+    tables = tuple(TableMoved(name, each.rows, f"{each.checksum:016x}") for name, each in carrier.totals().items())
+    seconds = (clock.steady() - began) / SECOND
+    return Moved(plan.source.place, plan.target.place, True, tables, states, taken_back, seconds)  # noqa: FBT003
+
+
+def _begun(plan: Plan, mover: str) -> Mark:
+    """The target, closed and in our hands."""
+    target, transfer = plan.target, plan.target.backend.transfer
+    if plan.mark is not None:
+        taken = replace(plan.mark, mover=mover)
+        transfer.take_over(plan.mark, taken)
+        return taken
+    if target.backend.schema_version() is None:
+        target.backend.migrate()
+    mark = Mark(mover, plan.source.place, mover)
+    sentence = (
+        f"is being filled by `dray db move` from {plan.source.place}; nothing can be enqueued or run here until that "
+        "is done (if it was cut off, run it again)"
+    )
+    transfer.begin(mark, sentence, lambda hands, census: check_target(target, hands, census))
+    return mark
+
+
+def _leave(plan: Plan, mark: Mark) -> None:
+    def allowed(hands: Hands, _: Census) -> None:
+        check_source(plan, hands)
+
+    note = json.dumps({"id": mark.id, "target": plan.target.place})
+    sentence = f"this queue has moved to {plan.target.place}; use that address"
+    plan.source.backend.transfer.leave(note, sentence, allowed)
+
+
+def _counted(plan: Plan, totals: dict[str, Tally]) -> dict[str, int]:
+    """The jobs by state, if the databases' own counts say the same on both sides as the rows that were compared."""
+    theirs, ours = (side.backend.transfer.survey()[1] for side in (plan.source, plan.target))
+    if theirs != ours or theirs.rows != {name: each.rows for name, each in totals.items()}:
+        raise MoveError(
+            f"{plan.target.place} and {plan.source.place} do not have the same numbers of rows, or of jobs in each "
+            "state; the target stays closed: run the move again, or take it back with --abandon"
+        )
+    return theirs.states
+
+
+def _taken_back(target: Backend) -> int:
+    """Takes back what arrived as running: nobody in the target knows its workers. Workers there would do the same,
+    and do if this process gets no further."""
+    rng, count = random.Random(), 0  # noqa: S311 - apart from each other
+    while rescued := target.job_rescue([], rng=rng):
+        count += len(rescued)
+    return count
+
+
+class _Carrier:
+    """Makes the target what the source is, table by table."""
+
+    def __init__(self, plan: Plan, mark: Mark, portion: Portion, tell: Tell) -> None:
+        self.mark = mark
+        self.is_left = plan.is_left
+        self._plan = plan
+        self._source = plan.source.backend.transfer
+        self._target = plan.target.backend.transfer
+        self._portion = portion
+        self._tell = tell
+        self._total = sum(plan.census.rows.values())
+        self._done = 0
+        self._compared = {table.name: [Stretch(table.lowest, table.highest, None)] for table in TABLES}
+
+    def round(self) -> None:
+        """Makes the target what the source is at this moment."""
+        self._done = 0
+        with self._source.reading() as theirs:
+            for table in TABLES:
+                shape = Shape(table, self._columns(theirs, table))
+                self._compared[table.name] = list(self._stretches(theirs, shape))
+
+    def behind(self) -> int:
+        """About how many rows the source has that were not carried yet."""
+        there = self._source.survey()[1].rows
+        return sum(there.values()) - sum(each.rows for each in self.totals().values())
+
+    def totals(self) -> dict[str, Tally]:
+        """What was compared, by table."""
+        totals: dict[str, Tally] = {}
+        for name, stretches in self._compared.items():
+            totals[name] = Tally()
+            for stretch in stretches:
+                totals[name] = totals[name].plus(stretch.tally or Tally())
+        return totals
+
+    def _columns(self, theirs: Tables, table: Table) -> tuple[str, ...]:
+        columns = theirs.columns(table)
+        with self._target.reading() as ours:
+            if set(ours.columns(table)) != set(columns):
+                raise MoveError(
+                    f"the columns of dray_{table.name} are not the same in {self._plan.source.place} and "
+                    f"{self._plan.target.place}; run `dray db migrate` on both"
+                )
+        return columns
+
+    def _stretches(self, theirs: Tables, shape: Shape) -> Iterator[Stretch]:
+        for stretch in self._compared[shape.table.name]:
+            if stretch.tally is not None and stretch.tally == self._now(theirs, shape, stretch):
+                self._step(shape, stretch.tally.rows)
+                yield stretch
+            else:
+                yield from self._carried(theirs, shape, stretch)
+
+    def _now(self, theirs: Tables, shape: Shape, stretch: Stretch) -> Tally:
+        return _tallied(theirs, shape, stretch.after, stretch.upto, self._portion)
+
+    def _step(self, shape: Shape, rows: int) -> None:
+        self._done += rows
+        self._tell(Progress(shape.table.name, self._done, self._total, self.is_left))
+
+    def _carried(self, theirs: Tables, shape: Shape, stretch: Stretch) -> Iterator[Stretch]:
+        after = stretch.after
+        with closing(theirs.read(shape, stretch.after, stretch.upto, self._portion)) as portions:
+            for rows in portions:
+                upto = shape.key_of(rows[-1])
+                yield self._same(shape, after, upto, rows)
+                after = upto
+        if after < stretch.upto:
+            yield self._same(shape, after, stretch.upto, [])  # nothing may be there that has gone from the source
+
+    def _same(self, shape: Shape, after: Key, upto: Key, rows: list[Row]) -> Stretch:
+        """A stretch of the target, made what these rows of the source are."""
+        wanted = tally(rows)
+        if rows and after >= self._reached(shape):
+            self._write(shape, upto, Repair(rows, (), ()))
+        last: Tally | None = None
+        while (found := self._stored(shape, after, upto)) != wanted:
+            repair = self._repair(shape, after, upto, rows)
+            if found == last:
+                raise self._refusal(shape, repair)
+            last = found
+            self._write(shape, upto, repair)
+        self._step(shape, len(rows))
+        return Stretch(after, upto, wanted)
+
+    def _stored(self, shape: Shape, after: Key, upto: Key) -> Tally:
+        with self._target.reading() as ours:
+            return _tallied(ours, shape, after, upto, self._portion)
+
+    def _repair(self, shape: Shape, after: Key, upto: Key, rows: list[Row]) -> Repair:
+        """What a stretch lacks. Of what it has too much only so many at a time: all of the source may be pruned."""
+        wanted = {shape.key_of(row): row for row in rows}
+        different: list[Row] = []
+        surplus: list[Key] = []
+        with self._target.reading() as ours, closing(ours.read(shape, after, upto, self._portion)) as portions:
+            for row in chain.from_iterable(portions):
+                key = shape.key_of(row)
+                meant = wanted.pop(key, None)
+                if meant is None:
+                    surplus.append(key)
+                elif repr(meant) != repr(row):
+                    different.append(meant)
+                if len(surplus) >= self._portion.rows:
+                    return Repair((), different, surplus)
+        return Repair(list(wanted.values()), different, surplus)
+
+    def _write(self, shape: Shape, upto: Key, repair: Repair) -> None:
+        reached = max(
+            self._reached(shape), shape.key_of(repair.missing[-1]) if repair.missing else shape.table.lowest
+        )
+        mark = replace(self.mark, reached={**self.mark.reached, shape.table.name: reached})
+        try:
+            self._target.mend(self.mark, mark, shape, repair)
+        except DataRefused as error:
+            raise MoveError(
+                f"a row of dray_{shape.table.name} up to {_shown(upto)} cannot be stored in the target: {error}"
+            ) from error
+        self.mark = mark
+
+    def _reached(self, shape: Shape) -> Key:
+        return self.mark.reached.get(shape.table.name, shape.table.lowest)
+
+    def _refusal(self, shape: Shape, repair: Repair) -> MoveError:
+        rows = [*repair.missing, *repair.different]
+        keys = [*map(shape.key_of, rows), *repair.surplus]
+        return MoveError(
+            f"{self._plan.target.place}: {len(keys):,} rows of dray_{shape.table.name} are not stored as they are in "
+            f"{self._plan.source.place}, {_shown(min(keys))} and after; it stays closed"
+        )
+
+
+def _tallied(tables: Tables, shape: Shape, after: Key, upto: Key, portion: Portion) -> Tally:
+    total = Tally()
+    with closing(tables.read(shape, after, upto, portion)) as portions:
+        for rows in portions:
+            total = total.plus(tally(rows))
+    return total
+
+
+def _shown(key: Key) -> str:
+    return "/".join(map(str, key))

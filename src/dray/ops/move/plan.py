@@ -1,0 +1,130 @@
+"""Whether one database can be moved into another now, and how far such a move is. Nothing is written here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dray.errors import ConfigError, MoveError, SchemaMissing, SchemaTooNew, StorageUnavailable
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.backends.store.transfer import Census, Hands, Mark
+
+
+class Side(NamedTuple):
+    """A database and its address as it may be shown."""
+
+    backend: Backend
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a move would do, or goes on with."""
+
+    source: Side
+    target: Side
+    census: Census  # of the source
+    mark: Mark | None  # of a move into the target that was cut off
+    is_left: bool  # the source is closed: nothing in it changes any more
+    is_done: bool  # all of it was done before
+    force: bool
+
+
+def plan(source: Side, target: Side, *, force: bool = False) -> Plan:
+    """Looks at both sides; the error says why they cannot be used, and what to do."""
+    from dray.backends.store.transfer import MOVED_FROM, Mark  # noqa: PLC0415 - the drivers come with it
+
+    _check_version(source)
+    note = _note(source)
+    if "source" in note:
+        raise MoveError(f"{source.place}: is itself being filled from {note['source']}; let that move end first")
+    has_tables = target.backend.schema_version() is not None
+    if has_tables:
+        _check_version(target)
+    if source.backend.transfer.identity() == target.backend.transfer.identity():
+        raise ConfigError(f"{source.place} and {target.place} are the same database; name another one to move to")
+    hands, census = source.backend.transfer.survey()
+    facts = target.backend.transfer.facts() if has_tables else {}
+    theirs = _note(target) if has_tables else {}
+    if "target" in theirs:
+        raise MoveError(f"{target.place}: has moved to {theirs['target']}; move into another database")
+    mark = Mark.of(json.dumps(theirs)) if theirs else None
+    is_done = bool(note) and json.loads(facts.get(MOVED_FROM, "{}")).get("id") == note["id"]
+    found = Plan(source, target, census, mark, bool(note), is_done, force)
+    if not is_done:
+        _check_marks(found, note)
+        check_source(found, hands)
+        if has_tables and mark is None:
+            check_target(target, *target.backend.transfer.survey())
+    return found
+
+
+def _check_version(side: Side) -> None:
+    from dray.backends.migrate import latest  # noqa: PLC0415
+
+    version, known = side.backend.schema_version(), latest("sqlite")
+    if side.backend.transfer.identity() is None:
+        raise StorageUnavailable(f"{side.place}: there is no such file; nothing was moved")
+    if version is None:
+        raise SchemaMissing(f"{side.place}: there are no tables of Dray's in it; nothing was moved")
+    if version < known:
+        raise SchemaMissing(
+            f"{side.place}: its tables are at version {version}, this Dray needs {known}; run `dray db migrate`"
+        )
+    if version > known:
+        raise SchemaTooNew(
+            f"{side.place}: its tables are at version {version}, this Dray knows {known}; upgrade Dray here"
+        )
+
+
+def _note(side: Side) -> dict[str, Any]:
+    """What a side says of a move that it is or was part of."""
+    from dray.backends.store.transfer import MOVE  # noqa: PLC0415
+
+    return json.loads(side.backend.transfer.facts().get(MOVE, "{}"))
+
+
+def _check_marks(found: Plan, note: dict[str, Any]) -> None:
+    if found.mark is not None and found.mark.source != found.source.place:
+        raise MoveError(
+            f"{found.target.place}: is being filled from {found.mark.source}; end that move, or take it back with "
+            f"`dray db move {found.mark.source} TARGET --abandon`"
+        )
+    if note and (found.mark is None or note["id"] != found.mark.id):
+        raise MoveError(f"{found.source.place}: has moved to {note['target']}; there is nothing left to move")
+
+
+def check_source(found: Plan, hands: Hands) -> None:
+    """Refuses a database that somebody works on, or that has jobs which nobody knows to be over."""
+    if hands.alive:
+        raise MoveError(
+            f"{found.source.place}: {_counted(len(hands.alive), 'worker')} still at work on it "
+            f"({', '.join(hands.alive[:3])}); stop all workers first"
+        )
+    if hands.unknown:
+        raise MoveError(
+            f"{found.source.place}: {_counted(len(hands.unknown), 'worker')} of another boot, and may be at work "
+            f"({', '.join(hands.unknown[:3])}); start a worker there for a minute, which takes back what was lost, "
+            "and stop it"
+        )
+    if hands.running and not found.force:
+        raise MoveError(
+            f"{found.source.place}: {_counted(hands.running, 'job')} running in the hands of workers that are gone; "
+            "start a worker, it takes them back, or carry them as they are with --force"
+        )
+
+
+def check_target(target: Side, hands: Hands, census: Census) -> None:
+    """Refuses a database that is in use."""
+    there = [f"{census.rows[name]:,} {name}" for name in ("jobs", "schedules", "workflows") if census.rows[name]]
+    if there:
+        raise MoveError(f"{target.place}: is not empty ({', '.join(there)}); move into an empty database or schema")
+    if hands.alive or hands.unknown:
+        raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing} is" if number == 1 else f"{number:,} {thing}s are"
