@@ -49,7 +49,7 @@ class Churner:
         self._ids += [churn.enqueue(self._number()).id for _ in range(5)]
 
     def enqueue_large(self) -> None:
-        keep_nothing.enqueue("x" * 3000)
+        self._ids.append(keep_nothing.enqueue("x" * 3000).id)
 
     def enqueue_unique(self) -> None:
         rng = self._rng
