@@ -66,6 +66,7 @@ def test_values_come_from_the_database(used: Shell) -> None:
 
     assert await_offer(used, "jobs", "--queue", "sl") == ["slow"]
     assert await_offer(used, "queues", "pause", "") == ["slow"]
+    assert await_offer(used, "worker", "-q", "s") == ["slow"]
     assert await_offer(used, "job", "show", "") == [job_id[-8:]]
     assert await_offer(used, "job", "cancel", job_id[-8:-4]) == [job_id[-8:]]
     assert await_offer(used, "job", "show", job_id[:20]) == [job_id]

@@ -23,6 +23,7 @@ COMMANDS = [
     ),
     *(["queues"], ["queues", "pause"], ["queues", "resume"], ["queues", "set"]),
     *(["db"], ["db", "init"], ["db", "migrate"], ["db", "status"]),
+    *(["dev"], ["run"], ["tasks"], ["config"], ["completion"], ["bench"]),
 ]
 
 
@@ -32,7 +33,14 @@ def loaded_by(*words: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["worker", "--help"], ["jobs", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--help"], ["--version"], ["worker", "--help"], ["jobs", "--help"]),
+        *([name, "--help"] for name in ("dev", "run", "tasks", "config", "completion", "bench")),
+    ],
+    ids=" ".join,
+)
 def test_help_loads_click_and_nothing_that_costs(words: list[str]) -> None:
     expensive = {"rich", "psycopg", "sqlite3", "asyncio", "tomllib", "ssl", "http", "dray.backends", "dray.app"}
 

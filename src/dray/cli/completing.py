@@ -37,8 +37,9 @@ def complete(root: click.Group) -> NoReturn:
 def equip(command: click.Command) -> None:
     """Has the parameters of a command offer their values."""
     for parameter in command.params:
-        word = (parameter.metavar or parameter.name or "").strip("[].").upper()
-        if word in _WORDS:
+        words = [(text or "").strip("[].").upper() for text in (parameter.metavar, parameter.name)]
+        word = next((word for word in words if word in _WORDS), None)
+        if word is not None:
             parameter.type = _Values(word)
     if isinstance(command, click.Group):
         for each in command.commands.values():

@@ -14,6 +14,7 @@ from dray.cli.times import Duration
 
 if TYPE_CHECKING:
     from dray.ops.bench import Figures, Rate
+    from dray.settings import Settings
 
 _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commit of a row"}
 
@@ -36,8 +37,7 @@ def bench(seconds: float, jobs: int) -> None:
     """
     if seconds < 1:
         raise click.UsageError("--seconds must be at least 1: less says nothing")
-    settings = app_on_tables().settings
-    shape = _measured(settings, seconds, jobs)
+    shape = _measured(app_on_tables().settings, seconds, jobs)
     if wants_json():
         put_json(shape)
     elif is_terminal():
@@ -46,7 +46,7 @@ def bench(seconds: float, jobs: int) -> None:
         put_flat(shape)
 
 
-def _measured(settings: Any, seconds: float, jobs: int) -> dict[str, Any]:
+def _measured(settings: Settings, seconds: float, jobs: int) -> dict[str, Any]:
     from dray.backends.scratch import removed_at_the_end, scratch_url  # noqa: PLC0415 - `--help` needs none
     from dray.cli.bench.interrupts import Interrupts  # noqa: PLC0415
     from dray.cli.bench.measuring import measure  # noqa: PLC0415
@@ -54,7 +54,7 @@ def _measured(settings: Any, seconds: float, jobs: int) -> dict[str, Any]:
     from dray.errors import StorageError, StorageUnavailable  # noqa: PLC0415
 
     url = scratch_url(settings.url)
-    app.settings = replace(settings, url=url, listen_url=None, migrate=None, imports=())
+    app.settings = replace(app.settings, url=url)
     what = "file" if app.settings.is_sqlite else "schema"
     say(f"measuring on a scratch {what}, which is removed at the end: {app.settings.place}")
     with Interrupts() as interrupts, removed_at_the_end(url), app:
