@@ -173,7 +173,7 @@ def test_tables_that_are_behind_are_not_upgraded_while_they_are_closed(url: str,
 def test_a_refused_closing_leaves_everything_open(world: World) -> None:
     world.worker()
 
-    def refuse(hands: transfer.Hands, _: transfer.Census) -> None:
+    def refuse(hands: transfer.Hands) -> None:
         assert len(hands.alive) == 1
         raise MoveError("somebody works here")
 
@@ -205,12 +205,21 @@ def test_only_those_who_hold_the_mark_write_to_a_database_that_is_being_filled(w
     world.enqueue()
 
 
+def test_a_database_with_a_job_in_it_is_not_filled(world: World) -> None:
+    world.enqueue()
+    with pytest.raises(MoveError, match="a job has been enqueued"):
+        world.backend.transfer.begin(Mark("1", "elsewhere", "first"), "is being filled", allow)
+    world.enqueue()
+
+
 def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
     jobs = BY_NAME["jobs"]
     shape = shape_of(world.backend, jobs)
     place = {name: shape.columns.index(name) for name in shape.columns}
     first, second, third = (world.enqueue(unique_key=key, args='"\\u0000"') for key in ("a", "b", "c"))
-    rows = {row[0]: list(row) for row in chain.from_iterable(rows_of(world.backend, jobs))}
+    there = list(chain.from_iterable(rows_of(world.backend, jobs)))
+    rows = {row[0]: list(row) for row in there}
+    world.backend.job_delete(list(rows))
     # The second has what was the first's, and the third is gone; its arguments have grown.
     rows[first][place["unique_lock"]] = None
     rows[second][place["unique_lock"]] = "a"
@@ -219,6 +228,7 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
     rows[second][place["fanout_pending"]] = 1
     mark = Mark("1", "elsewhere", "first")
     world.backend.transfer.begin(mark, "is being filled", allow)
+    world.backend.transfer.mend(mark, mark, shape, Repair(there, (), ()))
     wanted = [tuple(rows[each]) for each in (second, first)]
     world.backend.transfer.mend(mark, mark, shape, Repair((), wanted, [(third,)]))
     assert list(chain.from_iterable(rows_of(world.backend, jobs))) == sorted(wanted)

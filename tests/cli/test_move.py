@@ -606,6 +606,16 @@ def test_a_target_that_is_in_use_is_refused(shell: Shell, source: str, target: s
     assert not is_closed(target)
 
 
+def test_a_target_with_workers_is_refused(shell: Shell, postgres_url: str) -> None:
+    fill(shell.url)
+    shell("db", "migrate", DRAY_URL=postgres_url)
+    with shell.background("worker", DRAY_URL=postgres_url):
+        until(lambda: shell.try_("workers", DRAY_URL=postgres_url).rows)
+        done = moved(shell, shell.url, postgres_url)
+    assert (done.code, "has workers at work" in done.err) == (1, True)
+    assert not is_closed(postgres_url)
+
+
 def test_a_target_that_only_knows_queues_is_empty(shell: Shell, source: str, target: str) -> None:
     fill(source)
     shell("db", "init", DRAY_URL=target)

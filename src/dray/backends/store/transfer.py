@@ -79,7 +79,7 @@ class Repair(NamedTuple):
     surplus: Sequence[Key]
 
 
-Allowed = Callable[[Hands, Census], None]  # raises where the transaction must not be
+Allowed = Callable[[Hands], None]  # raises where the transaction must not be
 
 
 class Transfer:
@@ -96,16 +96,20 @@ class Transfer:
         """What dray_meta says."""
         return dict(self._db.read(lambda tx: tx.rows("meta_list")))
 
-    def survey(self) -> tuple[Hands, Census]:
-        """Who works here, and how much there is."""
-        with self._db.snapshot() as tx:
-            return self._survey(tx)
+    def hands(self) -> Hands:
+        """Who works here."""
+        return self._db.read(self._hands)
 
-    def _survey(self, tx: Session) -> tuple[Hands, Census]:
-        rows = {table.name: tx.tables.count(table) for table in TABLES}
-        states = dict(tx.rows("job_states"))
+    def census(self) -> Census:
+        """How much there is. Reads all there is on some databases: seconds for millions of rows."""
+        with self._db.snapshot() as tx:
+            rows = {table.name: tx.tables.count(table) for table in TABLES}
+            return Census(rows, dict(tx.rows("job_states")))
+
+    def _hands(self, tx: Session) -> Hands:
         live = [Signs(*row) for row in tx.rows("worker_live")]
-        return _hands(live, self._db.proofs.witness(tx, live), self._db.boot, states), Census(rows, states)
+        running = tx.rows("job_running")[0][0]
+        return _sorted(live, self._db.proofs.witness(tx, live), self._db.boot, running)
 
     @contextmanager
     def reading(self) -> Generator[Tables]:
@@ -116,10 +120,13 @@ class Transfer:
     # The target
 
     def begin(self, mark: Mark, sentence: str, allowed: Allowed) -> None:
-        """Closes a database that is to be filled. The queues it knows are forgotten: the source's count."""
+        """Closes a database that is to be filled, if it has no job. The queues it knows are forgotten: the source's
+        count."""
 
         def work(tx: Session) -> None:
             if self._close(tx, mark.text(), sentence, allowed):
+                if tx.rows("job_states"):
+                    raise MoveError("a job has been enqueued to the target meanwhile; move into an empty database")
                 tx.run("meta_add", name=_PASS, value="")
                 tx.tables.clear(next(table for table in TABLES if table.name == "queues"))
                 tx.run("meta_drop", name=_PASS)
@@ -199,7 +206,7 @@ class Transfer:
         tx.run("meta_add", name=CLOSED, value=sentence)
         tx.tables.close(sentence)
         # Not before: whoever was about to write has done so, and nobody can from here on.
-        allowed(*self._survey(tx))
+        allowed(self._hands(tx))
         return True
 
 
@@ -219,9 +226,9 @@ def _release(tx: Session, shape: Shape, rows: Sequence[Row]) -> None:
         tx.run("unique_release", locks=locks)
 
 
-def _hands(live: Sequence[Signs], proven: dict[str, bool], boot: str | None, states: dict[str, int]) -> Hands:
+def _sorted(live: Sequence[Signs], proven: dict[str, bool], boot: str | None, running: int) -> Hands:
     unproven = [worker for worker in live if worker.id not in proven]
     strangers = [worker.id for worker in unproven if boot not in {None, worker.boot}]
     leased = [worker.id for worker in unproven if worker.id not in strangers and worker.left_us >= 0]
     alive = [worker_id for worker_id, is_alive in proven.items() if is_alive]
-    return Hands(alive + leased, strangers, states.get("running", 0))
+    return Hands(alive + leased, strangers, running)

@@ -57,8 +57,12 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
             return
         if plan.mark is not None:
             say("going on with a move that was cut off")
-        with _told(plan.source.place) as tell:
-            moved = ops.carry(plan, portion=Portion(chunk), tell=tell)
+        try:
+            with _told(plan.source.place) as tell:
+                moved = ops.carry(plan, portion=Portion(chunk), tell=tell)
+        except KeyboardInterrupt:
+            say("stopped; the same command goes on from here, and with --abandon takes it back")
+            raise
     _put(moved)
     if moved.taken_back:
         say(f"{moved.taken_back:,} jobs that were running had lost their workers and were taken back")

@@ -33,7 +33,6 @@ from dray.ops.move.report import Moved, TableMoved, Tally, as_planned, tally
 if TYPE_CHECKING:
     from dray.backends import Backend
     from dray.backends.database import Row
-    from dray.backends.store.transfer import Census, Hands
 
 _LITTLE = 10_000  # rows that may be left when the source is closed: seconds
 _ROUNDS = 5  # before that; a source that outruns us is closed anyway
@@ -97,22 +96,19 @@ def _begun(plan: Plan, mover: str) -> Mark:
         f"is being filled by `dray db move` from {plan.source.place}; nothing can be enqueued or run here until that "
         "is done (if it was cut off, run it again)"
     )
-    transfer.begin(mark, sentence, lambda hands, census: check_target(target, hands, census))
+    transfer.begin(mark, sentence, lambda hands: check_target(target, hands))
     return mark
 
 
 def _leave(plan: Plan, mark: Mark) -> None:
-    def allowed(hands: Hands, _: Census) -> None:
-        check_source(plan, hands)
-
     note = json.dumps({"id": mark.id, "target": plan.target.place})
     sentence = f"this queue has moved to {plan.target.place}; use that address"
-    plan.source.backend.transfer.leave(note, sentence, allowed)
+    plan.source.backend.transfer.leave(note, sentence, lambda hands: check_source(plan, hands))
 
 
 def _counted(plan: Plan, totals: dict[str, Tally]) -> dict[str, int]:
     """The jobs by state, if the databases' own counts say the same on both sides as the rows that were compared."""
-    theirs, ours = (side.backend.transfer.survey()[1] for side in (plan.source, plan.target))
+    theirs, ours = (side.backend.transfer.census() for side in (plan.source, plan.target))
     if theirs != ours or theirs.rows != {name: each.rows for name, each in totals.items()}:
         raise MoveError(
             f"{plan.target.place} and {plan.source.place} do not have the same numbers of rows, or of jobs in each "
@@ -155,7 +151,7 @@ class _Carrier:
 
     def behind(self) -> int:
         """About how many rows the source has that were not carried yet."""
-        there = self._source.survey()[1].rows
+        there = self._source.census().rows
         return sum(there.values()) - sum(each.rows for each in self.totals().values())
 
     def totals(self) -> dict[str, Tally]:

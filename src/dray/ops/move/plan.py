@@ -46,19 +46,19 @@ def plan(source: Side, target: Side, *, force: bool = False) -> Plan:
         _check_version(target)
     if source.backend.transfer.identity() == target.backend.transfer.identity():
         raise ConfigError(f"{source.place} and {target.place} are the same database; name another one to move to")
-    hands, census = source.backend.transfer.survey()
     facts = target.backend.transfer.facts() if has_tables else {}
     theirs = _note(target) if has_tables else {}
     if "target" in theirs:
         raise MoveError(f"{target.place}: has moved to {theirs['target']}; move into another database")
     mark = Mark.of(json.dumps(theirs)) if theirs else None
     is_done = bool(note) and json.loads(facts.get(MOVED_FROM, "{}")).get("id") == note["id"]
-    found = Plan(source, target, census, mark, bool(note), is_done, force)
+    found = Plan(source, target, source.backend.transfer.census(), mark, bool(note), is_done, force)
     if not is_done:
         _check_marks(found, note)
-        check_source(found, hands)
+        check_source(found, source.backend.transfer.hands())
         if has_tables and mark is None:
-            check_target(target, *target.backend.transfer.survey())
+            _check_empty(target)
+            check_target(target, target.backend.transfer.hands())
     return found
 
 
@@ -117,11 +117,15 @@ def check_source(found: Plan, hands: Hands) -> None:
         )
 
 
-def check_target(target: Side, hands: Hands, census: Census) -> None:
-    """Refuses a database that is in use."""
-    there = [f"{census.rows[name]:,} {name}" for name in ("jobs", "schedules", "workflows") if census.rows[name]]
+def _check_empty(target: Side) -> None:
+    rows = target.backend.transfer.census().rows
+    there = [f"{rows[name]:,} {name}" for name in ("jobs", "schedules", "workflows") if rows[name]]
     if there:
         raise MoveError(f"{target.place}: is not empty ({', '.join(there)}); move into an empty database or schema")
+
+
+def check_target(target: Side, hands: Hands) -> None:
+    """Refuses a database that somebody works on."""
     if hands.alive or hands.unknown:
         raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")
 

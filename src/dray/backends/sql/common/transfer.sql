@@ -15,6 +15,10 @@ DELETE FROM dray_{table} WHERE {match}
 -- How many jobs are in which state.
 SELECT state, count(*) FROM dray_jobs GROUP BY state ORDER BY state
 
+-- name: job_running
+-- How many jobs run.
+SELECT count(*) FROM dray_jobs WHERE state = 'running'
+
 -- name: unique_release
 -- Takes unique locks from whoever has them, for those who have them elsewhere.
 UPDATE dray_jobs SET unique_lock = NULL WHERE unique_lock $in_texts(locks)
