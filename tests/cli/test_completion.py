@@ -121,10 +121,14 @@ def test_nothing_is_offered_said_or_made_where_there_is_nothing(local: Shell, ur
     local.write("text.db", "this is no database\n" * 100)
     before = sorted(path.name for path in local.folder.iterdir())
 
-    for words in (["job", "show", ""], ["jobs", "--queue", ""], ["schedules", "run", ""], ["nosuch", "x", ""]):
+    for words in (["job", "show", ""], ["schedules", "run", ""]):
         assert offered(local, *words, DRAY_URL=url) == []
-    assert offered(local, "jobs", "--url", "postgresql://user:canary@127.0.0.1:1/db", "--queue", "") == []
     assert sorted(path.name for path in local.folder.iterdir()) == before
+
+
+def test_a_line_that_is_wrong_already_is_left_alone(local: Shell) -> None:
+    assert offered(local, "nosuch", "x", "") == []
+    assert offered(local, "jobs", "--url", "postgresql://user:canary@127.0.0.1:1/db", "--queue", "") == []
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for(local: Shell) -> None:
