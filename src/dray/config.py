@@ -20,6 +20,7 @@ _POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What RFC 3986 lets stand in the part before the host; anything else has to be percent-encoded.
 _CREDENTIALS = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*")
+_NO_PORT = re.compile(r":[^,]*[^\d,]")
 _MALFORMED = (
     "this PostgreSQL address cannot be taken apart: write postgresql://user:password@host:port/database, and "
     "percent-encode special characters in user and password (@ as %40, / as %2F, # as %23, ? as %3F, % as %25)"
@@ -98,6 +99,7 @@ def _take_apart(url: str) -> SplitResult:
         or "@" in parts.path + parts.query
         or not _CREDENTIALS.fullmatch(credentials)
         or any(not 0 < number < 65_536 for number in numbers)
+        or _NO_PORT.search(re.sub(r"\[[^\]]*\]", "", parts.netloc.rpartition("@")[2]))
         or (not credentials and ":" in re.sub(r"\[[^\]]*\]|:\d*(?=,|$)", "", parts.netloc))
     )
     if strange:

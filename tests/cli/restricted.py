@@ -1,21 +1,27 @@
-"""Runs command lines one after the other in a process that may do less than the test itself; started by `Jail`.
+"""Runs many command lines, each in a fork of a process that has everything loaded; that process may do less than we.
 
-Each runs in a fork of a process that has everything loaded, in a directory that the test names.
+It is much cheaper to walk all commands so than to start each: `run_all` in pipes, `show_all` on a terminal.
 """
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import json
 import os
+import pkgutil
+import pty
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tests.cli.shell import PATIENCE, Done, Shell
 
@@ -46,38 +52,109 @@ def is_possible(under: Sequence[str]) -> bool:
 
 def run_all(shell: Shell, under: Sequence[str], lines: Sequence[Sequence[str]], **environment: str) -> list[Done]:
     """What each of the command lines did, run behind `under`."""
-    done = subprocess.run(
-        [*under, sys.executable, "-m", __name__, str(shell.folder)],
-        input=json.dumps([list(line) for line in lines]),
-        cwd=ROOT,
-        env={**shell.environment, **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [Done(*each) for each in json.loads(done.stdout)]
+    return _ask(under, shell, lines, environment, 0)
+
+
+def show_all(shell: Shell, lines: Sequence[Sequence[str]], columns: int, **environment: str) -> list[Done]:
+    """The same on a terminal of so many columns."""
+    return _ask([], shell, lines, {"TERM": "xterm", **environment}, columns)
+
+
+# In the test
+
+_servers: dict[tuple[str, ...], _Server] = {}
+
+
+class _Server:
+    """A process that has everything loaded."""
+
+    def __init__(self, under: Sequence[str]) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRAY_", "PYTEST"))}
+        self._popen = subprocess.Popen(
+            [*under, sys.executable, "-m", __name__],
+            cwd=ROOT,
+            env={**environment, "PYTHONWARNINGS": "error"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        assert self._popen.stdin is not None
+        assert self._popen.stdout is not None
+        self._popen.stdin.write(json.dumps(request) + "\n")
+        self._popen.stdin.flush()
+        answer = self._popen.stdout.readline()
+        assert answer, "the process is gone"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._popen.communicate(timeout=PATIENCE)
+
+
+def _ask(
+    under: Sequence[str],
+    shell: Shell,
+    lines: Sequence[Sequence[str]],
+    environment: dict[str, str],
+    columns: int,
+) -> list[Done]:
+    request = {
+        "folder": str(shell.folder),
+        "environment": {**shell.environment, **environment},
+        "columns": columns,
+        "lines": [list(line) for line in lines],
+    }
+    if under:
+        server = _Server(under)
+        answers = server.ask(request)
+        server.close()
+    else:
+        answers = _plain_server().ask(request)
+    return [Done(*each) for each in answers]
+
+
+def _plain_server() -> _Server:
+    if () not in _servers:
+        _servers[()] = _Server([])
+        atexit.register(_servers[()].close)
+    return _servers[()]
+
+
+# In the process
 
 
 def _main() -> None:
-    folder = sys.argv[1]
-    for module in ("dray.app", "dray.backends", "dray.cli.run"):
-        import_module(module)  # once, for all forks
-    answers = [_run(folder, line) for line in json.load(sys.stdin)]
-    json.dump(answers, sys.stdout)
+    _load_everything()
+    for line in sys.stdin:
+        request = json.loads(line)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        run = _on_terminal if request["columns"] else _in_pipes
+        answers = [run(request, words) for words in request["lines"]]
+        sys.stdout.write(json.dumps(answers) + "\n")
+        sys.stdout.flush()
 
 
-def _run(folder: str, line: list[str]) -> tuple[int, str, str]:
+def _load_everything() -> None:
+    import dray
+
+    for module in pkgutil.walk_packages(dray.__path__, "dray."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    import_module("rich.table")
+
+
+def _in_pipes(request: dict[str, Any], words: list[str]) -> tuple[int, str, str]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = os.fork()
         if child == 0:
-            _become(folder, line, out.fileno(), err.fileno())
-        deadline = time.monotonic() + PATIENCE / 3
+            _become(request["folder"], words, os.open(os.devnull, os.O_RDONLY), out.fileno(), err.fileno())
+        deadline = time.monotonic() + PATIENCE / 2
         while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
             if time.monotonic() > deadline:
                 os.kill(child, 9)
-            time.sleep(0.005)
+            time.sleep(0.001)
         texts: list[str] = []
         for stream in (out, err):
             stream.seek(0)
@@ -85,16 +162,40 @@ def _run(folder: str, line: list[str]) -> tuple[int, str, str]:
         return os.waitstatus_to_exitcode(ended[1]), texts[0], texts[1]
 
 
-def _become(folder: str, line: list[str], out: int, err: int) -> NoReturn:
+def _on_terminal(request: dict[str, Any], words: list[str]) -> tuple[int, str, str]:
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, request["columns"], 0, 0))
+    child = os.fork()
+    if child == 0:
+        os.close(main)
+        os.setsid()
+        _become(request["folder"], words, terminal, terminal, terminal)
+    os.close(terminal)
+    shown = b""
+    while chunk := _read(main):
+        shown += chunk
+    os.close(main)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), shown.decode(errors="replace").replace("\r\n", "\n"), ""
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # EIO: nobody has the terminal open any more
+        return b""
+
+
+def _become(folder: str, words: list[str], *streams: int) -> NoReturn:
     from dray.cli.run import run
 
     os.chdir(folder)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
     code = 99
     try:
-        code = run(line)
+        code = run(words)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -18,6 +18,7 @@ _COMPLETE = "_DRAY_COMPLETE"  # set by the shell that asks what a word could go 
 
 def run(args: Sequence[str]) -> int:
     """Runs the command line; the exit code."""
+    _open_streams()
     _print_anything()
     try:
         code = _invoke(args)
@@ -62,6 +63,17 @@ def _tell(error: click.ClickException) -> None:
             return
         message = f"{message.rstrip('.')}; see `{error.ctx.command_path} --help`"
     say(message)
+
+
+def _open_streams() -> None:
+    # `dray jobs >&-`: the next file to be opened would take the number of the stream, and what is printed.
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _print_anything() -> None:

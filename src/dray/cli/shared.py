@@ -59,7 +59,15 @@ _OPTIONS = (
         callback=_keep,
         help="Where the tasks are, as module:object; else [tool.dray] app in pyproject.toml, tasks.py or app.py.",
     ),
-    click.option("--json", is_flag=True, expose_value=False, callback=_keep, help="Answer in JSON."),
+    click.option(
+        "--json",
+        is_flag=True,
+        envvar="DRAY_JSON",
+        show_envvar=True,
+        expose_value=False,
+        callback=_keep,
+        help="Answer in JSON.",
+    ),
 )
 
 
@@ -119,6 +127,7 @@ def app_on_tables() -> App:
     """
     app = bare_app() if told("typed_url") and not told("app") else app_here() or bare_app()
     app.settings = replace(app.settings, migrate=False)
+    _say_warnings()
     return _closed_at_the_end(app)
 
 
@@ -126,6 +135,7 @@ def app_with_tasks_on_tables() -> App:
     """An App that knows its tasks, where it is here, on tables that are there: nothing is created."""
     app = app_for_enqueueing()
     app.settings = replace(app.settings, migrate=False)
+    _say_warnings()
     load_tasks(app)
     return app
 
@@ -135,6 +145,12 @@ def bare_app() -> App:
     from dray.app import App  # noqa: PLC0415 - `--help` needs none
 
     return App(told("url"))
+
+
+def _say_warnings() -> None:
+    from dray.cli.logs import say_warnings  # noqa: PLC0415 - the storage loads logging anyway
+
+    say_warnings()
 
 
 def _closed_at_the_end(app: App) -> App:

@@ -37,12 +37,16 @@ def migrate() -> None:
 @click.command()
 @shared
 def status() -> None:
-    """Where the tables are, and which version they have (exit code 6: there are none, or they need an upgrade)."""
+    """Where the tables are, and which version they have.
+
+    Exit code 6: there are none, they need an upgrade, or they are too new for this Dray.
+    """
     app = app_on_tables()
     version, known = _version(app), _newest(app)
     _put(app)
     if version < known:
         raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
+    app.backend.queue_list()  # whoever uses them finds out whether they are too new
 
 
 def _version(app: App) -> int:
