@@ -12,7 +12,9 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from dray.backends.statements import Dialect, catalogue, sql_files
+from dray.backends.statements import Dialect, Statement, catalogue, sql_files, table_statement, templates
+from dray.backends.store.transfer import TABLES
+from dray.backends.tables import slots
 
 SOURCE = Path(__file__).parent.parent / "src" / "dray"
 BUILT_SQL = re.compile(r"""execute(many|script)?\(\s*f["']""")
@@ -27,14 +29,16 @@ def unused(dialect: Dialect) -> list[str]:
     other = "postgres" if dialect == "sqlite" else "sqlite"
     text = sources(SOURCE / "backends" / "store") + sources(SOURCE / "backends" / dialect)
     foreign = sources(SOURCE / "backends" / other)
-    problems = [f"{name}: nothing runs it on {dialect}" for name in catalogue(dialect) if f'"{name}"' not in text]
-    alone = catalogue(dialect).keys() - catalogue(other).keys()
+    ours, theirs = ({*catalogue(each), *templates(each)} for each in (dialect, other))
+    problems = [f"{name}: nothing runs it on {dialect}" for name in sorted(ours) if f'"{name}"' not in text]
+    alone = ours - theirs
     problems += [f"{name}: missing for {other}" for name in sorted(alone) if f'"{name}"' in foreign]
     return problems
 
 
 def unclear() -> list[str]:
     both = [*catalogue("sqlite").values(), *catalogue("postgres").values()]
+    both += [table_statement(each, None, name, ()) for each in ("sqlite", "postgres") for name in templates(each)]
     problems = [f"{statement.name}: no line says what it does" for statement in both if not statement.about]
     return problems + [f"{s.name}: an unknown $word" for s in both if "$" in s.text]
 
@@ -44,13 +48,23 @@ def uncompilable() -> list[str]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     for file in sql_files("sqlite", "migrations"):
         connection.executescript(file.read_text(encoding="utf-8"))
-    for statement in catalogue("sqlite").values():
+    for statement in [*catalogue("sqlite").values(), *filled(connection)]:
         try:
             connection.execute(f"EXPLAIN {statement.text}", [None] * len(statement.parameters))
         except sqlite3.Error as error:
             problems.append(f"{statement.name}: {error}")
     connection.close()
     return problems
+
+
+def filled(connection: sqlite3.Connection) -> list[Statement]:
+    """The statements for any table, for every table."""
+    statements: list[Statement] = []
+    for table in TABLES:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info(dray_{table.name})")]
+        given = {**slots(table, columns), "verb": "INSERT", "sentence": "'closed'"}
+        statements += [table_statement("sqlite", None, name, tuple(given.items())) for name in templates("sqlite")]
+    return statements
 
 
 def built() -> list[str]:

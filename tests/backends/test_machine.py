@@ -934,7 +934,7 @@ def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]
 # Not about rows, or the same verb in another colour: each has tests of its own.
 ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
-    *("transaction", "atransaction", "job_enqueue_async", "job_complete", "job_complete_async"),
+    *("transaction", "atransaction", "transfer", "job_enqueue_async", "job_complete", "job_complete_async"),
     *("job_look", "job_ended", "job_find", "job_upcoming", "lease_held"),  # other ways to read the same rows
     *("job_circumstances", "workflow_find"),
     *("worker_prove", "worker_suspects", "worker_judge"),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from dray.backends import open_backend
-from dray.backends.statements import Statement, catalogue
+from dray.backends.statements import Statement, catalogue, table_statement, templates
+from dray.backends.store.transfer import TABLES
+from dray.backends.tables import slots
 
 SQLITE = sorted(catalogue("sqlite").values(), key=lambda statement: statement.name)
+_UTILITIES = ("COPY", "CREATE", "DROP", "TRUNCATE", "ANALYZE")
 POSTGRES = sorted(catalogue("postgres").values(), key=lambda statement: statement.name)
 
 
@@ -41,13 +46,27 @@ def test_postgres_can_prepare_every_statement(postgres_url: str) -> None:
     server = postgres_url.partition("&schema=")[0]
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'SET search_path TO "{schema}"'.encode())
-        for statement in POSTGRES:
-            if statement.text.startswith("COPY"):
-                continue  # a utility statement: it cannot be prepared, the bulk enqueue tests run it
+        for statement in [*POSTGRES, *for_tables(connection)]:
+            if statement.text.startswith(_UTILITIES):
+                continue  # it cannot be prepared; the tests of bulk enqueues and of moves run it
             numbered = statement.text
             for number, name in enumerate(statement.parameters, 1):
                 numbered = numbered.replace(f"%({name})s", f"${number}")
             connection.execute(f"PREPARE {statement.name} AS {numbered.replace('%%', '%')}".encode())
+
+
+def for_tables(connection: psycopg.Connection[Any]) -> list[Statement]:
+    """The statements for any table, for every table that is carried."""
+    statements: list[Statement] = []
+    for table in TABLES:
+        columns = [
+            column.name
+            for column in connection.execute(f"SELECT * FROM dray_{table.name}".encode()).description or ()
+        ]
+        given = tuple(slots(table, columns).items())
+        filled = [table_statement("postgres", None, name, given) for name in templates("postgres")]
+        statements += [replace(each, name=f"{each.name}_{table.name}") for each in filled]
+    return statements
 
 
 def test_statements_name_their_tables_in_the_schema_that_is_asked_for() -> None:

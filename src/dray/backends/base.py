@@ -32,6 +32,7 @@ from dray.backends.store.audit import Part, Whole
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import Stats
 from dray.backends.store.jobs import LAST_ID, Ended, Filter, Upcoming
+from dray.backends.store.transfer import Transfer
 from dray.backends.store.work import NOTHING, SILENCE, Exchange, Look, Notes
 from dray.backends.store.workflows import Node
 from dray.backends.upkeep import Checkpoint, LogFile
@@ -70,6 +71,11 @@ class Backend:
     def now(self) -> int:
         """The database's time: the server's where there is one, this machine's otherwise."""
         return self.db.now()
+
+    @property
+    def transfer(self) -> Transfer:
+        """This database as one side of a move into another."""
+        return Transfer(self.db)
 
     def watch(
         self, *, hears_work: bool = True, hears_done: bool = True, queues: Collection[str] | None = None

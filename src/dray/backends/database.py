@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dray.backends.copier import Copier
 from dray.backends.proof import Proofs
@@ -17,6 +17,9 @@ from dray.backends.upkeep import Upkeep
 from dray.backends.watch import Watch
 from dray.clock import Clock
 from dray.model.queue import Demand
+
+if TYPE_CHECKING:
+    from dray.backends.tables import Tables
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -78,6 +81,11 @@ class Session(Protocol):
         """Opens the transaction of a pause: waits until claims under way on that queue are over."""
         ...
 
+    @property
+    def tables(self) -> Tables:
+        """The tables as a whole; only in a snapshot, or a write of many rows."""
+        ...
+
     def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
         """Declares workers dead that have not renewed their lease since they were judged."""
         ...
@@ -122,6 +130,14 @@ class Database(Protocol):
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Runs `work` in one consistent read; it must not write."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[Session]:
+        """One consistent read that lasts as long as the block; it cannot write. What fails in it fails the block."""
+        ...
+
+    def identity(self) -> Row | None:
+        """What tells this database from any other while it is up; None: it is not there."""
         ...
 
     def glance(self, name: str, /, **params: Any) -> list[Row]:

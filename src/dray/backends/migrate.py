@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from dray.backends.statements import Dialect, sql_files
-from dray.errors import SchemaMissing, SchemaTooNew
+from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew
 
 log = logging.getLogger("dray")
 
@@ -47,6 +47,8 @@ def upgrade(
     if not is_behind(dialect, known):
         admit(dialect, known, place)
         return int(known["version"])
+    if "closed" in known:
+        raise DatabaseClosed(f"{place}: {known['closed']}")
     version = int(known.get("version", 0))
     for number, text in sorted(migrations(dialect).items()):
         if number > version:

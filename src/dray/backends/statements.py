@@ -3,7 +3,8 @@
 Statements live in `.sql` files as blocks: a `-- name:` line, a line that says what the statement does, for
 statements that are applied to many rows a `-- rows:` line with their columns, and the SQL with `:name`
 parameters. A database's catalogue is `sql/common/` overlaid with its own folder. What differs between the two
-only in spelling is written once, with the words of `_WORDS`. `checks/statements.py` checks it all.
+only in spelling is written once, with the words of `_WORDS`. A statement with `dray_{table}` in it is one for any
+table: its slots are filled with names out of the database's own catalogue. `checks/statements.py` checks it all.
 """
 
 from __future__ import annotations
@@ -102,14 +103,40 @@ def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
 
     In the statements and not in the session's search_path: behind a pooler a session is nobody's.
     """
-    blocks = {**_folder("common"), **_folder(dialect)}
-    statements = {name: _statement(dialect, name, body) for name, body in blocks.items()}
-    if schema is None:
-        return statements
     return {
-        name: replace(statement, text=_TABLE.sub(rf'"{schema}".\g<0>', statement.text))
-        for name, statement in statements.items()
+        name: _in_schema(_statement(dialect, name, body), schema)
+        for name, body in _blocks_of(dialect).items()
+        if not _is_template(body)
     }
+
+
+def templates(dialect: Dialect) -> list[str]:
+    """The names of the statements that are for any table."""
+    return [name for name, body in _blocks_of(dialect).items() if _is_template(body)]
+
+
+@cache
+def table_statement(dialect: Dialect, schema: str | None, name: str, slots: tuple[tuple[str, str], ...]) -> Statement:
+    """A statement for one table, its slots filled. `slots` hold names of tables and columns, never values."""
+    body = _blocks_of(dialect)[name]
+    for slot, text in slots:
+        body = body.replace(f"{{{slot}}}", text)
+    return _in_schema(_statement(dialect, name, body), schema)
+
+
+@cache
+def _blocks_of(dialect: Dialect) -> dict[str, str]:
+    return {**_folder("common"), **_folder(dialect)}
+
+
+def _is_template(body: str) -> bool:
+    return "{table}" in body
+
+
+def _in_schema(statement: Statement, schema: str | None) -> Statement:
+    if schema is None:
+        return statement
+    return replace(statement, text=_TABLE.sub(rf'"{schema}".\g<0>', statement.text))
 
 
 def sql_files(folder: str, kind: str = "sql") -> list[Path]:

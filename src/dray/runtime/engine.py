@@ -16,7 +16,15 @@ from dray.backends import Backend
 from dray.backends.store.work import NOTHING
 from dray.backends.watch import Watch
 from dray.clock import Clock, Rng
-from dray.errors import ForkedConnection, GraphError, SchemaTooNew, StorageError, StorageLocked, UnknownJob
+from dray.errors import (
+    DatabaseClosed,
+    ForkedConnection,
+    GraphError,
+    SchemaTooNew,
+    StorageError,
+    StorageLocked,
+    UnknownJob,
+)
 from dray.instants import SECOND
 from dray.model.job import Claim
 from dray.model.queue import Demand
@@ -402,7 +410,7 @@ class Engine:
         self._on_done()
 
     def _fail(self, error: StorageError) -> float:
-        if isinstance(error, SchemaTooNew | ForkedConnection):
+        if isinstance(error, SchemaTooNew | ForkedConnection | DatabaseClosed):
             self.failure = error
             self._become_idle()
             self._on_failure()

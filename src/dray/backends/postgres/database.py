@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -104,6 +104,23 @@ class PostgresDatabase:
     def read(self, work: Callable[[PostgresSession], T]) -> T:
         return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", durable=True)
 
+    @contextmanager
+    def snapshot(self) -> Generator[PostgresSession]:
+        self._open_schema()
+        connection = self._pool.take()
+        try:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield self._session(connection)
+            connection.execute("COMMIT")
+        except psycopg.Error as error:
+            raise faults.translate(error, self.place) from error
+        finally:
+            self._clear(connection)
+            self._pool.give_back(connection)
+
+    def identity(self) -> Row | None:
+        return self._persist(lambda connection: self._identity_of(self._session(connection)))
+
     def glance(self, name: str, /, **params: Any) -> list[Row]:
         # No transaction around it, no pipeline: each statement more costs as much as the question itself.
         return self._again(
@@ -116,7 +133,7 @@ class PostgresDatabase:
 
         def transaction(connection: Connection) -> T:
             with connection.transaction():
-                return work(PostgresSession(connection, self._catalogue, self._times()))
+                return work(self._session(connection))
 
         return self._again(transaction)
 
@@ -279,7 +296,7 @@ class PostgresDatabase:
         return session.rows("join_identity", table=self._table("dray_jobs"))[0]
 
     def _session(self, connection: Connection) -> PostgresSession:
-        return PostgresSession(connection, self._catalogue, self._times())
+        return PostgresSession(connection, self._catalogue, self._times(), schema=self.schema)
 
     def transaction(self) -> AbstractContextManager[psycopg.Connection[Any]]:
         return block(self._conninfo, self.place, self._pool.settings())

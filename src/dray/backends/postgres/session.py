@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
@@ -21,6 +21,9 @@ from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.statements import Catalogue, Statement
 from dray.model.job import State
 from dray.model.queue import Demand
+
+if TYPE_CHECKING:
+    from dray.backends.postgres.tables import PostgresTables
 
 # Two-part advisory locks: the first part tells ours from anybody else's, and one use from the other.
 PAUSE_SPACE = 0x64726170  # "drap"
@@ -48,12 +51,14 @@ class PostgresSession:
         *,
         pipeline: psycopg.Pipeline | None = None,
         is_users: bool = False,
+        schema: str | None = None,
     ) -> None:
         self._connection = connection
         self._catalogue = catalogue
         self._times = times
         self._pipeline = pipeline
         self._is_users = is_users
+        self._schema = schema
 
     def _cursor(self) -> psycopg.Cursor[Row]:
         if not self._is_users:
@@ -151,6 +156,13 @@ class PostgresSession:
             return [(job_id, state, job_id in parents) for job_id, state in written()]
 
         return answer
+
+    @property
+    def tables(self) -> PostgresTables:
+        from dray.backends.postgres.tables import PostgresTables  # noqa: PLC0415 - only moves need it
+
+        assert self._pipeline is None, "a pipeline can neither COPY nor read through a cursor of the server's"
+        return PostgresTables(self._connection, self._catalogue, self._schema)
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         keys = sorted({lock_key(queue) for queue in queues})

@@ -188,6 +188,25 @@ class SqliteDatabase:
             with self._exclusive():
                 pass  # the file and its tables are there now
 
+    @contextmanager
+    def snapshot(self) -> Generator[SqliteSession]:
+        with self._reading() as connection, self._session(connection) as session:
+            try:
+                connection.execute("BEGIN")
+                yield session
+            except sqlite3.Error as error:
+                raise faults.translate(error, self.place) from error
+            finally:
+                if connection.in_transaction and not session.forked:
+                    connection.execute("COMMIT")
+
+    def identity(self) -> Row | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def glance(self, name: str, /, **params: Any) -> list[Row]:
         with self._reading() as connection, self._session(connection) as session:
             return patiently(lambda: session.rows(name, **params), self._busy_timeout, self.place)

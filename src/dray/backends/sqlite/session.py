@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.backends.database import Later, Row
 from dray.backends.plain import are_plain, plain_rows
@@ -17,6 +17,9 @@ from dray.clock import Clock
 from dray.errors import ForkedConnection
 from dray.model.job import State
 from dray.model.queue import Demand
+
+if TYPE_CHECKING:
+    from dray.backends.sqlite.tables import SqliteTables
 
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
 
@@ -197,6 +200,12 @@ class SqliteSession:
         put_back = [row[0] for row in done if not row[_FINAL] or row[_CRASH]]
         stopped = {row[0] for row in self.rows("settled_cancelled", ids=put_back)} if put_back else set[str]()
         return [(row[0], State.CANCELLED if row[0] in stopped else row[_STATE]) for row in done]
+
+    @property
+    def tables(self) -> SqliteTables:
+        from dray.backends.sqlite.tables import SqliteTables  # noqa: PLC0415 - only moves need it
+
+        return SqliteTables(self._connection, self._catalogue, PAYLOAD_SIZE)
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         """Nothing to do: there is one writer, and how its commit is synced is set before BEGIN."""
