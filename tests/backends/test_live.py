@@ -380,6 +380,15 @@ def test_the_past_begins_where_it_is_asked_to(world: World) -> None:
     assert tail.look() == []
 
 
+def test_what_happened_right_before_the_beginning_is_not_told_later(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    world.complete(worker, world.claim_one(worker))
+    passing(world, 1000)
+
+    assert begun(world, since=world.clock.now()).look() == []
+
+
 def test_the_last_so_many_events_begin_about_there(world: World) -> None:
     jobs: list[str] = []
     for _ in range(10):

@@ -30,6 +30,7 @@ class Terminal:
         self._screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self._screen)
         self.sent = b""  # all that the program has written
+        self._is_closed = False
         self.resize(columns, lines)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -78,8 +79,15 @@ class Terminal:
         self._take_in(0)
         return code
 
+    def close(self) -> None:
+        """What was on the screen can still be read."""
+        self._take_in(0)
+        self._is_closed = True
+        os.close(self.main)
+        os.close(self.other)
+
     def _take_in(self, seconds: float) -> None:
-        while select.select([self.main], [], [], seconds)[0]:
+        while not self._is_closed and select.select([self.main], [], [], seconds)[0]:
             data = os.read(self.main, 65536)
             self.sent += data
             self._stream.feed(data)
@@ -88,13 +96,18 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    shell: Shell, *words: str, columns: int = 100, lines: int = 30, **environment: str | None
+    shell: Shell,
+    *words: str,
+    columns: int = 100,
+    lines: int = 30,
+    program: list[str] | None = None,
+    **environment: str | None,
 ) -> Generator[Terminal]:
-    """A command on a terminal of its own; killed at the end, if it still runs."""
+    """A command, or another program, on a terminal of its own; killed at the end, if it still runs."""
     made = Terminal(columns, lines)
     try:
         made.process = subprocess.Popen(
-            shell.command(*words),
+            program or shell.command(*words),
             cwd=shell.folder,
             env=shell._with({"TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}),
             stdin=made.other,
@@ -108,8 +121,7 @@ def terminal(
         if made.process is not None and made.process.poll() is None:
             made.process.send_signal(signal.SIGKILL)
             made.process.wait(PATIENCE)
-        os.close(made.main)
-        os.close(made.other)
+        made.close()
 
 
 def _take_terminal() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
 from dray.cli.exits import Code, Failure, say
 from dray.cli.output import short
@@ -14,6 +17,7 @@ from dray.model.job import State
 
 if TYPE_CHECKING:
     from dray.app import App
+    from dray.cli.live.region import Region
     from dray.model.job import Job
 
 _STEP = 0.2  # seconds between two looks at the progress
@@ -24,21 +28,42 @@ def wait(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
     """The jobs, once all have ended; a failure when the time is over, or somebody has waited long enough."""
     from dray.cli.live.ink import is_dumb  # noqa: PLC0415
 
-    try:
-        is_watched = sys.stderr.isatty() and not is_dumb()
-        ended = _watching(app, ids, timeout) if is_watched else app.waiter.wait(ids, timeout)
-    except KeyboardInterrupt:
-        goes_on = f"job {short(ids[0])} goes on" if len(ids) == 1 else "the jobs go on"
-        listed = " ".join(short(job_id) for job_id in ids[:5])
-        raise Failure(f"{goes_on}; wait again with `dray job wait {listed}`", Code.INTERRUPTED) from None
+    region = None
+    if sys.stderr.isatty() and not is_dumb():
+        from dray.cli.live.region import Region  # noqa: PLC0415 - for terminals alone
+
+        region = Region(sys.stderr)
+    with _Interrupts() as interrupts:
+        ended = _watching(app, ids, timeout, region, interrupts)
     left = [short(job_id) for job_id in ids if job_id not in ended]
-    if left:
-        assert timeout is not None
-        jobs = f"job {left[0]} has" if len(left) == 1 else f"{len(left)} jobs ({', '.join(left[:5])}) have"
-        raise Failure(
-            f"{jobs} not ended within {timeout:g} seconds and may yet; nothing was cancelled", Code.TIMED_OUT
-        )
-    return ended
+    if not left:
+        return ended
+    if interrupts.are_there:
+        goes_on = f"job {left[0]} goes on" if len(left) == 1 else f"{len(left)} jobs go on"
+        raise Failure(f"{goes_on}; wait again with `dray job wait {' '.join(left[:5])}`", Code.INTERRUPTED)
+    assert timeout is not None
+    jobs = f"job {left[0]} has" if len(left) == 1 else f"{len(left)} jobs ({', '.join(left[:5])}) have"
+    raise Failure(f"{jobs} not ended within {timeout:g} seconds and may yet; nothing was cancelled", Code.TIMED_OUT)
+
+
+class _Interrupts:
+    """Within the block the first Ctrl-C is only noted; another one ends the program wherever it is."""
+
+    def __init__(self) -> None:
+        self.are_there = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as the interpreter calls it
+        if self.are_there:
+            raise KeyboardInterrupt
+        self.are_there = True
 
 
 def judge(jobs: Sequence[Job]) -> Code:
@@ -60,22 +85,23 @@ def _how_it_ended(job: Job) -> str:
 _WORDS = {"failed": "failed", "cancelled": "was cancelled"}
 
 
-def _watching(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
-    """As `Waiter.wait`, with a line on stderr that says how far they are, and is gone in the end."""
-    from dray.cli.live.region import Region  # noqa: PLC0415
-
-    region = Region(sys.stderr)
+def _watching(
+    app: App, ids: Sequence[str], timeout: float | None, region: Region | None, interrupts: _Interrupts
+) -> dict[str, Job]:
+    """Those that have ended in time; meanwhile a line that says how far they are, and is gone in the end."""
     began = time.monotonic()
-    deadline = None if timeout is None else began + timeout
+    deadline = math.inf if timeout is None else began + timeout
     try:
         while True:
-            left = _STEP if deadline is None else min(_STEP, deadline - time.monotonic())
+            left = min(_STEP, deadline - time.monotonic())
             ended = app.waiter.wait(ids, max(0.0, left))
-            if len(ended) == len(ids) or left <= 0:
+            if len(ended) == len(ids) or left <= 0 or interrupts.are_there:
                 return ended
-            region.draw([_line(app, ids, len(ended), time.monotonic() - began)])
+            if region is not None:
+                region.draw([_line(app, ids, len(ended), time.monotonic() - began)])
     finally:
-        region.clear()
+        if region is not None:
+            region.clear()
 
 
 def _line(app: App, ids: Sequence[str], ended: int, seconds: float) -> str:

@@ -102,9 +102,11 @@ class Tail:
     def begin(self, since: int | None = None) -> Iterator[list[Event]]:
         """What happened since an instant, oldest first; None: nothing of the past. From there on `look`."""
         if since is not None:
-            self._ended = dict.fromkeys(self._ended, Place(since))
-            self._enqueued = id_at(since)
-            self._put_back_since = since
+            # No later than the next look will go back to: what it finds there has to be known.
+            first = min(since, self._now - _SLACK)
+            self._ended = dict.fromkeys(self._ended, Place(first))
+            self._enqueued = id_at(first)
+            self._put_back_since = first
         if self._lines is not None:
             self._lines.last = self._backend.live_last_line(since)
         start = None if since is None else to_datetime(since)

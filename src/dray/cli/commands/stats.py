@@ -63,10 +63,12 @@ def _shape(app: App, found: Stats) -> dict[str, Any]:
 
 
 def _watch(app: App, window: float, every: float) -> int:
-    from dray.cli.live.region import Region  # noqa: PLC0415 - for those who watch
+    from dray.cli.live.file import File  # noqa: PLC0415 - for those who watch
+    from dray.cli.live.region import Region  # noqa: PLC0415
     from dray.cli.live.stopping import Stopping  # noqa: PLC0415
 
     region = Region(sys.stdout) if is_terminal() and not wants_json() and not is_dumb() else None
+    file = File(app)
     found = app.stats(window)  # what is wrong from the beginning ends it
     with Stopping() as stopping:
         try:
@@ -78,6 +80,7 @@ def _watch(app: App, window: float, every: float) -> int:
                         region.draw(_lines(app.settings.place, found))
                 if stopping.wait(every):
                     return Code.DONE
+                file.reopen_if_replaced()
                 found = _again(app, window) or found
         except KeyboardInterrupt:
             return Code.DONE  # told to end while it wrote to somebody who does not read
@@ -88,7 +91,7 @@ def _again(app: App, window: float) -> Stats | None:
     try:
         return app.stats(window)
     except StorageError as error:
-        say(f"{error}; trying again")
+        say(f"the database does not answer: {error}; trying again")
         return None
 
 

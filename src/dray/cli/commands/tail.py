@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from dray.cli.times import Since, ago, span
 if TYPE_CHECKING:
     from dray.app import App
     from dray.backends.watch import Watch
+    from dray.cli.live.file import File
     from dray.cli.live.stopping import Stopping
     from dray.ops.events import Event
     from dray.ops.tail import Tail, Wanted
@@ -57,7 +58,8 @@ def tail(
     In a pipe: at, event, job, task, queue, worker, and the error, the line that was logged or the worker's name,
     separated by tabs.
     """
-    from dray.cli.live.stopping import Stopping  # noqa: PLC0415 - `--help` needs none
+    from dray.cli.live.file import File  # noqa: PLC0415 - `--help` needs none
+    from dray.cli.live.stopping import Stopping  # noqa: PLC0415
     from dray.ops.tail import Tail  # noqa: PLC0415
 
     app = app_on_tables()
@@ -67,7 +69,7 @@ def tail(
         watch = app.backend.watch()  # before the first look: it tells of what happens from here on
         stopping.wakes = watch.poke
         try:
-            follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stopping, wanted, write)
+            follower = _Follower(Tail(app.backend, logs=wanted.logs), File(app), watch, stopping, wanted, write)
             follower.begin(_start(app, since), lines)
             if is_terminal():
                 say(f"following {app.settings.place}; Ctrl-C ends")
@@ -104,8 +106,17 @@ def _start(app: App, since: Any) -> int | None:
 class _Follower:
     """Looks when something may have happened, and writes what did."""
 
-    def __init__(self, tail: Tail, watch: Watch, stopping: Stopping, wanted: Wanted, write: Any) -> None:
+    def __init__(
+        self,
+        tail: Tail,
+        file: File,
+        watch: Watch,
+        stopping: Stopping,
+        wanted: Wanted,
+        write: Callable[[Event], None],
+    ) -> None:
         self._tail = tail
+        self._file = file
         self._watch = watch
         self._stopping = stopping
         self._wanted = wanted
@@ -147,10 +158,11 @@ class _Follower:
         is_said = False
         while True:
             try:
+                self._file.reopen_if_replaced()
                 found = self._tail.look()
             except StorageError as error:
                 if not is_said:
-                    say(f"{error}; trying again")
+                    say(f"the database does not answer: {error}; trying again")
                 is_said = True
                 if self._stopping.wait(_OUTAGE):
                     return []

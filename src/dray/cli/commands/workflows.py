@@ -108,7 +108,7 @@ def _watch(app: App, run_id: str, shape: Shape, *, draws: bool) -> int:
     def has_ended(shape: Shape) -> bool:
         return shape["done"] == shape["total"]
 
-    follow(app.backend, lambda: _shape(app, run_id), put_one, has_ended, first=shape)
+    follow(app, lambda: _shape(app, run_id), put_one, has_ended, first=shape)
     return Code.DONE
 
 

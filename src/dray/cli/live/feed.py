@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from dray.config import SqliteAddress, parse_address
+from dray.cli.live.file import File
 from dray.errors import DrayError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Feed(Generic[T]):
         self._is_over = False
         self._failure: BaseException | None = None
         self._watch: Watch | None = None
-        self._file = _identity(app)
+        self._file = File(app)
         self._thread = threading.Thread(target=self._run, name="dray-live", daemon=True)
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Feed(Generic[T]):
         try:
             if self._watch is None:
                 self._watch = self._app.backend.watch()  # before the look: it tells of what happens from here on
-            self._reopen_if_replaced()
+            self._file.reopen_if_replaced()
             self._do_what_is_asked()
             self.latest = self._look()
             self.problem = None
@@ -114,21 +114,3 @@ class Feed(Generic[T]):
                 self.said.append(self._asked.popleft()())
             except DrayError as error:
                 self.said.append(str(error))
-
-    def _reopen_if_replaced(self) -> None:
-        """An open file stays readable when another one has taken its name, or none; its last state would be shown."""
-        if self._file != (found := _identity(self._app)):
-            self._file = found
-            self._app.backend.close()
-
-
-def _identity(app: App) -> tuple[int, int] | None:
-    """Which file the database is, where it is one."""
-    address = parse_address(app.settings.url)
-    if not isinstance(address, SqliteAddress):
-        return None
-    try:
-        found = address.path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from dray.cli.exits import say
+from dray.cli.live.file import File
 from dray.cli.live.stopping import Stopping
 from dray.errors import StorageError
 
 if TYPE_CHECKING:
-    from dray.backends.base import Backend
+    from dray.app import App
 
 T = TypeVar("T")
 
@@ -19,11 +20,11 @@ _LOOK = 1.0
 
 
 def follow(
-    backend: Backend, look: Callable[[], T], put: Callable[[T], None], has_ended: Callable[[T], bool], *, first: T
+    app: App, look: Callable[[], T], put: Callable[[T], None], has_ended: Callable[[T], bool], *, first: T
 ) -> None:
     """Puts what `look` finds, `first` before; each time that it is something else."""
     with Stopping() as stopping:
-        watch = backend.watch()
+        watch, file = app.backend.watch(), File(app)
         stopping.wakes = watch.poke
         try:
             found: T | None = first
@@ -36,6 +37,7 @@ def follow(
                 if (shown is not None and has_ended(shown)) or stopping.wait(_PAUSE):
                     return
                 watch.wait(_LOOK)
+                file.reopen_if_replaced()
                 found = _patiently(look)
         except KeyboardInterrupt:
             return  # told to end while it wrote to somebody who does not read
@@ -48,5 +50,5 @@ def _patiently(look: Callable[[], T]) -> T | None:
     try:
         return look()
     except StorageError as error:
-        say(f"{error}; trying again")
+        say(f"the database does not answer: {error}; trying again")
         return None

@@ -117,8 +117,11 @@ def _list(view: View, panel: Panel, shapes: list[dict[str, Any]], width: int, he
 
 def _text(view: View, reading: Text, width: int, room: int) -> list[Line]:
     found = view.sight.text if view.sight is not None and view.sight.reading is reading else None
-    wrapped = [piece for line in found or ["..."] for piece in wrap(line, width)]
+    title: Line = [Span(f" {reading.title} ", "bold reverse")]
     view.page = max(1, room - 1)
+    if found is None:
+        return [title, [Span("...", "dim")]]
+    wrapped = [piece for line in found for piece in wrap(line, width)]
     view.scroll = max(0, min(view.scroll, len(wrapped) - view.page))
     shown = wrapped[view.scroll : view.scroll + view.page]
-    return [[Span(f" {reading.title} ", "bold reverse")], *([Span(line)] for line in shown)]
+    return [title, *([Span(line)] for line in shown)]

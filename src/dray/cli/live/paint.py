@@ -80,14 +80,14 @@ def fold(words: Iterable[Span], width: int, most: int, gap: str = "  ") -> list[
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """One line of text as several that fit; what goes on is set in a little."""
+    """One line of text as several that fit, parted between words where that wastes little; the rest is set in."""
     pieces: list[str] = []
     rest = text
     while cell_len(rest) > width > _INDENT:
-        head = set_cell_size(rest, width).rstrip()
-        head = rest[: len(head)] if rest.startswith(head) else rest[: max(1, len(head) - 1)]
-        pieces.append(head)
-        rest = " " * _INDENT + rest[len(head) :].lstrip()
+        end = next(n for n in range(len(rest), 0, -1) if cell_len(rest[:n]) <= width)
+        space = rest.rfind(" ", width // 2, end)
+        pieces.append(rest[: end if space < 0 else space])
+        rest = " " * _INDENT + rest[len(pieces[-1]) :].lstrip()
     return [*pieces, rest]
 
 

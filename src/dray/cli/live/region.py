@@ -31,8 +31,9 @@ class Region:
             return
         # Lines that were cut to another width may be anywhere by now.
         start = self._over() if self._size in {None, size} else "\x1b[2J\x1b[H"
-        self._write("".join([start, _NO_WRAP, *(f"{line}\n" for line in fitting), _WRAP]))
+        # Noted first: Ctrl-C may end this right after the lines are written, and they have to be wiped out.
         self._shown, self._size = fitting, size
+        self._write("".join([start, _NO_WRAP, *(f"{line}\n" for line in fitting), _WRAP]))
 
     def clear(self) -> None:
         """Takes away what is shown."""

@@ -6,6 +6,7 @@ leaves it for as long as the program stands still.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -35,6 +36,7 @@ class Screen:
         self._modes: list[Any] | None = None
         self._shown: list[str] = []
         self._before: dict[signal.Signals, Any] = {}
+        self._quiet = 0
 
     def __enter__(self) -> Self:
         handlers = {
@@ -45,11 +47,14 @@ class Screen:
             signal.SIGTSTP: self._suspend,
         }
         self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        self._quiet = logging.root.manager.disable
+        logging.disable()  # a warning on stderr would be a line anywhere on the screen
         self._take()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._give_back()
+        logging.disable(self._quiet)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

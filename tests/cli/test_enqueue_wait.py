@@ -1,0 +1,144 @@
+"""``dray enqueue --wait`` and ``dray job wait``: a bar for who watches, the result for everybody."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import dray
+from tests.cli.shell import PATIENCE, Shell, plain, until
+from tests.cli.terminal import CTRL_C, terminal
+
+TASKS = """
+import pathlib, time
+import dray
+
+app = dray.App()
+
+@app.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+@app.task(max_attempts=1)
+def fail(word: str) -> None:
+    raise ValueError(word)
+
+@app.task
+def slow(ctx: dray.Context) -> int:
+    ctx.progress(40, "step \\x1b[2Jtwo")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.05)
+    return 7
+"""
+
+
+@pytest.fixture
+def project(shell: Shell) -> Shell:
+    shell.write("tasks.py", TASKS)
+    return shell
+
+
+@pytest.fixture
+def near(local: Shell) -> Shell:
+    """The same where the database makes no difference."""
+    local.write("tasks.py", TASKS)
+    return local
+
+
+def test_a_bar_shows_how_far_the_job_is_and_is_gone_in_the_end(project: Shell) -> None:
+    with project.background("worker"), terminal(project, "enqueue", "tasks.slow", "--wait", columns=110) as screen:
+        shown = screen.until(lambda text: "40%" in text)
+        (project.folder / "go").touch()
+        assert screen.ends() == 0
+
+    (line,) = [line for line in shown.splitlines() if line]
+    assert line.startswith("━━━━━━━━────────────  40%  ")
+    assert "tasks.slow running: step \\x1b[2Jtwo, attempt 1 of 3, " in line
+    assert [line for line in screen.lines if line] == ["7"]
+
+
+def test_where_nothing_is_known_of_the_progress_the_state_is_shown(near: Shell) -> None:
+    with terminal(near, "enqueue", "tasks.add", "a=1", "b=2", "--wait", LANG="C", columns=40) as screen:
+        shown = screen.until(lambda text: "queued" in text)
+        with near.background("worker"):
+            assert screen.ends() == 0
+
+    assert "tasks.add queued, " in shown
+    assert [line for line in screen.lines if line] == ["3"]
+
+
+def test_plain_characters_where_the_locale_has_no_others(near: Shell) -> None:
+    with near.background("worker"), terminal(near, "enqueue", "tasks.slow", "--wait", LANG="C") as screen:
+        screen.until(lambda text: "########------------  40%" in text)
+        (near.folder / "go").touch()
+        assert screen.ends() == 0
+
+    assert screen.sent.isascii()
+
+
+def test_several_jobs_share_a_bar(project: Shell) -> None:
+    with dray.App(project.url) as app:
+        fast, slow = app.enqueue("tasks.add", {"a": 1, "b": 2}).id, app.enqueue("tasks.slow").id
+    with project.background("worker"), terminal(project, "job", "wait", fast, slow) as screen:
+        screen.until(lambda text: " 50%  1 of 2 jobs have ended, " in text)
+        (project.folder / "go").touch()
+        assert screen.ends() == 0
+
+    assert [line.split() for line in screen.lines if line] == [[fast, "completed", "3"], [slow, "completed", "7"]]
+
+
+def test_a_failure_is_a_sentence_where_the_bar_was(near: Shell) -> None:
+    with near.background("worker"):
+        done = near.on_terminal("enqueue", "tasks.fail", "word=bad \x1b[2J", "--wait", columns=200)
+
+    assert done.code == 3
+    assert plain(done.out).strip().splitlines()[-1].startswith("dray: job ")
+    assert "ValueError: bad \\x1b[2J" in plain(done.out)
+
+
+def test_too_long_is_a_sentence_where_the_bar_was(near: Shell) -> None:
+    done = near.on_terminal("enqueue", "tasks.add", "a=1", "b=2", "--wait", "--timeout", "500ms", columns=200)
+
+    assert done.code == 4
+    assert "not ended within 0.5 seconds" in plain(done.out).splitlines()[-1]
+
+
+def test_ctrl_c_leaves_the_job_as_it_is_and_says_so(project: Shell) -> None:
+    with terminal(project, "enqueue", "tasks.add", "a=1", "b=2", "--wait") as screen:
+        screen.until(lambda text: "queued" in text)
+        screen.press(CTRL_C)
+        assert screen.ends() == 130
+    (row,) = project("jobs").rows
+
+    assert row[3] == "queued"
+    (said,) = [line for line in screen.lines if line and "^C" not in line]
+    assert said == f"dray: job {row[0][-8:]} goes on; wait again with `dray job wait {row[0][-8:]}`"
+
+
+def test_in_a_pipe_there_is_nothing_but_the_result(near: Shell) -> None:
+    (near.folder / "go").touch()
+    with near.background("worker"):
+        done = near("enqueue", "tasks.slow", "--wait")
+
+    assert (done.out, done.err) == ("7\n", "")
+
+
+def test_in_a_pipe_an_interrupt_says_that_the_job_goes_on(near: Shell) -> None:
+    words = near.command("enqueue", "tasks.add", "a=1", "b=2", "--wait")
+    process = subprocess.Popen(
+        words, cwd=near.folder, env=near._with({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) > 1)  # a thread of its own waits
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert (process.returncode, out) == (130, ""), err
+    assert "goes on; wait again with `dray job wait" in err
+    assert len(err.splitlines()) == 1
