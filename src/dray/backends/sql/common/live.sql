@@ -90,15 +90,18 @@ SELECT queue, worker_id, count(*) FROM (
 ) AS part GROUP BY queue, worker_id
 
 -- name: live_depths
--- The queues that have anything ready, found by hopping along the index, and how much, counted up to a limit.
+-- The queues that have anything ready, found by hopping along the index, and how much, counted up to a limit. In the
+-- order of the index: otherwise the planner may count rows of the whole table.
 WITH RECURSIVE found (name) AS (
     SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
     UNION ALL
     SELECT (SELECT min(j.queue) FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue > found.name)
     FROM found WHERE found.name IS NOT NULL
 )
-SELECT name, (SELECT count(*) FROM
-    (SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = part.name LIMIT :limit) AS ready)
+SELECT name, (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs AS j WHERE j.state = 'queued' AND j.queue = part.name
+    ORDER BY j.task, j.priority DESC, j.run_at, j.id LIMIT :limit
+) AS ready)
 FROM (SELECT name FROM found WHERE name IS NOT NULL LIMIT :queues) AS part
 
 -- name: live_heads
@@ -120,19 +123,21 @@ WITH RECURSIVE head (n, id) AS (
 SELECT j.queue, min(j.run_at) FROM head JOIN dray_jobs AS j ON j.id = head.id GROUP BY j.queue
 
 -- name: live_counts
--- How many jobs are in each state but queued and running, counted up to a limit.
-SELECT 'waiting', (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'waiting' LIMIT :limit) AS t)
+-- How many jobs are in each state but queued and running, counted up to a limit, in the order of an index.
+SELECT 'waiting', (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'waiting' ORDER BY id LIMIT :limit) AS t)
 UNION ALL
-SELECT 'scheduled', (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'scheduled' LIMIT :limit) AS t)
+SELECT 'scheduled', (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'scheduled' ORDER BY run_at LIMIT :limit) AS t)
 UNION ALL
-SELECT 'completed', (SELECT count(*) FROM
-    (SELECT 1 FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL LIMIT :limit) AS t)
+SELECT 'completed', (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL ORDER BY finished_at LIMIT :limit) AS t)
 UNION ALL
-SELECT 'failed', (SELECT count(*) FROM
-    (SELECT 1 FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL LIMIT :limit) AS t)
+SELECT 'failed', (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL ORDER BY finished_at LIMIT :limit) AS t)
 UNION ALL
-SELECT 'cancelled', (SELECT count(*) FROM
-    (SELECT 1 FROM dray_jobs WHERE state = 'cancelled' AND finished_at IS NOT NULL LIMIT :limit) AS t)
+SELECT 'cancelled', (SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'cancelled' AND finished_at IS NOT NULL ORDER BY finished_at LIMIT :limit) AS t)
 
 -- name: live_rate
 -- How many of the newest jobs that ended in a state did so since an instant, and when the first of them did.
