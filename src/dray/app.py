@@ -24,6 +24,7 @@ from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.settings import Durability, Settings
 from dray.task import Registry, checks
+from dray.text import HIDDEN
 from dray.waiter import Waiter
 
 # What only some calls need is loaded by them: a command that lists jobs should not pay for tasks and schedules.
@@ -99,6 +100,7 @@ class App:
         self.on_enqueue: list[Wake] = []
         self.on_recall: list[Callable[[], None]] = []
         self.on_schedule: list[Callable[[], None]] = []
+        self.hides_unknown_args = False  # of tasks that are not known here: only their code says what they redact
         self._timetable: Timetable | None = None
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
@@ -142,8 +144,10 @@ class App:
         opened = self._opened
         if opened is not None:
             backend, waiter = opened
-            waiter.close()
-            backend.close()
+            try:
+                waiter.close()
+            finally:
+                backend.close()
 
     def __enter__(self) -> Self:
         return self
@@ -262,7 +266,9 @@ class App:
 
     def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments as people may see them."""
-        return self.registry.get(task).options.hide(args) if task in self.registry else dict(args)
+        if task in self.registry:
+            return self.registry.get(task).options.hide(args)
+        return dict.fromkeys(args, HIDDEN) if self.hides_unknown_args else dict(args)
 
     # Jobs
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+HIDDEN = "***"  # in place of what is secret
 _CHUNK = 1 << 20
 
 

@@ -56,7 +56,7 @@ def command(action: Action) -> click.Command:
         app = app_on_tables()
         chosen = _fitting(app, {"state": action.states, **fit}) if everything else named(app, ids)
         if dry_run:
-            put(f"would {action.verb} {len(chosen)} jobs")
+            _tell(action, chosen)
             return Code.DONE
         if everything and not yes:
             _confirm(action, len(chosen))
@@ -80,6 +80,13 @@ def _fitting(app: App, fit: dict[str, Any]) -> list[str]:
         ids += [job.id for job in page]
         page = app.jobs(**fit, limit=_PAGE, after=page[-1].id)
     return ids
+
+
+def _tell(action: Action, chosen: Sequence[str]) -> None:
+    if wants_json():
+        put_json([{"id": job_id, action.done: False} for job_id in chosen])
+    else:
+        put(f"would {action.verb} {len(chosen)} jobs")
 
 
 def _confirm(action: Action, count: int) -> None:

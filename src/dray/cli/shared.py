@@ -154,6 +154,7 @@ def _say_warnings() -> None:
 
 
 def _closed_at_the_end(app: App) -> App:
+    app.hides_unknown_args = True
     return click.get_current_context().with_resource(app)
 
 

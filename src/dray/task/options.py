@@ -18,9 +18,9 @@ from dray.task import checks
 from dray.task.checks import choice, known_options, label, several, switch
 from dray.task.naming import check_function, is_coroutine, task_name
 from dray.task.parameters import parameters_of
+from dray.text import HIDDEN
 
 _DESCRIPTION_CHARS = 500
-_HIDDEN = "***"
 
 
 class Runner(StrEnum):
@@ -90,7 +90,7 @@ class TaskOptions:
 
     def hide(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as people may see them."""
-        return {name: _HIDDEN if name in self.redact else value for name, value in args.items()}
+        return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 
 
 def _retry(name: str, value: Any) -> retry.Policy:

@@ -44,13 +44,16 @@ def job() -> None:
 
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@option("--show-args", is_flag=True, help="Arguments of tasks whose code is not here, too: they may hold secrets.")
 @shared
-def show(ids: Sequence[str]) -> None:
+def show(ids: Sequence[str], *, show_args: bool) -> None:
     """All that is known of jobs.
 
     With --json one job is an object, several are an array. In a pipe: a line each, the name of the value first.
+    What a task redacts is shown as ***; so are all arguments of a task whose code is not here to say what it redacts.
     """
     app = app_on_tables()
+    app.hides_unknown_args = not show_args
     found = [shapes.whole_job(app.job(job_id)) for job_id in named(app, ids)]
     if wants_json():
         put_json(found[0] if len(found) == 1 else found)

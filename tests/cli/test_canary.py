@@ -1,0 +1,226 @@
+"""A password in a database's address never shows: in no answer, message, log, traceback or list of processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli import walk
+from tests.cli.restricted import run_all, show_all
+from tests.cli.shell import PATIENCE, TASKS, Shell, until
+
+CANARY = "CANARYtwitter5"
+ENDING = sorted(path for path in walk.COMMANDS if path not in walk.ENDLESS)
+
+
+@pytest.fixture
+def guarded(postgres_server: str, tmp_path: Path) -> Iterator[Shell]:
+    """A project on tables of a user who has to give the canary as the password."""
+    role = schema = f"canary_{os.getpid()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        (found,) = connection.execute("SHOW hba_file").fetchone() or ("",)
+        rules = Path(found)
+        before = rules.read_text()
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{CANARY}'".encode())
+        connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO {role}".encode())
+        rules.write_text(f"local all {role} scram-sha-256\nhost all {role} all scram-sha-256\n{before}")
+        connection.execute("SELECT pg_reload_conf()")
+        address = re.sub(r"//[^@]*@", f"//{role}:{CANARY}@", postgres_server)
+        shell = Shell(tmp_path, f"{address}&schema={schema}")
+        shell.write("tasks.py", TASKS)
+        yield shell
+        rules.write_text(before)
+        connection.execute("SELECT pg_reload_conf()")
+        connection.execute(f"DROP OWNED BY {role} CASCADE".encode())
+        connection.execute(f"DROP ROLE {role}".encode())
+
+
+def assert_silent(*texts: str) -> None:
+    for text in texts:
+        assert CANARY not in text, text
+        assert CANARY[:8] not in text, "not even the beginning"
+
+
+def test_no_command_shows_it_where_it_is_right(guarded: Shell) -> None:
+    guarded("db", "migrate")
+    job_id = guarded("enqueue", "tasks.fail", "word=bad").value
+    guarded("worker", "--burst")
+    looks, acts = (
+        [walk.words(path, ids=job_id, job_id=job_id) for path in ENDING if (path in walk.READS) is is_look]
+        for is_look in (True, False)
+    )
+    lines = [*looks, *acts]
+
+    for done in run_all(guarded, [], [*looks, *([*words, "--json"] for words in looks), *acts]):
+        assert_silent(done.out, done.err)
+    for done in show_all(
+        guarded, [words for words in lines if tuple(words[:1]) in {("config",), ("doctor",), ("stats",)}], 200
+    ):
+        assert_silent(done.out)
+
+
+WRONG = {
+    "a wrong password": "postgresql://nobody:{canary}x@127.0.0.1:1/db?connect_timeout=2",
+    "a port that nobody listens on": "postgresql://user:{canary}@127.0.0.1:1/db?connect_timeout=2",
+    "a host that is not there": "postgresql://user:{canary}@nosuch.invalid/db?connect_timeout=2",
+    "no @": "postgresql://user:{canary}/db",
+    "a bare @ in it": "postgresql://user:{canary}@x@host/db",
+    "a bare % in it": "postgresql://user:{canary}%zz@host/db",
+    "a bare # in it": "postgresql://user:{canary}#x@host/db",
+    "a bare / in it": "postgresql://user:{canary}/x@host/db",
+    "a bare space in it": "postgresql://user:{canary} x@host/db",
+    "a setting": "postgresql://host:1/db?user=u&password={canary}&connect_timeout=2",
+    "another kind of database": "mysql://user:{canary}@host/db",
+    "a port that is none": "postgresql://user:{canary}@host:port/db",
+    "a schema that cannot be": "postgresql://user:{canary}@host/db?schema=No%20Such",
+    "a newline in it": "postgresql://user:{canary}\n@host/db",
+}
+SOME = [
+    ("jobs",),
+    ("enqueue",),
+    ("worker",),
+    ("stats",),
+    ("db", "status"),
+    ("db", "init"),
+    ("doctor",),
+    ("health",),
+    ("config",),
+]
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_no_command_shows_it_where_the_address_is_wrong(local: Shell, mistake: str) -> None:
+    url = WRONG[mistake].format(canary=CANARY)
+    lines = [walk.words(path) for path in SOME]
+
+    by_variable = run_all(local, [], lines, DRAY_URL=url)
+    typed = run_all(local, [], [[*words, "--url", url] for words in lines])
+    (local.folder / "tasks.py").write_text(TASKS.replace("dray.App()", f"dray.App({url!r})"))
+    by_code = run_all(local, [], lines)
+    local.write("pyproject.toml", f'[tool.dray]\napp = "tasks:app"\nurl = {url!r}\n')
+    by_project = run_all(local, [], lines)
+
+    for done in (*by_variable, *typed, *by_code, *by_project):
+        assert_silent(done.out, done.err)
+        assert "Traceback" not in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    "mistake", ["a port that nobody listens on", "a bare % in it", "no @", "another kind of database"]
+)
+def test_no_traceback_of_the_api_shows_it(local: Shell, mistake: str) -> None:
+    url = WRONG[mistake].format(canary=CANARY)
+    local.write(
+        "program.py",
+        "import os, dray\napp = dray.App(os.environ['PLACE'])\nprint(app, app.settings.place)\napp.jobs()\n",
+    )
+
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=local.folder,
+        env={**local.environment, "PLACE": url},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert_silent(done.stdout, done.stderr)
+
+
+PROCESSES = (
+    TASKS
+    + """
+@app.task(runner="process")
+def far(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+"""
+)
+
+
+def test_no_process_that_dray_starts_has_it_in_its_command_line(guarded: Shell) -> None:
+    """A supervisor, its workers, the processes that run bodies."""
+    guarded.write("tasks.py", PROCESSES)
+    guarded("db", "migrate")
+    for _ in range(2):
+        guarded("enqueue", "tasks.far", "seconds=60")
+
+    with guarded.background("worker", "--processes", "2", "-c", "1", "--grace", "0") as supervisor:
+        until(lambda: len(guarded("jobs", "--state", "running").rows) == 2)
+        family = until(lambda: found if len(found := _family(supervisor.pid)) >= 5 else None)
+        lines = [_command_line(pid) for pid in family]
+        supervisor.terminate()
+        _, said = supervisor.communicate(timeout=PATIENCE)
+
+    assert all("python" in line for line in lines if line), lines
+    assert_silent(said, *lines)
+
+
+def test_a_worker_that_loses_its_database_does_not_log_it(guarded: Shell, postgres_server: str) -> None:
+    guarded("db", "migrate")
+    role = re.findall(r"//(\w+):", guarded.url)[0]
+    with guarded.background("worker", "--log-level", "debug") as worker:
+        until(lambda: guarded("workers").rows)
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"ALTER ROLE {role} NOLOGIN".encode())
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [role])
+            time.sleep(1.0)  # it tries again meanwhile
+            connection.execute(f"ALTER ROLE {role} LOGIN".encode())
+        worker.terminate()
+        _, said = worker.communicate(timeout=PATIENCE)
+
+    assert "warning" in said
+    assert_silent(said)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that came from it."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            parents.setdefault(parent, []).append(int(entry.name))
+    found, left = [pid], [pid]
+    while left:
+        children = parents.get(left.pop(), [])
+        found += children
+        left += children
+    return found
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def test_arguments_are_hidden_where_no_code_says_which_of_them_are_secret(shell: Shell) -> None:
+    shell("db", "init")
+    job_id = shell("enqueue", "tasks.mail", "to=ann", f"token={CANARY}").value
+    shell("schedules", "add", "s", "tasks.mail", "to=ann", f"token={CANARY}", "--every", "1h")
+    known = {"to": "ann", "token": "***"}
+    hidden = {"to": "***", "token": "***"}
+
+    def args(*more: str) -> object:
+        return shell("job", "show", job_id, "--json", *more).json["args"]
+
+    assert args() == args("--app", "tasks:app", "--url", shell.url) == args("--show-args") == known
+    assert args("--url", shell.url) == hidden
+    assert args("--url", shell.url, "--show-args") == {"to": "ann", "token": CANARY}
+    assert shell("schedules", "--json").json[0]["args"] == known
+    assert shell("schedules", "--json", "--url", shell.url).json[0]["args"] == hidden

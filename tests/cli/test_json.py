@@ -1,0 +1,202 @@
+"""What every command answers with --json is what docs/reference/json.schema.json says, on both databases."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.cli import walk
+from tests.cli.restricted import run_all
+from tests.cli.shell import TASKS, Done, Shell
+
+DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "json.schema.json").read_text())
+SCHEMAS: dict[str, Any] = DOCUMENT["commands"]
+
+# They have nothing to answer: they run until they are stopped, talk to a terminal, or print a script.
+ANSWERLESS = {("demo",), ("dev",), ("worker",), ("top",), ("completion",)}
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+def faults(schema: dict[str, Any], value: Any, path: str = "$") -> Iterator[str]:
+    """Where a value is not what a schema says; a name that the schema does not have is one, too."""
+    if "$ref" in schema:
+        yield from faults(DOCUMENT["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, path)
+    kinds: Any = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_KINDS[kind](value) for kind in kinds):
+        yield f"{path}: {value!r} is not {' or '.join(kinds)}"
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: {value!r} is none of {schema['enum']}"
+    if "const" in schema and value != schema["const"]:
+        yield f"{path}: {value!r} is not {schema['const']!r}"
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        yield f"{path}: {value!r} does not look like {schema['pattern']}"
+    if "anyOf" in schema:
+        each = [list(faults(option, value, path)) for option in schema["anyOf"]]
+        if all(each):
+            yield min(each, key=len)[0]
+    if isinstance(value, list):
+        for number, item in enumerate(cast("list[Any]", value)):
+            yield from faults(schema.get("items", {}), item, f"{path}[{number}]")
+    if isinstance(value, dict) and "type" in schema:
+        yield from _faults_of_names(schema, cast("dict[str, Any]", value), path)
+
+
+def _faults_of_names(schema: dict[str, Any], value: dict[str, Any], path: str) -> Iterator[str]:
+    known: dict[str, Any] = schema.get("properties", {})
+    yield from (f"{path}: no {name}" for name in schema.get("required", []) if name not in value)
+    others = schema.get("additionalProperties", not known)
+    for name, each in value.items():
+        if name in known:
+            yield from faults(known[name], each, f"{path}.{name}")
+        elif others is False:
+            yield f"{path}.{name} is not documented"
+        elif isinstance(others, dict):
+            yield from faults(cast("dict[str, Any]", others), each, f"{path}.{name}")
+
+
+@dataclass
+class Scene:
+    """A project in which everything that can be listed is there."""
+
+    shell: Shell
+    failed: str
+    later: str
+    workflow: str
+
+    def examples(self, path: walk.Path) -> list[list[str]]:
+        """Command lines of one command, each with an answer worth a look."""
+        ids = {"ids": self.failed, "job_id": self.failed, "part": self.workflow, "parts": self.workflow}
+        given: dict[walk.Path, list[list[str]]] = {
+            ("job", "show"): [["job", "show", self.failed], ["job", "show", self.failed, self.later]],
+            ("job", "wait"): [["job", "wait", self.failed]],
+            ("job", "cancel"): [
+                ["job", "cancel", self.failed],
+                ["job", "cancel", "--all", "--dry-run"],
+                ["job", "cancel", self.later],
+            ],
+            ("why",): [["why", self.failed], ["why", self.later, self.failed]],
+            ("workers",): [["workers", "--all"]],
+            ("schedules", "add"): [["schedules", "add", "more", "tasks.add", "a=1", "b=2", "--cron", "0 3 * * *"]],
+            ("schedules", "remove"): [["schedules", "remove", "more"]],
+            ("tasks",): [["tasks"], ["tasks", "--schema"]],
+            ("tail",): [["tail", "-n", "1000", "--since", "1h", "--until-idle"]],
+            ("enqueue",): [["enqueue", "tasks.add", "a=1", "b=2", "--delay", "1h"]],
+            ("bench",): [["bench", "--seconds", "1", "--jobs", "100"]],
+            ("db", "sql"): [["db", "sql", "--kind", "postgres"]],
+            ("db", "backup"): [["db", "backup", "copy.db"]],
+            ("db", "move"): [["db", "move", self.shell.url, "sqlite:///moved.db", "--dry-run"]],
+        }
+        named = {"name": "nightly", "names": "nightly"} if path[0] == "schedules" else {}
+        return given.get(path, [walk.words(path, **ids, **named)])
+
+
+START = """
+from tasks import add, app
+
+workflow = app.workflow("etl")
+first = workflow.add(add, 1, 2, step="first")
+workflow.add(add, 3, 4, after=[first])
+print(workflow.enqueue().id)
+"""
+
+
+@pytest.fixture
+def scene(shell: Shell) -> Scene:
+    shell.write("tasks.py", TASKS)
+    shell.write("start.py", START)
+    shell("db", "init")
+    shell("enqueue", "tasks.talk")
+    failed = shell("enqueue", "tasks.fail", "word=bad").value
+    shell("schedules", "add", "nightly", "tasks.add", "a=1", "b=2", "--every", "1d")
+    workflow = subprocess.run(
+        [sys.executable, "start.py"],
+        cwd=shell.folder,
+        env=shell.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    shell("worker", "--burst")
+    later = shell("enqueue", "tasks.add", "a=1", "b=2", "--delay", "1h", "--tag", "x", "--unique", "k").value
+    shell("queues", "pause", "mail")
+    return Scene(shell, failed, later, workflow)
+
+
+# The order matters where one command undoes another.
+LAST = [
+    ("job", "retry"),
+    ("job", "delete"),
+    ("workflows", "cancel"),
+    ("workflows", "retry"),
+    ("schedules", "remove"),
+    ("db", "prune"),
+]
+
+
+def test_every_command_has_a_schema() -> None:
+    paths = {" ".join(path) for path in walk.COMMANDS if path not in ANSWERLESS}
+
+    assert set(SCHEMAS) == paths
+
+
+def test_answers_are_what_the_schema_says(scene: Scene) -> None:
+    acting = [path for path in walk.COMMANDS if path not in {*walk.READS, *ANSWERLESS, *LAST}]
+    paths = [*walk.READS, *acting]
+    asked = [(path, words) for path in [*paths, *LAST] if path not in ANSWERLESS for words in scene.examples(path)]
+    if "postgres" in scene.shell.url:  # it asks for pg_dump of the server's version
+        asked = [(path, words) for path, words in asked if path != ("db", "backup")]
+
+    answers = run_all(scene.shell, [], [[*words, "--json"] for _, words in asked])
+
+    wrong: list[str] = []
+    for (path, words), done in zip(asked, answers, strict=True):
+        if done.code not in {0, 1, 3}:
+            wrong.append(f"{' '.join(words)}: {done.code} {done.err}")
+            continue
+        for answer in _answers(path, done):
+            wrong += [f"{' '.join(words)}: {fault}" for fault in faults(SCHEMAS[" ".join(path)], answer)]
+    assert wrong == []
+
+
+def _answers(path: walk.Path, done: Done) -> list[Any]:
+    if path == ("tail",):
+        lines = [json.loads(line) for line in done.out.splitlines()]
+        assert {"log", "failed"} <= {line["event"] for line in lines}
+        return lines
+    return [done.json]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, 1),
+        ({"type": ["integer", "null"]}, "1"),
+        ({"type": "integer"}, True),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, {}),
+        ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, {"a": "", "b": 1}),
+        ({"type": "array", "items": {"$ref": "#/$defs/id"}}, ["x"]),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1),
+        ({"$ref": "#/$defs/state"}, "done"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_schema_is_noticed(schema: dict[str, Any], value: Any) -> None:
+    assert list(faults(schema, value))
