@@ -8,7 +8,7 @@ from tests.cli.shell import Shell
 
 
 def args_of(shell: Shell, job_id: str) -> object:
-    return shell("job", "show", job_id, "--json").json["args"]
+    return shell("job", "show", job_id, "--json", "--show-args").json["args"]
 
 
 def test_it_prints_the_id_of_a_job_that_a_worker_then_runs(shell: Shell) -> None:
