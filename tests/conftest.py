@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -16,6 +17,10 @@ from dray.backends import Backend, open_backend
 from dray.clock import Ids, ManualClock
 
 _numbers = itertools.count(1)
+
+# A run in the background of a shell has it ignored, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Children before what they refer to.
 TABLES = [
