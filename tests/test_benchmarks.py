@@ -15,5 +15,10 @@ def test_a_section_runs_and_ends_with_a_summary_and_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     summary = done.stdout.rpartition("\n\n")[2].splitlines()
     assert summary[0].split() == ["name", "measured", "bar"]
-    assert [line.split(",")[0] for line in summary[1:]] == ["import dray", "dray --help"]
+    assert [line.split(",")[0] for line in summary[1:]] == [
+        "import dray",
+        "dray --help",
+        "dray jobs --json",
+        "dray jobs --json",
+    ]
     assert all(line.endswith(("ok", "NOT")) for line in summary[1:])

@@ -110,8 +110,9 @@ class Waiter:
                 self._waits.setdefault(job_id, set()).add(wait)
             looker = self._looker
             if looker is None:
-                looker = self._looker = _Looker(self._run)
-                looker.thread.start()
+                looker = _Looker(self._run)
+                looker.thread.start()  # a Ctrl-C in here leaves none that cannot be joined
+                self._looker = looker
         looker.call()
 
     def _forget(self, wait: _Wait) -> None:

@@ -936,7 +936,9 @@ ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
     *("transaction", "atransaction", "transfer", "job_enqueue_async", "job_complete", "job_complete_async"),
     *("job_look", "job_ended", "job_find", "job_upcoming", "lease_held"),  # other ways to read the same rows
-    *("job_circumstances", "workflow_find"),
+    *("job_circumstances", "job_prunable", "workflow_find"),
+    *("live_changes", "live_newest_times", "live_last_line", "live_panels", "live_numbers"),
+    *("examine", "verify", "copier", "audit_part", "audit_whole", "audit_orphans"),
     *("worker_prove", "worker_suspects", "worker_judge"),
     *("stack_ask", "stack_read", "stack_answer", "stack_drop", "stack_prune"),
     *("has_file", "file_log", "file_checkpoint", "file_vacuum"),

@@ -144,7 +144,7 @@ def test_postgres_without_a_migration_says_which_command_to_run_and_makes_nothin
     backend = open_backend(postgres_url)
 
     for use in (backend.job_list, lambda: enqueue(backend), backend.job_list):
-        with pytest.raises(SchemaMissing, match="`dray db migrate`") as caught:
+        with pytest.raises(SchemaMissing, match="`dray db init`") as caught:
             use()
         assert isinstance(caught.value, ConfigError)
         assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.errors import ConfigError
+from dray.errors import ConfigError, StorageFull
 from tests.backends import raw2 as raw
 from tests.runtime.watching import LONG, Gate, come_to, outcomes, sql, state_of, until
 
@@ -316,6 +316,31 @@ def test_an_idle_worker_ends_at_once(app: App, add: Any) -> None:
 
     assert sorted(took)[2] < 1.0  # about 0.03
     assert max(took) < 5.0
+
+
+def test_an_idle_worker_ends_at_once_though_nothing_can_be_written(
+    app: App, add: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk, which can be read: it says so once, and does not wait for what it has not got."""
+    worker = app.worker(lease=300)
+    worker.start()
+    tries: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        tries.append("tried")
+        raise StorageFull("the disk is full")
+
+    for verb in ("job_exchange", "worker_beat"):
+        monkeypatch.setattr(worker._backend, verb, refuse)
+    add.enqueue(1, 2)
+    until(lambda: len(tries) > 3)
+
+    began = time.monotonic()
+    worker.stop()
+
+    assert time.monotonic() - began < 10  # of 25 seconds of grace
+    assert caplog.text.count("cannot use the database") == 1
+    assert "can use the database again" not in caplog.text
 
 
 def test_running_jobs_end_within_the_grace_and_waiting_ones_are_not_started(app: App, add: Any) -> None:

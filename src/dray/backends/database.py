@@ -7,11 +7,10 @@ a question which database this is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dray.backends.copier import Copier
 from dray.backends.proof import Proofs
 from dray.backends.upkeep import Upkeep
 from dray.backends.watch import Watch
@@ -19,6 +18,7 @@ from dray.clock import Clock
 from dray.model.queue import Demand
 
 if TYPE_CHECKING:
+    from dray.backends.copier import Copier
     from dray.backends.tables import Tables
 
 T = TypeVar("T")
@@ -63,6 +63,10 @@ class Session(Protocol):
 
     def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
         """Ends attempts by their claims; answers (id, state, fanout_pending) of the rows it wrote."""
+        ...
+
+    def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
+        """At most so many jobs before an id that fit every given filter, newest first."""
         ...
 
     def ready(self, demand: Demand) -> Later[bool]:
@@ -144,6 +148,11 @@ class Database(Protocol):
         """All rows of one statement that reads, outside any transaction: the cheapest question there is."""
         ...
 
+    def inspect(self, work: Callable[[Session], T], *, seconds: float) -> T:
+        """As `read`, whatever state the database is in: nothing is made, upgraded or switched for it, and no table
+        need be there. `TookTooLong` if it is not over in time."""
+        ...
+
     def write(self, work: Callable[[Session], T], *, durable: bool = True, many: bool = False) -> T:
         """Runs `work` in one transaction and commits.
 
@@ -200,9 +209,13 @@ class Database(Protocol):
         """Tells other processes that jobs have ended; as `announce`."""
         ...
 
+    def known(self, *, seconds: float) -> dict[str, str]:
+        """The versions that the tables note, by a look as `inspect` takes it; empty: there are no tables."""
+        ...
+
     def verify(self, *, full: bool) -> list[str]:
-        """What is wrong with how the tables are stored, in sentences, by the database's own checks; full ones read all
-        there is."""
+        """What is wrong with how the tables are stored, in sentences, by the database's own checks; full ones read
+        all there is."""
         ...
 
     def migrate(self) -> int:

@@ -43,11 +43,32 @@ _JOB_COLUMNS = """
     j.fanout_pending, j.schedule, j.slot, j.progress, j.progress_message, j.cancel_requested_at, j.name,
     j.description, j.tags, j.trace, j.created_at, j.updated_at, j.started_at, j.finished_at"""
 
+# What live views show of a job: no arguments, no results.
+_LIVE_COLUMNS = """
+    j.id, j.claim, j.task, j.queue, j.state, j.reason, j.attempt, j.max_attempts, j.worker_id, j.error, j.run_at,
+    j.progress, j.progress_message, j.created_at, j.updated_at, j.started_at, j.finished_at"""
+
+# What a list is asked for; a filter that is NULL does not matter. The cheapest first: it may be asked of every row.
+_FITS = """
+    (CAST(:queue AS text) IS NULL OR j.queue = :queue)
+    AND (CAST(:task AS text) IS NULL OR j.task = :task)
+    AND j.state $in_texts(states)
+    AND (CAST(:reason AS text) IS NULL OR j.reason = :reason)
+    AND (CAST(:workflow_id AS text) IS NULL OR CAST(j.workflow_id AS text) = :workflow_id)
+    AND (CAST(:schedule AS text) IS NULL OR j.schedule = :schedule)
+    AND (CAST(:tag AS text) IS NULL OR EXISTS (SELECT 1 FROM $tags AS t WHERE t.value = :tag))
+    AND ($at(since) IS NULL OR j.created_at >= $at(since))"""
+
+_HAS_ARGS = """
+    (args IS NOT NULL
+        OR EXISTS (SELECT 1 FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id AND p.args IS NOT NULL))"""
+
 # `$now` is the time of the statement, not of the transaction: a user's transaction may be open for an hour.
 # statement_timestamp() and not clock_timestamp(): a volatile function cannot be compared through an index.
 _POSTGRES_INSTANT = r"(timestamptz 'epoch' + CAST(:\1 AS bigint) * interval '1 microsecond')"
 _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     "sqlite": (
+        (r"\$fits\b", _FITS),
         (r"\$now\b", ":now"),
         (r"\$steady\b", ":steady"),
         (r"\$at\((\w+)\)", r":\1"),
@@ -60,16 +81,18 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
             r"\$job_columns\b",
             _JOB_COLUMNS.format(args="coalesce(j.args, p.args)", result="coalesce(j.result, p.result)"),
         ),
+        (r"\$live_columns\b", _LIVE_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j LEFT JOIN dray_payloads AS p ON p.job_id = j.id"),
         (r"\$tags\b", "json_each(j.tags)"),
         (
             r"\$has_args\b",
-            "(args IS NOT NULL OR EXISTS (SELECT 1 FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id))",
+            _HAS_ARGS,
         ),
         (r"\$skip_locked(_\w)?\b", ""),
         (r"\$for_(share|update)\b", ""),
     ),
     "postgres": (
+        (r"\$fits\b", _FITS),
         (r"\$now\b", "coalesce($at(now), statement_timestamp())"),
         (r"\$steady\b", "coalesce($at(steady), statement_timestamp())"),
         (r"\$at\((\w+)\)", _POSTGRES_INSTANT),
@@ -81,6 +104,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$in_picked\b", "= ANY (ARRAY(SELECT id FROM picked))"),
         (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),
         (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
+        (r"\$live_columns\b", _LIVE_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j"),
         (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
         (r"\$has_args\b", "args IS NOT NULL"),
@@ -108,6 +132,20 @@ def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
         for name, body in _blocks_of(dialect).items()
         if not _is_template(body)
     }
+
+
+class Gradual(dict[str, Statement]):
+    """The same catalogue, each statement made when it is first asked for: a command needs three of two hundred."""
+
+    def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
+        super().__init__()
+        self._dialect: Dialect = dialect
+        self._schema = schema
+
+    def __missing__(self, name: str) -> Statement:
+        made = _in_schema(_statement(self._dialect, name, _blocks_of(self._dialect)[name]), self._schema)
+        self[name] = made
+        return made
 
 
 def templates(dialect: Dialect) -> list[str]:

@@ -105,7 +105,7 @@ class Engine:
         self._durable = durable
         self._hands = Hands()
         self._notebook = Notebook()
-        self._outage = Outage("the database cannot be used")
+        self._outage = Outage("use the database")
         self.timekeeper = Timekeeper(clock, self._hands.executions, on_stuck)
         self._alertness = Alertness(hears_own=watch.hears_own)
         self._is_drained = False
@@ -232,13 +232,13 @@ class Engine:
         """One step; the seconds until the next, if nothing happens before."""
         self.inbox.open()
         self._absorb()
+        if self.inbox.is_draining and self.is_empty:
+            return self._full_rest(self.clock.steady())  # whatever the database does, it can go
         if self._is_dead or (self.inbox.is_retiring and self.is_empty):
             return self._come_back()
         self._hand_back()
         self._hear_beats()
-        if self._is_dead or (self._must_reread and not self._reread()):
-            return self._outage.pause
-        if self._hands.has_heirs and not self._free_heirs():
+        if not self._is_in_order():
             return self._outage.pause
         now = self.clock.steady()
         demand = self._demand()
@@ -251,6 +251,12 @@ class Engine:
         elif now - self._alertness.looked_at > _LOOK_PAUSE:
             self._look(demand, now)
         return self._exchange(demand)
+
+    def _is_in_order(self) -> bool:
+        """Whether it knows what it holds, and has passed on what had ended. False: it died, or cannot now."""
+        if self._is_dead or (self._must_reread and not self._reread()):
+            return False
+        return not self._hands.has_heirs or self._free_heirs()
 
     def _absorb(self) -> None:
         """Takes in what other threads have said."""
@@ -315,7 +321,7 @@ class Engine:
         except StorageError as error:
             self._fail(error)
             return False
-        self._outage.ends()
+        self._outage.eases()
         if self._appetite.serves_all:
             self._appetite.served(seen.queues)
         for row in seen.cancels:

@@ -44,7 +44,7 @@ class Heartbeat(Service):
         self._clock = clock
         self._lease_us = lease_us
         self._trusted_until = clock.steady() + lease_us
-        self._outage = Outage("this worker cannot renew its lease")
+        self._outage = Outage("renew its lease")
         self.stacks = Stacks(engine.find, self.wake)
         self._has_stopped_bodies = False
         self._began: int | None = None  # the beat that is on its way
@@ -54,6 +54,16 @@ class Heartbeat(Service):
         """The worker has come back under a new id."""
         self.proof = proof
         self._trusted_until = self._clock.steady() + self._lease_us
+
+    @property
+    def beat_age_us(self) -> int:
+        """How long ago the lease was last renewed. For any thread."""
+        return self._clock.steady() - (self._trusted_until - self._lease_us)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the lease holds. For any thread."""
+        return self._clock.steady() < self._trusted_until
 
     def tick(self) -> float:
         began, worker_id, proof = self._clock.steady(), self._engine.worker_id, self.proof

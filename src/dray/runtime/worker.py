@@ -23,6 +23,7 @@ from dray.model.limits import JOB_NAME_CHARS
 from dray.model.worker import WorkerState
 from dray.runtime import capture, loading, outcome
 from dray.runtime.appetite import Appetite, parse_queues
+from dray.runtime.condition import Condition
 from dray.runtime.crew import Crew
 from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution, Stop
@@ -138,6 +139,18 @@ class Worker:
         """How many bodies have ended."""
         self._refuse_unless_started()
         return self._engine.ran
+
+    def condition(self) -> Condition:
+        """How it is, for a probe; from any thread."""
+        if not self._has_started:
+            return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
+        engine, beats = self._engine, self._heartbeat
+        running = sum(each.started is not None and not each.is_over for each in engine.executions())
+        is_healthy = beats.is_trusted and engine.failure is None
+        claims = not (engine.inbox.is_draining or engine.inbox.is_cut_off)
+        return Condition(
+            engine.worker_id, beats.state, running, beats.beat_age_us / SECOND, is_healthy, is_healthy and claims
+        )
 
     def __enter__(self) -> Self:
         self.start()

@@ -16,7 +16,7 @@ from dray.backends import foreign, migrate
 from dray.backends.aside import in_a_thread, to_the_end
 from dray.backends.copier import Copier
 from dray.backends.database import Later, Row
-from dray.backends.errors import DataRefused
+from dray.backends.errors import DataRefused, TookTooLong
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import Connection
 from dray.backends.postgres.block import async_block, block
@@ -39,6 +39,7 @@ T = TypeVar("T")
 _TRIES = 8  # of a transaction that conflicts with another
 _CONNECTION_TRIES = 3  # of a transaction whose connection was lost; connecting itself is tried once
 _CONNECTIONS = 20
+_LIMIT = "SELECT set_config('statement_timeout', %s, TRUE)"
 
 
 class PostgresDatabase:
@@ -103,6 +104,19 @@ class PostgresDatabase:
 
     def read(self, work: Callable[[PostgresSession], T]) -> T:
         return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", durable=True)
+
+    def inspect(self, work: Callable[[PostgresSession], T], *, seconds: float) -> T:
+        def look(connection: Connection) -> T:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(_LIMIT, (str(int(seconds * 1_000)),))
+            try:
+                answer = work(self._session(connection))
+            except psycopg.errors.QueryCanceled as error:
+                raise TookTooLong(f"{self.place}: this took longer than {seconds:g} s") from error
+            connection.execute("COMMIT")
+            return answer
+
+        return self._persist(look)
 
     @contextmanager
     def snapshot(self) -> Generator[PostgresSession]:
@@ -341,7 +355,10 @@ class PostgresDatabase:
         if self._create and migrate.is_behind("postgres", known):
             self.migrate()
         elif not known:
-            raise SchemaMissing(f"{self.place}: Dray's tables are not there yet; {migrate.CREATE_HINT}")
+            raise SchemaMissing(
+                f"{self.place}: Dray's tables are not there yet; run `dray db init`, or open it with "
+                "App(..., migrate=True)"
+            )
         else:
             migrate.admit("postgres", known, self.place)
         self._schema_is_open = True
@@ -382,6 +399,9 @@ class PostgresDatabase:
             lambda text: _run_script(connection, text),
             lambda name, value: _note(session, name, value),
         )
+
+    def known(self, *, seconds: float) -> dict[str, str]:
+        return self.inspect(self._known_of, seconds=seconds)
 
     def version(self) -> int | None:
         known = self._meta()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
+
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 def lock_key(name: str) -> int:
@@ -125,6 +127,9 @@ class PostgresSession:
 
     def replace(self, rows: Sequence[Row]) -> list[bool]:
         return self.each("job_replace", rows)
+
+    def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
+        return self.rows("job_list", **fit, before=before, first=_FIRST_ID, limit=limit)
 
     def ready(self, demand: Demand) -> Later[bool]:
         found = self.later("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dray.backends import foreign, migrate
-from dray.backends.copier import Copier
 from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.block import Block
 from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently, patiently_awaiting
+from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
-from dray.backends.sqlite.watch import SqliteWatch
-from dray.backends.statements import catalogue
+from dray.backends.statements import Gradual
 from dray.backends.stop import Stop
 from dray.clock import Clock, SystemClock
-from dray.errors import ForkedConnection, SchemaMissing, StorageError, StorageLocked
+from dray.errors import ForkedConnection, SchemaMissing, StorageError, StorageLocked, StorageUnavailable
+
+if TYPE_CHECKING:
+    from dray.backends.copier import Copier
+    from dray.backends.sqlite.watch import SqliteWatch
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -56,12 +60,13 @@ class SqliteDatabase:
         self._allow_network = allow_network
         self.proofs = SqliteProofs(path, self.clock)
         self.upkeep = SqliteUpkeep(path, self._reading, self._exclusive)
-        self._catalogue = catalogue("sqlite")
+        self._catalogue = Gradual("sqlite")
         self._locks = fork.ProcessLocks(path)
         self._broken = False
         self._has_inherited = False
         self._is_admitted = False
         self._has_warned = False
+        self._has_told_of_freeze = False
         self._fork_is_clean = False
         self._fork_holds_lock = False
         self._start_anew()
@@ -83,6 +88,7 @@ class SqliteDatabase:
         self._writing_thread: int | None = None
         self._writer: sqlite3.Connection | None = None
         self._synchronous = ""
+        self._file: Row | None = None  # the one that is open
         self._readers_free = threading.Condition()
         self._idle_readers: list[sqlite3.Connection] = []
         self._busy_readers: Counter[int] = Counter()  # by thread
@@ -161,7 +167,9 @@ class SqliteDatabase:
             raise faults.locked(self.place, self._busy_timeout)
         self._writing_thread = me
         try:
-            if self._writer is None:
+            if self._writer is not None:
+                self._refuse_if_moved()
+            else:
                 self._writer = self._open(create=self._create)
             yield self._writer
         finally:
@@ -175,18 +183,61 @@ class SqliteDatabase:
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
         """A connection that does not write, for this thread alone."""
+        way = Way.WRITE if self._writer is not None else files.way(self.path)
+        if way is Way.READ or way is Way.FROZEN:
+            with self._viewing(way) as connection:
+                yield connection
+            return
         self._open_file()
         self._refuse_if_broken()
-        connection = self._take_reader()
+        connection, file = self._take_reader(), self._file
         try:
+            if file != self.identity():
+                self._open_file(anew=True)
             yield connection
         finally:
-            self._give_reader_back(connection)
+            self._give_reader_back(connection, file)
 
-    def _open_file(self) -> None:
-        if self._writer is None:
+    @contextmanager
+    def _viewing(self, way: Way) -> Generator[sqlite3.Connection]:
+        """A connection to a file that may only be read, for one look: the next may find that somebody writes it."""
+        self._refuse_if_broken()
+        with self._readers_free:
+            self._become_busy()
+        try:
+            if way is Way.READ:
+                files.refuse_network(self.path, allow_network=self._allow_network)
+            with closing(self._connect(way)) as connection:
+                known = self._meta(connection)
+                self._refuse_to_create(known, create=False)
+                migrate.admit("sqlite", known, self.place)
+                self._tell_of(way)
+                yield connection
+        finally:
+            self._give_reader_back(None)
+
+    def _tell_of(self, way: Way) -> None:
+        if way is Way.FROZEN and not self._has_told_of_freeze:
+            self._has_told_of_freeze = True
+            log.warning(
+                "%s: may only be read here, and has no -wal beside it: what is shown is frozen, as the file was left",
+                self.place,
+            )
+
+    def _open_file(self, *, anew: bool = False) -> None:
+        if self._writer is None or anew:
             with self._exclusive():
                 pass  # the file and its tables are there now
+
+    def _refuse_if_moved(self) -> None:
+        """What is written to a file that nobody finds any more is lost. The next call opens what is there by then."""
+        if self._file == self.identity():
+            return
+        self._let_go()
+        raise StorageUnavailable(
+            f"{self.place}: the file was removed or replaced while this process had it open; nothing was written. "
+            "Stop all that use it before you do that. The next call opens what is there then"
+        )
 
     @contextmanager
     def snapshot(self) -> Generator[SqliteSession]:
@@ -202,7 +253,7 @@ class SqliteDatabase:
 
     def identity(self) -> Row | None:
         try:
-            found = self.path.stat()
+            found = os.stat(self.path)  # noqa: PTH116 - at every call, and twice as fast
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -210,6 +261,19 @@ class SqliteDatabase:
     def glance(self, name: str, /, **params: Any) -> list[Row]:
         with self._reading() as connection, self._session(connection) as session:
             return patiently(lambda: session.rows(name, **params), self._busy_timeout, self.place)
+
+    def inspect(self, work: Callable[[SqliteSession], T], *, seconds: float) -> T:
+        from dray.backends.sqlite.inspect import inspected  # noqa: PLC0415 - for examinations alone
+
+        self._refuse_if_broken()
+        with self._readers_free:
+            self._become_busy()
+        try:
+            return inspected(
+                self.path, lambda found: work(SqliteSession(found, self._catalogue, self.clock)), seconds
+            )
+        finally:
+            self._give_reader_back(None)
 
     def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
         connection.execute("BEGIN")
@@ -226,26 +290,31 @@ class SqliteDatabase:
             if self._idle_readers:
                 return self._idle_readers.pop()
         try:
-            connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
+            connection = self._connect()
             connection.execute("PRAGMA query_only = ON")
         except BaseException:
             self._give_reader_back(None)
             raise
         return connection
 
+    def _connect(self, way: Way = Way.WRITE) -> sqlite3.Connection:
+        return patiently(lambda: connect(self.path, way=way), self._busy_timeout, self.place)
+
     def _become_busy(self) -> None:
         # A fork waits for the readers there are; were others let in, it would wait for ever.
         self._readers_free.wait_for(lambda: not self._forking)
         self._busy_readers[threading.get_ident()] += 1
 
-    def _give_reader_back(self, connection: sqlite3.Connection | None) -> None:
+    def _give_reader_back(self, connection: sqlite3.Connection | None, file: Row | None = None) -> None:
         with self._readers_free:
             me = threading.get_ident()
             if not self._busy_readers[me]:
                 return  # taken by the parent, before a fork
             self._busy_readers -= Counter([me])
-            if connection is not None:
+            if connection is not None and file == self._file:
                 self._idle_readers.append(connection)
+            elif connection is not None:
+                connection.close()  # of a file that was replaced meanwhile
             self._readers_free.notify_all()
 
     # Users' transactions
@@ -362,6 +431,8 @@ class SqliteDatabase:
         hears_done: bool = True,  # noqa: ARG002
         queues: Collection[str] | None = None,  # noqa: ARG002
     ) -> SqliteWatch:
+        from dray.backends.sqlite.watch import SqliteWatch  # noqa: PLC0415 - it loads ctypes, for those who wait
+
         self.read(lambda _: None)  # the file is there, in WAL mode
         return SqliteWatch(self.path, busy_timeout=self._busy_timeout)
 
@@ -380,10 +451,11 @@ class SqliteDatabase:
             self._locks.remember()
             self._broken = not self._locks.take()
             self._refuse_if_broken()
+        file = self.identity()  # before: if it is replaced meanwhile, the next call finds another
         is_new = self.path.stat().st_size == 0
         self._synchronous = ""
         self._deference = Deference(self.clock, self._catalogue)
-        connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
+        connection = self._connect()
         try:
             known = self._meta(connection)
             self._refuse_to_create(known, create=create)
@@ -396,6 +468,7 @@ class SqliteDatabase:
         except BaseException:
             connection.close()
             raise
+        self._file = file
         return connection
 
     def _refuse_to_create(self, known: dict[str, str], *, create: bool) -> None:
@@ -426,14 +499,16 @@ class SqliteDatabase:
         finally:
             self._create = create
 
+    def known(self, *, seconds: float) -> dict[str, str]:
+        return self.inspect(_known_of, seconds=seconds)
+
     def version(self) -> int | None:
-        if not files.is_there(self.path):
+        way = files.way(self.path)
+        if way is None:
             return None
-        connection = patiently(lambda: connect(self.path), self._busy_timeout, self.place)
-        try:
+        with closing(self._connect(way)) as connection:
             known = self._meta(connection)
-        finally:
-            connection.close()
+        self._tell_of(way)
         return int(known["version"]) if known else None
 
     # Fork and end
@@ -483,13 +558,17 @@ class SqliteDatabase:
             )
 
     def close(self) -> None:
-        with self._write_lock, self._readers_free:
+        with self._write_lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        with self._readers_free:
             for connection in self._idle_readers:
                 connection.close()
             self._idle_readers.clear()
             if self._writer is not None:
                 self._writer.close()
-                self._writer = None
+                self._writer = self._file = None
 
 
 def _run_script(connection: sqlite3.Connection, text: str) -> None:

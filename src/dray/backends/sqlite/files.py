@@ -108,7 +108,18 @@ def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
     refuse_network(path, allow_network=allow_network)
     if not there:
+        _refuse_leftovers(path)
         _make(path, mode)
+
+
+def _refuse_leftovers(path: Path) -> None:
+    """SQLite would take the log of a file that somebody removed for the new one's, and damage it."""
+    wal, shm = _beside(path)
+    if wal.exists() and wal.stat().st_size:
+        raise StorageUnavailable(
+            f"{path}: is gone, and its {wal.name} is still there; put it back, or remove {wal.name} and {shm.name} "
+            "too, once no process uses them"
+        )
 
 
 def refuse_network(path: Path, *, allow_network: bool) -> None:

@@ -7,7 +7,6 @@ leaves beside it. A file that nobody has open is read as it lies there.
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable
@@ -102,6 +101,8 @@ def _journal(path: Path) -> str | None:
 
 def file_facts(path: Path) -> FileFacts:
     """What can be told without SQLite; an error if there is no file."""
+    import shutil  # noqa: PLC0415 - it loads every kind of compression
+
     found, folder = path.stat(), path.parent.stat()
     file_system, is_network = files.kind(path)
     beside = [_beside(path, suffix) for suffix in ("-wal", "-shm")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -107,6 +107,11 @@ class SqliteSession:
         self.each("payload_drop_args", [(job_id,) for job_id in last])
         self.each("payload_set_args", [item for item in last.items() if len(item[1]) > PAYLOAD_SIZE])
         return changed
+
+    def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
+        from dray.backends.sqlite.lists import listed  # noqa: PLC0415 - workers list nothing
+
+        return listed(self, fit, before, limit)
 
     def ready(self, demand: Demand) -> Later[bool]:
         wanted = set(demand.tasks)

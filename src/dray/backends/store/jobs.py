@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from dray.backends import rows
@@ -190,21 +190,8 @@ class Filter:
 
 
 def list_jobs(db: Database, fit: Filter, limit: int, before: str | None) -> list[Job]:
-    found = db.read(
-        lambda tx: tx.rows(
-            "job_list",
-            before=before or LAST_ID,
-            states=sorted(fit.states),
-            reason=fit.reason,
-            queue=fit.queue,
-            task=fit.task,
-            tag=fit.tag,
-            workflow_id=fit.workflow_id,
-            schedule=fit.schedule,
-            since=fit.since,
-            limit=limit,
-        )
-    )
+    asked = {**asdict(fit), "states": sorted(fit.states)}
+    found = db.read(lambda tx: tx.listed(asked, before or LAST_ID, limit))
     return [rows.job(row) for row in found]
 
 

@@ -6,12 +6,14 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from dray.cli import logs
-from dray.cli.exits import Code
+from dray.cli.exits import Code, Failure
 from dray.cli.shared import app_with_tasks, load_tasks, option, shared
 from dray.cli.times import Duration
 
@@ -35,6 +37,10 @@ _LAST_SECONDS = 5.0
 @option("--once", is_flag=True, help="Run one job, then stop.")
 @option("--grace", type=Duration(), metavar="TIME", help="How long running jobs may take to end, at shutdown (25s).")
 @option("--name", help="The worker's name in lists (host:pid).")
+@option("--health-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Answer probes: GET /health, /ready.")
+@option(
+    "--health-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: everybody who can reach it."
+)
 @option("--lease", type=Duration(), hidden=True)
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
@@ -43,6 +49,8 @@ def worker(
     log_level: str,
     imports: tuple[str, ...],
     processes: int,
+    health_port: int | None,
+    health_host: str,
     *,
     burst: bool,
     once: bool,
@@ -54,6 +62,10 @@ def worker(
     """
     if once and (burst or processes > 1):
         raise click.UsageError("--once runs one job and stops; it goes with neither --burst nor --processes")
+    if processes > 1 and health_port is not None:
+        raise click.UsageError(
+            "--health-port is one worker's, and --processes runs several; probe them with `dray health --min-workers`"
+        )
     if processes > 1 and not _is_supervised():
         return _supervise(processes, options["grace"], log_level)
     found = app_with_tasks(target)
@@ -61,8 +73,31 @@ def worker(
     logs.configure(log_level)
     made = _made(found, options | {"max_jobs": 1 if once else None})
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
-    logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
-    return until_told(made, burst=burst)
+    with _answering(made, health_host, health_port):
+        logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
+        return until_told(made, burst=burst)
+
+
+@contextmanager
+def _answering(worker: Worker, host: str, port: int | None) -> Generator[None]:
+    """Answers probes while the worker works, if it is to."""
+    if port is None:
+        yield
+        return
+    from dray.runtime.health import Endpoint  # noqa: PLC0415 - 30 ms for those who want it
+
+    try:
+        endpoint = Endpoint(host, port, worker.condition)
+    except OSError as error:
+        raise Failure(
+            f"cannot answer probes on {host}:{port}: {error.strerror}; choose another --health-port"
+        ) from None
+    endpoint.start()
+    logs.announce(f"probes are answered on http://{f'[{host}]' if ':' in host else host}:{endpoint.port}/health")
+    try:
+        yield
+    finally:
+        endpoint.close()
 
 
 def _made(app: App, options: dict[str, Any]) -> Worker:

@@ -15,3 +15,7 @@ CREATE INDEX dray_stacks_asked ON dray_stacks (worker_id) WHERE answered_at IS N
 
 -- Of the jobs a schedule makes; none: the task's, else the queue's.
 ALTER TABLE dray_schedules ADD COLUMN priority INTEGER;
+
+-- For lists, newest first: of what went wrong, and of what has tags. No claim and no completion changes either.
+CREATE INDEX dray_jobs_failed ON dray_jobs (id) WHERE state IN ('failed', 'cancelled');
+CREATE INDEX dray_jobs_tagged ON dray_jobs (id) WHERE tags IS NOT NULL;

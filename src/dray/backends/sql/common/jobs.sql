@@ -221,17 +221,8 @@ SELECT $job_columns FROM $jobs WHERE j.id $in_ids(ids) ORDER BY j.id
 SELECT id, state IN ('completed', 'failed', 'cancelled') FROM dray_jobs WHERE id $in_ids(ids)
 
 -- name: job_list
--- Jobs that fit every given filter, newest first, before an id.
-SELECT $job_columns FROM $jobs
-WHERE j.id < :before AND j.state $in_texts(states)
-    AND (CAST(:reason AS text) IS NULL OR j.reason = :reason)
-    AND (CAST(:queue AS text) IS NULL OR j.queue = :queue)
-    AND (CAST(:task AS text) IS NULL OR j.task = :task)
-    AND (CAST(:workflow_id AS text) IS NULL OR CAST(j.workflow_id AS text) = :workflow_id)
-    AND (CAST(:schedule AS text) IS NULL OR j.schedule = :schedule)
-    AND (CAST(:tag AS text) IS NULL OR EXISTS (SELECT 1 FROM $tags AS t WHERE t.value = :tag))
-    AND ($at(since) IS NULL OR j.created_at >= $at(since))
-ORDER BY j.id DESC LIMIT :limit
+-- Jobs that fit every given filter, newest first, before an id and not before another.
+SELECT $job_columns FROM $jobs WHERE j.id < :before AND j.id >= :first AND $fits ORDER BY j.id DESC LIMIT :limit
 
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message
