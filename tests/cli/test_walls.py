@@ -39,7 +39,7 @@ def sentences(done: Done) -> list[str]:
 def assert_refused(path: walk.Path, done: Done, *codes: int) -> None:
     assert "Traceback" not in done.err + done.out, (path, done.err)
     assert (path, done.code in codes) == (path, True), (done.code, done.err)
-    if path in PROBES and done.out:
+    if path[:1] in PROBES and done.out:
         return  # it answers what it was asked: the answer is no
     said = sentences(done)
     assert (path, len(said)) == (path, 1), done.err
@@ -265,43 +265,40 @@ def test_every_option_has_a_variable_and_says_so(local: Shell) -> None:
         assert variable(path, option) in said, (path, option.opts)
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["enqueue", "tasks.nosuch"], 5),
-        (["enqueue", "tasks.add", "a"], 2),
-        (["enqueue", "tasks.add", "a:={", "b=1"], 2),
-        (["enqueue", "tasks.add", "--args", "{"], 2),
-        (["enqueue", "tasks.add", "--args", "-"], 2),
-        (["schedules", "add", "n", "tasks.nosuch", "--every", "5"], 5),
-        (["schedules", "add", "n", "tasks.add", "a=1", "b:=[", "--every", "5"], 2),
-        (["schedules", "add", "n", "tasks.add", "a=1", "b=1", "--cron", "no cron"], 2),
-        (["schedules", "add", "n", "tasks.add", "a=1", "b=1", "--cron", "* * * * *", "--tz", "Nowhere/At_all"], 2),
-        (["schedules", "run", "nosuch"], 5),
-        (["run", "tasks.nosuch"], 5),
-        (["run", "tasks.add", "a"], 2),
-        (["run", "tasks.add", "--args", "[1]"], 2),
-        (["tasks", "tasks.nosuch"], 5),
-        (["jobs", "--after", "zz"], 5),
-        (["jobs", "--app", "nosuch:app"], 2),
-        (["completion", "nosuch"], 2),
-        (["tail", "--job", "zz", "--until-idle"], 5),
-        (["health", "--worker", "nosuch"], 1),
-        (["db", "backup", "/nosuch/folder/copy.db"], 1),
-        (["db", "move", "sqlite:///nosuch.db", "sqlite:///other.db"], 6),
-        (["db", "move", "sqlite:///dray.db", "sqlite:///dray.db"], 2),
-    ],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else str(value),
-)
-def test_a_wrong_word_is_one_sentence(made: Shell, words: list[str], code: int) -> None:
-    files = sorted(file.name for file in made.folder.iterdir())
+WRONG_WORDS: list[tuple[list[str], int]] = [
+    (["enqueue", "tasks.nosuch"], 5),
+    (["enqueue", "tasks.add", "a"], 2),
+    (["enqueue", "tasks.add", "a:={", "b=1"], 2),
+    (["enqueue", "tasks.add", "--args", "{"], 2),
+    (["enqueue", "tasks.add", "--args", "-"], 2),
+    (["schedules", "add", "n", "tasks.nosuch", "--every", "5"], 5),
+    (["schedules", "add", "n", "tasks.add", "a=1", "b:=[", "--every", "5"], 2),
+    (["schedules", "add", "n", "tasks.add", "a=1", "b=1", "--cron", "no cron"], 2),
+    (["schedules", "add", "n", "tasks.add", "a=1", "b=1", "--cron", "* * * * *", "--tz", "Nowhere/At_all"], 2),
+    (["schedules", "run", "nosuch"], 5),
+    (["run", "tasks.nosuch"], 5),
+    (["run", "tasks.add", "a"], 2),
+    (["run", "tasks.add", "--args", "[1]"], 2),
+    (["tasks", "tasks.nosuch"], 5),
+    (["jobs", "--after", "zz"], 5),
+    (["jobs", "--app", "nosuch:app"], 2),
+    (["completion", "nosuch"], 2),
+    (["tail", "--job", "zz", "--until-idle"], 5),
+    (["health", "--worker", "nosuch"], 1),
+    (["db", "backup", "/nosuch/folder/copy.db"], 1),
+    (["db", "move", "sqlite:///nosuch.db", "sqlite:///other.db"], 6),
+    (["db", "move", "sqlite:///dray.db", "sqlite:///dray.db"], 2),
+]
 
-    (done,) = run_all(made, [], [words])
 
-    assert_refused(tuple(words[:1]), done, code)
-    assert sorted(file.name for file in made.folder.iterdir() if file.name != "__pycache__") == [
-        name for name in files if name != "__pycache__"
-    ]
+def test_a_wrong_word_is_one_sentence(made: Shell) -> None:
+    before = {file.name for file in made.folder.iterdir()}
+
+    done = run_all(made, [], [words for words, _ in WRONG_WORDS])
+
+    for (words, code), each in zip(WRONG_WORDS, done, strict=True):
+        assert_refused(tuple(words), each, code)
+    assert {file.name for file in made.folder.iterdir()} - {"__pycache__"} == before - {"__pycache__"}
 
 
 # Surroundings
@@ -324,24 +321,22 @@ def looks(used: Shell, *paths: walk.Path) -> list[list[str]]:
     return [walk.words(path, ids=job_id, job_id=job_id) for path in paths or LOOKS]
 
 
-@pytest.mark.parametrize("redirection", ["| head -1", ">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
-@pytest.mark.parametrize("path", [("jobs",), ("job", "show"), ("stats",)], ids=walk.named)
-def test_closed_streams_are_no_reason_to_fail(used: Shell, redirection: str, path: walk.Path) -> None:
-    (words,) = looks(used, path)
+def test_closed_streams_are_no_reason_to_fail(used: Shell) -> None:
+    for words in looks(used, ("jobs",), ("job", "show")):
+        for redirection in ("| head -1", ">&-", "<&-", "2>&-", ">&- 2>&- <&-"):
+            done = subprocess.run(
+                ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "bash", *used.command(*words)],
+                cwd=used.folder,
+                env=used.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
 
-    done = subprocess.run(
-        ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "bash", *used.command(*words)],
-        cwd=used.folder,
-        env=used.environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (done.stdout == "") is (">&-" in redirection.split())
+            assert (redirection, done.returncode, done.stderr) == (redirection, 0, "")
+            assert (done.stdout == "") is (">&-" in redirection.split())
 
 
 def test_looks_need_no_unicode_no_home_and_no_right_to_write_here(used: Shell) -> None:
