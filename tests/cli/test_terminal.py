@@ -93,3 +93,12 @@ def test_many_are_acted_on_after_a_question(used: Shell) -> None:
 
 def test_json_on_a_terminal_is_indented(used: Shell) -> None:
     assert used.on_terminal("stats", "--json").out.startswith('{\n  "database"')
+
+
+def test_what_does_not_fit_is_cut_with_plain_characters_where_the_locale_has_no_others(shell: Shell) -> None:
+    shell("enqueue", "tasks.add", "a=1", "b=2", "--queue", "a-queue-with-a-very-long-name-indeed")
+
+    for command in ("queues", "jobs"):
+        cut = shell.on_terminal(command, columns=24, LANG="C", LC_ALL="C").out
+        assert cut.isascii(), cut
+    assert "…" in shell.on_terminal("queues", columns=24, LANG="C.UTF-8", LC_ALL="C.UTF-8").out

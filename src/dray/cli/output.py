@@ -141,13 +141,16 @@ def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> str:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    from dray.cli.live.ink import is_ascii_only  # noqa: PLC0415
+
     console = Console(highlight=False)
+    overflow = "crop" if is_ascii_only("…") else "ellipsis"
     words = {column: [column.word(shape) for shape in shapes] for column in columns}
     widths = fitted(words, console.width)
     made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column, width in widths.items():
         justify = "right" if column.is_number else "left"
-        made.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+        made.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow=overflow)
     for number in range(len(shapes)):
         # Text, because a plain string may hold what rich takes for markup.
         made.add_row(*(Text(words[column][number], style=_style(words[column][number])) for column in widths))

@@ -75,4 +75,4 @@ def put_broken(found: Audit) -> None:
 
 def _ids(each: Broken) -> str:
     shown = each.ids if each.rule in _NAMED else [short(each_id) for each_id in each.ids]
-    return " ".join(shown) + (" …" if each.count > len(each.ids) else "")
+    return " ".join(shown) + (" ..." if each.count > len(each.ids) else "")

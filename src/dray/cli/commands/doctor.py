@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -13,6 +11,7 @@ import click
 
 from dray.cli.examining import database_and_code_here
 from dray.cli.exits import Code
+from dray.cli.live.ink import is_ascii_only
 from dray.cli.output import cell, is_terminal, put, put_json, put_line
 from dray.cli.shared import option, shared, wants_json
 
@@ -83,11 +82,4 @@ def _drawn(found: Iterable[Result]) -> list[Result]:
 
 
 def _can_draw() -> bool:
-    """Unless the locale or the encoding of stdout has only plain characters."""
-    if (os.environ.get("LC_ALL") or os.environ.get("LANG")) in ("C", "POSIX"):
-        return False
-    try:
-        "✓·✗→".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not is_ascii_only("✓·✗→")
