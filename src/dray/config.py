@@ -27,6 +27,20 @@ _MALFORMED = (
 )
 
 
+# What was meant for a server, and would otherwise be taken for the path of a file, its password in the name.
+_MISTYPED = re.compile(
+    r"""\s*["']?(?: (?:postgres|sqlite|file)\w*(?:\+\w+)?: | postgres\w*(?:\+\w+)?//   # a scheme without its ://
+        | (?://)?[^/:]*:.*@ )                                                     # user:password@host
+      | .*(?:^|[\s;"'])(?:host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=   # libpq's other form
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_NO_ADDRESS = (
+    "this is no database address: write postgresql://user:password@host:port/database, sqlite:///file.db or a plain "
+    "path (sqlite:/// also goes before a file's name that looks like a server's address)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SqliteAddress:
     path: Path  # absolute, symbolic links followed: that is where SQLite puts its -wal
@@ -43,6 +57,8 @@ def parse_address(url: str) -> SqliteAddress | PostgresAddress:
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in _POSTGRES:
         return _postgres(url)
+    if not scheme.isidentifier() and _MISTYPED.match(url):
+        raise ConfigError(_NO_ADDRESS)
     if not scheme:
         return _sqlite(url, url)
     if scheme in {"sqlite", "file"}:

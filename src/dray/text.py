@@ -61,12 +61,16 @@ def redact(text: str) -> str:
 
     A password may hold what it should not (``@``, ``/``, quotes), so a PostgreSQL URL is taken to go on to
     the next space, and its password to the last ``@`` in it: better hide too much than show half of it.
+    Addresses without their ``//``, or percent-encoded as a file's name is, count as well.
     """
-    if "password" in text.lower():
-        text = _SETTING.sub(lambda found: f"{found[1] or found[2]}***", text)
+    lower = text.lower()
+    if "password" in lower:
+        text = _SETTING.sub(lambda found: f"{found[1] or found[2] or found[3]}***", text)
     if "://" in text:
         text = _POSTGRES_URL.sub(_without_password, text)
         text = _USERINFO.sub(r"\1:***@", text)
+    if "postgres" in lower:
+        text = _MISTYPED_URL.sub(_without_middle, text)
     return text
 
 
@@ -79,6 +83,14 @@ def _without_password(found: re.Match[str]) -> str:
     if _CUT_SHORT.match(url, start):
         return f"{url[:colon]}:***"
     return url
+
+
+def _without_middle(found: re.Match[str]) -> str:
+    start, url = found[1], found[2]
+    colon, ats = _COLON.search(url), list(_AT.finditer(url))
+    if colon is None or not ats or colon.end() > ats[-1].start():
+        return found[0]
+    return f"{start}{url[: colon.end()]}***{url[ats[-1].start() :]}"
 
 
 def _stored(text: str) -> bytes:
@@ -109,6 +121,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 _FLAGS = re.ASCII | re.IGNORECASE
 _SETTING = re.compile(
     r"""([?&](?:ssl)?password=)[^&\s]*      # in a URL
+      | (password(?:%20)*%3D)\S*            # in what was percent-encoded as a whole
       | (password\s*=\s*)                   # in a libpq string, where the value is
         (?: '(?:\\.|[^\\'\n])*'?            #   quoted,
           | \\'.*?(?<!\\)\\'                #   quoted in a string that is itself shown quoted,
@@ -118,5 +131,7 @@ _SETTING = re.compile(
     _FLAGS | re.VERBOSE,
 )
 _POSTGRES_URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://\S*", _FLAGS)
+_MISTYPED_URL = re.compile(r"(postgres(?:ql)?(?:(?:\+|%2B)\w+)?(?:(?::|%3A)(?!//)|//))(\S*)", _FLAGS)
+_COLON, _AT = re.compile(r":|%3A", _FLAGS), re.compile(r"@|%40", _FLAGS)
 _CUT_SHORT = re.compile(r"[^:/?\[]*:(?!\d{1,5}\b)", _FLAGS)  # no "@" follows, but what does is not a port
 _USERINFO = re.compile(r"(://[^\s:/?#]*):[^\s/?#]*@", _FLAGS)

@@ -16,6 +16,8 @@ import pytest
 from dray.backends import open_backend
 from dray.config import PostgresAddress, SqliteAddress, parse_address
 from dray.errors import ConfigError, DrayError, StorageUnavailable
+from dray.settings import Settings
+from dray.text import redact
 from tests.backends.processes import enqueue, job_ids, raw_sql
 
 SECRET = "s3cret"
@@ -128,6 +130,56 @@ def test_an_unknown_kind_of_database_is_refused_with_those_that_are_known(url: s
     assert "sqlite:///" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert SECRET not in everything_said(caught.value)
+
+
+MISTYPED = [
+    f"host=127.0.0.1 port=1 password={SECRET}",
+    f"dbname=x\npassword = '{SECRET}'",
+    f"password={SECRET}://x",
+    f"postgresql:/u:{SECRET}@h/db",
+    f"postgresql+psycopg:/u:{SECRET}@h/db",
+    f"POSTGRESQL:u:{SECRET}@h/db",
+    f"postgres:u:{SECRET}@h/db",
+    f"postgresql:/u:{SECRET}://x@h/db",
+    f"postgresql//u:{SECRET}@h/db",
+    f" postgres:/u:{SECRET}@h/db",
+    f"//u:{SECRET}@h/db",
+    f"u:{SECRET}@h/db",
+    "sqlite:/jobs.db",
+    "sqlite:jobs.db",
+]
+
+
+@pytest.mark.parametrize("url", MISTYPED)
+def test_a_mistyped_address_is_no_path_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match="write postgresql://user:password@host:port/database") as caught:
+        open_backend(url)
+
+    assert SECRET not in everything_said(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a=b.db", "my:jobs.db", "a@b.db", "postgres.db", "postgres/jobs.db", "./host=x.db"])
+def test_a_path_with_odd_characters_is_still_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert path_of(name) == tmp_path / name
+
+
+@pytest.mark.parametrize("url", [url for url in MISTYPED if not url.startswith("//")])
+def test_what_looks_like_a_servers_address_can_be_a_files_name_and_shows_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert path_of(f"sqlite:///{url}") == tmp_path / url
+    if "postgres" in url.lower() or "password" in url:
+        assert SECRET not in redact(f"{url}: no such file")
+        if "resql//" not in url:  # in a path that is but another folder
+            assert SECRET not in Settings.of(f"sqlite:///{url}").place
 
 
 # Servers

@@ -67,6 +67,12 @@ def test_no_command_shows_it_where_it_is_right(guarded: Shell) -> None:
         assert_silent(done.out)
 
 
+MISTYPED = {
+    "libpq's other form": "host=127.0.0.1 port=1 password={canary}",
+    "one slash": "postgresql:/user:{canary}@127.0.0.1/db",
+    "no slash": "postgres:user:{canary}@127.0.0.1/db",
+    "no colon": "postgresql//user:{canary}@127.0.0.1/db",
+}
 WRONG = {
     "a wrong password": "postgresql://nobody:{canary}x@127.0.0.1:1/db?connect_timeout=2",
     "a port that nobody listens on": "postgresql://user:{canary}@127.0.0.1:1/db?connect_timeout=2",
@@ -82,6 +88,7 @@ WRONG = {
     "a port that is none": "postgresql://user:{canary}@host:port/db",
     "a schema that cannot be": "postgresql://user:{canary}@host/db?schema=No%20Such",
     "a newline in it": "postgresql://user:{canary}\n@host/db",
+    **MISTYPED,
 }
 SOME = [("jobs",), ("enqueue",), ("worker",), ("db", "init"), ("doctor",), ("config",)]
 
@@ -101,6 +108,24 @@ def test_no_command_shows_it_where_the_address_is_wrong(local: Shell, mistake: s
     for done in (*by_variable, *typed, *by_code, *by_project):
         assert_silent(done.out, done.err)
         assert "Traceback" not in done.err, done.err
+
+
+@pytest.mark.parametrize("mistake", MISTYPED)
+def test_a_mistyped_address_makes_no_file(local: Shell, mistake: str) -> None:
+    url = MISTYPED[mistake].format(canary=CANARY)
+    before = sorted(path.name for path in local.folder.iterdir())
+
+    lines = [["db", "init"], ["enqueue", "tasks.add", "a=1", "b=2"], ["jobs"]]
+    for done in run_all(local, [], [[*words, "--url", url] for words in lines]):
+        assert done.code == 2, done.err
+        assert "write postgresql://user:" in done.err
+    assert all(done.code for done in run_all(local, [], lines, DRAY_URL=url))
+    moved = local.try_("db", "move", "jobs.db", url, "--dry-run")
+    assert moved.code == 2, moved.err
+    assert_silent(moved.out, moved.err)
+    assert [name for name in before if name != "__pycache__"] == sorted(
+        path.name for path in local.folder.iterdir() if path.name != "__pycache__"
+    )
 
 
 @pytest.mark.parametrize(
