@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dray.model.attempt import Attempt
+from dray.model.closed import Closed
 from dray.model.job import Job
 from dray.model.worker import Worker, WorkerState
 
@@ -73,3 +74,4 @@ class Circumstances:
     parents: tuple[Parent, ...]  # whose edges are not fulfilled, at most PARENTS_LIMIT, those that ended first
     ahead: Mapping[str, int]  # task -> jobs that come before it in its queue, at most AHEAD_LIMIT of each
     last: Attempt | None  # the newest that is recorded
+    closed: Closed | None = None  # the database

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dray.errors import DrayError
 from dray.instants import SECOND
+from dray.model.closed import Closed
 from dray.model.names import shown
 from dray.ops.doctor.check import Verdict, failed_by
 from dray.ops.doctor.subject import Subject
@@ -50,7 +51,11 @@ def health(subject: Subject, demands: Demands) -> Health:
         fits = schema(subject)
         if fits.verdict is Verdict.FAILED:
             return Health(database=place, problems=(fits.text,))
-        version = int(subject.eyes.known()["version"])
+        known = subject.eyes.known()
+        version = int(known["version"])
+        closed = Closed.of(known)
+        if closed is not None:
+            return Health(database=place, problems=(closed.text,), version=version)
         workers = subject.live
         duties = tuple(subject.free_duties())
         oldest = None if demands.max_age is None else _oldest(subject, demands.queues)

@@ -45,7 +45,7 @@ def why(
     """
     around = _around(backend, job_id)
     holder = around.holder
-    if new_id is None or holder is None or not (holder.is_alive or holder.is_silent):
+    if new_id is None or around.closed or holder is None or not (holder.is_alive or holder.is_silent):
         return Why(around.job, explain(around, _misfit(around, registry)))
     stack: str | None = None
     try:

@@ -6,6 +6,7 @@ from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.model.attempt import Attempt
 from dray.model.circumstance import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Hand, Parent
+from dray.model.closed import Closed
 from dray.model.job import Job, State
 from dray.model.worker import Signs, Worker
 
@@ -33,6 +34,7 @@ def get(db: Database, job_id: str) -> Circumstances | None:
             parents=tuple(Parent(*row) for row in parents),
             ahead=_ahead(tx, job) if job.state == State.QUEUED else {},
             last=Attempt(*last[0]) if last else None,
+            closed=Closed.of(dict(tx.rows("meta_list"))),
         )
 
     return db.read(work)

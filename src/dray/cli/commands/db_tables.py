@@ -39,7 +39,7 @@ def migrate() -> None:
 def status() -> None:
     """Where the tables are, and which version they have.
 
-    Exit code 6: there are none, they need an upgrade, or they are too new for this Dray.
+    Exit code 6: there are none, they need an upgrade, or they are too new for this Dray; or a move has closed them.
     """
     app = app_on_tables()
     version, known = _version(app), _newest(app)
@@ -47,6 +47,7 @@ def status() -> None:
     if version < known:
         raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
     app.backend.queue_list()  # whoever uses them finds out whether they are too new
+    _refuse_closed(app)
 
 
 def _version(app: App) -> int:
@@ -54,6 +55,14 @@ def _version(app: App) -> int:
     if version is None:
         raise Failure(f"{app.settings.place}: there are no tables; run `dray db init`", Code.NO_DATABASE)
     return version
+
+
+def _refuse_closed(app: App) -> None:
+    from dray.model.closed import Closed  # noqa: PLC0415 - `dray db --help` needs none
+
+    closed = Closed.of(app.backend.examine().known())
+    if closed is not None:
+        raise Failure(f"{app.settings.place}: {closed.text}; {closed.fix}", Code.NO_DATABASE)
 
 
 def _newest(app: App) -> int:

@@ -15,6 +15,7 @@ from dray.model.circumstance import Hand, Parent
 class Kind(StrEnum):
     """Stable words. The list may grow."""
 
+    MOVED = "moved"  # its database is closed: the queue is elsewhere, or not all here yet
     # Not started
     EXPIRES = "expires"  # it is cancelled if it does not start in time, or is about to be
     HELD = "held"  # a parent ended otherwise, and its policy is to hold

@@ -7,6 +7,7 @@ from dray.backends.errors import TookTooLong
 from dray.backends.migrate import latest
 from dray.errors import StorageError
 from dray.instants import DAY, SECOND
+from dray.model.closed import Closed
 from dray.model.retention import Retention
 from dray.ops.doctor.check import Check, Finding, failed, failed_by, note, ok, warning
 from dray.ops.doctor.subject import Subject
@@ -46,6 +47,13 @@ def schema(subject: Subject) -> Finding:
     if version > newest:
         return note(f"the tables (version {version}) are newer than this Dray ({newest})", "pip install -U dray")
     return ok(f"tables at version {version}")
+
+
+def _moved(subject: Subject) -> Finding:
+    closed = Closed.of(subject.eyes.known())
+    if closed is None:
+        return ok("the queue has not moved elsewhere")
+    return failed(closed.text, closed.fix)
 
 
 def _integrity(subject: Subject) -> Finding:
@@ -92,9 +100,13 @@ def _history(subject: Subject) -> Finding:
     )
 
 
-CHECKS = (Check("database", _database), Check("schema", schema, after="database"))
+CHECKS = (
+    Check("database", _database),
+    Check("schema", schema, after="database"),
+    Check("moved", _moved, after="schema"),
+)
 INSIDE = (
     Check("integrity", _integrity, after="database"),
     Check("clock", _clock, after="schema"),
-    Check("history", _history, after="schema"),
+    Check("history", _history, after="moved"),
 )

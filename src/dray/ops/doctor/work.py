@@ -190,16 +190,16 @@ def _sum(lines: list[Ready]) -> str:
 
 
 CHECKS = (
-    Check("workers", _workers, after="schema"),
-    Check("dead-workers", _dead_workers, after="schema"),
-    Check("silent-workers", _silent_workers, after="schema"),
-    Check("duties", _duties, after="schema"),
-    Check("older-code", _older_code, after="schema"),
-    Check("unknown-tasks", _unknown_tasks, after="schema"),
-    Check("unserved-queues", _unserved_queues, after="schema"),
-    Check("paused-queues", _paused_queues, after="schema"),
-    Check("backlog", _backlog, after="schema"),
-    Check("timeouts", _timeouts, after="schema"),
-    Check("failures", _failures, after="schema"),
-    Check("schedules", _schedules, after="schema"),
+    Check("workers", _workers, after="moved"),
+    Check("dead-workers", _dead_workers, after="moved"),
+    Check("silent-workers", _silent_workers, after="moved"),
+    Check("duties", _duties, after="moved"),
+    Check("older-code", _older_code, after="moved"),
+    Check("unknown-tasks", _unknown_tasks, after="moved"),
+    Check("unserved-queues", _unserved_queues, after="moved"),
+    Check("paused-queues", _paused_queues, after="moved"),
+    Check("backlog", _backlog, after="moved"),
+    Check("timeouts", _timeouts, after="moved"),
+    Check("failures", _failures, after="moved"),
+    Check("schedules", _schedules, after="moved"),
 )
