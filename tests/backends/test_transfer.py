@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from dray.backends import Backend, open_backend
 from dray.backends.store import transfer
-from dray.backends.store.transfer import LEFT, TABLES, Mark, Repair
+from dray.backends.store.transfer import LEFT, MOVE, TABLES, Mark, Repair
 from dray.backends.tables import Portion, Shape, Table
 from dray.errors import DatabaseClosed, MoveError
 from dray.instants import HOUR
@@ -123,7 +123,10 @@ def test_a_closed_database_refuses_every_change_and_says_why(world: World, chang
     with pytest.raises(DatabaseClosed, match="has 'moved' to elsewhere"):
         change(world, job)
     assert [found.id for found in world.backend.job_list()] == [job]
-    world.backend.transfer.come_back()
+    world.backend.transfer.come_back('{"id": "another"}')
+    with pytest.raises(DatabaseClosed):
+        world.enqueue()
+    world.backend.transfer.come_back("{}")
     change(world, job)
 
 
@@ -269,7 +272,7 @@ class Moving(machine.Machine):
         assert counted == {name: len(rows) for name, rows in before.items()}
         self.moved.update(counted)
         target.close()
-        source.transfer.come_back()
+        source.transfer.come_back(source.transfer.facts()[MOVE])
 
 
 def test_whatever_the_machine_has_made_is_the_same_after_a_move(

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 import pytest
 
 import dray
 from dray.backends import open_backend
+from dray.backends.store.transfer import Transfer
 from dray.backends.tables import Portion
 from dray.clock import Ids, SystemClock
 from dray.errors import DatabaseClosed
@@ -175,6 +177,19 @@ def half_fill(source: str, target: str, *, steps: int = 6) -> None:
 
     with sides(source, target) as (here, there), pytest.raises(Cut):
         move.carry(move.plan(here, there), portion=Portion(10), tell=tell)
+
+
+def close_both(source: str, target: str) -> None:
+    """A move that is cut off when the source is closed and the target not yet open."""
+
+    def tell(step: move.Progress) -> None:
+        if step.is_left:
+            raise Cut
+
+    with sides(source, target) as (here, there), pytest.raises(Cut):
+        move.carry(move.plan(here, there), tell=tell)
+    assert is_closed(source)
+    assert is_closed(target)
 
 
 # Everything is carried
@@ -370,6 +385,7 @@ def test_nobody_works_on_half_of_it(shell: Shell, source: str, target: str) -> N
     for said in (worker, enqueue):
         assert said.code == 6
         assert "is being filled by `dray db move` from" in said.err
+        assert f"{target.removeprefix('sqlite:///').rpartition('&')[2]}: is being filled" in said.err
     assert everything(target) == before
     shell("enqueue", "tasks.add", "a=1", "b=2", DRAY_URL=source)  # which goes on meanwhile
 
@@ -390,16 +406,7 @@ def test_an_unfinished_move_is_taken_back(shell: Shell, source: str, target: str
 
 def test_a_source_that_is_closed_comes_back_until_the_target_is_open(shell: Shell, postgres_url: str) -> None:
     fill(shell.url)
-    with sides(shell.url, postgres_url) as (here, there):
-
-        def tell(step: move.Progress) -> None:
-            if step.is_left:
-                raise Cut
-
-        with pytest.raises(Cut):
-            move.carry(move.plan(here, there), tell=tell)
-    assert is_closed(shell.url)
-    assert is_closed(postgres_url)
+    close_both(shell.url, postgres_url)
 
     assert moved(shell, shell.url, postgres_url, "--abandon").code == 0
     shell("enqueue", "tasks.add", "a=1", "b=2")
@@ -409,6 +416,117 @@ def test_a_source_that_is_closed_comes_back_until_the_target_is_open(shell: Shel
     assert (late.code, "cannot be taken back" in late.err) == (1, True)
     assert is_closed(shell.url)
     assert everything(postgres_url) == everything(shell.url)
+
+
+# Two moves of one source
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def two_targets(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """Addresses where nothing is yet: the first in either database, the second a file."""
+    file = f"sqlite:///{tmp_path / 'first.db'}"
+    first = file if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    return first, f"sqlite:///{tmp_path / 'second.db'}"
+
+
+def test_taking_back_a_stale_move_leaves_a_source_closed_that_has_moved_elsewhere(
+    shell: Shell, two_targets: tuple[str, str]
+) -> None:
+    for won, stale in (two_targets, two_targets[::-1]):
+        fill(shell.url)
+        half_fill(shell.url, won)
+        half_fill(shell.url, stale)
+        assert moved(shell, shell.url, won).code == 0
+
+        done = moved(shell, shell.url, stale, "--abandon")
+
+        assert done.code == 0, done.err
+        assert "stays closed" in done.err
+        assert "goes on as before" not in done.err
+        assert not any(everything(stale).values())
+        assert not is_closed(stale)
+        late = shell.try_("enqueue", "tasks.add", "a=1", "b=2")
+        assert (late.code, "this queue has moved to" in late.err) == (6, True)
+        assert moved(shell, shell.url, stale, "--abandon").code == 1
+        assert is_closed(shell.url)
+        assert everything(won) == everything(shell.url)
+        path_of(shell.url).unlink()
+        for url in (won, stale):
+            if url.startswith("sqlite"):
+                path_of(url).unlink()
+            else:
+                sql(url, f"DROP SCHEMA {url.rpartition('=')[2]} CASCADE")
+
+
+def test_of_two_moves_of_one_source_one_wins_and_the_other_can_be_taken_back(
+    shell: Shell, two_targets: tuple[str, str]
+) -> None:
+    fill(shell.url)
+    won, lost = two_targets
+
+    def tell(_: move.Progress) -> None:
+        if not is_closed(shell.url):
+            assert moved(shell, shell.url, won).code == 0
+
+    with sides(shell.url, lost) as (here, there), pytest.raises(dray.MoveError) as refused:
+        move.carry(move.plan(here, there), tell=tell)
+    again = moved(shell, shell.url, lost)
+
+    for said in (str(refused.value), again.err):
+        assert "has moved to" in said
+        assert "--abandon" in said
+        assert len(said.splitlines()) == 1
+    assert again.code == 1
+    assert is_closed(lost)
+    assert moved(shell, shell.url, lost, "--abandon").code == 0
+    assert (is_closed(shell.url), is_closed(won), is_closed(lost)) == (True, False, False)
+    assert everything(won) == everything(shell.url)
+
+
+def test_who_comes_second_to_an_empty_target_is_told_so(shell: Shell, two_targets: tuple[str, str]) -> None:
+    fill(shell.url)
+    target = two_targets[0]
+    with sides(shell.url, target) as (here, there):
+        plan = move.plan(here, there)  # before the other has begun
+        half_fill(shell.url, target)
+        with pytest.raises(dray.MoveError, match="another `dray db move` has begun to fill") as refused:
+            move.carry(plan)
+    assert len(str(refused.value).splitlines()) == 1
+    assert moved(shell, shell.url, target).code == 0
+    assert everything(target) == everything(shell.url)
+
+
+def test_a_taking_back_that_was_cut_off_is_ended(shell: Shell, two_targets: tuple[str, str]) -> None:
+    fill(shell.url)
+    target = two_targets[0]
+    close_both(shell.url, target)
+    cut = patch.object(Transfer, "come_back", side_effect=Cut)
+    with sides(shell.url, target) as (here, there), cut, pytest.raises(Cut):
+        move.abandon(here, there)
+    assert (is_closed(shell.url), is_closed(target)) == (True, False)
+
+    assert moved(shell, shell.url, target, "--abandon").code == 0
+    assert not is_closed(shell.url)
+
+
+def test_a_source_is_opened_without_proof_by_force_alone(shell: Shell, two_targets: tuple[str, str]) -> None:
+    """The target may have been emptied and filled from elsewhere, or lost; it may also be another database of the
+    same address."""
+    fill(shell.url)
+    target, elsewhere = two_targets
+    assert moved(shell, shell.url, target).code == 0
+    if target.startswith("sqlite"):
+        path_of(target).unlink()
+    else:
+        sql(target, f"DROP SCHEMA {target.rpartition('=')[2]} CASCADE")
+
+    for words in ([], ["--force"]):
+        assert moved(shell, shell.url, elsewhere, "--abandon", *words).code == 1
+    refused = moved(shell, shell.url, target, "--abandon")
+    assert (refused.code, "--force" in refused.err, is_closed(shell.url)) == (1, True, True)
+
+    assert moved(shell, shell.url, target, "--abandon", "--force").code == 0
+    assert not is_closed(shell.url)
 
 
 # Enqueues go on
@@ -475,6 +593,9 @@ def test_a_live_worker_stands_in_the_way(shell: Shell, source: str, target: str)
         for words in ([], ["--force"]):
             done = moved(shell, source, target, *words)
             assert (done.code, "1 worker is still at work" in done.err) == (1, True), done.err
+        look = moved(shell, source, target, "--dry-run")
+        assert (look.code, "stop all workers first" in look.err) == (0, True), look.err
+        assert {name: int(rows) for name, rows, _ in look.rows} == {n: len(r) for n, r in everything(source).items()}
     assert not is_closed(source)
 
 

@@ -59,7 +59,7 @@ class PostgresDatabase:
         notify: bool = True,
         listen_url: str | None = None,
     ) -> None:
-        self.place = redact(address.conninfo)
+        self.place = _place(address)
         self.schema = address.schema
         self.clock: Clock = clock or SystemClock()
         self.proofs = PostgresProofs()
@@ -410,6 +410,11 @@ class PostgresDatabase:
     def close(self) -> None:
         self._notifier.flush()
         self._pool.forget_idle()
+
+
+def _place(address: PostgresAddress) -> str:
+    shown = redact(address.conninfo)
+    return f"{shown}{'&' if '?' in shown else '?'}schema={address.schema}" if address.schema else shown
 
 
 def _pipelined(connection: Connection, statements: Callable[[Connection, psycopg.Pipeline], T]) -> T:

@@ -19,7 +19,8 @@ from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
 from dray.model.worker import Signs
 
-CLOSED, MOVE, MOVED_FROM, _PASS = "closed", "move", "moved_from", "pass"
+CLOSED, MOVE, _PASS = "closed", "move", "pass"
+MOVED_FROM, GIVEN_UP = "moved_from", "given_up"  # of a target: what has ended, or was taken back
 
 _NO_ID, _LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _LAST_NAME, _LAST_NUMBER = "\U0010ffff", 1 << 62
@@ -163,14 +164,16 @@ class Transfer:
         self._marked(mark, mark, work, lambda facts: facts.get(MOVED_FROM) == note)
 
     def give_up(self, mark: Mark) -> None:
-        """Empties and opens a database that was to be filled."""
+        """Empties and opens a database that was to be filled, and keeps a note of it: that alone proves that the
+        source may be opened again."""
 
         def work(tx: Session) -> None:
             for table in reversed(TABLES):
                 tx.tables.clear(table)
             _open(tx)
+            tx.run("meta_set", name=GIVEN_UP, value=mark.id)
 
-        self._marked(mark, mark, work, lambda facts: MOVE not in facts)
+        self._marked(mark, mark, work, lambda facts: facts.get(GIVEN_UP) == mark.id)
 
     def _marked(
         self, old: Mark, new: Mark, work: Callable[[Session], None], was_done: Callable[[dict[str, str]], bool]
@@ -194,20 +197,34 @@ class Transfer:
         """Closes a database that is moved away from: nothing that is in it changes any more."""
         self._db.write(lambda tx: self._close(tx, note, sentence, allowed), many=True)
 
-    def come_back(self) -> None:
-        """Opens a database that was to be moved away from."""
-        self._db.write(_open, many=True)
+    def come_back(self, note: str) -> None:
+        """Opens a database that was to be moved away from, if it was closed with this note."""
+
+        def work(tx: Session) -> None:
+            if tx.run("meta_drop_same", name=MOVE, old=note):
+                _open(tx)
+
+        self._db.write(work, many=True)
 
     def _close(self, tx: Session, note: str, sentence: str, allowed: Allowed) -> bool:
         """False: this very transaction was committed before, and its answer lost."""
-        if dict(tx.rows("meta_list")).get(MOVE) == note:
-            return False
-        tx.run("meta_add", name=MOVE, value=note)
+        if not tx.run("meta_add", name=MOVE, value=note):
+            found = dict(tx.rows("meta_list"))[MOVE]
+            if found == note:
+                return False
+            raise _taken(self._db.place, json.loads(found))
         tx.run("meta_add", name=CLOSED, value=sentence)
         tx.tables.close(sentence)
         # Not before: whoever was about to write has done so, and nobody can from here on.
         allowed(self._hands(tx))
         return True
+
+
+def _taken(place: str, note: dict[str, str]) -> MoveError:
+    """Another move was faster."""
+    if "target" in note:
+        return MoveError(f"{place}: has moved to {note['target']} meanwhile; take this move back with --abandon")
+    return MoveError(f"{place}: another `dray db move` has begun to fill it; wait for its end")
 
 
 def _open(tx: Session) -> None:

@@ -28,7 +28,10 @@ _COLUMNS = (Column("table", "table"), Column("rows", "rows", is_number=True), Co
 @click.argument("source", envvar=f"{_VARIABLE}SOURCE")
 @click.argument("target", envvar=f"{_VARIABLE}TARGET")
 @option(
-    "--force", is_flag=True, help="Carry running jobs too, whose workers are gone: they are taken back in TARGET."
+    "--force",
+    is_flag=True,
+    help="Carry running jobs too, whose workers are gone: they are taken back in TARGET. With --abandon: even if "
+    "TARGET is lost.",
 )
 @option("--dry-run", is_flag=True, help="Only say what would be carried.")
 @option("--abandon", is_flag=True, help="Take an unfinished move back: empty TARGET, and let SOURCE go on.")
@@ -46,12 +49,15 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
 
     with _side(source, is_target=False) as here, _side(target, is_target=True) as there:
         if abandon:
-            ops.abandon(here, there)
-            say(f"{here.place} goes on as before; nothing is left in {there.place}")
+            elsewhere = ops.abandon(here, there, force=force)
+            kept = f"stays closed: it has moved to {elsewhere}" if elsewhere else "goes on as before"
+            say(f"nothing is left in {there.place}; {here.place} {kept}")
             return
-        plan = ops.plan(here, there, force=force)
+        plan = ops.plan(here, there, force=force, only_look=dry_run)
         if plan.is_done:
             say(f"{here.place} has moved to {there.place} before; there is nothing left to do")
+        if plan.obstacle:
+            say(f"before the move: {plan.obstacle}")
         if dry_run or plan.is_done:
             _put(ops.as_planned(plan))
             return

@@ -9,6 +9,9 @@
 
 Cut off at any point, the next run goes on: it compares what is there and carries the rest. So the same few steps
 serve a first run, a resumed one and the last round.
+
+Two moves of one source into two targets may run at once: the source is closed for one of them, and only that one
+opens its target. The other's can only be emptied.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from dray.backends.tables import Key, Portion, Shape, Table, Tables
 from dray.clock import Ids, SystemClock
 from dray.errors import MoveError
 from dray.instants import SECOND
-from dray.ops.move.plan import Plan, check_source, check_target
+from dray.ops.move.plan import Plan, check_left, check_source, check_target
 from dray.ops.move.report import Moved, TableMoved, Tally, as_planned, tally
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: 
     carrier.is_left = True
     carrier.round()
     states = _counted(plan, carrier.totals())
+    check_left(plan, mark)
     plan.target.backend.transfer.finish(carrier.mark, json.dumps({"id": mark.id, "source": plan.source.place}))
     taken_back = _taken_back(plan.target.backend)
     tables = tuple(TableMoved(name, each.rows, f"{each.checksum:016x}") for name, each in carrier.totals().items())

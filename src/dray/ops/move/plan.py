@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray.errors import ConfigError, MoveError, SchemaMissing, SchemaTooNew, StorageUnavailable
@@ -31,10 +31,12 @@ class Plan:
     is_left: bool  # the source is closed: nothing in it changes any more
     is_done: bool  # all of it was done before
     force: bool
+    obstacle: str | None = None  # who has to leave before the move
 
 
-def plan(source: Side, target: Side, *, force: bool = False) -> Plan:
-    """Looks at both sides; the error says why they cannot be used, and what to do."""
+def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = False) -> Plan:
+    """Looks at both sides; the error says why they cannot be used, and what to do. Whoever is at work on one of them
+    is no error for those who only look."""
     from dray.backends.store.transfer import MOVED_FROM, Mark  # noqa: PLC0415 - the drivers come with it
 
     _check_version(source)
@@ -53,12 +55,20 @@ def plan(source: Side, target: Side, *, force: bool = False) -> Plan:
     mark = Mark.of(json.dumps(theirs)) if theirs else None
     is_done = bool(note) and json.loads(facts.get(MOVED_FROM, "{}")).get("id") == note["id"]
     found = Plan(source, target, source.backend.transfer.census(), mark, bool(note), is_done, force)
-    if not is_done:
-        _check_marks(found, note)
+    if is_done:
+        return found
+    _check_marks(found, note)
+    is_fresh = has_tables and mark is None
+    if is_fresh:
+        _check_empty(target)
+    try:
         check_source(found, source.backend.transfer.hands())
-        if has_tables and mark is None:
-            _check_empty(target)
+        if is_fresh:
             check_target(target, target.backend.transfer.hands())
+    except MoveError as error:
+        if only_look:
+            return replace(found, obstacle=str(error))
+        raise
     return found
 
 
@@ -94,7 +104,14 @@ def _check_marks(found: Plan, note: dict[str, Any]) -> None:
             f"`dray db move {found.mark.source} TARGET --abandon`"
         )
     if note and (found.mark is None or note["id"] != found.mark.id):
-        raise MoveError(f"{found.source.place}: has moved to {note['target']}; there is nothing left to move")
+        advice = "there is nothing left to move" if found.mark is None else "take this move back with --abandon"
+        raise MoveError(f"{found.source.place}: has moved to {note['target']}; {advice}")
+
+
+def check_left(found: Plan, mark: Mark) -> None:
+    """Refuses to open a target whose source is not closed for it."""
+    if _note(found.source).get("id") != mark.id:
+        raise MoveError(f"{found.source.place}: is not closed for this move any more; take it back with --abandon")
 
 
 def check_source(found: Plan, hands: Hands) -> None:

@@ -24,12 +24,16 @@ SELECT count(*) FROM dray_jobs WHERE state = 'running'
 UPDATE dray_jobs SET unique_lock = NULL WHERE unique_lock $in_texts(locks)
 
 -- name: meta_add
--- Notes a fact about the tables, once.
-INSERT INTO dray_meta (name, value) VALUES (:name, :value)
+-- Notes a fact about the tables, unless one of that name is there.
+INSERT INTO dray_meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING
 
 -- name: meta_swap
 -- Changes a fact about the tables, if it is still what it was.
 UPDATE dray_meta SET value = :value WHERE name = :name AND value = :old
+
+-- name: meta_drop_same
+-- Forgets a fact about the tables, if it is still what it was.
+DELETE FROM dray_meta WHERE name = :name AND value = :old
 
 -- name: meta_drop
 -- Forgets a fact about the tables.
