@@ -208,6 +208,19 @@ def log_in_forks(ctx: dray.Context) -> int | None:
 
 
 @process
+def end_forks_at_once() -> list[int | None]:
+    """Processes that are told to end before they have begun."""
+    fork = multiprocessing.get_context("fork")
+    sleepers = [fork.Process(target=time.sleep, args=(60,)) for _ in range(30)]
+    for each in sleepers:
+        each.start()
+        each.terminate()
+    for each in sleepers:
+        each.join()
+    return [each.exitcode for each in sleepers]
+
+
+@process
 def write_nonsense(text: str) -> None:
     """To the socket that is the worker's."""
     found = [int(name) for name in os.listdir("/proc/self/fd") if _is_socket(int(name))]  # noqa: PTH208

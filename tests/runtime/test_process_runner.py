@@ -166,6 +166,10 @@ def test_what_a_body_forks_neither_garbles_the_worker_nor_hears_its_orders(stage
     assert stage.link.lines == [f"mine {number}" for number in range(100)]
 
 
+def test_what_a_body_forks_can_be_ended_before_it_has_begun(stage: Stage) -> None:
+    assert stage.result(bodies.end_forks_at_once) == [-signal.SIGTERM] * 30
+
+
 @pytest.mark.parametrize(
     "nonsense", ["\x00\x00\x00\x04oops", "\xff\xff\xff\xffx", "\x00\x00\x00\x02[]", '\x00\x00\x00\x0c{"began":[]}']
 )

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 from dataclasses import replace
 from types import FrameType
@@ -61,7 +62,10 @@ class _Child:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, kernel.STACK_SIGNAL})
         logging.getLogger("dray").addHandler(_Echo(self._pipe))
-        os.register_at_fork(after_in_child=self._forked)
+        self._forking = threading.local()
+        os.register_at_fork(
+            before=self._hold_sigterm, after_in_parent=self._let_sigterm_go, after_in_child=self._forked
+        )
 
     def serve(self) -> None:
         while (message := self._inbox.wait()) is not None and "quit" not in message:
@@ -157,10 +161,22 @@ class _Child:
 
     # What a body forks
 
+    def _hold_sigterm(self) -> None:
+        """One that comes before the new process has its own way with it would be taken for an order, and be lost."""
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _let_sigterm_go(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
     def _forked(self) -> None:
         """Such a process has no claim to the socket, the lock and the orders of this one."""
-        if self._is_forked:
-            return
+        try:
+            if not self._is_forked:
+                self._become_nobody()
+        finally:
+            self._let_sigterm_go()
+
+    def _become_nobody(self) -> None:
         self._is_forked = True
         self._is_armed = False
         self._pipe.cut()
