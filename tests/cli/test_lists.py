@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dray.app import App
 from tests.cli.shell import Shell, until
 
@@ -166,3 +168,11 @@ def test_tables_are_made_upgraded_and_looked_at(empty_url: str, local: Shell) ->
 def test_migrate_makes_no_file_for_a_path_that_was_mistyped(local: Shell) -> None:
     assert local.try_("db", "migrate").code == 6
     assert not (local.folder / "dray.db").exists()
+
+
+@pytest.mark.parametrize("part", ["zzz", "ffff"])
+@pytest.mark.parametrize("words", [["job", "show"], ["why"], ["job", "wait"], ["workflows", "show"]], ids=" ".join)
+def test_a_missing_database_is_told_apart_from_a_missing_job(local: Shell, words: list[str], part: str) -> None:
+    assert local.try_(*words, part).code == 6
+    local("db", "init")
+    assert local.try_(*words, part).code == 5

@@ -73,15 +73,17 @@ def _since(backend: Backend, value: datetime | timedelta | float) -> int:
 
 def job_named(backend: Backend, part: str) -> str:
     """The whole id of the job that a part of it names; the error says that there is none, or which there are."""
-    return _whole_id(part, backend.job_find, "job", UnknownJob)
+    return _whole_id(backend, part, backend.job_find, "job", UnknownJob)
 
 
 def workflow_named(backend: Backend, part: str) -> str:
     """As `job_named`, of workflows."""
-    return _whole_id(part, backend.workflow_find, "workflow", UnknownWorkflow)
+    return _whole_id(backend, part, backend.workflow_find, "workflow", UnknownWorkflow)
 
 
-def _whole_id(part: str, find: Callable[[str, int], list[str]], kind: str, unknown: type[Exception]) -> str:
+def _whole_id(
+    backend: Backend, part: str, find: Callable[[str, int], list[str]], kind: str, unknown: type[Exception]
+) -> str:
     from uuid import UUID  # noqa: PLC0415 - lists need none
 
     wanted = part.strip().lower()
@@ -91,6 +93,7 @@ def _whole_id(part: str, find: Callable[[str, int], list[str]], kind: str, unkno
         pass
     found = find(wanted, _CANDIDATES + 1) if wanted else []
     if not found:
+        backend.queue_list()  # raises if there is no database: what cannot be an id is not even looked for
         raise unknown(f"no {kind}'s id contains {shown(part)}")
     if len(found) > 1:
         listed = ", ".join(found[:_CANDIDATES]) + (" and more" if len(found) > _CANDIDATES else "")
