@@ -309,6 +309,14 @@ def test_a_database_in_use_is_not_replaced_even_by_force(filled: Shell, target: 
         assert (done.code, "may be a database in use" in done.err) == (6, True)
 
 
+def test_a_database_is_not_replaced_by_its_own_copy(filled: Shell) -> None:
+    done = filled.try_("db", "backup", "./dray.db", "--force")
+
+    assert done.code == 6
+    assert "is the database itself" in done.err or "may be a database in use" in done.err
+    assert len(ids_in(filled.folder / "dray.db")) == 2
+
+
 BAD_TARGETS = {"nosuch/copy.db": "No such file or directory", "tasks.py/copy.db": "Not a directory"}
 
 

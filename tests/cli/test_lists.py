@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dray.app import App
+from tests.backends.processes import raw_sql
 from tests.cli.shell import Shell, until
 
 JOB = {
@@ -56,6 +57,14 @@ def test_jobs_are_filtered(shell: Shell) -> None:
     assert listed("--since", "2099-01-01") == set()
     assert listed("--limit", "1") == {called}
     assert listed("--limit", "1", "--after", called[-8:]) == {later}
+
+
+def test_a_row_that_somebody_wrote_by_hand_does_not_keep_the_others_from_being_listed(shell: Shell) -> None:
+    odd, other = add(shell, "--tag", "x"), add(shell)
+    raw_sql(shell.url, f"UPDATE dray_jobs SET tags = '{{bad' WHERE id = '{odd}'")
+
+    assert [row[0] for row in shell("jobs").rows] == [other, odd]
+    assert [each["tags"] for each in shell("jobs", "--json").json] == [[], []]
 
 
 def test_jobs_that_were_not_started_in_time_are_listed_as_expired(shell: Shell) -> None:

@@ -23,9 +23,18 @@ _FANOUT = _JOB_FIELDS.index("fanout_pending")
 
 def job(row: Row) -> Job:
     values = list(row)
-    values[_TAGS] = tuple(json.loads(values[_TAGS])) if values[_TAGS] else ()
+    values[_TAGS] = _tags(values[_TAGS]) if values[_TAGS] else ()
     values[_FANOUT] = bool(values[_FANOUT])
     return Job(*values)
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    """A row that somebody wrote by hand must not keep all others from being listed."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def worker(row: Row) -> Worker:

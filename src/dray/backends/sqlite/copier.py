@@ -49,6 +49,8 @@ class SqliteCopier:
             raise StorageError(
                 f"{target}: may be a database in use, {found[0].name} is beside it; choose another name"
             )
+        if target.exists() and target.samefile(self._path):
+            raise StorageError(f"{target}: is the database itself; choose another name")
 
     def copy(self, draft: Path, progress: Progress) -> int:
         try:
