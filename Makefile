@@ -19,7 +19,7 @@ demo: .venv/ready  ## thousands of jobs, retries, a killed worker and the accoun
 	@$(BIN)/dray demo
 
 test: .venv/ready  ## all tests, on SQLite and a real PostgreSQL
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: .venv/ready  ## style, types, layers, SQL statements
 	$(BIN)/ruff check .

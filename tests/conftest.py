@@ -32,6 +32,17 @@ TABLES = [
 ]
 
 
+# What mostly waits comes first: last, it would be waited for.
+_LONG = ("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/cli/")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(
+        key=lambda item: next((n for n, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG))
+    )
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Generator[str]:
     """The address of a PostgreSQL of this test run's own, gone afterwards."""

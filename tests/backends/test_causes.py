@@ -222,7 +222,7 @@ class Explained(Machine):
 
 
 # Told by a worker that is asked, or of a newer release.
-ELSEWHERE = {"not_begun", "no_answer", "not_asked", "other"}
+ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other"}
 
 
 def test_every_job_gets_all_causes_that_hold_and_no_other(sides: Sides) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from dray.errors import StorageLocked
 from dray.model.worker import NewWorker
+from dray.runtime.outage import Outage
 
 if TYPE_CHECKING:
     from dray.backends import Backend
     from dray.backends.proof import Proof
     from dray.backends.watch import Watch
     from dray.clock import Clock, Ids
-
-log = logging.getLogger("dray")
-
 
 class Identity:
     """Proven from the start; registered when `register` has returned."""
@@ -70,14 +67,13 @@ class Identity:
 
     def register_patiently(self, is_over: Callable[[], bool]) -> None:
         """A file that others write to all the time is no reason not to start."""
-        is_said = False
+        outage = Outage("start")
         while not is_over():
             try:
-                return self.register()
-            except StorageLocked as error:
-                if not is_said:
-                    log.warning("waiting to start: %s", error)
-                is_said = True
+                self.register()
+                return outage.ends()
+            except StorageLocked as error:  # after a wait of its own
+                outage.goes_on(error, self._clock.steady())
         return None
 
     def renew(self) -> None:
