@@ -221,7 +221,7 @@ class Explained(Machine):
         type(self).checked += 1
 
 
-# Told by a worker that is asked, or of a newer release.
+# Told by a worker that is asked, of a newer release, or of a database that has moved.
 ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other"}
 
 

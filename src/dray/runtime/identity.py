@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dray.backends.watch import Watch
     from dray.clock import Clock, Ids
 
+
 class Identity:
     """Proven from the start; registered when `register` has returned."""
 
