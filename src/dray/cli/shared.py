@@ -6,6 +6,8 @@ by, as everywhere.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 
 _KEY = "dray."
+_TYPED_URL = "_DRAY_TYPED_URL"
+_inherited_url = os.environ.pop(_TYPED_URL, None)  # not for what bodies start
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -158,6 +162,24 @@ def _closed_at_the_end(app: App) -> App:
     return click.get_current_context().with_resource(app)
 
 
+def same_command() -> list[str]:
+    """This very command, to be run again; a typed address goes by the environment, because it may hold a password and
+    everybody can read a command line."""
+    typed, words = told("typed_url"), iter(sys.orig_argv[1:])
+    if typed is not None:
+        os.environ[_TYPED_URL] = typed
+    command = [sys.executable]
+    for word in words:
+        if word == "--url":
+            next(words, None)
+        elif not word.startswith("--url="):
+            command.append(word)
+    return command
+
+
 def told(name: str, context: click.Context | None = None) -> Any:
     """What a shared option was given, or its variable; ``typed_url`` is what was given as --url alone."""
-    return (context or click.get_current_context()).meta.get(_KEY + name)
+    meta = (context or click.get_current_context()).meta
+    if _inherited_url is not None and name in {"url", "typed_url"} and _KEY + "typed_url" not in meta:
+        return _inherited_url
+    return meta.get(_KEY + name)

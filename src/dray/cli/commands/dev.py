@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dray.cli import logs
 from dray.cli.exits import Code, Failure
-from dray.cli.shared import app_with_tasks, load_tasks, option, shared, told
+from dray.cli.shared import app_with_tasks, load_tasks, option, same_command, shared, told
 from dray.cli.times import Duration
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def _supervise(target: str | None, imports: tuple[str, ...], log_level: str, gra
     watch = Watch(places_of(target or told("app") or configured(), imports), _say_changed)
     places = ", ".join(map(str, watch.places))
     lines.put(lines.line("info", f"looking for changes of *.py in {places} ({watch.files.how}); Ctrl-C ends it"))
-    return Supervisor([sys.executable, *sys.orig_argv[1:]], 1, grace, reload=watch).run()
+    return Supervisor(same_command(), 1, grace, reload=watch).run()
 
 
 def _say_changed(files: str) -> None:

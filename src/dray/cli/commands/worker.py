@@ -14,7 +14,7 @@ import click
 
 from dray.cli import logs
 from dray.cli.exits import Code, Failure
-from dray.cli.shared import app_with_tasks, load_tasks, option, shared
+from dray.cli.shared import app_with_tasks, load_tasks, option, same_command, shared
 from dray.cli.times import Duration
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _supervise(count: int, grace: float | None, log_level: str) -> int:
     from dray.runtime.supervisor import Supervisor  # noqa: PLC0415
 
     logs.configure(log_level)
-    return Supervisor([sys.executable, *sys.orig_argv[1:]], count, _GRACE if grace is None else grace).run()
+    return Supervisor(same_command(), count, _GRACE if grace is None else grace).run()
 
 
 def until_told(worker: Worker, *, burst: bool) -> int:
