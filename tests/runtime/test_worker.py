@@ -12,7 +12,10 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.backends import Backend
+from dray.backends.store.graph import FanOut
 from dray.errors import ConfigError, StorageFull
+from dray.model.limits import FANOUT_CHUNK
 from tests.backends import raw2 as raw
 from tests.runtime.watching import LONG, Gate, come_to, outcomes, sql, state_of, until
 
@@ -147,6 +150,34 @@ def test_it_counts_bodies_and_waits_for_retries_that_are_due(app: App) -> None:
 
     assert app.worker().run_until_idle() == 4
     assert [state_of(job) for job in jobs] == ["completed", "scheduled"]
+
+
+def test_it_waits_for_what_somebody_else_is_about_to_free(
+    app: App, add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the duty of fan-out does, in a transaction that is not committed yet."""
+    tries: list[str] = []
+    free = Backend.job_fan_out
+
+    def busy(self: Backend, limit: int = FANOUT_CHUNK) -> FanOut:
+        if threading.current_thread().name != "dray-engine" or len(tries) > 3:
+            return free(self, limit)
+        tries.append("tried")
+        return FanOut(decided=0, left=True)
+
+    @app.task(name="complete")
+    def complete(ctx: dray.Context) -> None:
+        with ctx.transaction():
+            pass
+
+    monkeypatch.setattr(Backend, "job_fan_out", busy)
+    parent = complete.enqueue()
+    child = add.using(after=[parent]).enqueue(1, 2)
+
+    app.worker().run_until_idle()
+
+    assert state_of(child) == "completed"
+    assert len(tries) > 3
 
 
 def test_it_waits_for_the_last_body(app: App) -> None:

@@ -50,6 +50,7 @@ _STALE_AHEAD = SECOND // 4  # after which what is claimed ahead and cannot start
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot does not listen
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
 _LONGEST_REST = 2.0
+_HEIRS_PAUSE, _MOST_WAITS_FOR_HEIRS = 0.01, 100  # seconds; later it is left to the duty
 _SHORTEST_REST = 0.0005
 
 
@@ -109,6 +110,7 @@ class Engine:
         self.timekeeper = Timekeeper(clock, self._hands.executions, on_stuck)
         self._alertness = Alertness(hears_own=watch.hears_own)
         self._is_drained = False
+        self._waits_for_heirs = 0
         self._is_full = False
         self._is_dead = False
         self._must_reread = False
@@ -405,6 +407,12 @@ class Engine:
         except StorageError as error:
             self._fail(error)
             return False
+        if step.left and not step.decided and self._waits_for_heirs < _MOST_WAITS_FOR_HEIRS:
+            # Somebody else is at it, mostly the duty: until that is committed what it frees cannot be seen.
+            self._waits_for_heirs += 1
+            self.inbox.doze(_HEIRS_PAUSE)
+            return True
+        self._waits_for_heirs = 0
         # One step at a time: bodies that end meanwhile, and other workers, have their turn between two.
         self._hands.has_heirs = bool(step.left and step.decided)
         self._alertness.is_hungry = True
