@@ -132,14 +132,15 @@ def slow_good_bye(places: Places) -> None:
     """Somebody migrates the table of duties while the process is to be renewed: its body lives on for as long."""
     with places.postgres() as yard, psycopg.connect(yard.url.partition("&schema=")[0]) as other:
         first = yard.start(STOP, concurrency=2)
-        stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
-        yard.until(yard.ledger.starts)
-        second = yard.start(STOP, concurrency=2)
         its_id = yard.worker_of(first)
         assert its_id is not None
         yard.until(lambda: yard.duties_of(its_id), "the first to have duties")
+        stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
+        yard.until(yard.ledger.starts)
         schema = yard.url.partition("schema=")[2]
         other.execute(f'LOCK TABLE "{schema}".dray_leases IN ACCESS EXCLUSIVE MODE'.encode())
+        # After the lock, which has to be there before the body is out of time: a machine may be slow to start one.
+        second = yard.start(STOP, concurrency=2)
         yard.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
         time.sleep(4)  # in which nothing is to happen: twice the pause before such a retry
         other.rollback()

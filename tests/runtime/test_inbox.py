@@ -31,7 +31,7 @@ def test_a_ring_ends_a_doze() -> None:
 def test_a_ring_before_the_sleep_is_not_lost() -> None:
     inbox = Inbox()
     inbox.open()
-    inbox.hear(Beat(alive=True, held=[]))
+    inbox.hear("w", Beat(alive=True, held=[]))
     slept: list[bool] = []
 
     assert inbox.nap(lambda: None, lambda: bool(slept.append(True)))
@@ -42,7 +42,7 @@ def test_a_ring_before_the_sleep_is_not_lost() -> None:
 def test_what_was_seen_does_not_wake_again() -> None:
     """In an outage outcomes wait here by the hundred: only something new ends the pause early."""
     inbox = Inbox()
-    inbox.hear(Beat(alive=True, held=[]))
+    inbox.hear("w", Beat(alive=True, held=[]))
     inbox.open()
 
     assert inbox.beats

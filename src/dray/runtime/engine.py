@@ -113,6 +113,7 @@ class Engine:
         self._waits_for_heirs = 0
         self._is_full = False
         self._is_dead = False
+        self._is_retiring = False
         self._must_reread = False
         self._moved_at = clock.steady()
 
@@ -157,13 +158,6 @@ class Engine:
     def note(self, execution: Execution) -> None:
         if self._notebook.add(execution):
             self.inbox.ring()
-
-    def retire(self) -> None:
-        """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once
-        what it holds has ended."""
-        if not self.inbox.is_retiring:
-            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
-            self.inbox.retire()
 
     def settles_down(self, seconds: float) -> bool:
         """Waits until nothing is left, or could come, but bodies that do not stop; whether that came in time."""
@@ -236,7 +230,7 @@ class Engine:
         self._absorb()
         if self.inbox.is_draining and self.is_empty:
             return self._full_rest(self.clock.steady())  # whatever the database does, it can go
-        if self._is_dead or (self.inbox.is_retiring and self.is_empty):
+        if self._is_dead or (self._is_retiring and self.is_empty):
             return self._come_back()
         self._hand_back()
         self._hear_beats()
@@ -300,7 +294,7 @@ class Engine:
 
     def _demand(self) -> Demand:
         inbox = self.inbox
-        if inbox.is_draining or inbox.is_cut_off or inbox.is_retiring:
+        if inbox.is_draining or inbox.is_cut_off or self._is_retiring:
             return NOTHING
         return self._appetite.demand(self._hands.count)
 
@@ -435,10 +429,14 @@ class Engine:
 
     def _hear_beats(self) -> None:
         while self.inbox.beats:
-            beat = self.inbox.beats.popleft()
+            worker_id, beat, is_proven = self.inbox.beats.popleft()
+            if worker_id != self.worker_id:
+                continue
             if not beat.alive:
                 self._die()
                 return
+            if not is_proven:
+                self._retire()
             self._compare(beat)
 
     def _compare(self, beat: Beat) -> None:
@@ -471,11 +469,18 @@ class Engine:
         for execution in executions:
             self.timekeeper.stop(execution, Stop.LOST)
 
+    def _retire(self) -> None:
+        """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once
+        what it holds has ended."""
+        if not self._is_retiring:
+            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
+            self._is_retiring = True
+            self.inbox.ring()  # it may hold nothing: then it comes back with the next step
+
     def _die(self) -> None:
         """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
         self._stop_lost(self._hands.lose_all())
-        self.inbox.beats.clear()
         self._is_dead = True
 
     def _come_back(self) -> float:
@@ -483,7 +488,7 @@ class Engine:
             self.worker_id = self._on_dead()
         except StorageError as error:
             return self._fail(error)
-        self._is_dead = self._must_reread = self.inbox.is_retiring = False
+        self._is_dead = self._is_retiring = self._must_reread = False
         self._outage.ends()
         self._alertness.is_hungry = True
         return 0.0

@@ -70,7 +70,7 @@ class Heartbeat(Service):
         is_durable, self._engine.has_written = self._engine.has_written, False
         self._began = began
         try:
-            is_ours = proof.check()
+            is_proven = proof.check()
             beat = self._backend.worker_beat(worker_id, self._lease_us, self.state, durable=is_durable)
         except StorageError as error:
             self._engine.has_written |= is_durable
@@ -80,10 +80,7 @@ class Heartbeat(Service):
         self._outage.ends()
         self._has_stopped_bodies = False
         self._trusted_until = began + self._lease_us
-        if worker_id == self._engine.worker_id:
-            self._engine.inbox.hear(beat)
-            if not is_ours:
-                self._engine.retire()
+        self._engine.inbox.hear(worker_id, beat, is_proven=is_proven)
         if self.stacks.has_more:
             self._answer(worker_id)
             if self.stacks.has_more:

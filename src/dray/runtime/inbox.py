@@ -21,14 +21,22 @@ class Ended(NamedTuple):
     settlement: Settlement | None  # None: nothing is to be written
 
 
+class Heard(NamedTuple):
+    """A beat may be on its way while the engine comes back: it says nothing about who the worker is by then."""
+
+    worker_id: str
+    beat: Beat
+    is_proven: bool
+
+
 class Inbox:
     """The verbs are for any thread; what they leave behind, `open` and the naps are for the engine's."""
 
     def __init__(self) -> None:
         self.ended: deque[Ended] = deque()
         self.stuck: deque[Ended] = deque()  # bodies that do not stop; without a settlement only the slot is given up
-        self.beats: deque[Beat] = deque()
-        self.is_draining = self.is_cut_off = self.is_retiring = False
+        self.beats: deque[Heard] = deque()
+        self.is_draining = self.is_cut_off = False
         self.is_poked = self.is_recalled = False
         self.is_rung = False
         self._bell = Bell()
@@ -51,20 +59,15 @@ class Inbox:
         self.stuck.append(Ended(execution, settlement))
         self.ring()
 
-    def hear(self, beat: Beat) -> None:
-        """What a beat brought."""
+    def hear(self, worker_id: str, beat: Beat, *, is_proven: bool = True) -> None:
+        """What a beat under this id brought, and whether the proof of life behind it stands."""
         self.is_cut_off = False
-        self.beats.append(beat)
+        self.beats.append(Heard(worker_id, beat, is_proven))
         self.ring()
 
     def cut_off(self) -> None:
         """The database cannot be reached: nothing more is claimed until a beat gets through."""
         self.is_cut_off = True
-
-    def retire(self) -> None:
-        """The worker's proof of life is gone: it claims nothing more under this id."""
-        self.is_retiring = True
-        self.ring()
 
     def look_soon(self) -> None:
         """Something was enqueued in this process."""
