@@ -63,12 +63,10 @@ def _shape(app: App, found: Stats) -> dict[str, Any]:
 
 
 def _watch(app: App, window: float, every: float) -> int:
-    from dray.cli.live.file import File  # noqa: PLC0415 - for those who watch
-    from dray.cli.live.region import Region  # noqa: PLC0415
+    from dray.cli.live.region import Region  # noqa: PLC0415 - for those who watch
     from dray.cli.live.stopping import Stopping  # noqa: PLC0415
 
     region = Region(sys.stdout) if is_terminal() and not wants_json() and not is_dumb() else None
-    file = File(app)
     found = app.stats(window)  # what is wrong from the beginning ends it
     with Stopping() as stopping:
         try:
@@ -80,7 +78,6 @@ def _watch(app: App, window: float, every: float) -> int:
                         region.draw(_lines(app.settings.place, found))
                 if stopping.wait(every):
                     return Code.DONE
-                file.reopen_if_replaced()
                 found = _again(app, window) or found
         except KeyboardInterrupt:
             return Code.DONE  # told to end while it wrote to somebody who does not read

@@ -21,7 +21,6 @@ from dray.cli.times import Since, ago, span
 if TYPE_CHECKING:
     from dray.app import App
     from dray.backends.watch import Watch
-    from dray.cli.live.file import File
     from dray.cli.live.stopping import Stopping
     from dray.ops.events import Event
     from dray.ops.tail import Tail, Wanted
@@ -58,8 +57,7 @@ def tail(
     In a pipe: at, event, job, task, queue, worker, and the error, the line that was logged or the worker's name,
     separated by tabs.
     """
-    from dray.cli.live.file import File  # noqa: PLC0415 - `--help` needs none
-    from dray.cli.live.stopping import Stopping  # noqa: PLC0415
+    from dray.cli.live.stopping import Stopping  # noqa: PLC0415 - `--help` needs none
     from dray.ops.tail import Tail  # noqa: PLC0415
 
     app = app_on_tables()
@@ -69,7 +67,7 @@ def tail(
         watch = app.backend.watch()  # before the first look: it tells of what happens from here on
         stopping.wakes = watch.poke
         try:
-            follower = _Follower(Tail(app.backend, logs=wanted.logs), File(app), watch, stopping, wanted, write)
+            follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stopping, wanted, write)
             follower.begin(_start(app, since), lines)
             if is_terminal():
                 say(f"following {app.settings.place}; Ctrl-C ends")
@@ -109,14 +107,12 @@ class _Follower:
     def __init__(
         self,
         tail: Tail,
-        file: File,
         watch: Watch,
         stopping: Stopping,
         wanted: Wanted,
         write: Callable[[Event], None],
     ) -> None:
         self._tail = tail
-        self._file = file
         self._watch = watch
         self._stopping = stopping
         self._wanted = wanted
@@ -158,7 +154,6 @@ class _Follower:
         is_said = False
         while True:
             try:
-                self._file.reopen_if_replaced()
                 found = self._tail.look()
             except StorageError as error:
                 if not is_said:

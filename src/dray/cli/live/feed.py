@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from dray.cli.live.file import File
 from dray.errors import DrayError
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class Feed(Generic[T]):
         self._is_over = False
         self._failure: BaseException | None = None
         self._watch: Watch | None = None
-        self._file = File(app)
         self._thread = threading.Thread(target=self._run, name="dray-live", daemon=True)
 
     def __enter__(self) -> Self:
@@ -93,7 +91,6 @@ class Feed(Generic[T]):
         try:
             if self._watch is None:
                 self._watch = self._app.backend.watch()  # before the look: it tells of what happens from here on
-            self._file.reopen_if_replaced()
             self._do_what_is_asked()
             self.latest = self._look()
             self.problem = None

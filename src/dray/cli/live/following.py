@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from dray.cli.exits import say
-from dray.cli.live.file import File
 from dray.cli.live.stopping import Stopping
 from dray.errors import StorageError
 
@@ -24,7 +23,7 @@ def follow(
 ) -> None:
     """Puts what `look` finds, `first` before; each time that it is something else."""
     with Stopping() as stopping:
-        watch, file = app.backend.watch(), File(app)
+        watch = app.backend.watch()
         stopping.wakes = watch.poke
         try:
             found: T | None = first
@@ -37,7 +36,6 @@ def follow(
                 if (shown is not None and has_ended(shown)) or stopping.wait(_PAUSE):
                     return
                 watch.wait(_LOOK)
-                file.reopen_if_replaced()
                 found = _patiently(look)
         except KeyboardInterrupt:
             return  # told to end while it wrote to somebody who does not read
