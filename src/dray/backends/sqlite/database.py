@@ -6,7 +6,6 @@ import logging
 import os
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patien
 from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
+from dray.backends.sqlite.readers import Readers
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
 from dray.backends.statements import Gradual
@@ -89,10 +89,7 @@ class SqliteDatabase:
         self._writer: sqlite3.Connection | None = None
         self._synchronous = ""
         self._file: Row | None = None  # the one that is open
-        self._readers_free = threading.Condition()
-        self._idle_readers: list[sqlite3.Connection] = []
-        self._busy_readers: Counter[int] = Counter()  # by thread
-        self._forking = False
+        self._readers = Readers(self._connect)
         self._sessions: set[SqliteSession] = set()
         self._blocks: dict[Block, int] = {}  # each with the thread that it keeps the write lock for
 
@@ -190,21 +187,16 @@ class SqliteDatabase:
             return
         self._open_file()
         self._refuse_if_broken()
-        connection, file = self._take_reader(), self._file
-        try:
-            if file != self.identity():
-                self._open_file(anew=True)
+        if self._file != self.identity():
+            self._open_file(anew=True)
+        with self._readers.lent() as connection:
             yield connection
-        finally:
-            self._give_reader_back(connection, file)
 
     @contextmanager
     def _viewing(self, way: Way) -> Generator[sqlite3.Connection]:
         """A connection to a file that may only be read, for one look: the next may find that somebody writes it."""
         self._refuse_if_broken()
-        with self._readers_free:
-            self._become_busy()
-        try:
+        with self._readers.busy():
             if way is Way.READ:
                 files.refuse_network(self.path, allow_network=self._allow_network)
             with closing(self._connect(way)) as connection:
@@ -213,8 +205,6 @@ class SqliteDatabase:
                 migrate.admit("sqlite", known, self.place)
                 self._tell_of(way)
                 yield connection
-        finally:
-            self._give_reader_back(None)
 
     def _tell_of(self, way: Way) -> None:
         if way is Way.FROZEN and not self._has_told_of_freeze:
@@ -266,14 +256,10 @@ class SqliteDatabase:
         from dray.backends.sqlite.inspect import inspected  # noqa: PLC0415 - for examinations alone
 
         self._refuse_if_broken()
-        with self._readers_free:
-            self._become_busy()
-        try:
+        with self._readers.busy():
             return inspected(
                 self.path, lambda found: work(SqliteSession(found, self._catalogue, self.clock)), seconds
             )
-        finally:
-            self._give_reader_back(None)
 
     def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
         connection.execute("BEGIN")
@@ -284,38 +270,8 @@ class SqliteDatabase:
                 if connection.in_transaction and not session.forked:
                     connection.execute("COMMIT")
 
-    def _take_reader(self) -> sqlite3.Connection:
-        with self._readers_free:
-            self._become_busy()
-            if self._idle_readers:
-                return self._idle_readers.pop()
-        try:
-            connection = self._connect()
-            connection.execute("PRAGMA query_only = ON")
-        except BaseException:
-            self._give_reader_back(None)
-            raise
-        return connection
-
     def _connect(self, way: Way = Way.WRITE) -> sqlite3.Connection:
         return patiently(lambda: connect(self.path, way=way), self._busy_timeout, self.place)
-
-    def _become_busy(self) -> None:
-        # A fork waits for the readers there are; were others let in, it would wait for ever.
-        self._readers_free.wait_for(lambda: not self._forking)
-        self._busy_readers[threading.get_ident()] += 1
-
-    def _give_reader_back(self, connection: sqlite3.Connection | None, file: Row | None = None) -> None:
-        with self._readers_free:
-            me = threading.get_ident()
-            if not self._busy_readers[me]:
-                return  # taken by the parent, before a fork
-            self._busy_readers -= Counter([me])
-            if connection is not None and file == self._file:
-                self._idle_readers.append(connection)
-            elif connection is not None:
-                connection.close()  # of a file that was replaced meanwhile
-            self._readers_free.notify_all()
 
     # Users' transactions
 
@@ -404,9 +360,7 @@ class SqliteDatabase:
     def _block(self) -> Generator[Block]:
         """A connection of its own for the caller to begin on; committed at the end, or rolled back, and closed."""
         self._refuse_if_broken()
-        with self._readers_free:
-            self._become_busy()
-        try:
+        with self._readers.busy():
             block = patiently(
                 lambda: connect(self.path, Block, check_same_thread=True), self._busy_timeout, self.place
             )
@@ -419,8 +373,6 @@ class SqliteDatabase:
                 block.abandon()
                 self._blocks.pop(block, None)
                 block.warn_if_long(self.clock, self.place)
-        finally:
-            self._give_reader_back(None)
 
     # Wake-ups
 
@@ -514,27 +466,22 @@ class SqliteDatabase:
     # Fork and end
 
     def before_fork(self) -> None:
-        me = threading.get_ident()
-        mine = self._writing_thread == me or self._busy_readers[me] > 0
-        self._fork_holds_lock = not mine and self._write_lock.acquire(timeout=_FORK_PATIENCE)
-        with self._readers_free:
-            self._forking = True
-            quiet = not mine and self._readers_free.wait_for(lambda: not +self._busy_readers, timeout=_FORK_PATIENCE)
+        is_mine = self._writing_thread == threading.get_ident() or self._readers.is_mine()
+        self._fork_holds_lock = not is_mine and self._write_lock.acquire(timeout=_FORK_PATIENCE)
+        quiet = self._readers.hold(0 if is_mine else _FORK_PATIENCE)
         self._fork_is_clean = self._fork_holds_lock and quiet
         if self._has_files_open():
             self._locks.remember()
 
     def after_fork_in_parent(self) -> None:
-        with self._readers_free:
-            self._forking = False
-            self._readers_free.notify_all()
+        self._readers.go_on()
         if self._fork_holds_lock:
             self._write_lock.release()
 
     def after_fork_in_child(self) -> None:
         opened = self._has_files_open()
-        writers = [*self._blocks, *([self._writer] if self._writer is not None else [])]
-        for connection in [*self._idle_readers, *writers]:
+        self._readers.disown()
+        for connection in [*self._blocks, *([self._writer] if self._writer is not None else [])]:
             fork.leak(connection)
         for block in self._blocks:
             block.forked = True
@@ -547,7 +494,7 @@ class SqliteDatabase:
 
     def _has_files_open(self) -> bool:
         """Whether SQLite has this database open in this process: by us, or by a connection of a forebear's."""
-        ours = self._writer is not None or bool(self._idle_readers) or bool(self._blocks)
+        ours = self._writer is not None or self._readers.any_open or bool(self._blocks)
         return self._has_inherited or ours
 
     def _refuse_if_broken(self) -> None:
@@ -562,13 +509,10 @@ class SqliteDatabase:
             self._let_go()
 
     def _let_go(self) -> None:
-        with self._readers_free:
-            for connection in self._idle_readers:
-                connection.close()
-            self._idle_readers.clear()
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = self._file = None
+        self._readers.close()
+        if self._writer is not None:  # last: whoever closes last moves the log into the file
+            self._writer.close()
+            self._writer = self._file = None
 
 
 def _run_script(connection: sqlite3.Connection, text: str) -> None:
