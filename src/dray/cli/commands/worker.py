@@ -75,7 +75,17 @@ def worker(
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
     with _answering(made, health_host, health_port):
         logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
+        if found.settings.is_sqlite:
+            _caution()
         return until_told(made, burst=burst)
+
+
+def _caution() -> None:
+    from dray.backends.sqlite import version  # noqa: PLC0415 - `dray worker --help` needs none
+
+    caution = version.caution()
+    if caution is not None:
+        log.warning("%s; `dray doctor` says what to do", caution)
 
 
 @contextmanager

@@ -5,23 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from dray.backends.sqlite import version
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import size
 
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 11), (3, 14)
-_OLDEST_SQLITE, _SAFE_SQLITE = (3, 37), (3, 51, 3)
 _OLDEST_DRIVER = (3, 3)
 _FULL, _TIGHT = 64 * 1024**2, 512 * 1024**2  # bytes; the write-ahead log alone may take 64 MiB
 
 
-def _version(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
-
-
 def _python(subject: Subject) -> Finding:
-    found = _version(subject.python)
-    span = f"{_version(_OLDEST_PYTHON)} to {_version(_NEWEST_PYTHON)}"
+    found = version.dotted(subject.python)
+    span = f"{version.dotted(_OLDEST_PYTHON)} to {version.dotted(_NEWEST_PYTHON)}"
     if subject.python[:2] < _OLDEST_PYTHON:
         return failed(f"Python {found} is too old: Dray runs on {span}", "install a newer Python")
     if subject.python[:2] > _NEWEST_PYTHON:
@@ -32,18 +28,18 @@ def _python(subject: Subject) -> Finding:
 def _sqlite(subject: Subject) -> Finding | None:
     if not subject.settings.is_sqlite:
         return None
-    found = _version(subject.sqlite)
-    if subject.sqlite < _OLDEST_SQLITE:
+    found = version.dotted(subject.sqlite)
+    if subject.sqlite < version.OLDEST:
         return failed(
-            f"SQLite {found} is too old: Dray needs {_version(_OLDEST_SQLITE)}",
+            f"SQLite {found} is too old: Dray needs {version.dotted(version.OLDEST)}",
             "use a Python that is linked with a newer SQLite",
         )
-    if subject.sqlite < _SAFE_SQLITE:
+    caution = version.caution(subject.sqlite)
+    if caution is not None:
         return warning(
-            f"SQLite {found}: before {_version(_SAFE_SQLITE)} two connections that write their log back at the very "
-            "same moment can damage the file. It is rare, and rarer here: one worker does it for all",
-            f"use a Python that is linked with SQLite {_version(_SAFE_SQLITE)} or newer; until then keep backups "
-            "(dray db backup)",
+            caution,
+            f"use a Python that is linked with SQLite {version.dotted(version.SAFE)} or newer; until then keep "
+            "backups (dray db backup)",
         )
     return ok(f"SQLite {found}")
 
@@ -57,7 +53,7 @@ def _driver(subject: Subject) -> Finding | None:
     numbers = tuple(int(part) for part in found.split(".")[:2])
     if numbers < _OLDEST_DRIVER:
         return warning(
-            f"psycopg {found} is older than {_version(_OLDEST_DRIVER)}, which Dray is made for",
+            f"psycopg {found} is older than {version.dotted(_OLDEST_DRIVER)}, which Dray is made for",
             "pip install -U 'dray[postgres]'",
         )
     if psycopg.pq.__impl__ == "python":

@@ -1,0 +1,21 @@
+"""What the SQLite library that Python is linked with can be trusted with."""
+
+from __future__ import annotations
+
+import sqlite3
+
+OLDEST, SAFE = (3, 37), (3, 51, 3)
+
+
+def dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def caution(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
+    """What is wrong with a library of this version; None: nothing."""
+    if found >= SAFE:
+        return None
+    return (
+        f"SQLite {dotted(found)}: before {dotted(SAFE)} two connections that write their log back at the very same "
+        "moment can damage the file. It is rare, and rarer here: one worker does it for all"
+    )
