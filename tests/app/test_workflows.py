@@ -15,6 +15,7 @@ from dray.flow import Workflow
 from dray.handle import Run
 from dray.runtime.context import Context
 from dray.task import Task
+from tests.backends import raw
 from tests.backends import raw2 as rows
 
 PATIENCE = 30
@@ -303,6 +304,35 @@ def test_wait_does_not_hang_on_what_is_held(app: App, add: Task[..., Any], switc
         assert run.wait(PATIENCE) == "completed"
 
 
+def test_wait_does_not_look_all_the_time_while_the_end_of_a_step_is_passed_on(
+    app: App, add: Task[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that ended the step was killed before it told the next, and there is no other yet."""
+    wf = app.workflow("left")
+    first = wf.add(add, 1, step="first")
+    wf.add(add, 1, after=first, step="second")
+    run = wf.enqueue()
+    raw.run(
+        app.backend,
+        "UPDATE dray_jobs SET state = 'completed', finished_at = run_at, started_at = run_at, fanout_pending = TRUE"
+        " WHERE id = ?",
+        run.job("first").id,
+    )
+    looks, look = list[str](), app.backend.workflow_moved_by
+
+    def counted(run_id: str) -> list[str]:
+        looks.append(run_id)
+        return look(run_id)
+
+    monkeypatch.setattr(app.backend, "workflow_moved_by", counted)
+
+    with pytest.raises(TimeoutError):
+        run.wait(1)
+    assert 2 <= len(looks) <= 6
+    with app.worker():
+        assert run.wait(PATIENCE) == "completed"
+
+
 def test_wait_waits_for_jobs_outside_that_steps_wait_for(app: App, add: Task[..., Any]) -> None:
     outside = add.using(delay=0.3).enqueue(1)
     wf = app.workflow("late")
@@ -384,16 +414,23 @@ def test_workflows_are_listed_newest_first_and_found_by_id(app: App, add: Task[.
 
 
 def test_deleting_and_pruning_never_strand_a_waiting_step(app: App, add: Task[..., Any]) -> None:
+    go = threading.Event()
+
+    @app.task(name="slow")
+    def slow() -> None:
+        assert go.wait(PATIENCE)
+
     wf = app.workflow("etl")
     first = wf.add(add, 1, step="first")
-    wf.add(add.using(delay=0.5), 1, step="slow")
+    wf.add(slow, step="slow")
     wf.add(add, 1, step="last", after=[first, "slow"])
     run = wf.enqueue()
-    work = app.worker(concurrency=1)
+    work = app.worker(concurrency=2)
     with work:
         run.job("first").result(PATIENCE)
         assert not run.job("first").delete()
         assert app.prune(older_than=0) == 0
+        go.set()
         assert run.wait(PATIENCE) == "completed"
     assert app.prune(older_than=0) == 3
     assert is_empty(app)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _PAGE = 500
 _ALL = frozenset[str](State)
 _MOVING = LIVE - {State.WAITING}
-_PAUSE = 0.02  # seconds, while the end of a job is being passed on to those that wait for it
+_TRANSIT = 0.25  # seconds between two looks while the end of a job is being passed on to those that wait for it
 
 
 class Done(NamedTuple):
@@ -119,12 +119,10 @@ class Run:
         time is over; the workflow goes on.
         """
         clock = _Countdown(timeout)
-        while isinstance(found := self._next(), list):
-            if not found:
-                time.sleep(_PAUSE)
+        while isinstance(found := self._next(), _Ahead):
             clock.check(self.id)
             try:
-                self._desk.waiter.wait(found, clock.left)
+                self._desk.waiter.wait(found.ids, clock.at_most(found.seconds))
             except UnknownJob:  # deleted meanwhile: what is left is looked at anew
                 continue
         return found
@@ -134,35 +132,36 @@ class Run:
         import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
 
         clock = _Countdown(timeout)
-        while isinstance(found := await asyncio.to_thread(self._next), list):
-            if not found:
-                await asyncio.sleep(_PAUSE)
+        while isinstance(found := await asyncio.to_thread(self._next), _Ahead):
             clock.check(self.id)
             try:
-                await self._desk.waiter.wait_async(found, clock.left)
+                await self._desk.waiter.wait_async(found.ids, clock.at_most(found.seconds))
             except UnknownJob:
                 continue
         return found
 
-    def _next(self) -> str | list[str]:
-        """Its state, if nothing will move by itself any more; else jobs that will end before it does.
-
-        None of them: the end of a job has still to be passed on.
-        """
+    def _next(self) -> str | _Ahead:
+        """Its state, if nothing will move by itself any more; else what to wait for before the next look."""
         backend = self._desk.backend
         state = self.state
         if state in FINAL:
             return state
         moving = backend.workflow_jobs(self.id, _MOVING)[:_PAGE]
-        if moving or state != State.WAITING:
-            return moving
+        if moving:
+            return _Ahead(moving)
         movers = backend.workflow_moved_by(self.id)
         if not movers:
             # Between the two looks the last one may have been freed.
             state = self.state
-            return [] if state == State.RUNNING else state
+            return self._in_transit() if state == State.RUNNING else state
         ended = {job.id for job in backend.job_ended(movers).jobs}
-        return [mover for mover in movers if mover not in ended]
+        left = [mover for mover in movers if mover not in ended]
+        return _Ahead(left) if left else self._in_transit()
+
+    def _in_transit(self) -> _Ahead:
+        """The end of a job has still to be passed on to one that waits, which then runs, or ends, or is held."""
+        waiting = self._desk.backend.workflow_jobs(self.id, frozenset({State.WAITING}))
+        return _Ahead(waiting[:1], _TRANSIT)
 
     # Acting
 
@@ -224,6 +223,13 @@ def _pages(ids: list[str]) -> Iterator[list[str]]:
         yield ids[start : start + _PAGE]
 
 
+class _Ahead(NamedTuple):
+    """Jobs that end before their workflow does; where that is not certain, for how long to wait for them."""
+
+    ids: list[str]
+    seconds: float | None = None
+
+
 class _Countdown:
     """What is left of somebody's time."""
 
@@ -234,6 +240,9 @@ class _Countdown:
     @property
     def left(self) -> float | None:
         return None if self._seconds is None else max(0.0, self._began + self._seconds - time.monotonic())
+
+    def at_most(self, seconds: float | None) -> float | None:
+        return min((each for each in (self.left, seconds) if each is not None), default=None)
 
     def check(self, run_id: str) -> None:
         if self.left == 0.0:
