@@ -15,7 +15,7 @@ from dray.handle import Job
 from dray.instants import HOUR, SECOND, to_datetime
 from dray.task import Task
 from tests.app.hands import Hands
-from tests.backends import raw2 as raw
+from tests.backends import beside
 
 
 def add(a: int, b: int = 2) -> int:
@@ -99,7 +99,7 @@ def test_on_the_users_connection_it_stands_or_falls_with_their_transaction(
     app: App, url: str, adding: Task[..., int], commits: bool
 ) -> None:
     first = adding.using(unique="sum").enqueue(1)
-    with raw.connect(url) as connection:
+    with beside.connect(url) as connection:
         second = adding.using(unique="sum", on_conflict="replace", connection=connection).enqueue(2)
         assert told(second) == (first.id, True, True)
         connection.commit() if commits else connection.rollback()

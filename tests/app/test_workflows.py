@@ -15,8 +15,7 @@ from dray.flow import Workflow
 from dray.handle import Run
 from dray.runtime.context import Context
 from dray.task import Task
-from tests.backends import raw
-from tests.backends import raw2 as rows
+from tests.backends import beside, raw
 
 PATIENCE = 30
 
@@ -252,7 +251,7 @@ def test_what_is_not_a_task_or_a_parent_is_refused(app: App, add: Task[..., Any]
 
 def test_a_workflow_stands_or_falls_with_the_users_transaction(add: Task[..., Any], app: App, url: str) -> None:
     app.backend.migrate()
-    with rows.connect(url) as connection:
+    with beside.connect(url) as connection:
         for end in (connection.rollback, connection.commit):
             wf = app.workflow("mine")
             wf.add(add, 1, after=[wf.add(add, 2)])

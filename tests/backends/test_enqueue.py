@@ -17,7 +17,7 @@ from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued, Job, Outcome
 from dray.model.limits import ARGS_BYTES
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 UNICODE = "naïve ✓ 日本 😀 \u2028\u2029 \x7f ' \" \\ %s ? :name"
@@ -162,7 +162,7 @@ def test_text_that_is_no_text_is_refused_with_nothing_written(world: World, url:
     with pytest.raises(DrayError):
         world.backend.job_enqueue([world.new(), world.new(description="half a character: \ud83d")])
 
-    assert raw.count(url, "dray_jobs") == 0
+    assert beside.count(url, "dray_jobs") == 0
 
 
 # When it may run
@@ -241,7 +241,7 @@ def test_one_job_that_cannot_be_stored_keeps_the_whole_batch_out(world: World, u
     with pytest.raises(DrayError):
         world.backend.job_enqueue(batch, workflow=workflow)
 
-    assert raw.count(url, "dray_jobs") == 0
+    assert beside.count(url, "dray_jobs") == 0
     assert world.backend.queue_list() == []
     assert world.backend.workflow_get(workflow.id) is None
 
@@ -274,7 +274,7 @@ def test_a_repeated_enqueue_leaves_one_job_each(world: World, url: str) -> None:
 
     assert first == again[:4] == [Enqueued(job.id, duplicate=False) for job in jobs]
     assert [job for job in world.backend.job_list() if job.id != again[4].id] == before
-    assert raw.count(url, "dray_edges") == 1
+    assert beside.count(url, "dray_edges") == 1
 
 
 def test_a_repeated_enqueue_leaves_a_job_that_has_ended_since_alone(world: World) -> None:
@@ -298,21 +298,21 @@ def connection_age(request: pytest.FixtureRequest, backend: Backend) -> None:
 @pytest.mark.usefixtures("connection_age")
 def test_a_lost_answer_to_an_enqueue_leaves_one_job(world: World, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [world.new(), world.new(unique_key="k"), world.new(args='"' + "x" * 3_000 + '"')]
-    raw.lose_next_answer(world.backend, monkeypatch)
+    beside.lose_next_answer(world.backend, monkeypatch)
 
-    answer = raw.insist(lambda: world.backend.job_enqueue(jobs))
+    answer = beside.insist(lambda: world.backend.job_enqueue(jobs))
 
     assert answer == [Enqueued(job.id, duplicate=False) for job in jobs]
-    assert raw.count(url, "dray_jobs") == 3
+    assert beside.count(url, "dray_jobs") == 3
 
 
 def test_a_lost_answer_to_a_completion_leaves_one_outcome(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id, worker = world.enqueue(), world.worker()
     child = world.enqueue(parents=(job_id,))
     settlement = model.completed(world.claim_one(worker), world.clock.steady(), world.clock.steady(), '"one"')
-    raw.lose_next_answer(world.backend, monkeypatch)
+    beside.lose_next_answer(world.backend, monkeypatch)
 
-    settled = raw.insist(lambda: world.backend.job_settle(worker, [settlement]))
+    settled = beside.insist(lambda: world.backend.job_settle(worker, [settlement]))
     world.backend.job_fan_out()
 
     assert (settled.already, settled.stale, settled.locked, settled.refused) == ([job_id], [], [], [])
@@ -325,9 +325,9 @@ def test_a_lost_answer_to_a_failure_leaves_one_attempt(world: World, monkeypatch
     job_id, worker = world.enqueue(), world.worker()
     now = world.clock.steady()
     settlement = model.errored(world.claim_one(worker), now, now, Outcome.ERROR, SECOND, "ValueError", "no")
-    raw.lose_next_answer(world.backend, monkeypatch)
+    beside.lose_next_answer(world.backend, monkeypatch)
 
-    settled = raw.insist(lambda: world.backend.job_settle(worker, [settlement]))
+    settled = beside.insist(lambda: world.backend.job_settle(worker, [settlement]))
 
     assert (settled.already, settled.stale) == ([job_id], [])
     assert [(a.claim, a.attempt, a.outcome) for a in world.backend.attempt_list(job_id)] == [(1, 1, "error")]

@@ -17,7 +17,7 @@ from dray.model.new_job import NewJob
 from dray.model.queue import Demand
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 
@@ -324,7 +324,7 @@ def test_cancelling_a_waiting_child_leaves_its_parent_alone_and_stops_its_own(wo
 def test_a_policy_that_only_a_newer_release_knows_holds(world: World, url: str) -> None:
     parent = world.enqueue("parent", max_attempts=1)
     child = world.enqueue(parents=(parent,))
-    raw.rows(url, "UPDATE dray_jobs SET on_parent_failure = 'ask-the-operator' WHERE id = ?", child)
+    beside.rows(url, "UPDATE dray_jobs SET on_parent_failure = 'ask-the-operator' WHERE id = ?", child)
 
     fail(world)
 
@@ -336,12 +336,12 @@ def test_a_policy_that_only_a_newer_release_knows_holds(world: World, url: str) 
 
 def refuse(world: World, url: str, error: type[Exception], *jobs: NewJob) -> str:
     """The message with which a graph is refused; nothing of it may be there, nor its workflow."""
-    before = raw.count(url, "dray_jobs")
+    before = beside.count(url, "dray_jobs")
     workflow = Workflow(world.ids.new(), "etl", 0)
     with pytest.raises(error) as caught:
         world.backend.job_enqueue([world.new(queue="new"), *jobs], workflow=workflow)
-    assert raw.count(url, "dray_jobs") == before
-    assert raw.count(url, "dray_edges") == 0
+    assert beside.count(url, "dray_jobs") == before
+    assert beside.count(url, "dray_edges") == 0
     assert world.backend.workflow_get(workflow.id) is None
     assert "new" not in [queue.name for queue in world.backend.queue_list()]
     return str(caught.value)
@@ -626,7 +626,7 @@ def test_a_healthy_database_needs_no_repair(world: World) -> None:
 def test_a_child_whose_edges_vanished_is_found_and_freed(world: World, url: str) -> None:
     child = world.enqueue(parents=(world.enqueue("parent"),))
     later = world.enqueue(parents=(world.enqueue("other"),), delay_us=HOUR)
-    raw.rows(url, "DELETE FROM dray_edges")
+    beside.rows(url, "DELETE FROM dray_edges")
 
     repaired = world.backend.job_reconcile()
 
@@ -638,7 +638,7 @@ def test_a_child_whose_edges_vanished_is_found_and_freed(world: World, url: str)
 @pytest.mark.parametrize("falsified", [0, 1, 7])
 def test_a_child_that_was_counted_wrong_is_counted_anew(world: World, url: str, falsified: int) -> None:
     child = world.enqueue("child", parents=(world.enqueue("parent"), world.enqueue("other")))
-    raw.rows(url, "UPDATE dray_jobs SET waiting_on = ? WHERE id = ?", falsified, child)
+    beside.rows(url, "UPDATE dray_jobs SET waiting_on = ? WHERE id = ?", falsified, child)
 
     assert world.backend.job_reconcile() == ([], [child])
 
@@ -656,7 +656,7 @@ def test_an_end_that_nobody_passed_on_is_passed_on(
     with monkeypatch.context() as crashing:
         crashing.setattr(graph, "fan_out_all", nothing)
         end(world)
-    raw.rows(url, "UPDATE dray_jobs SET fanout_pending = FALSE")
+    beside.rows(url, "UPDATE dray_jobs SET fanout_pending = FALSE")
 
     assert world.backend.job_reconcile() == ([parent], [])
 
@@ -666,8 +666,8 @@ def test_an_end_that_nobody_passed_on_is_passed_on(
 
 def test_a_parent_deleted_by_hand_strands_nobody_for_ever(world: World, url: str) -> None:
     parent, child = chain(world, "parent", "b")
-    raw.rows(url, "DELETE FROM dray_edges")
-    raw.rows(url, "DELETE FROM dray_jobs WHERE id = ?", parent)
+    beside.rows(url, "DELETE FROM dray_edges")
+    beside.rows(url, "DELETE FROM dray_jobs WHERE id = ?", parent)
 
     assert world.backend.job_reconcile() == ([], [child])
     assert state(world, child) == ["queued"]

@@ -24,7 +24,7 @@ from dray.model.job import CancelResult, Claim
 from dray.model.retention import Retention
 from dray.model.settlement import Settled, Settlement
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ def test_a_child_started_over_while_its_parent_settles_does_not_wait_for_ever(
     world.backend.job_retry([parent])
     ended = completed(world, world.claim_one(worker, tasks=("parent",)))
 
-    raw.Gate(monkeypatch, "retry_child_edges").interleave(
+    beside.Gate(monkeypatch, "retry_child_edges").interleave(
         pool, lambda: world.backend.job_retry([child]), lambda: world.backend.job_settle(worker, [ended])
     )
     settle(world, worker, ended)
@@ -173,7 +173,7 @@ def test_one_parent_started_over_while_the_end_of_another_is_passed_on_is_counte
     ended = completed(world, world.claim_one(worker, tasks=("two",)))
     assert state(world, child) == ["cancelled(parent)"]
 
-    raw.Gate(monkeypatch, "fanout_finish").interleave(
+    beside.Gate(monkeypatch, "fanout_finish").interleave(
         pool, lambda: settle(world, worker, ended), lambda: world.backend.job_retry([one])
     )
     world.backend.job_fan_out()
@@ -193,7 +193,7 @@ def test_the_end_of_one_parent_passed_on_while_another_is_started_over_is_counte
     world.fail(worker, world.claim_one(worker, tasks=("one",)))
     ended = completed(world, world.claim_one(worker, tasks=("two",)))
 
-    raw.Gate(monkeypatch, "retry_children").interleave(
+    beside.Gate(monkeypatch, "retry_children").interleave(
         pool, lambda: world.backend.job_retry([one]), lambda: settle(world, worker, ended)
     )
     world.backend.job_fan_out()
@@ -214,7 +214,7 @@ def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
         with pytest.raises(UnknownJob):
             world.backend.job_enqueue([child])
 
-    deleted, _ = raw.Gate(monkeypatch, "job_delete").interleave(
+    deleted, _ = beside.Gate(monkeypatch, "job_delete").interleave(
         pool, lambda: world.backend.job_delete([parent]), enqueue
     )
 
@@ -225,15 +225,15 @@ def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
 # A user's transaction stays open
 
 
-def open_child(world: World, user: raw.Connection, parent: str, task: str = "child", **options: Any) -> str:
+def open_child(world: World, user: beside.Connection, parent: str, task: str = "child", **options: Any) -> str:
     """A child enqueued on a user's connection, not committed yet."""
     return world.backend.job_enqueue([world.new(task, parents=(parent,), **options)], connection=user)[0].id
 
 
-def beside(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
+def alongside(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
     """Starts a call beside an open transaction; it may return or wait for that to end."""
     future = pool.submit(call)
-    wait([future], raw.BLOCKED)
+    wait([future], beside.BLOCKED)
     return future
 
 
@@ -244,9 +244,9 @@ def test_a_parent_settled_beside_an_open_enqueue_frees_the_child_that_was_commit
     worker = world.worker()
     parent = world.enqueue()
     claim = world.claim_one(worker)
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, parent)
-        end = beside(pool, lambda: settle(world, worker, completed(world, claim)))
+        end = alongside(pool, lambda: settle(world, worker, completed(world, claim)))
         user.commit() if ends == "commit" else user.rollback()
         end.result(10)
     world.backend.job_fan_out()
@@ -260,9 +260,9 @@ def test_a_parent_cancelled_beside_an_open_enqueue_takes_the_child_with_it(
     world: World, url: str, pool: ThreadPoolExecutor
 ) -> None:
     parent = world.enqueue()
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, parent)
-        cancel = beside(pool, lambda: world.backend.job_cancel([parent]))
+        cancel = alongside(pool, lambda: world.backend.job_cancel([parent]))
         user.commit()
         assert cancel.result(10) == {parent: CancelResult.CANCELLED}
     world.backend.job_fan_out()
@@ -275,10 +275,10 @@ def test_a_parent_that_expires_beside_an_open_enqueue_takes_the_child_with_it(
     world: World, url: str, pool: ThreadPoolExecutor
 ) -> None:
     parent = world.enqueue(expires_us=HOUR)
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, parent)
         world.clock.advance(HOUR)
-        expiry = beside(pool, world.backend.job_expire)
+        expiry = alongside(pool, world.backend.job_expire)
         user.commit()
         expired = expiry.result(10)
 
@@ -292,9 +292,9 @@ def test_a_parent_whose_worker_died_beside_an_open_enqueue_takes_the_child_with_
 ) -> None:
     parent, worker = world.enqueue(max_attempts=1), world.worker()
     world.claim_one(worker)
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, parent)
-        burial = beside(pool, lambda: world.bury(worker))
+        burial = alongside(pool, lambda: world.bury(worker))
         user.commit()
         burial.result(10)
     world.backend.job_rescue([], rng=world.rng)
@@ -305,9 +305,9 @@ def test_a_parent_whose_worker_died_beside_an_open_enqueue_takes_the_child_with_
 
 def test_a_parent_is_not_deleted_beside_an_open_enqueue(world: World, url: str, pool: ThreadPoolExecutor) -> None:
     parent = world.enqueue()
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, parent)
-        deletion = beside(pool, lambda: world.backend.job_delete([parent]))
+        deletion = alongside(pool, lambda: world.backend.job_delete([parent]))
         user.commit()
         assert deletion.result(10) == []
 
@@ -325,9 +325,9 @@ def test_a_parent_is_not_pruned_beside_an_open_enqueue_of_a_child_it_holds(
     worker = world.worker()
     world.fail(worker, world.claim_one(worker))
     world.clock.advance(SECOND)
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, new.id, on_parent_failure="hold")
-        pruning = beside(pool, lambda: world.backend.job_prune(Retention(0, 0, 0)))
+        pruning = alongside(pool, lambda: world.backend.job_prune(Retention(0, 0, 0)))
         user.commit()
         assert pruning.result(10) == 0
 
@@ -340,9 +340,9 @@ def test_a_parent_started_over_beside_an_open_enqueue_is_waited_for(
 ) -> None:
     parent, worker = world.enqueue(max_attempts=1), world.worker()
     world.fail(worker, world.claim_one(worker))
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         child = open_child(world, user, parent, on_parent_failure="hold")
-        retry = beside(pool, lambda: world.backend.job_retry([parent]))
+        retry = alongside(pool, lambda: world.backend.job_retry([parent]))
         user.commit()
         assert retry.result(10) == [parent]
 
@@ -361,7 +361,7 @@ def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
     world, worker = postgres_world, postgres_world.worker()
     parent, *others = (enqueued.id for enqueued in world.backend.job_enqueue([world.new() for _ in range(9)]))
     settlements = [completed(world, claim) for claim in world.claim(worker, 9)]
-    with raw.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         child = open_child(world, user, parent)
 
         settled = pool.submit(world.backend.job_settle, worker, settlements).result(PROMPT)
@@ -384,7 +384,7 @@ def test_a_child_in_somebodys_open_transaction_does_not_hold_up_its_parents_sett
     child = world.enqueue("child", parents=(parent,))
     sibling = world.enqueue("sibling", parents=(parent,))
     claim = world.claim_one(worker, tasks=("parent",))
-    with raw.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         grandchild = open_child(world, user, child, "grandchild")
 
         settled = pool.submit(world.complete, worker, claim).result(PROMPT)
@@ -406,7 +406,7 @@ def test_an_open_enqueue_holds_up_neither_claims_nor_expiry_nor_pruning(
     parent = world.enqueue("parent", expires_us=HOUR)
     other = world.enqueue()
     world.clock.advance(HOUR)
-    with raw.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         open_child(world, user, parent)
 
         assert pool.submit(world.claim_one, worker).result(PROMPT).id == other

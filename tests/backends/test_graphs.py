@@ -26,7 +26,7 @@ from dray.model.job import FINAL, Claim, Job
 from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 # What is to become of a job, if it comes so far. The first four are claimed by a worker, the last two by nobody.
@@ -233,9 +233,9 @@ def _nothing(_: object) -> None:
 @contextmanager
 def emptied(world: World, url: str) -> Generator[World]:
     """The same database for every example, with nothing in it."""
-    with raw.connect(url) as connection:
+    with beside.connect(url) as connection:
         for table in ("dray_edges", "dray_jobs", "dray_workflows", "dray_workers"):
-            raw.execute(connection, f"DELETE FROM {table}")  # pyright: ignore[reportArgumentType]
+            beside.execute(connection, f"DELETE FROM {table}")  # pyright: ignore[reportArgumentType]
         connection.commit()
     yield world
 
@@ -266,7 +266,7 @@ def test_every_graph_ends_as_its_policies_say_and_can_be_completed_later(
 
         world.clock.advance(SECOND)
         world.backend.job_prune(EVERYTHING)
-        assert (raw.count(url, "dray_jobs"), raw.count(url, "dray_edges")) == (0, 0)
+        assert (beside.count(url, "dray_jobs"), beside.count(url, "dray_edges")) == (0, 0)
 
 
 def complete_all(play: Play) -> None:
@@ -316,7 +316,7 @@ FAULTS: list[tuple[Callable[[list[NewJob], int, World], None], type[DrayError]]]
 def test_a_graph_that_cannot_run_is_refused_whole(
     world: World, url: str, plan: list[Node], data: st.DataObject, spoil: Any, kind: type[DrayError]
 ) -> None:
-    with emptied(world, url), raw.connect(url) as user:
+    with emptied(world, url), beside.connect(url) as user:
         workflow = Workflow(world.ids.new(), "etl", 0)
         jobs = [
             replace(job, workflow_id=workflow.id, step=f"s{n}")
@@ -330,4 +330,4 @@ def test_a_graph_that_cannot_run_is_refused_whole(
             world.backend.job_enqueue(jobs, workflow=workflow, connection=connection)
         user.commit()
 
-        assert [raw.count(url, table) for table in ("dray_jobs", "dray_edges", "dray_workflows")] == [0, 0, 0]
+        assert [beside.count(url, table) for table in ("dray_jobs", "dray_edges", "dray_workflows")] == [0, 0, 0]

@@ -23,8 +23,7 @@ from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.notify import Channels
 from dray.clock import Ids, ManualClock
 from dray.errors import ConfigError, StorageUnavailable
-from tests.backends import raw2 as raw
-from tests.backends import users
+from tests.backends import beside, users
 from tests.backends.world import World
 
 
@@ -39,9 +38,9 @@ def ids_of(world: World) -> list[str]:
 def test_an_enqueue_cancelled_under_way_leaves_nothing_and_the_connection_usable(
     world: World, url: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw.rows(url, "CREATE TABLE orders (n integer)")
+    beside.rows(url, "CREATE TABLE orders (n integer)")
     parent, kept = world.enqueue(), world.new()
-    gate = raw.Gate(monkeypatch, "parent_states")
+    gate = beside.Gate(monkeypatch, "parent_states")
 
     async def program() -> None:
         async with users.ASYNC[kind](url) as user:
@@ -66,12 +65,12 @@ def test_an_enqueue_cancelled_under_way_leaves_nothing_and_the_connection_usable
     asyncio.run(program())
 
     assert ids_of(world) == sorted([parent, kept.id])
-    assert raw.rows(url, "SELECT n FROM orders ORDER BY n") == [(1,), (2,)]
+    assert beside.rows(url, "SELECT n FROM orders ORDER BY n") == [(1,), (2,)]
 
 
 def test_one_cancelled_before_its_turn_does_nothing(world: World, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = world.enqueue()
-    gate = raw.Gate(monkeypatch, "parent_states")
+    gate = beside.Gate(monkeypatch, "parent_states")
     first = world.new(parents=(parent,))
 
     async def program() -> None:
@@ -157,11 +156,11 @@ def test_a_cancelled_enqueue_does_not_wait_for_a_lock(world: World, postgres_url
             await user.execute("INSERT INTO orders (n) VALUES (1)")
             await user.commit()
 
-    with raw.connect(postgres_url) as other:
-        raw.execute(other, "UPDATE dray_jobs SET name = 'mine' WHERE id = ?", parent)
+    with beside.connect(postgres_url) as other:
+        beside.execute(other, "UPDATE dray_jobs SET name = 'mine' WHERE id = ?", parent)
         asyncio.run(program())
 
-    assert raw.rows(postgres_url, "SELECT n FROM orders") == [(1,)]
+    assert beside.rows(postgres_url, "SELECT n FROM orders") == [(1,)]
     assert ids_of(world) == [parent]
 
 
@@ -236,7 +235,7 @@ def test_a_notification_that_nobody_had_read_yet_reaches_the_users_handler_in_it
             user.add_notify_handler(lambda note: heard.append((note.payload, threading.get_ident())))
             await user.execute("LISTEN theirs")
             await user.commit()
-            raw.rows(postgres_url, "SELECT pg_notify('theirs', 'hello')")
+            beside.rows(postgres_url, "SELECT pg_notify('theirs', 'hello')")
             assert select.select([user.fileno()], [], [], 10)[0]
 
             await world.backend.job_enqueue_async([world.new()], connection=user)
@@ -272,7 +271,7 @@ def test_a_block_of_psycopg_s_own_is_joined(world: World, postgres_url: str) -> 
 def test_a_session_that_the_server_ended_is_dray_s_own_error(world: World, postgres_url: str) -> None:
     async def program() -> None:
         async with lent(postgres_url) as user:
-            raw.rows(postgres_url, "SELECT pg_terminate_backend(?)", user.info.backend_pid)
+            beside.rows(postgres_url, "SELECT pg_terminate_backend(?)", user.info.backend_pid)
             with pytest.raises(StorageUnavailable):
                 await world.backend.job_enqueue_async([world.new()], connection=user)
 
@@ -317,10 +316,10 @@ def test_without_notify_the_users_commit_tells_nobody(postgres_url: str, clock: 
     backend = open_backend(postgres_url, clock=clock, notify=False)
     backend.migrate()
     world = World(backend, clock, ids)
-    with listen(postgres_url, world) as listener, raw.connect(postgres_url) as user:
+    with listen(postgres_url, world) as listener, beside.connect(postgres_url) as user:
         world.backend.job_enqueue([world.new()], connection=user)
         user.commit()
-        raw.rows(postgres_url, "SELECT pg_notify(?, 'after')", channels(world).work)
+        beside.rows(postgres_url, "SELECT pg_notify(?, 'after')", channels(world).work)
 
         heard = [note.payload for note in listener.notifies(timeout=5, stop_after=1)]
     backend.close()
@@ -337,21 +336,21 @@ def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
     theirs.migrate()
     ours_schema = f"{schema}_ours"
     ours = open_backend(f"{server}&options=-csearch_path%3D{ours_schema}", clock=clock)
-    raw.rows(postgres_url, f'CREATE SCHEMA "{ours_schema}"')  # pyright: ignore[reportArgumentType]
+    beside.rows(postgres_url, f'CREATE SCHEMA "{ours_schema}"')  # pyright: ignore[reportArgumentType]
     ours.migrate()
     world = World(ours, clock, ids)
-    with raw.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         with pytest.raises(ConfigError, match="search_path"):
             ours.job_enqueue([world.new()], connection=user)
         user.commit()
-        raw.execute(user, f'SET search_path TO "{ours_schema}"')  # pyright: ignore[reportArgumentType]
+        beside.execute(user, f'SET search_path TO "{ours_schema}"')  # pyright: ignore[reportArgumentType]
         (kept,) = ours.job_enqueue([world.new()], connection=user)
         user.commit()
 
     assert ([job.id for job in ours.job_list()], theirs.job_list()) == ([kept.id], [])
     ours.close()
     theirs.close()
-    raw.rows(postgres_url, f'DROP SCHEMA "{ours_schema}" CASCADE')  # pyright: ignore[reportArgumentType]
+    beside.rows(postgres_url, f'DROP SCHEMA "{ours_schema}" CASCADE')  # pyright: ignore[reportArgumentType]
 
 
 # Bad timing, on both databases
@@ -359,7 +358,7 @@ def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
 
 @pytest.mark.parametrize("kind", ["async driver", "AsyncSession"])
 def test_whenever_it_is_cancelled_it_is_whole_and_the_connection_usable(world: World, url: str, kind: str) -> None:
-    raw.rows(url, "CREATE TABLE orders (n integer)")
+    beside.rows(url, "CREATE TABLE orders (n integer)")
     rng, rounds = random.Random(11), 60
     batches: list[list[str]] = []
 
@@ -382,7 +381,7 @@ def test_whenever_it_is_cancelled_it_is_whole_and_the_connection_usable(world: W
     done: list[bool] = []
     asyncio.run(program())
 
-    assert raw.count(url, "orders") == 2 * rounds
+    assert beside.count(url, "orders") == 2 * rounds
     there = {job.id for job in world.backend.job_list(limit=10_000)}
     for batch, was_done in zip(batches, done, strict=True):
         kept = there & set(batch)

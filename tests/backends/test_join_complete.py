@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import psycopg
@@ -18,8 +18,7 @@ from dray.errors import StaleClaim
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.settlement import Settlement
-from tests.backends import raw, users
-from tests.backends import raw2 as rows
+from tests.backends import beside, raw, users
 from tests.backends.users import User
 from tests.backends.world import World
 
@@ -33,8 +32,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def orders(url: str, world: World) -> Callable[[], list[int]]:
-    rows.rows(url, "CREATE TABLE orders (n integer)")
-    return lambda: [row[0] for row in rows.rows(url, "SELECT n FROM orders ORDER BY n")]
+    beside.rows(url, "CREATE TABLE orders (n integer)")
+    return lambda: [row[0] for row in beside.rows(url, "SELECT n FROM orders ORDER BY n")]
 
 
 class Held:
@@ -149,7 +148,7 @@ def test_after_a_lost_claim_the_transaction_is_still_the_users(
 
 def test_what_the_worker_settles_afterwards_finds_it_written_already(world: World, url: str) -> None:
     held = Held(world)
-    with rows.connect(url) as user:
+    with beside.connect(url) as user:
         world.backend.job_complete(held.worker, held.completion('"theirs"'), user)
         user.commit()
 
@@ -162,7 +161,7 @@ def test_what_the_worker_settles_afterwards_finds_it_written_already(world: Worl
 def test_one_that_was_asked_to_stop_may_still_complete(world: World, url: str) -> None:
     held = Held(world)
     world.backend.job_cancel([held.id])
-    with rows.connect(url) as user:
+    with beside.connect(url) as user:
         world.backend.job_complete(held.worker, held.completion(), user)
         user.commit()
 
@@ -190,7 +189,7 @@ def test_children_are_freed_by_the_duty_after_the_commit(world: World, url: str,
 def test_children_enqueued_in_the_same_transaction_are_freed_too(world: World, url: str) -> None:
     held = Held(world)
     child, later = world.new("child", parents=(held.id,)), world.new("child", parents=(held.id,))
-    with rows.connect(url) as user:
+    with beside.connect(url) as user:
         world.backend.job_enqueue([child], connection=user)
         assert world.backend.job_complete(held.worker, held.completion(), user)
         world.backend.job_enqueue([later], connection=user)
@@ -215,10 +214,10 @@ def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
 def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postgres_url: str) -> None:
     # A settle leaves such a row for the next batch; here that would look like a lost claim.
     held = Held(server)
-    with ThreadPoolExecutor(1) as pool, rows.connect(postgres_url) as user:
+    with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
         with raw.job_held(server.backend, held.id):
             completing = pool.submit(server.backend.job_complete, held.worker, held.completion(), user)
-            rows.wait([completing], rows.BLOCKED)
+            wait([completing], beside.BLOCKED)
             assert not completing.done()
         completing.result(10)
         user.commit()
@@ -228,7 +227,7 @@ def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postg
 
 def test_an_edge_that_the_users_old_snapshot_hides_is_not_forgotten(server: World, postgres_url: str) -> None:
     held = Held(server)
-    with rows.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         assert isinstance(user, psycopg.Connection)
         user.isolation_level = IsolationLevel.REPEATABLE_READ
         user.execute("SELECT 1 FROM dray_jobs").fetchall()
@@ -248,7 +247,7 @@ def test_the_commit_wakes_those_who_wait_for_the_result(server: World, postgres_
     channel = server.backend.db._channels.done
     with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as listener:
         listener.execute(f'LISTEN "{channel}"'.encode())
-        with rows.connect(postgres_url) as user:
+        with beside.connect(postgres_url) as user:
             server.backend.job_complete(held.worker, held.completion(), user)
             user.commit()
 

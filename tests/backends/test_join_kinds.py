@@ -19,8 +19,7 @@ from dray.clock import ManualClock
 from dray.errors import ConfigError, DrayError, UnknownJob
 from dray.model.job import Enqueued
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
-from tests.backends import users
+from tests.backends import beside, users
 from tests.backends.users import Opens
 from tests.backends.world import World
 
@@ -37,8 +36,8 @@ def opens(request: pytest.FixtureRequest) -> Opens:
 @pytest.fixture(autouse=True)
 def orders(url: str, world: World) -> Callable[[], list[int]]:
     """The rows of a table of the user's own."""
-    raw.rows(url, "CREATE TABLE orders (n integer)")
-    return lambda: [row[0] for row in raw.rows(url, "SELECT n FROM orders ORDER BY n")]
+    beside.rows(url, "CREATE TABLE orders (n integer)")
+    return lambda: [row[0] for row in beside.rows(url, "SELECT n FROM orders ORDER BY n")]
 
 
 def jobs(world: World) -> list[str]:
@@ -81,7 +80,7 @@ def test_a_rollback_leaves_nothing_of_jobs_edges_keys_and_workflows(
     asyncio.run(program())
 
     for table in ("dray_jobs", "dray_edges", "dray_workflows"):
-        assert raw.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
+        assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
     assert orders() == [2]
     assert not world.backend.job_enqueue([world.new(unique_key="k")])[0].duplicate
 
@@ -305,7 +304,7 @@ def test_another_database_is_refused(world: World, url: str, opens: Opens, tmp_p
 
 
 def test_tables_that_are_too_new_are_left_alone(world: World, url: str, opens: Opens, clock: ManualClock) -> None:
-    raw.rows(url, "UPDATE dray_meta SET value = '99' WHERE name = 'oldest_code'")
+    beside.rows(url, "UPDATE dray_meta SET value = '99' WHERE name = 'oldest_code'")
 
     async def program() -> None:
         async with opens(url) as user:
@@ -315,6 +314,6 @@ def test_tables_that_are_too_new_are_left_alone(world: World, url: str, opens: O
 
     with closing(open_backend(url, clock=clock)) as other:
         asyncio.run(program())
-    raw.rows(url, "UPDATE dray_meta SET value = '1' WHERE name = 'oldest_code'")
+    beside.rows(url, "UPDATE dray_meta SET value = '1' WHERE name = 'oldest_code'")
 
     assert jobs(world) == []

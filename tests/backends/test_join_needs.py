@@ -14,8 +14,7 @@ from dray.backends import open_backend
 from dray.clock import Ids, ManualClock
 from dray.errors import SchemaMissing
 from dray.model.new_job import NewJob
-from tests.backends import raw2 as raw
-from tests.backends import users
+from tests.backends import beside, users
 
 
 @pytest.mark.parametrize("kind", users.ALL)
@@ -24,7 +23,7 @@ def test_tables_are_never_made_in_a_users_transaction(
     empty_url: str, kind: str, create: bool | None, ids: Ids, clock: ManualClock
 ) -> None:
     if empty_url.startswith("sqlite"):
-        raw.rows(empty_url, "CREATE TABLE orders (n integer)")
+        beside.rows(empty_url, "CREATE TABLE orders (n integer)")
 
     async def program() -> None:
         async with users.ALL[kind](empty_url) as user:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from dray.backends.postgres import PostgresDatabase
 from dray.clock import Ids, ManualClock
 from dray.errors import ConfigError, StaleClaim, StorageError, StorageLocked, StorageUnavailable
 from dray.instants import MILLISECOND
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.test_join_complete import Held
 from tests.backends.users import User
 from tests.backends.world import World
@@ -36,8 +36,8 @@ def is_async(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def orders(url: str, world: World) -> Callable[[], list[int]]:
-    raw.rows(url, "CREATE TABLE orders (n integer)")
-    return lambda: [row[0] for row in raw.rows(url, "SELECT n FROM orders ORDER BY n")]
+    beside.rows(url, "CREATE TABLE orders (n integer)")
+    return lambda: [row[0] for row in beside.rows(url, "SELECT n FROM orders ORDER BY n")]
 
 
 @asynccontextmanager
@@ -225,8 +225,8 @@ def test_what_stands_for_its_connection_is_taken_for_it(world: World, is_async: 
 
 
 def test_a_constraint_that_fails_at_the_commit_keeps_nothing(world: World, url: str, is_async: bool) -> None:
-    raw.rows(url, "CREATE TABLE customers (id integer PRIMARY KEY)")
-    raw.rows(
+    beside.rows(url, "CREATE TABLE customers (id integer PRIMARY KEY)")
+    beside.rows(
         url,
         "CREATE TABLE debts (id integer, customer integer REFERENCES customers (id) DEFERRABLE INITIALLY DEFERRED)",
     )
@@ -240,7 +240,7 @@ def test_a_constraint_that_fails_at_the_commit_keeps_nothing(world: World, url: 
     with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError)):
         asyncio.run(body())
 
-    assert (held.state, raw.count(url, "debts")) == ("running", 0)
+    assert (held.state, beside.count(url, "debts")) == ("running", 0)
     assert world.complete(held.worker, held.claim).stale == []
 
 
@@ -267,7 +267,7 @@ def test_a_write_of_another_thread_waits_for_the_block(file: World) -> None:
         with file.backend.transaction() as connection:
             other = pool.submit(file.enqueue)
             file.backend.job_enqueue([file.new()], connection=connection)
-            raw.wait([other], raw.BLOCKED)
+            wait([other], beside.BLOCKED)
             assert not other.done()
         other.result(10)
 
@@ -275,15 +275,15 @@ def test_a_write_of_another_thread_waits_for_the_block(file: World) -> None:
 
 
 def test_the_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
-    with ThreadPoolExecutor(1) as pool, raw.connect(f"sqlite:///{tmp_path / 'jobs.db'}") as other:
-        raw.execute(other, "BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool, beside.connect(f"sqlite:///{tmp_path / 'jobs.db'}") as other:
+        beside.execute(other, "BEGIN IMMEDIATE")
 
         def body() -> None:
             with file.backend.transaction() as connection:
                 file.backend.job_enqueue([file.new()], connection=connection)
 
         waiting = pool.submit(body)
-        raw.wait([waiting], raw.BLOCKED)
+        wait([waiting], beside.BLOCKED)
         assert not waiting.done()
         other.rollback()
         waiting.result(10)
@@ -293,8 +293,8 @@ def test_the_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
 
 def test_a_loop_goes_on_while_a_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
     async def program() -> None:
-        with raw.connect(f"sqlite:///{tmp_path / 'jobs.db'}") as other:
-            raw.execute(other, "BEGIN IMMEDIATE")
+        with beside.connect(f"sqlite:///{tmp_path / 'jobs.db'}") as other:
+            beside.execute(other, "BEGIN IMMEDIATE")
             entered, given_up = asyncio.Event(), asyncio.create_task(body(asyncio.Event()))
             waiting = asyncio.create_task(body(entered))
             for _ in range(20):
@@ -362,7 +362,7 @@ def test_a_session_that_the_server_ends_in_the_block_keeps_nothing(
         async with block(server.backend, is_async, fence_of(held)) as user:
             if when == "before the commit":
                 await finish(held, user)
-            raw.rows(postgres_url, "SELECT pg_terminate_backend(?, 10000)", user.connection.info.backend_pid)
+            beside.rows(postgres_url, "SELECT pg_terminate_backend(?, 10000)", user.connection.info.backend_pid)
             if when == "before a statement":
                 await user.run("SELECT 1")
 
@@ -388,7 +388,7 @@ def test_nobody_takes_the_job_away_while_the_block_is_open(server: World) -> Non
     with ThreadPoolExecutor(1) as pool:
         with server.backend.transaction(fence=fence_of(held)) as connection:
             rescue = pool.submit(server.bury, held.worker)
-            raw.wait([rescue], raw.BLOCKED)
+            wait([rescue], beside.BLOCKED)
             server.backend.job_complete(held.worker, held.completion(), connection)
         rescue.result(10)
 
@@ -461,7 +461,7 @@ def test_a_fork_waits_a_moment_for_the_blocks_of_other_threads(file: World) -> N
         running = pool.submit(body)
         assert entered.wait(10)
         forking = pool.submit(file.backend.db.before_fork)  # pyright: ignore[reportAttributeAccessIssue]
-        raw.wait([forking], raw.BLOCKED)
+        wait([forking], beside.BLOCKED)
         assert not forking.done()
         leave.set()
         running.result(10)

@@ -16,7 +16,7 @@ from dray.model.job import Reason
 from dray.model.retention import Retention
 from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 AT_ONCE = Retention(0, 0, 0)
@@ -124,16 +124,16 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
     assert world.backend.log_write(worker, [line, line]) == [True, True]
     world.complete(worker, claim, LARGE)
     tables = ("dray_attempts", "dray_logs", "dray_edges")
-    assert [raw.count(url, table) for table in tables] == [1, 2, 1]
+    assert [beside.count(url, table) for table in tables] == [1, 2, 1]
     world.clock.advance(SECOND)
 
     assert world.backend.job_prune(AT_ONCE) == 1
 
-    assert [raw.count(url, table) for table in tables] == [0, 0, 0]
+    assert [beside.count(url, table) for table in tables] == [0, 0, 0]
     assert left(world) == {child}
     assert world.job(child).args == LARGE
     if not isinstance(world.backend.db, PostgresDatabase):  # there they are in the rows
-        assert raw.count(url, "dray_payloads") == 1
+        assert beside.count(url, "dray_payloads") == 1
 
 
 def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
@@ -209,7 +209,7 @@ def test_a_workflow_goes_once_all_its_jobs_have_ended(world: World, url: str) ->
 
     assert left(world) == set()
     assert world.backend.workflow_get(workflow_id) is None
-    assert raw.count(url, "dray_workflows") == 0
+    assert beside.count(url, "dray_workflows") == 0
 
 
 def test_a_workflow_is_kept_until_the_last_of_its_jobs_may_go(world: World) -> None:

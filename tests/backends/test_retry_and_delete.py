@@ -10,7 +10,7 @@ from dray.backends.postgres import PostgresDatabase
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 LARGE = '"' + "x" * 3_000 + '"'
@@ -203,10 +203,10 @@ def test_a_deleted_job_takes_all_that_belongs_to_it_along(world: World, url: str
     assert world.backend.job_delete([job_id]) == [job_id]
 
     for table in ("dray_attempts", "dray_logs", "dray_edges"):
-        assert raw.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
+        assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
     if not isinstance(world.backend.db, PostgresDatabase):  # there they are in the rows
-        assert raw.count(url, "dray_payloads") == 0
-    assert raw.count(url, "dray_jobs") == 1
+        assert beside.count(url, "dray_payloads") == 0
+    assert beside.count(url, "dray_jobs") == 1
 
 
 def test_a_deleted_job_frees_its_unique_key(world: World) -> None:

@@ -15,7 +15,7 @@ from dray.instants import HOUR, MINUTE, SECOND
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
 from dray.model.schedule import Due, Schedule, due
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 
@@ -161,7 +161,7 @@ def test_of_two_that_create_a_schedule_at_once_the_second_finds_it_unchanged(
         fire(world, stored(world, "other"))
         return created
 
-    gate = raw.Gate(monkeypatch, "schedule_upsert")
+    gate = beside.Gate(monkeypatch, "schedule_upsert")
     with ThreadPoolExecutor(2) as pool:
         answers = gate.interleave(pool, lambda: world.backend.schedule_upsert(schedule), create_and_fire)
 
@@ -297,9 +297,9 @@ def test_of_eight_that_fire_one_slot_exactly_one_wins(world: World, url: str) ->
 def test_a_lost_answer_to_a_firing_leaves_one_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = make(world)
     world.clock.advance(MINUTE)
-    raw.lose_next_answer(world.backend, monkeypatch)
+    beside.lose_next_answer(world.backend, monkeypatch)
 
-    assert raw.insist(lambda: fire(world, schedule)) is None
+    assert beside.insist(lambda: fire(world, schedule)) is None
 
     assert [made.slot for made in world.backend.job_list()] == [world.clock.now()]
     assert stored(world).next_at == world.clock.now() + MINUTE

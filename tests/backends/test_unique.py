@@ -13,7 +13,7 @@ from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued
 from dray.model.retention import Retention
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 
@@ -58,7 +58,7 @@ def test_a_loser_leaves_neither_edges_nor_large_arguments_behind(world: World, u
     )
 
     assert answer == Enqueued(holder, duplicate=True)
-    assert raw.count(url, "dray_edges") == 0
+    assert beside.count(url, "dray_edges") == 0
     assert world.job(holder).args == "{}"
 
 
@@ -75,7 +75,7 @@ def test_a_job_cannot_run_after_one_that_lost_its_key(world: World, url: str) ->
     with pytest.raises(GraphError, match=holder):
         world.backend.job_enqueue([loser, world.new(parents=(loser.id,))])
 
-    assert raw.count(url, "dray_jobs") == 1
+    assert beside.count(url, "dray_jobs") == 1
 
 
 def test_a_repeated_enqueue_of_a_loser_is_a_duplicate_again(world: World) -> None:
@@ -284,7 +284,7 @@ def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world
         rng, won = random.Random(seed), list[str]()
         start.wait()
         for _ in range(rounds):
-            with raw.connect(url) as connection:
+            with beside.connect(url) as connection:
                 new = world.new(unique_key="k")
                 (answer,) = world.backend.job_enqueue([new], connection=connection)
                 if rng.random() < 0.3:
@@ -300,7 +300,7 @@ def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world
         return won
 
     def live_holders() -> list[str]:
-        found = raw.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k' AND finished_at IS NULL")
+        found = beside.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k' AND finished_at IS NULL")
         return [str(row[0]) for row in found]
 
     with ThreadPoolExecutor(threads) as pool:
@@ -308,5 +308,5 @@ def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world
 
     assert winners
     assert live_holders() == []
-    stored = raw.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k'")
+    stored = beside.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k'")
     assert {str(row[0]) for row in stored} == set(winners)

@@ -13,7 +13,7 @@ from dray.errors import ConfigError, GraphError
 from dray.instants import HOUR, MINUTE, SECOND
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 LARGE = '{"text":"' + "x" * 3_000 + '"}'
@@ -276,7 +276,7 @@ def test_a_word_that_nobody_knows_is_refused() -> None:
 @pytest.mark.parametrize("commits", [True, False], ids=["committed", "rolled back"])
 def test_a_replacement_stands_or_falls_with_the_users_transaction(world: World, url: str, commits: bool) -> None:
     holder = world.enqueue(unique_key="k", args="{}")
-    with raw.connect(url) as user:
+    with beside.connect(url) as user:
         new = [
             world.new(unique_key="k", args=LARGE, on_conflict="replace"),
             world.new(unique_key="k", on_conflict="reschedule", delay_us=HOUR),
@@ -291,10 +291,10 @@ def test_a_replacement_stands_or_falls_with_the_users_transaction(world: World, 
 def test_a_job_that_somebody_is_replacing_is_not_claimed_with_its_old_arguments(world: World, url: str) -> None:
     holder, worker = world.enqueue(unique_key="k", args='{"n":1}'), world.worker()
     new = world.new(unique_key="k", args='{"n":2}', on_conflict="replace")
-    with raw.connect(url) as user, ThreadPoolExecutor(1) as pool:
+    with beside.connect(url) as user, ThreadPoolExecutor(1) as pool:
         world.backend.job_enqueue([new], connection=user)
         claiming = pool.submit(world.claim, worker)  # waits on SQLite, passes it by on PostgreSQL
-        wait([claiming], raw.BLOCKED)
+        wait([claiming], beside.BLOCKED)
         user.commit()
         claimed = claiming.result() or world.claim(worker)
 
@@ -335,4 +335,4 @@ def test_many_that_replace_one_job_at_once_leave_it_whole(world: World, url: str
     assert answers == [replaced(holder)] * 40
     job = world.job(holder)
     assert f'"n":{(job.name or "")[1:]},' in (job.args or "")
-    assert raw.count(url, "dray_jobs") == 1
+    assert beside.count(url, "dray_jobs") == 1

@@ -12,7 +12,7 @@ from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Enqueued, Outcome
 from dray.model.settlement import Settlement
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 THREADS, ROUNDS = 64, 3
@@ -83,7 +83,7 @@ def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(
     def produce(seed: int) -> list[Enqueued]:
         rng, committed = random.Random(seed), list[Enqueued]()
         start.wait()
-        with raw.connect(url) as connection:
+        with beside.connect(url) as connection:
             number = 0
             # On until the worker has ended one: else nobody would have asked for the key of an ended job.
             while number < ROUNDS or not worker.ends:
@@ -99,8 +99,8 @@ def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(
         return committed
 
     with (
-        raw.connect(url, autocommit=True) as look,
-        meanwhile(worker.step, lambda: seen.append(raw.execute(look, LIVE)[0][0])),
+        beside.connect(url, autocommit=True) as look,
+        meanwhile(worker.step, lambda: seen.append(beside.execute(look, LIVE)[0][0])),
         ThreadPoolExecutor(THREADS) as pool,
     ):
         answers = [answer for produced in pool.map(produce, range(THREADS)) for answer in produced]
@@ -108,9 +108,9 @@ def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(
     last = world.enqueue(unique_key="k")
 
     assert set(seen) <= {0, 1}
-    assert raw.rows(url, LIVE) == [(1,)]
+    assert beside.rows(url, LIVE) == [(1,)]
     written = {answer.id for answer in answers if not answer.duplicate} | {last}
-    stored = {str(row[0]) for row in raw.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k'")}
+    stored = {str(row[0]) for row in beside.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k'")}
     assert stored == written  # nobody was told of a job that was rolled back, and none was lost
     assert {answer.id for answer in answers} <= stored
     assert len(stored) == worker.ends + 1 > 1  # each job but the one that is live was ended, once

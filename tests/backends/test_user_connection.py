@@ -22,21 +22,21 @@ from dray.errors import ConfigError, DrayError, StorageLocked, UnknownJob
 from dray.instants import HOUR
 from dray.model.job import Enqueued
 from dray.model.workflow import Workflow
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 
 LARGE = '"' + "x" * 3_000 + '"'
 
 
 @pytest.fixture
-def user(url: str, world: World) -> Iterator[raw.Connection]:
+def user(url: str, world: World) -> Iterator[beside.Connection]:
     """A user's connection, as the driver makes it, on a database with a table of the user's own."""
-    raw.rows(url, "CREATE TABLE orders (n integer)")
-    with raw.connect(url) as connection:
+    beside.rows(url, "CREATE TABLE orders (n integer)")
+    with beside.connect(url) as connection:
         yield connection
 
 
-def is_open(connection: raw.Connection) -> bool:
+def is_open(connection: beside.Connection) -> bool:
     """Whether a transaction is open and fit to be committed."""
     if isinstance(connection, sqlite3.Connection):
         return connection.in_transaction
@@ -44,17 +44,17 @@ def is_open(connection: raw.Connection) -> bool:
 
 
 def orders(url: str) -> list[int]:
-    return [row[0] for row in raw.rows(url, "SELECT n FROM orders ORDER BY n")]
+    return [row[0] for row in beside.rows(url, "SELECT n FROM orders ORDER BY n")]
 
 
-def order(user: raw.Connection, n: int) -> None:
-    raw.execute(user, "INSERT INTO orders (n) VALUES (?)", n)
+def order(user: beside.Connection, n: int) -> None:
+    beside.execute(user, "INSERT INTO orders (n) VALUES (?)", n)
 
 
 # It stands or falls with the transaction
 
 
-def test_with_no_transaction_open_one_is_opened_and_left_to_the_user(world: World, user: raw.Connection) -> None:
+def test_with_no_transaction_open_one_is_opened_and_left_to_the_user(world: World, user: beside.Connection) -> None:
     assert not is_open(user)
 
     (enqueued,) = world.backend.job_enqueue([world.new()], connection=user)
@@ -66,7 +66,7 @@ def test_with_no_transaction_open_one_is_opened_and_left_to_the_user(world: Worl
     assert world.claim_one(world.worker()).id == enqueued.id
 
 
-def test_a_rollback_leaves_nothing(world: World, user: raw.Connection, url: str) -> None:
+def test_a_rollback_leaves_nothing(world: World, user: beside.Connection, url: str) -> None:
     flow = Workflow(world.ids.new(), "etl", 0)
     first = world.new(args=LARGE, queue="new", workflow_id=flow.id, step="a", unique_key="k")
     second = world.new(parents=(first.id,), workflow_id=flow.id, step="b")
@@ -75,13 +75,13 @@ def test_a_rollback_leaves_nothing(world: World, user: raw.Connection, url: str)
     user.rollback()
 
     for table in ("dray_jobs", "dray_edges", "dray_workflows", "dray_queues"):
-        assert raw.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
+        assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
     assert not world.backend.job_enqueue([world.new(unique_key="k", queue="new")])[0].duplicate
     assert [queue.name for queue in world.backend.queue_list()] == ["new"]
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-def test_an_open_transaction_is_joined(world: World, user: raw.Connection, url: str, ends: str) -> None:
+def test_an_open_transaction_is_joined(world: World, user: beside.Connection, url: str, ends: str) -> None:
     order(user, 1)
     assert is_open(user)
     (enqueued,) = world.backend.job_enqueue([world.new()], connection=user)
@@ -93,7 +93,7 @@ def test_an_open_transaction_is_joined(world: World, user: raw.Connection, url: 
     assert [job.id for job in world.backend.job_list()] == ([enqueued.id] if ends == "commit" else [])
 
 
-def test_a_whole_graph_goes_in_with_the_commit(world: World, user: raw.Connection) -> None:
+def test_a_whole_graph_goes_in_with_the_commit(world: World, user: beside.Connection) -> None:
     outside = world.enqueue("outside")
     flow = Workflow(world.ids.new(), "etl", world.clock.now())
     first = world.new("first", parents=(outside,), workflow_id=flow.id, step="a", args=LARGE, delay_us=HOUR)
@@ -109,7 +109,7 @@ def test_a_whole_graph_goes_in_with_the_commit(world: World, user: raw.Connectio
     assert world.backend.workflow_get(flow.id) == (flow, {"scheduled": 1, "waiting": 1})
 
 
-def test_many_calls_and_many_jobs_share_one_transaction(world: World, user: raw.Connection) -> None:
+def test_many_calls_and_many_jobs_share_one_transaction(world: World, user: beside.Connection) -> None:
     for _ in range(12):
         world.backend.job_enqueue([world.new() for _ in range(20)], connection=user)
     user.commit()
@@ -117,7 +117,7 @@ def test_many_calls_and_many_jobs_share_one_transaction(world: World, user: raw.
     assert world.backend.job_stats(HOUR).counts == {"default": {"queued": 240}}
 
 
-def test_a_key_taken_in_the_transaction_is_taken_for_the_transaction(world: World, user: raw.Connection) -> None:
+def test_a_key_taken_in_the_transaction_is_taken_for_the_transaction(world: World, user: beside.Connection) -> None:
     held = world.enqueue(unique_key="held")
     (first,) = world.backend.job_enqueue([world.new(unique_key="k")], connection=user)
 
@@ -131,14 +131,14 @@ def test_a_key_taken_in_the_transaction_is_taken_for_the_transaction(world: Worl
 def test_an_enqueue_repeated_after_a_lost_commit_leaves_one_job(world: World, url: str) -> None:
     new = world.new(unique_key="k")
     for _ in range(2):
-        with raw.connect(url) as user:
+        with beside.connect(url) as user:
             assert world.backend.job_enqueue([new], connection=user) == [Enqueued(new.id, duplicate=False)]
             user.commit()
 
     assert [job.id for job in world.backend.job_list()] == [new.id]
 
 
-def test_a_block_of_the_drivers_own_decides_over_the_job_too(world: World, user: raw.Connection, url: str) -> None:
+def test_a_block_of_the_drivers_own_decides_over_the_job_too(world: World, user: beside.Connection, url: str) -> None:
     def block() -> AbstractContextManager[Any]:
         return user if isinstance(user, sqlite3.Connection) else user.transaction()
 
@@ -160,7 +160,7 @@ def test_a_block_of_the_drivers_own_decides_over_the_job_too(world: World, user:
 
 
 def test_a_connection_in_autocommit_mode_is_refused(world: World, url: str) -> None:
-    with raw.connect(url, autocommit=True) as user:
+    with beside.connect(url, autocommit=True) as user:
         with pytest.raises(ConfigError, match="open a transaction first"):
             world.backend.job_enqueue([world.new()], connection=user)
 
@@ -170,12 +170,12 @@ def test_a_connection_in_autocommit_mode_is_refused(world: World, url: str) -> N
 
 @pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_opened_by_hand_in_autocommit_mode_is_joined(world: World, url: str, ends: str) -> None:
-    with raw.connect(url, autocommit=True) as user:
-        raw.execute(user, "BEGIN")
+    with beside.connect(url, autocommit=True) as user:
+        beside.execute(user, "BEGIN")
         (enqueued,) = world.backend.job_enqueue([world.new()], connection=user)
         assert is_open(user)
         assert world.backend.job_list() == []
-        raw.execute(user, "COMMIT" if ends == "COMMIT" else "ROLLBACK")
+        beside.execute(user, "COMMIT" if ends == "COMMIT" else "ROLLBACK")
 
     assert [job.id for job in world.backend.job_list()] == ([enqueued.id] if ends == "COMMIT" else [])
 
@@ -185,7 +185,7 @@ def test_a_transaction_opened_by_hand_in_autocommit_mode_is_joined(world: World,
 
 @pytest.mark.parametrize("why", ["unknown parent", "cannot be stored"])
 def test_a_failed_enqueue_leaves_the_users_own_writes_fit_to_be_committed(
-    world: World, user: raw.Connection, url: str, why: str
+    world: World, user: beside.Connection, url: str, why: str
 ) -> None:
     bad = world.new(parents=(world.ids.new(),)) if why == "unknown parent" else replace(world.new(), id="no id")
     flow = Workflow(world.ids.new(), "etl", 0)
@@ -205,21 +205,21 @@ def test_a_failed_enqueue_leaves_the_users_own_writes_fit_to_be_committed(
     assert world.backend.queue_list() == []
 
 
-def test_a_failed_first_call_leaves_the_connection_usable(world: World, user: raw.Connection, url: str) -> None:
+def test_a_failed_first_call_leaves_the_connection_usable(world: World, user: beside.Connection, url: str) -> None:
     with pytest.raises(UnknownJob):
         world.backend.job_enqueue([world.new(parents=(world.ids.new(),))], connection=user)
 
     order(user, 1)
     user.commit()
     assert orders(url) == [1]
-    assert raw.count(url, "dray_jobs") == 0
+    assert beside.count(url, "dray_jobs") == 0
 
 
-def test_a_lock_that_is_not_to_be_had_is_dray_s_own_error(world: World, user: raw.Connection, url: str) -> None:
+def test_a_lock_that_is_not_to_be_had_is_dray_s_own_error(world: World, user: beside.Connection, url: str) -> None:
     parent = world.enqueue()
     _hurry(user)
-    with raw.connect(url) as other:
-        raw.execute(other, "UPDATE dray_jobs SET name = 'mine' WHERE id = ?", parent)
+    with beside.connect(url) as other:
+        beside.execute(other, "UPDATE dray_jobs SET name = 'mine' WHERE id = ?", parent)
 
         with pytest.raises(StorageLocked):
             world.backend.job_enqueue([world.new(parents=(parent,))], connection=user)
@@ -230,7 +230,7 @@ def test_a_lock_that_is_not_to_be_had_is_dray_s_own_error(world: World, user: ra
     assert len(world.backend.job_list()) == 2
 
 
-def _hurry(user: raw.Connection) -> None:
+def _hurry(user: beside.Connection) -> None:
     """The user does not want to wait for locks."""
     if isinstance(user, sqlite3.Connection):
         user.execute("PRAGMA busy_timeout = 50")
@@ -243,7 +243,7 @@ def _hurry(user: raw.Connection) -> None:
 
 
 def test_anything_else_than_a_connection_of_the_driver_is_refused(
-    world: World, user: raw.Connection, postgres_server: str
+    world: World, user: beside.Connection, postgres_server: str
 ) -> None:
     others: list[Any] = [object(), "sqlite:///jobs.db", user.cursor(), world.backend]
     with closing(sqlite3.connect(":memory:")) as lite, psycopg.connect(postgres_server) as post:
@@ -259,8 +259,8 @@ def test_a_connection_to_a_database_without_dray_s_tables_is_refused(
     world: World, url: str, tmp_path: Path, postgres_server: str
 ) -> None:
     elsewhere = f"sqlite:///{tmp_path / 'other.db'}" if url.startswith("sqlite") else _other_database(postgres_server)
-    raw.rows(elsewhere, "CREATE TABLE IF NOT EXISTS orders (n integer)")
-    with raw.connect(elsewhere) as user:
+    beside.rows(elsewhere, "CREATE TABLE IF NOT EXISTS orders (n integer)")
+    with beside.connect(elsewhere) as user:
         order(user, 1)
 
         with pytest.raises(ConfigError, match="same"):
@@ -285,7 +285,7 @@ def test_a_connection_to_another_database_with_dray_s_tables_is_refused(
         elsewhere = f"sqlite:///{tmp_path / 'other.db'}"
     else:
         elsewhere = f"{_other_database(postgres_server)}&schema={url.rpartition('schema=')[2]}"
-    with closing(open_backend(elsewhere, clock=clock)) as other, raw.connect(elsewhere) as user:
+    with closing(open_backend(elsewhere, clock=clock)) as other, beside.connect(elsewhere) as user:
         other.migrate()
 
         with pytest.raises(ConfigError):
@@ -298,7 +298,7 @@ def test_a_connection_to_another_database_with_dray_s_tables_is_refused(
 # What users set on their connections
 
 
-def enqueue_all_kinds(world: World, user: raw.Connection) -> None:
+def enqueue_all_kinds(world: World, user: beside.Connection) -> None:
     """An enqueue whose answers Dray has to read: states of parents, holders of keys."""
     done = world.enqueue("done", unique_key="window", unique_us=HOUR)
     worker = world.worker()
@@ -316,7 +316,7 @@ def enqueue_all_kinds(world: World, user: raw.Connection) -> None:
     assert [world.job(enqueued.id).state for enqueued in answer] == ["queued", "waiting", "completed"]
 
 
-def test_a_row_factory_of_the_users_does_not_matter(world: World, user: raw.Connection) -> None:
+def test_a_row_factory_of_the_users_does_not_matter(world: World, user: beside.Connection) -> None:
     if isinstance(user, sqlite3.Connection):
         user.row_factory = lambda cursor, row: {"columns": len(row)}
     else:
@@ -330,7 +330,7 @@ def test_a_row_factory_of_the_users_does_not_matter(world: World, user: raw.Conn
         assert user.execute("SELECT 1 AS n").fetchall() == [{"n": 1}]
 
 
-def test_how_the_user_reads_text_does_not_matter(world: World, user: raw.Connection) -> None:
+def test_how_the_user_reads_text_does_not_matter(world: World, user: beside.Connection) -> None:
     if isinstance(user, sqlite3.Connection):
         user.text_factory = bytes
     else:
@@ -340,7 +340,7 @@ def test_how_the_user_reads_text_does_not_matter(world: World, user: raw.Connect
     enqueue_all_kinds(world, user)
 
 
-def test_what_the_user_set_for_the_session_does_not_matter(world: World, user: raw.Connection) -> None:
+def test_what_the_user_set_for_the_session_does_not_matter(world: World, user: beside.Connection) -> None:
     if isinstance(user, sqlite3.Connection):
         for pragma in ("foreign_keys = ON", "reverse_unordered_selects = ON", "recursive_triggers = ON"):
             user.execute(f"PRAGMA {pragma}")
@@ -371,7 +371,7 @@ class OwnCursor(psycopg.Cursor[Any]):
     ],
 )
 def test_the_users_kind_of_connection_or_cursor_does_not_matter(
-    world: World, user: raw.Connection, sqlite_options: Any, postgres_cursor: Any
+    world: World, user: beside.Connection, sqlite_options: Any, postgres_cursor: Any
 ) -> None:
     if isinstance(user, psycopg.Connection):
         user.cursor_factory = postgres_cursor
@@ -382,7 +382,7 @@ def test_the_users_kind_of_connection_or_cursor_does_not_matter(
         enqueue_all_kinds(world, own)
 
 
-def test_nothing_that_the_user_set_is_changed(world: World, user: raw.Connection) -> None:
+def test_nothing_that_the_user_set_is_changed(world: World, user: beside.Connection) -> None:
     def settings() -> Any:
         if isinstance(user, sqlite3.Connection):
             pragmas = ("foreign_keys", "synchronous", "busy_timeout", "journal_mode", "wal_autocheckpoint")
@@ -425,16 +425,16 @@ def test_a_block_of_psycopg_s_own_is_joined(postgres_world: World, postgres_url:
 
 
 def test_a_connection_in_pipeline_mode_is_joined(postgres_world: World, postgres_url: str) -> None:
-    with raw.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         assert isinstance(user, psycopg.Connection)
         with user.pipeline():
             enqueue_all_kinds(postgres_world, user)
 
 
 def test_a_transaction_that_has_failed_already_is_dray_s_own_error(postgres_world: World, postgres_url: str) -> None:
-    with raw.connect(postgres_url) as user:
+    with beside.connect(postgres_url) as user:
         with pytest.raises(psycopg.Error):
-            raw.execute(user, "SELECT 1 / 0")
+            beside.execute(user, "SELECT 1 / 0")
 
         with pytest.raises(DrayError):
             postgres_world.backend.job_enqueue([postgres_world.new()], connection=user)
@@ -442,7 +442,7 @@ def test_a_transaction_that_has_failed_already_is_dray_s_own_error(postgres_worl
 
 def test_a_new_queue_in_an_open_transaction_holds_up_nobody_else(postgres_world: World, postgres_url: str) -> None:
     world = postgres_world
-    with ThreadPoolExecutor(1) as pool, raw.connect(postgres_url) as user:
+    with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
         world.backend.job_enqueue([world.new(queue="new")], connection=user)
 
         other = pool.submit(world.enqueue, queue="new").result(2)

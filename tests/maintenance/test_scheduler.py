@@ -16,7 +16,7 @@ from dray.model.job import Claim
 from dray.model.schedule import Rule, Schedule, placed
 from dray.task import TaskOptions
 from dray.timetable import store
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.backends.world import World
 from tests.maintenance.conftest import Counts
 
@@ -247,9 +247,9 @@ def test_a_lost_answer_fires_no_slot_twice(world: World, monkeypatch: pytest.Mon
     make(world)
     duty = scheduler(world)
     world.clock.advance(MINUTE)
-    raw.lose_next_answer(world.backend, monkeypatch)
+    beside.lose_next_answer(world.backend, monkeypatch)
 
-    raw.insist(duty.tick)
+    beside.insist(duty.tick)
     duty.tick()
 
     assert len(slots(world)) == 1

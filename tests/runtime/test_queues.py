@@ -16,7 +16,7 @@ from dray.app import App
 from dray.clock import SystemClock
 from dray.handle import Job
 from dray.instants import SECOND
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, sql, state_of, until
 
 
@@ -107,7 +107,7 @@ def test_a_worker_for_all_queues_finds_new_ones(app: App, url: str, ran: list[st
     with app.worker(concurrency=1):
         note(app, "first", queue="one").result(timeout=LONG)
         note(app, "second", queue="never.seen.before").result(timeout=LONG)
-        with raw.connect(url) as connection:
+        with beside.connect(url) as connection:
             job = note(app, "third", queue="users.own", connection=connection)
             connection.commit()
         began = time.monotonic()

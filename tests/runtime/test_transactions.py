@@ -18,8 +18,7 @@ from dray.app import App
 from dray.config import SqliteAddress, parse_address
 from dray.errors import ConfigError, StaleClaim
 from dray.handle import Job
-from tests.backends import raw2 as raw
-from tests.backends import users
+from tests.backends import beside, users
 from tests.runtime.watching import LONG, ended, outcomes, sql, state_of
 
 Inside = Callable[[Any, dray.Context], Any]
@@ -35,7 +34,7 @@ def runner(request: pytest.FixtureRequest) -> str:
 def order(url: str, app: App) -> str:
     """The statement by which a body places an order, in a table of the user's own."""
     app.stats()  # the file is there
-    raw.rows(url, "CREATE TABLE orders (n integer)")
+    beside.rows(url, "CREATE TABLE orders (n integer)")
     address = parse_address(url)
     table = "orders" if isinstance(address, SqliteAddress) else f'"{address.schema}".orders'
     return f"INSERT INTO {table} (n) VALUES (1)"
@@ -43,7 +42,7 @@ def order(url: str, app: App) -> str:
 
 @pytest.fixture
 def orders(url: str, order: str) -> Callable[[], int]:
-    return lambda: raw.count(url, "orders")
+    return lambda: beside.count(url, "orders")
 
 
 def nothing(tx: Any, ctx: dray.Context) -> None:
@@ -409,8 +408,8 @@ def test_a_lost_claim_is_refused_on_it_too(app: App, url: str, orders: Callable[
         if refused.is_set():
             return
         steal(app, ctx)
-        with raw.connect(url) as connection:
-            raw.execute(connection, "INSERT INTO orders (n) VALUES (1)")
+        with beside.connect(url) as connection:
+            beside.execute(connection, "INSERT INTO orders (n) VALUES (1)")
             with pytest.raises(StaleClaim, match=ctx.job_id):
                 ctx.complete(connection=connection)
             connection.rollback()

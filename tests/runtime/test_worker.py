@@ -16,7 +16,7 @@ from dray.backends import Backend
 from dray.backends.store.graph import FanOut
 from dray.errors import ConfigError, StorageFull
 from dray.model.limits import FANOUT_CHUNK
-from tests.backends import raw2 as raw
+from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, outcomes, sql, state_of, until
 
 
@@ -245,7 +245,7 @@ def test_what_is_enqueued_in_the_process_is_picked_up_at_once(app: App, add: Any
 
 
 def test_so_is_what_another_program_inserts(app: App, url: str, add: Any) -> None:
-    with app.worker(concurrency=1), App(url) as other, raw.connect(url) as connection:
+    with app.worker(concurrency=1), App(url) as other, beside.connect(url) as connection:
         began = time.monotonic()
         assert app.job(other.enqueue("add", {"a": 1, "b": 2}).id).result(timeout=LONG) == 3
         theirs = add.using(connection=connection).enqueue(3, 4)
