@@ -174,9 +174,9 @@ def test_a_forked_child_uses_the_app_of_its_parent(url: str) -> None:
         import os, sys, dray
 
         app = dray.App(sys.argv[1])
-        print(app.enqueue("x").id, flush=True)
+        os.write(1, f"{app.enqueue('x').id}\\n".encode())
         child = os.fork()
-        print(app.enqueue("x").id, flush=True)
+        os.write(1, f"{app.enqueue('x').id}\\n".encode())
         if child == 0:
             os._exit(0)
         os.waitpid(child, 0)

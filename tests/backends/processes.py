@@ -40,7 +40,7 @@ from dray.model.worker import NewWorker
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-PATIENCE = 20.0  # seconds; only a hang takes that long
+PATIENCE = 60.0  # seconds; only a hang takes that long
 
 _ids = Ids(SystemClock())
 
