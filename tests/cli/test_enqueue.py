@@ -43,6 +43,38 @@ def test_values_are_json_where_they_read_as_json_and_text_otherwise(
     assert args_of(local, job_id) == args
 
 
+def test_in_a_folder_without_an_app_nothing_is_enqueued_into_a_new_file(local: Shell) -> None:
+    (local.folder / "below").mkdir()
+    below = Shell(local.folder / "below", "")
+
+    done = below.try_("enqueue", "tasks.add", "a=1", "b=oops", DRAY_URL=None)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("dray: no app was found here, and no database is named; name it as module:object")
+    assert list(below.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("enqueue", "tasks.add"), ("schedules", "add", "often", "tasks.add", "--every", "60")]
+)
+def test_it_says_so_where_nothing_can_be_checked(shell: Shell, words: tuple[str, ...]) -> None:
+    shell("db", "init")
+    (shell.folder / "below").mkdir()
+    below = Shell(shell.folder / "below", shell.environment["DRAY_URL"])
+
+    assert below(*words, "a=1").err == "dray: no task is known here: neither this one nor its arguments are checked\n"
+    assert below(*words, "a=1", "--unchecked").err == ""
+
+
+def test_what_is_in_the_folder_is_used_though_no_app_is(local: Shell) -> None:
+    local("db", "init", "--url", "dray.db")
+    (local.folder / "tasks.py").unlink()
+
+    job_id = local("enqueue", "elsewhere.task", DRAY_URL=None).value
+
+    assert [job["id"] for job in local("jobs", "--json", "--url", "dray.db").json] == [job_id]
+
+
 def test_a_parameter_that_is_a_str_takes_the_words_as_they_are(local: Shell) -> None:
     job_id = local("enqueue", "tasks.call", "number=5551234").value
 

@@ -21,9 +21,11 @@ from dray.text import redact
 
 if TYPE_CHECKING:
     from dray.app import App
+    from dray.task import Task
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+_NAME_IT = "name it as module:object (--app), or go where a tasks.py with an App in it is"
 _KEY = "dray."
 _TYPED_URL = "_DRAY_TYPED_URL"
 _inherited_url = os.environ.pop(_TYPED_URL, None)  # not for what bodies start
@@ -114,14 +116,32 @@ def app_with_tasks(named: str | None = None) -> App:
     """The App whose tasks are to be run or enqueued."""
     app = app_here(named)
     if app is None:
-        advice = "name it as module:object, or make a tasks.py with an App in it"
-        raise Failure(f"no app was found here; {advice}", Code.USAGE)
+        raise Failure(f"no app was found here; {_NAME_IT}", Code.USAGE)
     return _closed_at_the_end(app)
 
 
 def app_for_enqueueing() -> App:
-    """The App that is here; else one that knows no task, on the database that was asked for."""
-    return _closed_at_the_end(app_here() or bare_app())
+    """The App that is here; else one that knows no task, on the database that was asked for or is here."""
+    return _closed_at_the_end(app_here() or _bare_app_on_something())
+
+
+def _bare_app_on_something() -> App:
+    # In a wrong folder a job would go unchecked into a new file, where nobody ever looks for it.
+    app = bare_app()
+    if told("url") is None and app.backend.schema_version() is None:
+        raise Failure(
+            f"no app was found here, and no database is named; {_NAME_IT}, or name the database (--url)", Code.USAGE
+        )
+    return app
+
+
+def task_to_fit(app: App, name: str, *, unchecked: bool) -> Task[..., Any] | None:
+    """The task that arguments have to fit; None: it is not known here, and need not be."""
+    if name in app.registry or (len(app.registry) and not unchecked):
+        return app.registry.get(name)
+    if not unchecked:
+        say("no task is known here: neither this one nor its arguments are checked")
+    return None
 
 
 def app_on_tables() -> App:

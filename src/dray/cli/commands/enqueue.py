@@ -11,7 +11,7 @@ import click
 from dray.cli import shapes, waiting
 from dray.cli.exits import Code, say
 from dray.cli.output import put, put_json, short
-from dray.cli.shared import app_for_enqueueing, load_tasks, option, shared, wants_json
+from dray.cli.shared import app_for_enqueueing, load_tasks, option, shared, task_to_fit, wants_json
 from dray.cli.times import Duration, Instant
 from dray.cli.values import arguments
 
@@ -61,7 +61,7 @@ def enqueue(
         raise click.UsageError("--unique and --unique-args are two keys; give only one of them")
     app = app_for_enqueueing()
     load_tasks(app)
-    known = None if (unchecked and task not in app.registry) or not len(app.registry) else app.registry.get(task)
+    known = task_to_fit(app, task, unchecked=unchecked)
     using: dict[str, Any] = {**options, "run_at": run_at, "unique": unique_args or unique}
     try:
         job = app.enqueue(task, arguments(words, args, known), **_given(using))

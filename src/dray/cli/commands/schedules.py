@@ -12,7 +12,7 @@ import click
 from dray.cli import shapes
 from dray.cli.exits import Code, say
 from dray.cli.output import Column, Shape, is_terminal, put, put_json, put_line, put_list, relative
-from dray.cli.shared import app_on_tables, app_with_tasks_on_tables, option, shared, wants_json
+from dray.cli.shared import app_on_tables, app_with_tasks_on_tables, option, shared, task_to_fit, wants_json
 from dray.cli.times import Duration
 from dray.cli.values import arguments
 from dray.errors import UnknownSchedule
@@ -158,7 +158,7 @@ def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str)
 def add(name: str, task: str, words: Sequence[str], args: str | None, *, unchecked: bool, **rule: Any) -> None:
     """Make a schedule, or change the one of this name. Arguments are given as to `dray enqueue`."""
     app = app_with_tasks_on_tables()
-    known = None if (unchecked and task not in app.registry) or not len(app.registry) else app.registry.get(task)
+    known = task_to_fit(app, task, unchecked=unchecked)
     given = {key: value for key, value in rule.items() if value is not None}
     try:
         app.timetable.write(name, task, {"args": arguments(words, args, known), **given})
