@@ -137,6 +137,19 @@ def test_workers_are_listed_while_they_live_and_on_request_afterwards(shell: She
     assert [row[1:3] for row in shell("workers", "--all").rows] == [["first", "stopped"]]
 
 
+def test_a_worker_that_was_killed_is_not_listed_as_alive_though_nobody_has_buried_it(shell: Shell) -> None:
+    with shell.background("worker", "--name", "killed", "--lease", "1") as process:
+        until(lambda: shell.try_("workers").out)
+        process.kill()
+        process.wait(20)
+
+        until(lambda: shell("workers").out == "")
+        assert [row[1:3] for row in shell("workers", "--all").rows] == [["killed", "dead"]]
+        (task,) = shell("tasks", "tasks.add", "--json").json
+        assert task["workers"] == []
+        assert raw_sql(shell.url, "SELECT state FROM dray_workers") == [("active",)]
+
+
 def test_stats_count_jobs_by_state_and_queue(shell: Shell) -> None:
     shell("enqueue", "tasks.fail", "word=no")
     add(shell)

@@ -392,6 +392,10 @@ class Backend:
         """Live workers first, then those that ended."""
         return store.workers.list_workers(self.db, limit)
 
+    def worker_gone(self) -> set[str]:
+        """Workers whose rows say that they live, and which do not: nobody has buried them yet."""
+        return store.workers.gone_workers(self.db)
+
     def worker_prove(self, worker_id: str, watch: Watch) -> Proof:
         """Takes the proof of life of a worker, before it registers; `lock` belongs into its row."""
         return self.db.proofs.prove(worker_id, watch)

@@ -64,6 +64,7 @@ class Signs(NamedTuple):
     lock: str | None
     lease_until: int
     left_us: int  # of its lease; negative once it is over
+    unseen_us: int  # since its row was last written to
 
 
 class Verdict(NamedTuple):

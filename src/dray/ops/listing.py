@@ -12,6 +12,7 @@ from dray.handle.run import done_of
 from dray.instants import SECOND, to_datetime
 from dray.model.durations import duration_us
 from dray.model.job import State
+from dray.model.worker import WorkerState
 from dray.model.workflow import Workflow, workflow_state
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def queues(backend: Backend) -> list[QueueInfo]:
 
 
 def workers(backend: Backend) -> list[WorkerInfo]:
-    """Workers that live, then those that ended, and who has which duty."""
+    """Workers that live, then those that ended, and who has which duty. Dead: also if nobody has noticed yet."""
+    gone = backend.worker_gone()
     held = [(lease.holder, lease.duty) for lease in backend.lease_list()]
     return [
         WorkerInfo(
@@ -144,7 +146,7 @@ def workers(backend: Backend) -> list[WorkerInfo]:
             worker.name,
             worker.host,
             worker.pid,
-            worker.state,
+            WorkerState.DEAD.value if worker.id in gone else worker.state,
             worker.queues,
             worker.tasks,
             worker.concurrency,

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
+from dray.backends.store.life import Life, lives
 from dray.backends.upkeep import FileFacts
-from dray.instants import SECOND
 from dray.model.lease import Lease
 from dray.model.queue import Queue
 from dray.model.schedule import Schedule
-from dray.model.worker import Signs, Worker, WorkerState
+from dray.model.worker import Worker
 
 T = TypeVar("T")
 
 MOST = 10_000  # jobs that are counted
 _PAIRS = 1_000  # queues and tasks that are told apart
 _WORKERS = 1_000
-_STRANGER_US = 60 * SECOND  # after which a worker that only its row tells of counts as gone
 _PATIENCE = 1.6  # seconds in which a notification has to arrive
-
-
-class Life(StrEnum):
-    """What is known of a worker that has not said good-bye."""
-
-    ALIVE = "alive"
-    SILENT = "silent"  # its process is there, and does not renew its lease
-    GONE = "gone"  # and nobody has buried it
 
 
 class Seen(NamedTuple):
@@ -178,28 +168,12 @@ class Examination:
     def workers(self) -> list[Seen]:
         """All that have not said good-bye and were not buried."""
 
-        def look(tx: Session) -> tuple[list[Row], list[Signs], dict[str, bool], int]:
-            found = tx.rows("worker_list", limit=_WORKERS)
-            live = [Signs(*row) for row in tx.rows("worker_live")]
-            return found, live, self._db.proofs.witness(tx, live), tx.rows("schedule_upcoming")[0][1]
+        def look(tx: Session) -> tuple[list[Row], dict[str, Life]]:
+            return tx.rows("worker_list", limit=_WORKERS), lives(self._db, tx)
 
-        found, live, proven, now = self._look(look)
-        signs = {each.id: each for each in live}
-        known = (rows.worker(row) for row in found)
-        return [
-            Seen(worker, self._life(worker, signs[worker.id], proven, now))
-            for worker in known
-            if worker.state in {WorkerState.ACTIVE, WorkerState.DRAINING} and worker.id in signs
-        ]
-
-    def _life(self, worker: Worker, signs: Signs, proven: dict[str, bool], now: int) -> Life:
-        if proven.get(worker.id) is False:
-            return Life.GONE
-        is_comparable = self._db.boot in {None, signs.boot}
-        is_late = signs.left_us < 0 if is_comparable else now - worker.last_seen_at > _STRANGER_US
-        if not is_late:
-            return Life.ALIVE
-        return Life.SILENT if worker.id in proven else Life.GONE
+        found, known = self._look(look)
+        workers = (rows.worker(row) for row in found)
+        return [Seen(worker, known[worker.id]) for worker in workers if worker.id in known]
 
     def has_orphans(self) -> bool:
         """Whether jobs are in the hands of workers that ended."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dray.backends.database import Database, Later, Row, Session
+from dray.backends.store.life import Life, lives
 from dray.model.job import State
 from dray.model.queue import Queue
 
@@ -222,6 +223,7 @@ class Panels(NamedTuple):
 
 def panels(db: Database, limit: int) -> Panels:
     def work(tx: Session) -> Panels:
+        known = lives(db, tx)
         now = tx.later("live_now")
         running = tx.later("live_oldest_running", among=_AMONG, limit=limit)
         hands = tx.later("live_hands", among=_AMONG)
@@ -233,7 +235,7 @@ def panels(db: Database, limit: int) -> Panels:
             running=_jobs(running()),
             hands=[(queue, worker, n) for queue, worker, n in hands()],
             failures=_jobs(failures()),
-            workers=_workers(workers()),
+            workers=[each for each in _workers(workers()) if known.get(each.id) is not Life.GONE],
             queues=[Queue(*row) for row in queues()],
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.store import graph
+from dray.backends.store.life import Life, lives
 from dray.backends.store.work import settle_rows
 from dray.model.job import Held
 from dray.model.lease import Lease
@@ -56,6 +57,11 @@ def deregister(db: Database, worker_id: str) -> bool:
 
 def list_workers(db: Database, limit: int) -> list[Worker]:
     return [rows.worker(row) for row in db.read(lambda tx: tx.rows("worker_list", limit=limit))]
+
+
+def gone_workers(db: Database) -> set[str]:
+    known = db.read(lambda tx: lives(db, tx))
+    return {worker_id for worker_id, life in known.items() if life is Life.GONE}
 
 
 def judge(db: Database, asker: str | None) -> Judgement:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dray.backends.store.doctor import Life
+from dray.backends.store.life import Life
 from dray.backends.upkeep import FileFacts
 from dray.instants import SECOND
 from dray.maintenance import Scheduler, duties

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dray.backends.store.doctor import Life, Ready
+from dray.backends.store.doctor import Ready
+from dray.backends.store.life import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.schedule import Schedule

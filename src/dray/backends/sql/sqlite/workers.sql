@@ -1,6 +1,7 @@
 -- name: worker_live
--- Live workers, and how much of their lease is left: by this boot's clock, whatever boot they are of.
-SELECT id, boot, lock, lease_until, lease_until - :steady FROM dray_workers
+-- Live workers, how much of their lease is left, by this boot's clock, whatever boot they are of, and for how long they
+-- have not been seen.
+SELECT id, boot, lock, lease_until, lease_until - :steady, :now - last_seen_at FROM dray_workers
 WHERE state IN ('active', 'draining') ORDER BY id
 
 -- name: worker_bury
