@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dray.errors import StorageError
+from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.model.worker import WorkerState
 from dray.runtime.execution import Stop
@@ -47,6 +47,7 @@ class Heartbeat(Service):
         self._outage = Outage("renew its lease")
         self.stacks = Stacks(engine.find, self.wake)
         self._has_stopped_bodies = False
+        self._is_away = False  # the database was, at the last beat
         self._began: int | None = None  # the beat that is on its way
         self._seen: int | None = None  # the beat that was on its way when it was last looked for
 
@@ -78,7 +79,7 @@ class Heartbeat(Service):
         finally:
             self._began = None
         self._outage.ends()
-        self._has_stopped_bodies = False
+        self._has_stopped_bodies = self._is_away = False
         self._trusted_until = began + self._lease_us
         self._engine.inbox.hear(worker_id, beat, is_proven=is_proven)
         if self.stacks.has_more:
@@ -97,23 +98,25 @@ class Heartbeat(Service):
     def _fail(self, error: StorageError) -> float:
         now = self._clock.steady()
         self._outage.goes_on(error, now)
+        self._is_away = not isinstance(error, StorageLocked)
         if not self.proof.is_held:
             self._engine.inbox.cut_off()
+            self._give_bodies_up(now)
+        elif self._is_away and not self.proof.is_certain:
             self._give_bodies_up(now)
         return min(_AGAIN, self._lease_us / 10 / SECOND)
 
     def watch_over(self, now: int) -> int:
         """Stops the bodies in time though a beat hangs in a network that swallows everything; when to look again.
 
-        On the timekeeper's thread. A beat must be seen hanging twice: a process that was stopped, or kept from
-        running by a body, gets its beat through first.
+        On the timekeeper's thread. A beat must be seen hanging twice, unless the one before has failed: a process that
+        was stopped, or kept from running by a body, gets its beat through first.
         """
         if self.proof.is_certain:
             return now + self._lease_us
         if now < self._stops_at:
             return self._stops_at
-        if self._began is not None and self._began == self._seen:
-            self._engine.inbox.cut_off()
+        if self._is_away or (self._began is not None and self._began == self._seen):
             self._give_bodies_up(now)
         self._seen = self._began
         return now + _LOOK
@@ -126,5 +129,6 @@ class Heartbeat(Service):
         """Nobody can tell this worker from a dead one soon: what it runs must not run beside its heir."""
         if now >= self._stops_at and not self._has_stopped_bodies:
             self._has_stopped_bodies = True
+            self._engine.inbox.cut_off()
             log.warning("worker %s is cut off and stops what it runs", self._engine.worker_id)
             self._engine.stop_all(Stop.SHUTDOWN, by=self._trusted_until - _LAST_MOMENT)

@@ -1,0 +1,144 @@
+"""A worker behind a network that swallows everything stops its bodies while its lease still holds."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from dray.clock import ManualClock
+from dray.errors import StorageError, StorageLocked, StorageUnavailable
+from dray.instants import SECOND
+from dray.model.worker import Beat
+from dray.runtime.heartbeat import Heartbeat
+from dray.runtime.inbox import Inbox
+
+LEASE = 15 * SECOND
+MARGIN = 3 * SECOND
+
+
+class Far:
+    """A server at the other end of a network, as this side sees it: the session of the proof has not been told."""
+
+    is_held, is_certain = True, False
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.error: StorageError | None = None
+        self.took = 0  # by an answer, or by none
+
+    def check(self) -> bool:
+        return True
+
+    def worker_beat(self, *_: object, **__: object) -> Beat:
+        self.clock.advance(self.took)
+        if self.error is not None:
+            raise self.error
+        return Beat(alive=True, held=[])
+
+
+class Bodies:
+    """What an engine is to a heartbeat."""
+
+    worker_id, has_written = "w", False
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.inbox = Inbox()
+        self.stopped_at: int | None = None
+        self.by: int | None = None
+
+    def find(self, _: object) -> None:
+        return None
+
+    def stop_all(self, _: object, by: int) -> None:
+        self.stopped_at, self.by = self._clock.steady(), by
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def far(clock: ManualClock) -> Far:
+    return Far(clock)
+
+
+@pytest.fixture
+def bodies(clock: ManualClock) -> Bodies:
+    return Bodies(clock)
+
+
+@pytest.fixture
+def heartbeat(clock: ManualClock, far: Far, bodies: Bodies) -> Heartbeat:
+    made = Heartbeat(cast("Any", bodies), cast("Any", far), cast("Any", far), clock, LEASE)
+    made.tick()
+    return made
+
+
+def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, took: float) -> None:
+    """Beats, each of which takes so long and fails, and looks of the timekeeper between two, for a lease and more."""
+    far.took = int(took * SECOND)
+    ends = clock.steady() + 2 * LEASE
+    while clock.steady() < ends:
+        pause = heartbeat.tick()
+        heartbeat.watch_over(clock.steady())
+        clock.advance(max(1_000, int(pause * SECOND)))
+        heartbeat.watch_over(clock.steady())
+
+
+@pytest.mark.parametrize("took", [0.0, 0.1, 1.0, 2.0])
+def test_beats_that_fail_one_after_the_other_stop_the_bodies_in_time(
+    heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies, took: float
+) -> None:
+    trusted_until = clock.steady() + LEASE
+    far.error = StorageUnavailable("connection timeout expired")
+
+    live_on(heartbeat, clock, far, took)
+
+    assert bodies.stopped_at is not None
+    assert trusted_until - MARGIN <= bodies.stopped_at <= trusted_until - SECOND // 2
+    assert bodies.by == trusted_until - SECOND
+    assert bodies.inbox.is_cut_off
+
+
+def test_a_beat_that_hangs_is_seen_twice_before_bodies_stop(
+    heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies
+) -> None:
+    """At the first look the process may have been stopped itself, and the beat be on its way."""
+    clock.advance(LEASE - MARGIN)
+
+    def look(*_: object, **__: object) -> Beat:
+        again = heartbeat.watch_over(clock.steady())
+        assert bodies.stopped_at is None
+        clock.advance(again - clock.steady())
+        heartbeat.watch_over(clock.steady())
+        return Beat(alive=True, held=[])
+
+    far.worker_beat = look  # type: ignore[method-assign]
+    heartbeat.tick()
+
+    assert bodies.stopped_at is not None
+
+
+def test_a_row_that_others_hold_is_no_reason_to_stop(
+    heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies
+) -> None:
+    """The server answers, and knows the session that proves this worker alive."""
+    far.error = StorageLocked("locked")
+
+    live_on(heartbeat, clock, far, 0.0)
+
+    assert bodies.stopped_at is None
+
+
+def test_a_proof_that_the_kernel_holds_needs_no_beat(
+    heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies
+) -> None:
+    far.is_certain = True
+    far.error = StorageUnavailable("the disk is full")
+
+    live_on(heartbeat, clock, far, 0.0)
+
+    assert bodies.stopped_at is None
