@@ -152,6 +152,28 @@ def test_what_waits_behind_a_long_body_goes_back_and_runs_elsewhere(app: App) ->
     assert {job.attempt for job in behind} == {1}  # given back unburned, then counted once
 
 
+@pytest.mark.parametrize("seconds", [0.02, 0.1])
+def test_what_waits_behind_bodies_that_have_become_longer_goes_back(app: App, seconds: float) -> None:
+    """One after the other they end, so the worker moves on; and what it had claimed for 50 ms would take it seconds."""
+    behind: list[int] = []
+
+    @app.task(name="longer")
+    def longer() -> None:
+        behind.append(running(app) - 1)
+        time.sleep(seconds)
+
+    with app.worker(concurrency=1):
+        teach(app)
+        until(lambda: app.stats().states["completed"] == 300)
+        app.pause("default")
+        longer.enqueue_many([()] * 60)
+        app.resume("default")
+        until(lambda: len(behind) >= 1 / seconds)
+
+    assert max(behind) > 10  # claimed ahead at first
+    assert behind[-1] * seconds <= 0.1
+
+
 def test_one_slow_body_does_not_hold_up_short_ones(app: App) -> None:
     gate = Gate()
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _BATCH = 500  # outcomes in one transaction
-_STALE_AHEAD = SECOND // 4  # after which what is claimed ahead and cannot start goes back
+_STALE_AHEAD = SECOND // 4  # after the last claim, when what was claimed ahead and has not started goes back
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot does not listen
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
 _LONGEST_REST = 2.0
@@ -115,7 +115,7 @@ class Engine:
         self._is_dead = False
         self._is_retiring = False
         self._must_reread = False
-        self._moved_at = clock.steady()
+        self._fed_at = clock.steady()
 
     # For other threads
 
@@ -263,9 +263,9 @@ class Engine:
         ended = inbox.ended
         while ended and len(self._hands.outcomes) < _BATCH:
             execution, settlement = ended.popleft()
-            self._moved_at = now = self.clock.steady()
             if execution.started is not None:
-                self._appetite.noted((now if settlement is None else settlement.finished) - execution.started)
+                ended_at = self.clock.steady() if settlement is None else settlement.finished
+                self._appetite.noted(ended_at - execution.started)
             self._hands.end(execution, settlement)
             if settlement is None:
                 self._alertness.is_hungry = True  # it may have enqueued something in its transaction
@@ -279,9 +279,9 @@ class Engine:
                 self._hands.settle(execution, settlement)
 
     def _hand_back(self) -> None:
-        """What is claimed and has not started goes back: the worker ends, a job was cancelled, a body takes long."""
+        """What is claimed and has not started goes back: the worker ends, a job was cancelled, bodies take long."""
         now = self.clock.steady()
-        is_stale = self._hands.count > self._appetite.concurrency and now - self._moved_at > _STALE_AHEAD
+        is_stale = self._hands.count > self._appetite.concurrency and now - self._fed_at > _STALE_AHEAD
         inbox = self.inbox
         is_ending = inbox.is_draining and not self._is_drained
         if is_stale:
@@ -382,7 +382,7 @@ class Engine:
     def _dispatch(self, claims: Sequence[Claim]) -> None:
         if not claims:
             return
-        self._moved_at = self.clock.steady()
+        self._fed_at = self.clock.steady()
         self.is_idle.clear()
         self._appetite.fed(len(claims))
         executions = [Execution(claim, self._tasks[claim.task], self.worker_id, self) for claim in claims]

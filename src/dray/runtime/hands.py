@@ -56,7 +56,11 @@ class Hands:
     def take(self, executions: Sequence[Execution]) -> None:
         """Claims were made."""
         self.count += len(executions)
-        self.held.update((execution.claim.id, execution) for execution in executions)
+        for execution in executions:
+            before = self.held.get(execution.claim.id)
+            if before is not None and not before.is_over:
+                self.lost.append(before)  # ended by its own transaction and started over: it is still to be watched
+            self.held[execution.claim.id] = execution
 
     def end(self, execution: Execution, settlement: Settlement | None) -> None:
         """A body is over; None: nothing is to be written."""
@@ -69,6 +73,7 @@ class Hands:
         if self.held.get(claim.id) is not execution:
             if execution in self.lost:
                 self.lost.remove(execution)
+            self.has_heirs |= execution.is_written and execution.has_heirs
         elif claim.id in self.outcomes:
             return  # ended before its body did: out of time, with no attempt left
         elif settlement is not None and execution.stop is not Stop.LOST:
