@@ -200,6 +200,14 @@ def test_a_directory_is_not_opened(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.parametrize("url", ["/", "sqlite:////"])
+def test_the_root_is_a_directory_like_any_other(url: str) -> None:
+    error = refusal(open_backend(url))
+
+    assert isinstance(error, StorageUnavailable)
+    assert str(error) == "/: is a directory; name a file in it, such as /dray.db"
+
+
 @pytest.mark.parametrize(
     "bytes_",
     [b"hello\n", b"# My notes\n" * 100, os.urandom(100), os.urandom(8192), bytes(4096)],

@@ -79,6 +79,7 @@ PLACES = {
     "a missing file": "missing.db",
     "a missing folder": "nosuch/jobs.db",
     "a directory": "",
+    "the root": "/",
     "a file that is no database": "text.db",
     "a database without tables": "theirs.db",
     "an empty file": "empty.db",

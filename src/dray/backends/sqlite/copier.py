@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dray.backends.copier import Progress
-from dray.backends.sqlite import faults
+from dray.backends.sqlite import faults, files
 from dray.backends.sqlite.connect import patiently
 from dray.backends.statements import catalogue
 from dray.errors import StorageError
@@ -43,7 +43,7 @@ class SqliteCopier:
 
     def refuse(self, target: Path) -> None:
         # A log that is read into another file than it was written for ruins that file.
-        beside = [target.with_name(target.name + suffix) for suffix in ("-wal", "-journal")]
+        beside = [files.beside(target, suffix) for suffix in ("-wal", "-journal")]
         found = [file for file in beside if file.exists()]
         if found:
             raise StorageError(

@@ -38,7 +38,7 @@ def way(path: Path) -> Way | None:
         return Way.WRITE
     if not _may(path, os.R_OK):
         raise StorageUnavailable(f"{path}: may not be read by user {os.geteuid()}; change its rights or owner")
-    wal, shm = _beside(path)
+    wal, shm = _log_of(path)
     if shm.exists() and wal.exists():
         return Way.READ
     if wal.exists() and wal.stat().st_size:
@@ -83,11 +83,16 @@ def _may(path: Path, mode: int) -> bool:
 
 def _can_be_logged(path: Path) -> bool:
     """Whether the files that SQLite writes beside it are there, or can be made."""
-    return _may(path.parent, os.W_OK | os.X_OK) or all(_may(file, os.R_OK | os.W_OK) for file in _beside(path))
+    return _may(path.parent, os.W_OK | os.X_OK) or all(_may(file, os.R_OK | os.W_OK) for file in _log_of(path))
 
 
-def _beside(path: Path) -> tuple[Path, Path]:
-    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+def _log_of(path: Path) -> tuple[Path, Path]:
+    return beside(path, "-wal"), beside(path, "-shm")
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file or folder that goes with a database and is named after it."""
+    return Path(f"{path}{suffix}")  # with_name() raises for "/", which is to be refused in words like any folder
 
 
 def is_on_disk(path: Path) -> bool:
@@ -114,7 +119,7 @@ def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None
 
 def _refuse_leftovers(path: Path) -> None:
     """SQLite would take the log of a file that somebody removed for the new one's, and damage it."""
-    wal, shm = _beside(path)
+    wal, shm = _log_of(path)
     if wal.exists() and wal.stat().st_size:
         raise StorageUnavailable(
             f"{path}: is gone, and its {wal.name} is still there; put it back, or remove {wal.name} and {shm.name} "

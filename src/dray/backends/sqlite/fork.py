@@ -19,6 +19,8 @@ import weakref
 from pathlib import Path
 from typing import Protocol
 
+from dray.backends.sqlite import files
+
 # Of SQLite's file format: the bytes on which a reader holds its shared lock, and the guard byte of the -shm.
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_GUARD = 128
@@ -77,7 +79,7 @@ class ProcessLocks:
     """The locks that SQLite believes this process to hold, taken for real after a fork."""
 
     def __init__(self, path: Path) -> None:
-        self._shm = path.with_name(f"{path.name}-shm")
+        self._shm = files.beside(path, "-shm")
         self._ranges = {path: (_SHARED_FIRST, _SHARED_SIZE), self._shm: (_SHM_GUARD, 1)}
         self._descriptors: dict[Path, int] = {}
         self._inodes: dict[Path, int] = {}

@@ -65,7 +65,7 @@ def _look(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T
 def _way(path: Path) -> str:
     if files.way(path) is None:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
-    wal, shm = _beside(path, "-wal"), _beside(path, "-shm")
+    wal, shm = files.beside(path, "-wal"), files.beside(path, "-shm")
     if wal.exists() and shm.exists():
         return _LIVE
     if _journal(path) != "wal":
@@ -74,10 +74,6 @@ def _way(path: Path) -> str:
         # Without it the file may be half of an old state and half of a new one; reading it would make a -shm.
         raise StorageUnavailable(f"{path}: its -wal has not been read in since it was put here; run `dray db status`")
     return _FROZEN
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
 
 
 _headers: dict[tuple[int, int], int] = {}
@@ -105,7 +101,7 @@ def file_facts(path: Path) -> FileFacts:
 
     found, folder = path.stat(), path.parent.stat()
     file_system, is_network = files.kind(path)
-    beside = [_beside(path, suffix) for suffix in ("-wal", "-shm")]
+    beside = [files.beside(path, suffix) for suffix in ("-wal", "-shm")]
     there = [file for file in beside if file.exists()]
     return FileFacts(
         path=str(path),
@@ -133,7 +129,7 @@ def lock_holder(path: Path) -> int | None:
     """The process that keeps the write lock, if the same one does at every look for a second; by the kernel's list
     of locks, which takes none itself. None: nobody, or it cannot be told here."""
     try:
-        found = _beside(path, "-shm").stat()
+        found = files.beside(path, "-shm").stat()
     except OSError:
         return None
     file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

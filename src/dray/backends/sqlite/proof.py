@@ -101,8 +101,7 @@ class SqliteProofs:
     @cached_property
     def _folder(self) -> Path:
         # Where a link leads: all processes have to mean the same folder.
-        real = Path(os.path.realpath(self._path))
-        return real.with_name(f"{real.name}-workers")
+        return files.beside(Path(os.path.realpath(self._path)), "-workers")
 
     def prove(self, worker_id: str, watch: Watch) -> SqliteProof:  # noqa: ARG002 - the kernel proves it here
         path = self._folder / f"{worker_id}{_SUFFIX}"

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
-from dray.backends.sqlite import faults, inspect
+from dray.backends.sqlite import faults, files, inspect
 from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, patiently
 from dray.backends.statements import Catalogue
 from dray.backends.upkeep import Checkpoint, FileFacts, LogFile
@@ -44,7 +44,7 @@ class SqliteUpkeep:
 
     @cached_property
     def _log(self) -> Path:
-        return Path(f"{os.path.realpath(self._path)}-wal")
+        return files.beside(Path(os.path.realpath(self._path)), "-wal")
 
     def facts(self) -> FileFacts:
         return inspect.file_facts(Path(os.path.realpath(self._path)))

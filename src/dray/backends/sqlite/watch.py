@@ -64,7 +64,7 @@ class SqliteWatch:
 
     def __init__(self, path: Path, *, busy_timeout: float = 30.0) -> None:
         self._path = Path(os.path.realpath(path))  # a link's target is where the -wal lies
-        self._wal = self._path.with_name(f"{self._path.name}-wal")
+        self._wal = files.beside(self._path, "-wal")
         self._names = {os.fsencode(self._path.name), os.fsencode(self._wal.name)}
         self._bell = Bell()
         self._lock = threading.Lock()  # around all use of SQLite, so that a fork can wait for it
