@@ -23,7 +23,7 @@ from dray.backends.sqlite import files, inotify
 from dray.clock import ManualClock, SystemClock
 from dray.instants import SECOND
 from dray.model.new_job import NewJob
-from dray.ops.doctor import CHECKS, Subject, server
+from dray.ops.doctor import CHECKS, Result, Subject, server
 from dray.ops.doctor.check import Finding
 from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
@@ -196,6 +196,47 @@ def test_a_file_that_may_only_be_read() -> None:
     assert results["schema"].verdict == results["integrity"].verdict == "ok"
     assert [name for name, result in results.items() if result.verdict == "failed"] == []
     assert results["permissions"].text == "this user may only read it; a worker here would be refused"
+
+
+def test_a_file_that_may_not_be_read() -> None:
+    with tempfile.TemporaryDirectory(prefix="dray-doctor-") as folder:
+        path = Path(folder) / "jobs.db"
+        made(str(path))
+        path.parent.chmod(0o755)
+        examined(str(path))
+        path.chmod(0o000)
+        with as_somebody_whom_modes_bind():
+            results = examined(str(path))
+
+    assert [name for name, result in results.items() if result.verdict == "failed"] == ["database", "permissions"]
+    assert results["database"].text.startswith(f"{path}: may not be read by user ")
+    owner = os.geteuid()
+    assert results["permissions"].text == f"this user may not read it: it belongs to user {owner} and has mode 000"
+    assert {"disk", "file-system"} <= results.keys()
+    assert not {"journal", "wal", "schema"} & results.keys()
+
+
+def test_a_file_in_a_folder_that_may_not_be_entered() -> None:
+    with tempfile.TemporaryDirectory(prefix="dray-doctor-") as folder:
+        path = Path(folder) / "jobs.db"
+        made(str(path))
+        examined(str(path))
+        path.parent.chmod(0o000)
+        with as_somebody_whom_modes_bind():
+            results = examined(str(path))
+        path.parent.chmod(0o700)
+
+    assert_of_no_file(results, f"{path}: cannot be reached by user ")
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    assert_of_no_file(examined(str(tmp_path)), f"{tmp_path}: is a directory")
+
+
+def assert_of_no_file(results: dict[str, Result], said: str) -> None:
+    assert [name for name, result in results.items() if result.verdict == "failed"] == ["database"]
+    assert results["database"].text.startswith(said)
+    assert not {"disk", "inotify", "file-system", "permissions", "journal", "wal", "write-lock"} & results.keys()
 
 
 @contextmanager

@@ -28,10 +28,11 @@ class FileFacts(NamedTuple):
     mode: int
     folder_mode: int
     owner: int
+    can_read: bool  # this user
     can_write: bool  # this user, to it and to what is written beside it
     strange: tuple[str, ...]  # files beside it that belong to somebody else
     log_size: int | None  # None: nobody has it open
-    journal: str | None  # "wal", "rollback"; None: it has no header
+    journal: str | None  # "wal", "rollback"; None: it has no header, or it may not be read
     file_system: str | None  # as the kernel names it; None: it does not say
     is_network: bool
     free: int  # bytes on its disk

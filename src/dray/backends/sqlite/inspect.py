@@ -6,8 +6,10 @@ leaves beside it. A file that nobody has open is read as it lies there.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -100,6 +102,9 @@ def file_facts(path: Path) -> FileFacts:
     import shutil  # noqa: PLC0415 - it loads every kind of compression
 
     found, folder = path.stat(), path.parent.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError(errno.ENOENT, "is not an ordinary file", str(path))
+    can_read = os.access(path, os.R_OK, effective_ids=True)
     file_system, is_network = files.kind(path)
     beside = [files.beside(path, suffix) for suffix in ("-wal", "-shm")]
     there = [file for file in beside if file.exists()]
@@ -109,10 +114,11 @@ def file_facts(path: Path) -> FileFacts:
         mode=found.st_mode & 0o777,
         folder_mode=folder.st_mode & 0o1777,
         owner=found.st_uid,
+        can_read=can_read,
         can_write=os.access(path, os.W_OK, effective_ids=True) and _can_make(path.parent, there),
         strange=tuple(str(file) for file in there if file.stat().st_uid != found.st_uid),
         log_size=beside[0].stat().st_size if beside[0].exists() else None,
-        journal=_journal(path),
+        journal=_journal(path) if can_read else None,
         file_system=file_system,
         is_network=is_network,
         free=shutil.disk_usage(path.parent).free,

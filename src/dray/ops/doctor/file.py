@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dray.ops.doctor.check import Check, Finding, note, ok, warning
+from dray.backends.upkeep import FileFacts
+from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import size
 
@@ -41,6 +42,21 @@ def _permissions(subject: Subject) -> Finding | None:
     facts = subject.file
     if facts is None:
         return None
+    if not facts.can_read:
+        return failed(
+            f"this user may not read it: it belongs to user {facts.owner} and has mode {facts.mode:03o}",
+            f"do this as user {facts.owner}, or change its rights or owner",
+        )
+    exposed = _exposed(facts)
+    if exposed is not None:
+        return exposed
+    if not facts.can_write:
+        return note("this user may only read it; a worker here would be refused")
+    return ok(f"mode {facts.mode:03o}, this user can write")
+
+
+def _exposed(facts: FileFacts) -> Finding | None:
+    """What other users have there, or can do."""
     if facts.strange:
         return warning(
             f"{Path(facts.strange[0]).name} belongs to another user than the file, and user {facts.owner} may not be "
@@ -58,9 +74,7 @@ def _permissions(subject: Subject) -> Finding | None:
             f"every user of this machine can {does} the jobs: the file has mode {facts.mode:03o}",
             f"chmod o-rw {facts.path}",
         )
-    if not facts.can_write:
-        return note("this user may only read it; a worker here would be refused")
-    return ok(f"mode {facts.mode:03o}, this user can write")
+    return None
 
 
 def _journal(subject: Subject) -> Finding | None:

@@ -54,10 +54,11 @@ class Subject:
 
     @cached_property
     def file(self) -> FileFacts | None:
-        """None: there is no file, or not yet."""
+        """None: there is no file, not yet, or none that this user can get at; what the database is opened with says
+        which."""
         try:
             return self.eyes.file()
-        except FileNotFoundError:
+        except OSError:
             return None
 
     @cached_property
