@@ -80,6 +80,24 @@ _OPTIONS = (
 option = partial(click.option, show_envvar=True)  # every option says which variable sets it
 
 
+def _modules(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        if not all(name.split(".")):  # Python's import takes it for a mistake in our code
+            raise click.BadParameter(f"{name!r} is no module's name; write it as in an import: shop.jobs", ctx, param)
+    return value
+
+
+import_option = option(
+    "-i",
+    "--import",
+    "imports",
+    multiple=True,
+    metavar="MODULE",
+    callback=_modules,
+    help="A module that defines tasks.",
+)
+
+
 def shared(command: C) -> C:
     """Gives a command the options that all have."""
     for add in reversed(_OPTIONS):

@@ -9,7 +9,7 @@ import click
 
 from dray.cli import logs
 from dray.cli.exits import Code, Failure
-from dray.cli.shared import app_with_tasks, load_tasks, option, same_command, shared, told
+from dray.cli.shared import app_with_tasks, import_option, load_tasks, option, same_command, shared, told
 from dray.cli.times import Duration
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ERROR_LINES = 12
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="How many bodies may run at a time.")
-@option("-i", "--import", "imports", multiple=True, metavar="MODULE", help="A module that defines tasks.")
+@import_option
 @option(
     "--grace",
     type=Duration(),

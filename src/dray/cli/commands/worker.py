@@ -14,7 +14,7 @@ import click
 
 from dray.cli import logs
 from dray.cli.exits import Code, Failure
-from dray.cli.shared import app_with_tasks, load_tasks, option, same_command, shared
+from dray.cli.shared import app_with_tasks, import_option, load_tasks, option, same_command, shared
 from dray.cli.times import Duration
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LAST_SECONDS = 5.0
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="How many bodies may run at a time.")
 @option("--processes", type=click.IntRange(1), default=1, metavar="N", help="How many worker processes to run.")
-@option("-i", "--import", "imports", multiple=True, metavar="MODULE", help="A module that defines tasks.")
+@import_option
 @option("--burst", is_flag=True, help="Work off what is due, then stop.")
 @option("--once", is_flag=True, help="Run one job, then stop.")
 @option("--grace", type=Duration(), metavar="TIME", help="How long running jobs may take to end, at shutdown (25s).")
