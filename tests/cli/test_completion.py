@@ -165,6 +165,13 @@ def test_an_unknown_shell_is_wrong_usage(local: Shell) -> None:
     assert local.try_("completion", "tcsh").code == 2
 
 
+def test_a_shell_that_is_not_named_is_one_sentence_with_the_choice(local: Shell) -> None:
+    done = local.try_("completion")
+
+    assert done.code == 2
+    assert done.err == "dray: Missing argument SHELL: choose from bash, zsh, fish; see `dray completion --help`\n"
+
+
 # Reading code
 
 

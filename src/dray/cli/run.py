@@ -56,13 +56,22 @@ def _invoke(args: Sequence[str]) -> int:
 
 
 def _tell(error: click.ClickException) -> None:
-    message = error.format_message()
+    message = _missing_choice(error) or error.format_message()
     if isinstance(error, click.UsageError) and error.ctx is not None:
         if message == error.ctx.get_help():  # a group without a command
             click.echo(message, err=True)
             return
         message = f"{message.rstrip('.')}; see `{error.ctx.command_path} --help`"
     say(message)
+
+
+def _missing_choice(error: click.ClickException) -> str | None:
+    """What click says in a line for each choice."""
+    param = error.param if isinstance(error, click.MissingParameter) else None
+    if param is None or not isinstance(param.type, click.Choice):
+        return None
+    choices = ", ".join(str(choice) for choice in param.type.choices)
+    return f"Missing {param.param_type_name} {param.human_readable_name}: choose from {choices}"
 
 
 def _open_streams() -> None:
