@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dray.text import clean, clean_traceback, escape_control, redact
+from dray.text import clean, clean_traceback, escape_control, holds_password, redact
 
 any_text = st.text(st.characters(categories=["L", "Cs", "Cc", "So", "Zs"]) | st.sampled_from("a\0\udc80é😀"))
 
@@ -210,6 +210,10 @@ def test_the_password_of_an_address_is_hidden(text: str, redacted: str) -> None:
         "postgresql://user@host:5432/db",
         "postgresql://localhost:5432/db is down; ask ann@example.com",
         "postgresql://localhost:5432, postgresql://[::1]:5432/db",
+        "postgresql://: cannot be reached",
+        "postgresql://host: cannot be reached",
+        "postgresql://user@host: cannot be reached",
+        "postgresql://host:5432: cannot be reached",
         "http://127.0.0.1:8000/jobs/ann@example.com?at=12:30",
         'FATAL: password authentication failed for user "dray"',
         "wrong password: try again",
@@ -217,6 +221,27 @@ def test_the_password_of_an_address_is_hidden(text: str, redacted: str) -> None:
 )
 def test_what_holds_no_password_is_left_alone(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://",
+        "postgresql://user@host/db",
+        "postgresql://user:@host/db",
+        "postgresql://user:@/db?host=/tmp",
+        "postgresql://host/db?password=",
+        "postgresql://user:@host/db?password=&sslpassword=",
+        "jobs.db",
+    ],
+)
+def test_an_empty_password_is_none(text: str) -> None:
+    assert not holds_password(text)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in REDACTED if "user:@" not in text])
+def test_an_address_that_holds_a_password_is_known(text: str) -> None:
+    assert holds_password(text)
 
 
 passwords = st.text(st.characters(min_codepoint=33, exclude_categories=("Cs",)), min_size=6, max_size=40)
@@ -242,6 +267,11 @@ def test_nothing_but_the_password_is_hidden_and_no_part_of_it_is_left(password: 
     assert redact(f"postgresql://u:{password}@h:1/d?a=b") == "postgresql://u:***@h:1/d?a=b"
     assert redact(f"host=h password='{quoted}' dbname=d") == "host=h password=*** dbname=d"
     assert redact(f"host=h password={quoted} dbname=d") == "host=h password=*** dbname=d"
+
+
+@given(passwords | st.text(":@", min_size=1))
+def test_no_password_counts_as_empty(password: str) -> None:
+    assert holds_password(f"postgresql://u:{password}@h:1/d?a=b")
 
 
 @given(passwords, surroundings)

@@ -74,6 +74,12 @@ def redact(text: str) -> str:
     return text
 
 
+def holds_password(text: str) -> bool:
+    """Whether an address has a password in it; an empty one, which `redact` hides as well, is none."""
+    rest = _EMPTY.sub("", text)
+    return redact(rest) != rest
+
+
 def _without_password(found: re.Match[str]) -> str:
     url = found[0]
     start = url.index("://") + 3
@@ -133,5 +139,7 @@ _SETTING = re.compile(
 _POSTGRES_URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://\S*", _FLAGS)
 _MISTYPED_URL = re.compile(r"(postgres(?:ql)?(?:(?:\+|%2B)\w+)?(?:(?::|%3A)(?!//)|//))(\S*)", _FLAGS)
 _COLON, _AT = re.compile(r":|%3A", _FLAGS), re.compile(r"@|%40", _FLAGS)
-_CUT_SHORT = re.compile(r"[^:/?\[]*:(?!\d{1,5}\b)", _FLAGS)  # no "@" follows, but what does is not a port
+# No "@" follows, but what does is not a port, nor is the colon the text's own: "postgresql://host: no route".
+_CUT_SHORT = re.compile(r"[^:/?\[]*:(?!\d{1,5}\b|\Z)", _FLAGS)
+_EMPTY = re.compile(r":(?=@[^@]*\Z)|[?&](?:ssl)?password=(?=&|\Z)", _FLAGS)
 _USERINFO = re.compile(r"(://[^\s:/?#]*):[^\s/?#]*@", _FLAGS)

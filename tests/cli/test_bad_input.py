@@ -220,3 +220,20 @@ def test_a_password_never_shows_and_one_that_is_typed_is_warned_about(shell: She
     assert "canary" not in typed.err + known.err
     assert typed.err.count("password on the command line") == 1
     assert "password" not in known.err
+
+
+@pytest.mark.parametrize("url", ["postgresql://", "postgresql://user@", "postgresql://nosuch.invalid"])
+def test_an_address_without_a_password_is_shown_as_it_is(local: Shell, url: str) -> None:
+    done = local.try_("jobs", "--url", url, PGHOST="/nosuch")
+
+    assert done.code == 6
+    assert done.err.startswith(f"dray: {url}: cannot be reached"), done.err
+
+
+@pytest.mark.parametrize("words", [["jobs", "--url"], ["db", "move", "jobs.db"]], ids=" ".join)
+def test_an_empty_password_is_not_warned_about(local: Shell, words: list[str]) -> None:
+    done = local.try_(*words, "postgresql://user:@127.0.0.1:1/db?connect_timeout=1")
+
+    assert done.code == 6
+    assert_one_sentence(done.err)
+    assert "command line" not in done.err

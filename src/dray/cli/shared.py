@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from dray.cli.exits import Code, Failure, say
-from dray.text import redact
+from dray.text import holds_password
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -42,7 +42,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     ctx.meta[_KEY + name] = value
     if name == "url" and is_typed:
         ctx.meta[_KEY + "typed_url"] = value
-        if redact(value) != value:
+        if holds_password(value):
             say("a password on the command line can be seen by every user of this machine; set DRAY_URL instead")
 
 

@@ -13,7 +13,7 @@ import click
 from dray.cli.exits import say
 from dray.cli.output import Column, put_json, put_list
 from dray.cli.shared import option, shared, wants_json
-from dray.text import redact
+from dray.text import holds_password
 
 if TYPE_CHECKING:
     from dray.ops.move import Moved, Progress, Side
@@ -82,7 +82,7 @@ def _side(url: str, *, is_target: bool) -> Generator[Side]:
     from dray.settings import Settings  # noqa: PLC0415
 
     name = "TARGET" if is_target else "SOURCE"
-    if redact(url) != url and click.get_current_context().get_parameter_source(name.lower()) is _TYPED:
+    if holds_password(url) and click.get_current_context().get_parameter_source(name.lower()) is _TYPED:
         say(
             f"a password on the command line can be seen by every user of this machine; set {_VARIABLE}{name} instead"
         )
