@@ -51,6 +51,12 @@ class PostgresAddress:
     conninfo: str
     schema: str | None
 
+    @property
+    def place(self) -> str:
+        """The address as it may be shown: the same however it was written."""
+        shown = redact(self.conninfo)
+        return f"{shown}{'&' if '?' in shown else '?'}schema={self.schema}" if self.schema else shown
+
 
 def parse_address(url: str) -> SqliteAddress | PostgresAddress:
     """The database that an address names; a relative SQLite path is resolved against the current directory, now."""
@@ -93,7 +99,7 @@ def _postgres(url: str) -> PostgresAddress:
         raise ConfigError(
             f"schema {schema[:80]!r} cannot be used: lower-case letters, digits and _, not a digit first, at most 63"
         )
-    rest = urlencode([(name, value) for name, value in query if name != "schema"], quote_via=quote)
+    rest = urlencode([(name, value) for name, value in query if name != "schema"], safe="/", quote_via=quote)
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     if not parts.netloc:
         # urlunsplit drops the // of an address that leaves host and user to the defaults.

@@ -65,7 +65,8 @@ class Settings:
     @property
     def place(self) -> str:
         """The database as it may be shown."""
-        return redact(self.url)
+        address = None if self.is_sqlite else parse_address(self.url)
+        return address.place if isinstance(address, PostgresAddress) else redact(self.url)
 
     def open(self, clock: Clock) -> Backend:
         """The database; it connects at its first use. With the machine's clock a server goes by its own."""

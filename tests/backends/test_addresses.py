@@ -219,7 +219,33 @@ def test_a_space_in_a_setting_stays_one(postgres_server: str) -> None:
 def test_an_address_may_leave_host_and_user_to_the_defaults() -> None:
     address = parse_address("postgresql:///db?host=/run/postgresql")
 
-    assert address == PostgresAddress("postgresql:///db?host=%2Frun%2Fpostgresql", None)
+    assert address == PostgresAddress("postgresql:///db?host=/run/postgresql", None)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{SECRET}@/db?host=/nosuch/x&schema=jobs",
+        f"postgresql://u:{SECRET}@/db?host=%2Fnosuch%2Fx&schema=jobs",
+        f"postgres://u:{SECRET}@/db?schema=jobs&host=/nosuch%2fx",
+        f"postgresql+psycopg://u:{SECRET}@/db?host=%2Fnosuch/x&schema=jobs",
+    ],
+)
+def test_a_servers_address_is_shown_in_one_form_however_it_is_written(url: str) -> None:
+    place = "postgresql://u:***@/db?host=/nosuch/x&schema=jobs"
+
+    assert Settings.of(url).place == place
+    with pytest.raises(StorageUnavailable) as caught:
+        open_backend(url).job_list()
+    assert str(caught.value).startswith(f"{place}: cannot be reached: ")
+
+
+def test_what_would_end_a_setting_stays_encoded_where_it_is_shown() -> None:
+    url = "postgresql:///db?options=-c%20a%3Db%26c&password=%40%2F%26secret&user=a%40b%23c"
+
+    place = Settings.of(url).place
+
+    assert place == "postgresql:///db?options=-c%20a%3Db%26c&password=***&user=a%40b%23c"
 
 
 @pytest.mark.parametrize("schema", ["select", "user", "_x1", "a" * 63])

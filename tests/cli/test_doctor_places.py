@@ -423,6 +423,15 @@ def test_a_clock_that_is_behind(url: str, seconds: int, expected: str) -> None:
 # The server
 
 
+@pytest.mark.parametrize("host", ["/nosuch/place", "%2Fnosuch%2Fplace"])
+def test_a_server_is_named_alike_by_every_check(host: str) -> None:
+    results = examined(f"postgresql:///db?host={host}")
+
+    place = "postgresql:///db?host=/nosuch/place"
+    assert results["configuration"].text.startswith(f"{place}, ")
+    assert results["database"].text.startswith(f"{place}: cannot be reached")
+
+
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     url = "postgresql://user:canary@127.0.0.1:1/db?connect_timeout=2"
 

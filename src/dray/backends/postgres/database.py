@@ -32,7 +32,6 @@ from dray.backends.upkeep import Upkeep
 from dray.clock import Clock, SystemClock
 from dray.config import PostgresAddress
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
-from dray.text import redact
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ class PostgresDatabase:
         notify: bool = True,
         listen_url: str | None = None,
     ) -> None:
-        self.place = _place(address)
+        self.place = address.place
         self.schema = address.schema
         self.clock: Clock = clock or SystemClock()
         self.proofs = PostgresProofs()
@@ -410,11 +409,6 @@ class PostgresDatabase:
     def close(self) -> None:
         self._notifier.flush()
         self._pool.forget_idle()
-
-
-def _place(address: PostgresAddress) -> str:
-    shown = redact(address.conninfo)
-    return f"{shown}{'&' if '?' in shown else '?'}schema={address.schema}" if address.schema else shown
 
 
 def _pipelined(connection: Connection, statements: Callable[[Connection, psycopg.Pipeline], T]) -> T:
