@@ -79,7 +79,7 @@ def parse_address(url: str) -> SqliteAddress | PostgresAddress:
 
 
 def _sqlite(path: str, url: str) -> SqliteAddress:
-    if path in {"", ":memory:"}:
+    if not path.strip() or path == ":memory:":
         raise ConfigError(
             f"{url!r} names no file; a queue has to outlive its process: use a path such as sqlite:///dray.db"
         )

@@ -80,7 +80,18 @@ def test_an_encoded_character_stands_for_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "sqlite://", "sqlite:///", ":memory:", "sqlite:///:memory:", "sqlite://:memory:", "file://"],
+    [
+        "",
+        " ",
+        "\t\n",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///%20 ",
+        ":memory:",
+        "sqlite:///:memory:",
+        "sqlite://:memory:",
+        "file://",
+    ],
 )
 def test_an_address_without_a_file_is_refused_because_a_queue_outlives_its_process(url: str) -> None:
     with pytest.raises(ConfigError, match="names no file") as caught:

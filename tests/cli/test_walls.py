@@ -138,7 +138,13 @@ def test_a_wrong_password_is_said_in_a_sentence(local: Shell, guarded: str) -> N
 
 @pytest.mark.parametrize(
     "url",
-    ["mysql://user:CANARY@host/db", "postgresql://user:CANARY@host:port/db", "sqlite://", "postgresql://[::1/db"],
+    [
+        "mysql://user:CANARY@host/db",
+        "postgresql://user:CANARY@host:port/db",
+        "sqlite://",
+        "  ",
+        "postgresql://[::1/db",
+    ],
 )
 def test_an_address_that_is_none_is_wrong_usage(local: Shell, url: str) -> None:
     (local.folder / "tasks.py").unlink()
