@@ -76,6 +76,21 @@ def test_in_a_pipe_it_is_name_verdict_text_and_fix(ready: Shell) -> None:
     assert rows["schema"][2] == ""
 
 
+def test_an_app_that_was_not_looked_for_is_not_said_to_be_missing(local: Shell) -> None:
+    local("db", "init")
+
+    typed = looked(local, "--url", local.url)["app"]
+    named = looked(local, "--url", local.url, "--app", "tasks:app")["app"]
+    (local.folder / "tasks.py").unlink()
+    missing = looked(local)["app"]
+
+    rest = "what needs its tasks is not checked"
+    assert (typed["verdict"], typed["text"]) == ("note", f"--url alone looks for no app: {rest}")
+    assert named["verdict"] == "ok"
+    assert (missing["verdict"], missing["text"]) == ("note", f"no app is named or found here: {rest}")
+    assert typed["fix"] == missing["fix"] == "--app module:object"
+
+
 def test_a_warning_is_an_error_only_where_that_is_asked_for(ready: Shell) -> None:
     ready("queues", "pause", "default")
     ready("enqueue", "tasks.add", "a=1", "b=2")

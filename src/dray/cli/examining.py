@@ -47,7 +47,7 @@ def _found() -> tuple[App, Code]:
 
     typed = told("typed_url")
     if typed and not told("app"):
-        return bare_app(), Code(address="--url")
+        return bare_app(), Code(address="--url", is_sought=False)
     app, problem = None, None
     try:
         app = app_here()

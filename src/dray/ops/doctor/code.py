@@ -21,7 +21,8 @@ def _app(subject: Subject) -> Finding:
     if code.problem is not None:
         return failed(code.problem, "repair it, or name the app: --app module:object")
     if code.app is None:
-        return note("no app is named or found here: what needs its tasks is not checked", "--app module:object")
+        why = "no app is named or found here" if code.is_sought else "--url alone looks for no app"
+        return note(f"{why}: what needs its tasks is not checked", "--app module:object")
     if not code.tasks:
         return note(f"{code.app} has no tasks", "name the modules that define them: App(imports=[…])")
     return ok(f"{code.app}, {len(code.tasks)} task{'' if len(code.tasks) == 1 else 's'}")

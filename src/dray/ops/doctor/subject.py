@@ -34,6 +34,7 @@ class Code:
     problem: str | None = None  # why it cannot be had
     address: str = "given"  # where the database's address comes from, in words
     unused: str | None = None  # what else names a database, and does not count
+    is_sought: bool = True  # False: whoever names the database alone wants no code to be run
 
 
 @dataclass
