@@ -111,6 +111,24 @@ def test_a_key_that_nobody_knows_is_told(local: Shell) -> None:
     assert "'queues'" in said
 
 
+@pytest.mark.parametrize("text", ["[tool.dray", "[tool.dray]\napp = 3\n", "[tool]\ndray = 3\n"])
+@pytest.mark.parametrize("words", [[], ["--url", "jobs.db"]], ids=["found", "typed"])
+def test_a_project_file_that_cannot_be_read_is_said_once(local: Shell, text: str, words: list[str]) -> None:
+    local.write("pyproject.toml", text)
+
+    done = local.try_("config", *words)
+
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("dray: pyproject.toml")
+    assert done.err.count("\n") == 1
+
+
+def test_the_app_that_the_project_file_names_does_not_count_where_another_is_named(local: Shell) -> None:
+    local.write("pyproject.toml", "[tool.dray]\napp = 3\n")
+
+    assert source(settings(local, "--app", "tasks:app")["app"]) == ("tasks:app", "command line", None)
+
+
 def test_a_password_never_shows(local: Shell) -> None:
     url = "postgresql://user:canary@host/db"
     made = f"dray.App({url!r}, listen_url='postgresql://user:canary@other/db')"

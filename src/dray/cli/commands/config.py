@@ -49,14 +49,16 @@ def config() -> None:
     key in pyproject.toml), unit (seconds, bytes). Passwords are not shown.
     """
     from dray.cli.effective import all_settings, complaints  # noqa: PLC0415 - `--help` needs none
-    from dray.cli.finding import project_settings  # noqa: PLC0415
+    from dray.cli.finding import configured, project_settings  # noqa: PLC0415
     from dray.cli.variables import variables  # noqa: PLC0415
 
+    # Before the app is found by it: what is wrong with pyproject.toml would be said once more for the app.
+    keys, spec = list(project_settings()), None if told("app") else configured()
     found = _found()
     app = found or bare_app()
-    shapes = [asdict(setting) for setting in all_settings(app, _app_setting(found), _url_source(found))]
+    shapes = [asdict(setting) for setting in all_settings(app, _app_setting(found, spec), _url_source(found))]
     put_list(shapes, _COLUMNS, _KEYS, "")
-    for complaint in complaints(variables(), os.environ, list(project_settings())):
+    for complaint in complaints(variables(), os.environ, keys):
         say(complaint)
     if os.environ.get("DRAY_URL") and found is not None and found.settings.is_url_given and not told("typed_url"):
         say("DRAY_URL is set and does nothing: the app's own code names its database")
@@ -70,16 +72,15 @@ def _found() -> App | None:
         return None
 
 
-def _app_setting(app: App | None) -> Setting:
+def _app_setting(app: App | None, spec: str | None) -> Setting:
     from dray.cli import effective  # noqa: PLC0415
-    from dray.cli.finding import configured, name_of  # noqa: PLC0415
+    from dray.cli.finding import name_of  # noqa: PLC0415
 
     named, variable = told("app"), os.environ.get("DRAY_APP")
     if named:
         is_variable = named == variable
         source = effective.ENVIRONMENT if is_variable else effective.COMMAND_LINE
         return effective.Setting("app", named, source, "DRAY_APP" if is_variable else None)
-    spec = configured()
     if spec is not None:
         return effective.Setting("app", spec, effective.PROJECT, "app")
     return effective.Setting("app", None if app is None else name_of(app))
