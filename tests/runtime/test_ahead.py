@@ -154,7 +154,7 @@ def test_what_waits_behind_a_long_body_goes_back_and_runs_elsewhere(app: App) ->
 
 @pytest.mark.parametrize("seconds", [0.02, 0.1])
 def test_what_waits_behind_bodies_that_have_become_longer_goes_back(app: App, seconds: float) -> None:
-    """One after the other they end, so the worker moves on; and what it had claimed for 50 ms would take it seconds."""
+    """One after the other they end, so the worker moves on; what it had claimed for 50 ms would take it seconds."""
     behind: list[int] = []
 
     @app.task(name="longer")

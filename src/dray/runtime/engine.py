@@ -457,7 +457,7 @@ class Engine:
             self._fail(error)
             return False
         self._must_reread = False
-        self._outage.ends()
+        self._outage.eases()  # what failed has still to succeed
         if not beat.alive:
             self._die()
             return False

@@ -109,8 +109,8 @@ class Heartbeat(Service):
     def watch_over(self, now: int) -> int:
         """Stops the bodies in time though a beat hangs in a network that swallows everything; when to look again.
 
-        On the timekeeper's thread. A beat must be seen hanging twice, unless the one before has failed: a process that
-        was stopped, or kept from running by a body, gets its beat through first.
+        On the timekeeper's thread. A beat must be seen hanging twice, unless the one before has failed: a process
+        that was stopped, or kept from running by a body, gets its beat through first.
         """
         if self.proof.is_certain:
             return now + self._lease_us

@@ -43,6 +43,24 @@ def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
         time.sleep(_pause(deadline - seconds))
 
 
+def tolerantly(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
+    """Runs `work`, once more if it meets text that is no UTF-8, which then comes with its bytes escaped.
+
+    Dray stores none; one row of it that was written by hand must not keep all others from being claimed or listed.
+    """
+    try:
+        return work()
+    except sqlite3.OperationalError as error:
+        if connection.text_factory is not str or not faults.is_undecodable(error):
+            raise
+    connection.text_factory = _escaped  # from here on: a function for each value costs what most need not pay
+    return work()
+
+
+def _escaped(text: bytes) -> str:
+    return text.decode(errors="backslashreplace")
+
+
 async def patiently_awaiting(work: Callable[[], T], seconds: float, place: str) -> T:
     """As `patiently`, for work in the thread of an event loop: others run between two tries."""
     import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded

@@ -16,7 +16,7 @@ from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.block import Block
-from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently, patiently_awaiting
+from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently, patiently_awaiting, tolerantly
 from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
@@ -111,6 +111,14 @@ class SqliteDatabase:
         return self.write(work, durable=durable)()
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
+        try:
+            return tolerantly(connection, lambda: self._try(connection, work, durable=durable))
+        except sqlite3.Error as error:
+            raise faults.translate(error, self.place) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise DataRefused(f"{self.place}: {error}") from error
+
+    def _try(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         self._sync(connection, "FULL" if durable else "NORMAL")
         # IMMEDIATE: a deferred transaction that writes after reading fails at once when anybody else wrote.
         patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
@@ -119,19 +127,12 @@ class SqliteDatabase:
                 answer = work(session)
                 session.check()
                 connection.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 # In a forked child the transaction is the parent's: a ROLLBACK here would undo it there.
                 if connection.in_transaction and not session.forked:
                     connection.execute("ROLLBACK")
-                self._raise_translated(error)
                 raise
         return answer
-
-    def _raise_translated(self, error: BaseException) -> None:
-        if isinstance(error, sqlite3.Error):
-            raise faults.translate(error, self.place) from error
-        if isinstance(error, (UnicodeEncodeError, OverflowError)):
-            raise DataRefused(f"{self.place}: {error}") from error
 
     @contextmanager
     def _session(self, connection: sqlite3.Connection) -> Generator[SqliteSession]:
@@ -175,7 +176,10 @@ class SqliteDatabase:
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
         with self._reading() as connection:
-            return patiently(lambda: self._look(connection, work), self._busy_timeout, self.place)
+            return self._patiently(connection, lambda: self._look(connection, work))
+
+    def _patiently(self, connection: sqlite3.Connection, look: Callable[[], T]) -> T:
+        return patiently(lambda: tolerantly(connection, look), self._busy_timeout, self.place)
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
@@ -250,7 +254,7 @@ class SqliteDatabase:
 
     def glance(self, name: str, /, **params: Any) -> list[Row]:
         with self._reading() as connection, self._session(connection) as session:
-            return patiently(lambda: session.rows(name, **params), self._busy_timeout, self.place)
+            return self._patiently(connection, lambda: session.rows(name, **params))
 
     def inspect(self, work: Callable[[SqliteSession], T], *, seconds: float) -> T:
         from dray.backends.sqlite.inspect import inspected  # noqa: PLC0415 - for examinations alone
