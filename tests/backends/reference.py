@@ -690,7 +690,7 @@ class Reference:
 
     def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
         known = self.schedules.get(stored.name)
-        if known is None or known.next_at != stored.next_at:
+        if known is None or (known.next_at, known.updated_at) != (stored.next_at, stored.updated_at):
             return False
         kept = {"last_at": known.last_at, "created_at": known.created_at, "paused_at": known.paused_at}
         self.schedules[stored.name] = replace(wanted, name=stored.name, **kept, updated_at=self.clock.now())
@@ -703,6 +703,8 @@ class Reference:
         if stored is None or stored.paused_at is not None:
             return None
         if schedule.next_at is None or stored.next_at != schedule.next_at:
+            return None
+        if stored.updated_at != schedule.updated_at:
             return None
         last_at = stored.last_at if last_at is None else last_at
         fired: list[Enqueued] = []

@@ -317,6 +317,20 @@ def test_a_schedule_that_was_paused_or_changed_since_it_was_read_does_not_fire(w
     assert world.backend.job_list() == []
 
 
+def test_a_schedule_that_was_edited_since_it_was_read_fires_as_it_is_now(world: World) -> None:
+    """The edit has returned, and keeps the slot: a job with what was there before would be a surprise."""
+    read = make(world)
+    world.clock.advance(MINUTE)
+    assert world.backend.schedule_change(read, replace(read, args='{"n":2}'))
+    edited = stored(world)
+    assert edited.next_at == read.next_at
+
+    assert fire(world, read) is None
+    assert world.backend.job_list() == []
+    assert world.backend.schedule_change(read, replace(read, args='{"n":3}')) is False
+    assert fire(world, edited) is not None
+
+
 def test_a_slots_job_may_be_unique_and_then_counts_as_fired(world: World) -> None:
     holder = world.enqueue(unique_key="k")
     schedule = make(world)

@@ -510,8 +510,8 @@ class Backend:
         return store.schedules.due(self.db, limit)
 
     def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
-        """Makes a schedule what is wanted, `next_at` too, if it still waits for the slot that was read: one that is
-        fired meanwhile cannot come again. False: it moved on or is gone; nothing was written."""
+        """Makes a schedule what is wanted, `next_at` too, if it is still as it was read: a slot that is fired
+        meanwhile cannot come again. False: it moved on, was edited or is gone; nothing was written."""
         return store.schedules.change(self.db, stored, wanted)
 
     def schedule_upcoming(self) -> tuple[int | None, int]:
@@ -523,7 +523,7 @@ class Backend:
     ) -> list[Enqueued] | None:
         """Moves a schedule from the `next_at` that was read and enqueues its slots' jobs, together.
 
-        None: somebody else did, or it was paused meanwhile; nothing was written. Jobs that the overlap rule
+        None: somebody else did, or it was paused or edited meanwhile; nothing was written. Jobs that the overlap rule
         forbids are left out.
         """
         return store.schedules.fire(self.db, schedule, next_at, last_at, new)

@@ -44,6 +44,7 @@ def change(db: Database, stored: Schedule, wanted: Schedule) -> bool:
             "schedule_change",
             name=stored.name,
             expected_at=stored.next_at,
+            read_at=stored.updated_at,
             task=wanted.task,
             queue=wanted.queue,
             args=wanted.args,
@@ -86,6 +87,7 @@ def fire(
             "schedule_advance",
             name=schedule.name,
             expected_at=schedule.next_at,
+            read_at=schedule.updated_at,
             next_at=next_at,
             last_at=last_at,
         )

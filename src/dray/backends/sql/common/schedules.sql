@@ -16,11 +16,12 @@ WHERE (dray_schedules.task, coalesce(dray_schedules.queue, ''), dray_schedules.a
         coalesce(CAST(excluded.priority AS text), ''))
 
 -- name: schedule_change
--- Changes what people set of a schedule, if it still waits for the slot that was read.
+-- Changes what people set of a schedule, if it is still as it was read.
 UPDATE dray_schedules SET task = :task, queue = :queue, args = :args, cron = :cron, every_us = :every_us, tz = :tz,
     misfire = :misfire, misfire_limit = :misfire_limit, overlap = :overlap, priority = :priority,
     next_at = $at(next_at), updated_at = $now
-WHERE name = :name AND (next_at = $at(expected_at) OR (next_at IS NULL AND $at(expected_at) IS NULL))
+WHERE name = :name AND updated_at = $at(read_at)
+    AND (next_at = $at(expected_at) OR (next_at IS NULL AND $at(expected_at) IS NULL))
 
 -- name: schedule_get
 -- One schedule by name.
@@ -46,9 +47,10 @@ ORDER BY next_at LIMIT :limit
 SELECT (SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL), $now
 
 -- name: schedule_advance
--- Moves a schedule to its next slot, if nobody else has and it is not paused: the winner enqueues.
+-- Moves a schedule to its next slot, if nobody else has, or has edited it since, and it is not paused: the winner
+-- enqueues.
 UPDATE dray_schedules SET next_at = $at(next_at), last_at = coalesce($at(last_at), last_at)
-WHERE name = :name AND next_at = $at(expected_at) AND paused_at IS NULL
+WHERE name = :name AND next_at = $at(expected_at) AND updated_at = $at(read_at) AND paused_at IS NULL
 
 -- name: schedule_busy
 -- Whether a job of this schedule is in one of these states.
