@@ -946,6 +946,18 @@ def test_an_unknown_task_is_named_with_those_spelled_alike(app: Notebook) -> Non
         registry.get("zzz")
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("send", "mail.send or sms.send"), ("snd", "mail.send or sms.send"), ("fetch", "web.fetch")]
+)
+def test_the_last_part_of_a_name_is_enough_to_be_told_the_whole(app: Notebook, typed: str, meant: str) -> None:
+    registry = Registry()
+    for name in ("sms.send", "web.fetch", "mail.send"):
+        registry.register(define(add, app, name=name))
+
+    with pytest.raises(UnknownTask, match=rf"did you mean {meant}\? Import the module that defines it$"):
+        registry.get(typed)
+
+
 def test_two_tasks_under_one_name_are_refused_with_both_places(app: Notebook) -> None:
     registry = Registry()
     first, second = define(add, app, name="shop.add"), define(decorated, app, name="shop.add")

@@ -137,6 +137,22 @@ def test_an_unknown_task_is_not_found(local: Shell) -> None:
     assert "did you mean tasks.add" in done.err
 
 
+@pytest.mark.parametrize(
+    "words", [["enqueue"], ["run"], ["tasks"], ["schedules", "add", "--every", "5m", "sums"]], ids=" ".join
+)
+def test_whoever_types_a_name_without_its_module_is_told_the_whole_and_where_all_are(
+    local: Shell, words: list[str]
+) -> None:
+    local("db", "init")
+
+    done = local.try_(*words, "add")
+
+    assert (done.code, done.out) == (5, "")
+    assert done.err == (
+        "dray: no task is named 'add' here; did you mean tasks.add? `dray tasks` lists those that are known\n"
+    )
+
+
 # Schemas
 
 

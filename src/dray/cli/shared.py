@@ -130,6 +130,13 @@ def load_tasks(app: App, more: Iterable[str] = ()) -> None:
         imported(module)
 
 
+def known_task(app: App, name: str) -> Task[..., Any]:
+    """The task of this name; where there is none, what somebody at a shell can do about it."""
+    if name not in app.registry:
+        raise Failure(f"{app.registry.missing(name)} `dray tasks` lists those that are known", Code.NOT_FOUND)
+    return app.registry.get(name)
+
+
 def app_with_tasks(named: str | None = None) -> App:
     """The App whose tasks are to be run or enqueued."""
     app = app_here(named)
@@ -156,7 +163,7 @@ def _bare_app_on_something() -> App:
 def task_to_fit(app: App, name: str, *, unchecked: bool) -> Task[..., Any] | None:
     """The task that arguments have to fit; None: it is not known here, and need not be."""
     if name in app.registry or (len(app.registry) and not unchecked):
-        return app.registry.get(name)
+        return known_task(app, name)
     if not unchecked:
         say("no task is known here: neither this one nor its arguments are checked")
     return None

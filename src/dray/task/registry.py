@@ -12,6 +12,8 @@ from dray.model.names import shown
 if TYPE_CHECKING:
     from dray.task.task import Task
 
+_NEAR = 3  # names at most that may be meant
+
 
 class Registry:
     def __init__(self) -> None:
@@ -29,15 +31,29 @@ class Registry:
         """The task of this name; `UnknownTask` names those that are spelled alike."""
         if name in self._tasks:
             return self._tasks[name]
-        import difflib  # noqa: PLC0415 - for those who mistype
+        raise UnknownTask(f"{self.missing(name)} Import the module that defines it")
 
-        near = difflib.get_close_matches(name, self._tasks, n=3)
+    def missing(self, name: str) -> str:
+        """The sentence on a name that no task has, with those that may be meant."""
+        near = self._near(name)
         meant = f"did you mean {' or '.join(near)}?" if near else f"{len(self._tasks)} others are known."
-        raise UnknownTask(f"no task is named {shown(name)} here; {meant} Import the module that defines it")
+        return f"no task is named {shown(name)} here; {meant}"
 
     def names(self) -> tuple[str, ...]:
         """The names of all tasks, in order."""
         return tuple(sorted(self._tasks))
+
+    def _near(self, name: str) -> list[str]:
+        """Names that are spelled alike, as a whole or in their last part."""
+        import difflib  # noqa: PLC0415 - for those who mistype
+
+        spelled: dict[str, list[str]] = {}
+        for known in self.names():
+            for spelling in {known, known.rpartition(".")[2]}:
+                spelled.setdefault(spelling, []).append(known)
+        near = difflib.get_close_matches(name, spelled, n=_NEAR)
+        found = dict.fromkeys(known for spelling in near for known in spelled[spelling])
+        return list(found)[:_NEAR]
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks

@@ -18,7 +18,7 @@ import click
 from dray.cli import logs, shapes
 from dray.cli.exits import Code, Failure, say
 from dray.cli.output import put
-from dray.cli.shared import app_with_tasks, load_tasks, option, shared
+from dray.cli.shared import app_with_tasks, known_task, load_tasks, option, shared
 from dray.cli.times import Duration, span
 from dray.cli.values import arguments
 from dray.errors import DrayError
@@ -57,7 +57,7 @@ def run(
         raise click.UsageError("--pdb needs a terminal")
     app = app_with_tasks()
     load_tasks(app)
-    found = app.registry.get(task)
+    found = known_task(app, task)
     logs.configure(log_level)
     call = _call(app, found, arguments(words, args, found))
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dray.cli.output import Column, Shape, put_json, put_list
-from dray.cli.shared import app_with_tasks, load_tasks, option, shared, wants_json
+from dray.cli.shared import app_with_tasks, known_task, load_tasks, option, shared, wants_json
 from dray.cli.times import span
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
 
     app = app_with_tasks()
     load_tasks(app)
-    chosen = [app.registry.get(name) for name in dict.fromkeys(names)] or list(app.registry)
+    chosen = [known_task(app, name) for name in dict.fromkeys(names)] or list(app.registry)
     schemas = {task.name: ops.argument_schema(task) for task in chosen} if schema else {}
     if schema and not wants_json():
         put_json(schemas)
