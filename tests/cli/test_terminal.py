@@ -50,6 +50,22 @@ def test_any_width_will_do(used: Shell, words: list[str], columns: int) -> None:
         assert re.search(r"^[0-9a-f]{8} ", plain(done.out), re.M), "ids are whole even where there is no room"
 
 
+@pytest.mark.parametrize("command", ["stats", "queues"])
+@pytest.mark.parametrize(
+    ("columns", "kept"), [(20, ["queue", "queued"]), (30, ["queue", "queued", "running"]), (200, None)]
+)
+def test_a_narrow_terminal_keeps_the_counts_that_matter_most(
+    used: Shell, command: str, columns: int, kept: list[str] | None
+) -> None:
+    shown = plain(used.on_terminal(command, columns=columns).out).splitlines()
+
+    (heads,) = (line.split() for line in shown if line.startswith("queue "))
+    if kept is None:
+        assert {"queue", "scheduled", "queued", "running", "completed", "failed"} < set(heads)
+    else:
+        assert heads == kept
+
+
 def test_a_job_is_shown_with_its_attempts_and_the_last_traceback(used: Shell) -> None:
     job_id = used("jobs", "--state", "failed").rows[0][0]
 

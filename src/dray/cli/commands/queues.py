@@ -11,7 +11,7 @@ from dray.cli import shapes
 from dray.cli.exits import say
 from dray.cli.output import Column, Shape, put_list, relative
 from dray.cli.shared import app_on_tables, option, shared
-from dray.cli.states import STATES, state_columns
+from dray.cli.states import BESIDE, STATES, state_columns
 from dray.model.names import check_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _paused(value: Any, shape: Shape) -> str:
 
 _COLUMNS = (
     Column("queue", "name", is_elastic=True),
-    Column("priority", "priority", is_number=True, rank=1),
+    Column("priority", "priority", is_number=True, rank=BESIDE),
     Column("", "paused_at", _paused),
 )
 

@@ -12,7 +12,7 @@ from dray.cli.exits import Code, say
 from dray.cli.live.ink import is_dumb
 from dray.cli.output import Column, Shape, is_terminal, json_line, put, put_flat, put_json, table
 from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.cli.states import STATES, state_columns
+from dray.cli.states import BESIDE, STATES, state_columns
 from dray.cli.times import Duration, iso, span
 from dray.errors import StorageError
 
@@ -110,7 +110,7 @@ def _lines(place: str, found: Stats) -> list[str]:
     columns = (
         Column("queue", "queue", is_elastic=True),
         *state_columns(rows),
-        Column("oldest", "oldest", _age, rank=1),
+        Column("oldest", "oldest", _age, rank=BESIDE),
     )
     ended = ", ".join(f"{count:,} {state}" for state, count in found.finished.items())
     lines = [
