@@ -275,6 +275,20 @@ def _has_ended(connection: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "NONSENSE"])
+def test_another_method_is_not_allowed(method: str) -> None:
+    condition = Condition("id", "active", 0, 0.0, is_healthy=True, is_ready=True)
+    endpoint = health.Endpoint("127.0.0.1", 0, lambda: condition)
+    endpoint.start()
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(f"http://127.0.0.1:{endpoint.port}/health", method=method), timeout=30)
+    endpoint.close()
+
+    with refused.value as answer:
+        assert (answer.code, answer.headers["Allow"]) == (405, "GET, HEAD")
+        assert json.loads(answer.read()) == {"error": "only GET and HEAD are answered"}
+
+
 def test_a_port_in_use_is_said_before_anything_is_claimed(shell: Shell) -> None:
     job_id = shell("enqueue", "tasks.add", "a=1", "b=2").value
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:

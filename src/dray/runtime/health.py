@@ -115,12 +115,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer(self, status: HTTPStatus, found: dict[str, Any]) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        if code != HTTPStatus.NOT_IMPLEMENTED:
+            super().send_error(code, message, explain)
+            return
+        # The base's word for a method without a do_… here. A 5xx would read as a worker that is not well.
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD are answered"}, Allow="GET, HEAD")
+
+    def _answer(self, status: HTTPStatus, found: dict[str, Any], **headers: str) -> None:
         body = json.dumps(found).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
