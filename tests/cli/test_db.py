@@ -24,7 +24,7 @@ from dray.config import PostgresAddress, parse_address
 from dray.model.new_job import NewJob
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
-from tests.cli.shell import Shell, plain
+from tests.cli.shell import TASKS, Shell, plain
 from tests.processes.harness import Yard
 
 
@@ -159,6 +159,51 @@ def test_printing_needs_no_database(local: Shell) -> None:
     assert "STRICT" in local("db", "sql", "--kind", "sqlite", **nowhere).out
     assert "STRICT" in local("db", "sql").out
     assert not list(local.folder.glob("*.db*"))
+
+
+# What the storage warns of
+
+LOGGING = "import logging\nlogging.basicConfig(format='mine: %(message)s')\n"
+
+
+def a_file_of_others(local: Shell) -> None:
+    """The project's database has a table already, and no write-ahead log: whoever writes first says so."""
+    with closing(sqlite3.connect(local.folder / "dray.db")) as connection:
+        connection.execute("CREATE TABLE theirs (number INTEGER)")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["enqueue", "tasks.add", "a=1", "b=2"], ["db", "init"], ["db", "move", "other.db", "dray.db"]],
+    ids=" ".join,
+)
+def test_what_the_storage_warns_of_is_a_sentence_of_the_command(local: Shell, words: list[str]) -> None:
+    local("db", "init", "--url", "other.db")
+    a_file_of_others(local)
+
+    said = local(*words).err.splitlines()
+
+    assert sum("switched to write-ahead logging" in line for line in said) == 1
+    assert all(line.startswith("dray: ") for line in said), said
+
+
+@pytest.mark.parametrize("words", [["enqueue", "more.other", "a=1"], ["worker", "--burst"]], ids=" ".join)
+def test_an_app_that_has_set_up_logging_is_warned_its_own_way_alone(local: Shell, words: list[str]) -> None:
+    local.write("tasks.py", TASKS.replace("dray.App()", "dray.App(imports=['more'])"))
+    local.write("more.py", f"{LOGGING}from tasks import app\n@app.task\ndef other(a: int) -> None: ...\n")
+    a_file_of_others(local)
+
+    warned = [line for line in local(*words).err.splitlines() if "switched to" in line]
+
+    assert warned == [f"mine: {local.folder / 'dray.db'}: switched to write-ahead logging (journal_mode=WAL), once"]
+
+
+def test_a_worker_logs_what_the_storage_warns_of_once(local: Shell) -> None:
+    a_file_of_others(local)
+
+    (line,) = (line for line in local("worker", "--burst").err.splitlines() if "switched to" in line)
+
+    assert re.match(r"\d{4}-\d\d-\d\d \S+ warning dray: ", line)
 
 
 # dray db check

@@ -44,7 +44,9 @@ def say_warnings() -> None:
 
 class _Sentences(logging.Handler):
     def emit(self, record: LogRecord) -> None:
-        say(record.getMessage())
+        # A worker, or the modules with its tasks, may have set up logging since: nothing is said twice.
+        if not logging.getLogger().handlers:
+            say(record.getMessage())
 
 
 def announce(message: str) -> None:

@@ -176,7 +176,6 @@ def app_on_tables() -> App:
     """
     app = bare_app() if told("typed_url") and not told("app") else app_here() or bare_app()
     app.settings = replace(app.settings, migrate=False)
-    _say_warnings()
     return _closed_at_the_end(app)
 
 
@@ -184,7 +183,6 @@ def app_with_tasks_on_tables() -> App:
     """An App that knows its tasks, where it is here, on tables that are there: nothing is created."""
     app = app_for_enqueueing()
     app.settings = replace(app.settings, migrate=False)
-    _say_warnings()
     load_tasks(app)
     return app
 
@@ -196,13 +194,10 @@ def bare_app() -> App:
     return App(told("url"))
 
 
-def _say_warnings() -> None:
+def _closed_at_the_end(app: App) -> App:
     from dray.cli.logs import say_warnings  # noqa: PLC0415 - the storage loads logging anyway
 
     say_warnings()
-
-
-def _closed_at_the_end(app: App) -> App:
     app.hides_unknown_args = True
     return click.get_current_context().with_resource(app)
 

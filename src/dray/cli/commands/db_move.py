@@ -45,8 +45,10 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
     can be given as DRAY_DB_MOVE_SOURCE and DRAY_DB_MOVE_TARGET, which keeps passwords out of the list of processes.
     """
     from dray.backends.tables import Portion  # noqa: PLC0415 - `--help` needs none
+    from dray.cli.logs import say_warnings  # noqa: PLC0415
     from dray.ops import move as ops  # noqa: PLC0415
 
+    say_warnings()
     with _side(source, is_target=False) as here, _side(target, is_target=True) as there:
         if abandon:
             elsewhere = ops.abandon(here, there, force=force)
