@@ -62,6 +62,14 @@ def test_python_m_dray_and_the_script_are_the_same(local: Shell) -> None:
     assert script.stdout == f"dray, version {__version__}\n"
 
 
+def test_ctrl_c_while_it_starts_is_as_clean_as_later(local: Shell) -> None:
+    local.write("click.py", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+
+    done = local.fresh("jobs")
+
+    assert (done.code, done.out, done.err) == (130, "", "")
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_says_what_it_does(local: Shell, words: list[str]) -> None:
     said = local(*words, "--help").out

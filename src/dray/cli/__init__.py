@@ -6,9 +6,16 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+_INTERRUPTED = 130  # as `Code.INTERRUPTED`, which has to be loaded first
+
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command line and exits with its code."""
-    from dray.cli.run import run  # noqa: PLC0415 - click is loaded by those who run a command, not by `import dray.cli`
+    try:
+        from dray.cli.run import run  # noqa: PLC0415 - click is for those who run a command, not `import dray.cli`
 
-    sys.exit(run(sys.argv[1:] if args is None else args))
+        code = run(sys.argv[1:] if args is None else args)
+    except KeyboardInterrupt:
+        # Ctrl-C before run() can catch it: most of the start is spent loading modules.
+        code = _INTERRUPTED
+    sys.exit(code)
