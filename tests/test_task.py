@@ -942,7 +942,7 @@ def test_an_unknown_task_is_named_with_those_spelled_alike(app: Notebook) -> Non
 
     with pytest.raises(UnknownTask, match=r"no task is named 'mail.sned' here; did you mean mail.send\? Import"):
         registry.get("mail.sned")
-    with pytest.raises(UnknownTask, match=r"1 others? .*known"):
+    with pytest.raises(UnknownTask, match=r"; 1 other is known\. Import"):
         registry.get("zzz")
 
 

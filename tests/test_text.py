@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dray.text import clean, clean_traceback, escape_control, holds_password, redact
+from dray.text import clean, clean_traceback, counted, escape_control, holds_password, plural, redact
 
 any_text = st.text(st.characters(categories=["L", "Cs", "Cc", "So", "Zs"]) | st.sampled_from("a\0\udc80é😀"))
 
@@ -319,3 +319,17 @@ def test_a_hostile_text_takes_linear_time(unit: str) -> None:
     began = time.process_time()
     redact(text)
     assert time.process_time() - began < 2  # milliseconds; quadratic time would be minutes
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (1_234_567, "1,234,567 jobs"), (1.0, "1 job"), (0.1, "0.1 jobs")],
+)
+def test_a_count_goes_with_its_noun(count: float, said: str) -> None:
+    assert counted(count, "job") == said
+
+
+def test_a_count_goes_with_its_verb() -> None:
+    assert counted(1, "body does not stop", "bodies do not stop") == "1 body does not stop"
+    assert counted(2, "body does not stop", "bodies do not stop") == "2 bodies do not stop"
+    assert (plural(1, "comes", "come"), plural(0, "comes", "come")) == ("comes", "come")

@@ -17,6 +17,7 @@ from dray.settings import Durability
 from dray.task import Bound, Task
 from dray.task.checks import label
 from dray.task.steps import Options, Parent, Step, Steps
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -44,7 +45,7 @@ class Workflow:
         self._steps = Steps(self.id, lambda _job, _number: app.new_id())
 
     def __repr__(self) -> str:
-        return f"<Workflow {self.name} {self.id} of {len(self._steps)} steps>"
+        return f"<Workflow {self.name} {self.id} of {counted(len(self._steps), 'step')}>"
 
     def add(
         self,

@@ -578,12 +578,10 @@ def test_somebody_who_can_be_asked_is(local: Shell) -> None:
     local("worker", "--burst")
 
     no = local.on_terminal("db", "prune", "--older-than", "0", keys="n\n")
-    assert (no.code, "Remove 1 jobs?" in no.out, "nothing was removed" in no.out) == (1, True, True)
-    assert (
-        "would remove 1 jobs: 1 completed" in local.on_terminal("db", "prune", "--older-than", "0", "--dry-run").out
-    )
+    assert (no.code, "Remove 1 job?" in no.out, "nothing was removed" in no.out) == (1, True, True)
+    assert "would remove 1 job: 1 completed" in local.on_terminal("db", "prune", "--older-than", "0", "--dry-run").out
     yes = local.on_terminal("db", "prune", "--older-than", "0", keys="y\n")
-    assert (yes.code, "removed 1 jobs" in yes.out) == (0, True)
+    assert (yes.code, "removed 1 job" in yes.out) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_job_that_is_not_there_is_lost(books: Books) -> None:
     (lost, counted) = books.problems(expected={"resize": [books.job, other]})
 
     assert (other in lost, "lost" in lost) == (True, True)
-    assert "1 jobs in the database, and 2" in counted
+    assert "1 job is in the database, and 2" in counted
 
 
 def test_a_job_that_nobody_enqueued_is_told(books: Books) -> None:
@@ -165,7 +165,7 @@ def test_a_body_that_did_not_run_to_its_end_once_is_told(books: Books, done: int
 def test_a_body_begun_more_often_than_it_was_claimed_is_told(books: Books) -> None:
     (problem,) = books.problems(noted=Counter({(books.job, "begun"): 2, (books.job, "done"): 1}))
 
-    assert "was begun 2 times in 1 attempts" in problem
+    assert "was begun 2 times in 1 attempt" in problem
 
 
 def test_another_end_than_expected_is_told(books: Books) -> None:
@@ -177,4 +177,4 @@ def test_another_end_than_expected_is_told(books: Books) -> None:
 def test_an_effect_too_many_is_told(books: Books) -> None:
     (problem,) = books.problems(charges=Counter({books.job: 1}))
 
-    assert "has left 1 charges" in problem
+    assert "has left 1 charge" in problem

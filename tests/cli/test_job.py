@@ -148,3 +148,11 @@ def test_all_that_fit_are_counted_first_and_then_acted_on(shell: Shell) -> None:
     assert [row[0] for row in shell("jobs", "--state", "queued").rows] == [kept]
     assert shell("job", "retry", "--all", "--yes").out == "retried 0 of 0 jobs\n"
     assert shell("job", "retry", "--all", "--state", "cancelled", "--yes").out == "retried 3 of 3 jobs\n"
+
+
+def test_a_single_job_that_fits_is_no_jobs(shell: Shell) -> None:
+    shell("enqueue", "tasks.add", "a=1", "b=2")
+
+    assert shell("job", "cancel", "--all", "--dry-run").out == "would cancel 1 job\n"
+    assert "this would cancel 1 job; give --yes" in shell.try_("job", "cancel", "--all").err
+    assert shell("job", "cancel", "--all", "--yes").out == "cancelled 1 of 1 job\n"

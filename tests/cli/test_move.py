@@ -682,7 +682,7 @@ def test_a_row_that_is_not_stored_as_it_was_fails_the_move(shell: Shell, postgre
     done = moved(shell, shell.url, postgres_url)
 
     assert done.code == 1
-    assert "1 rows of dray_jobs are not stored as they are" in done.err
+    assert "1 row of dray_jobs is not stored as it is" in done.err
     assert is_closed(postgres_url)
     assert not is_closed(shell.url)
     sql(postgres_url, "DROP TRIGGER spoil ON dray_jobs")
@@ -722,7 +722,7 @@ def test_a_target_that_is_in_use_is_refused(shell: Shell, source: str, target: s
 
     done = moved(shell, source, target)
 
-    assert (done.code, "is not empty (1 jobs)" in done.err) == (1, True)
+    assert (done.code, "is not empty (1 job)" in done.err) == (1, True)
     assert everything(target) == before
     assert not is_closed(target)
 

@@ -101,7 +101,7 @@ def test_waiting_shows_how_far_the_job_is(local: Shell) -> None:
 def test_many_are_acted_on_after_a_question(used: Shell) -> None:
     done = used.on_terminal("job", "retry", "--all", keys="n\n")
     assert (done.code, used("jobs", "--state", "failed").out == "") == (1, False)
-    assert "Retry 1 jobs? [y/N]" in done.out
+    assert "Retry 1 job? [y/N]" in done.out
 
     assert used.on_terminal("job", "retry", "--all", keys="y\n").code == 0
     assert used("jobs", "--state", "failed").out == ""

@@ -118,7 +118,11 @@ def test_workers_of_other_queues_and_tasks_that_nobody_knows_are_named(shell: Sh
         (unknown,) = why(shell, mistyped)["causes"]
 
     assert (no_worker["kind"], no_worker["other_queues"], no_worker["alive"]) == ("no_worker", ["mail"], 1)
+    assert "(1 worker serves other queues (mail))" in no_worker["text"]
     assert "dray worker -q default" in no_worker["text"]
+    assert unknown["text"].startswith(
+        "The live worker of queue mail does not know the task tasks.mial; it is spelled"
+    )
     assert (unknown["kind"], unknown["near"][0], unknown["workers"]) == ("unknown_task", "tasks.mail", 1)
 
 

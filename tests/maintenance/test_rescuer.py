@@ -56,6 +56,21 @@ def test_jobs_of_a_dead_worker_come_back_and_others_are_told_of_their_queues(wor
     assert told == ["mail"]
 
 
+@pytest.mark.parametrize(("jobs", "said"), [(1, "1 of its jobs was"), (2, "2 of its jobs were")])
+def test_how_many_jobs_came_back_is_said(
+    world: World, jobs: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = world.worker()
+    for _ in range(jobs):
+        world.enqueue()
+        world.claim_one(worker)
+    world.clock.advance(LEASE_US + 1)
+
+    _rescuer(world).tick()
+
+    assert caplog.messages == [f"worker {worker} is gone; {said} taken back"]
+
+
 def test_jobs_that_end_as_crashed_are_told_as_done(world: World, told: list[str]) -> None:
     job_id, _ = _claimed(world, max_attempts=1)
     world.clock.advance(LEASE_US + 1)

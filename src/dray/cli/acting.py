@@ -14,6 +14,7 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.filters import filters, given
 from dray.cli.output import Column, put, put_json, put_list, short
 from dray.cli.shared import app_on_tables, option, shared, wants_json
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -86,13 +87,15 @@ def _tell(action: Action, chosen: Sequence[str]) -> None:
     if wants_json():
         put_json([{"id": job_id, action.done: False} for job_id in chosen])
     else:
-        put(f"would {action.verb} {len(chosen)} jobs")
+        put(f"would {action.verb} {counted(len(chosen), 'job')}")
 
 
 def _confirm(action: Action, count: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"this would {action.verb} {count} jobs; give --yes where nobody can be asked")
-    if not click.confirm(f"{action.verb.capitalize()} {count} jobs?", err=True):
+        raise click.UsageError(
+            f"this would {action.verb} {counted(count, 'job')}; give --yes where nobody can be asked"
+        )
+    if not click.confirm(f"{action.verb.capitalize()} {counted(count, 'job')}?", err=True):
         raise Failure("nothing was done")
 
 
@@ -103,7 +106,7 @@ def _do(app: App, action: Action, chosen: Sequence[str], *, everything: bool) ->
     if wants_json():
         put_json([{"id": job_id, action.done: job_id in done} for job_id in chosen])
     elif everything:
-        put(f"{action.done} {len(done)} of {len(chosen)} jobs")
+        put(f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
     else:
         happened = [{"id": job_id} for job_id in chosen if job_id in done]
         put_list(happened, [Column(action.done, "id", short)], ["id"], f"{action.done} none")

@@ -14,6 +14,7 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.output import short
 from dray.errors import StorageError
 from dray.model.job import State
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -43,7 +44,9 @@ def wait(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
         raise Failure(f"{goes_on}; wait again with `dray job wait {' '.join(left[:5])}`", Code.INTERRUPTED)
     assert timeout is not None
     jobs = f"job {left[0]} has" if len(left) == 1 else f"{len(left)} jobs ({', '.join(left[:5])}) have"
-    raise Failure(f"{jobs} not ended within {timeout:g} seconds and may yet; nothing was cancelled", Code.TIMED_OUT)
+    raise Failure(
+        f"{jobs} not ended within {counted(timeout, 'second')} and may yet; nothing was cancelled", Code.TIMED_OUT
+    )
 
 
 class _Interrupts:

@@ -16,6 +16,7 @@ from dray.convert.forms import form_of, is_model, is_struct
 from dray.convert.refusals import dict_of, list_of, misfit, name_of, refusal, step
 from dray.convert.write import to_json
 from dray.errors import PayloadError
+from dray.text import counted
 
 Reader: TypeAlias = Callable[[Any, str], Any]
 
@@ -193,7 +194,7 @@ def _tuple(annotation: Any) -> Reader:
     def read(value: Any, path: str) -> Any:
         items = list_of(value, path, annotation)
         if len(items) != len(readers):
-            raise refusal(path, f"expected {len(readers)} items, got {len(items)}")
+            raise refusal(path, f"expected {counted(len(readers), 'item')}, got {len(items)}")
         return tuple(
             item if each is None else each(item, f"{path}[{index}]")
             for index, (item, each) in enumerate(zip(items, readers, strict=True))

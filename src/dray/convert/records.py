@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, get_origin
 
 from dray.convert.hints import hints
 from dray.convert.refusals import dict_of, list_of, refusal, shorten, step
+from dray.text import counted
 
 _Reader: TypeAlias = Callable[[Any, str], Any]
 _Compile: TypeAlias = Callable[[Any], _Reader | None]
@@ -89,7 +90,7 @@ class _NamedTuple:
         items = list_of(value, path, self._kind)
         names = self._kind._fields
         if len(items) > len(names):
-            raise refusal(path, f"expected {len(names)} items, got {len(items)}")
+            raise refusal(path, f"expected {counted(len(names), 'item')}, got {len(items)}")
         return self._fields(dict(zip(names, items, strict=False)), path)
 
 

@@ -19,7 +19,7 @@ from dray.instants import SECOND, to_datetime
 from dray.model import job as model
 from dray.model.durations import duration_us
 from dray.model.job import CancelResult, State
-from dray.text import clean_traceback
+from dray.text import clean_traceback, counted
 from dray.waiter import Waiter, unknown_job
 
 if TYPE_CHECKING:
@@ -114,8 +114,10 @@ class Job(Generic[R_co]):
     def _outcome(self, ended: Mapping[str, model.Job], seconds: float | None) -> R_co:
         row = ended.get(self.id)
         if row is None:
+            assert seconds is not None
+            within = counted(seconds, "second")
             raise TimeoutError(
-                f"job {self.id} has not ended within {seconds:g} seconds and goes on; wait longer, or cancel() it"
+                f"job {self.id} has not ended within {within} and goes on; wait longer, or cancel() it"
             )
         self._row = row
         if row.state == State.COMPLETED:

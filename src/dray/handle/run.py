@@ -17,6 +17,7 @@ from dray.model.durations import duration_us
 from dray.model.job import FINAL, LIVE, CancelResult, State
 from dray.model.names import check_name, shown
 from dray.model.workflow import Workflow, workflow_state
+from dray.text import counted
 
 T = TypeVar("T")
 
@@ -245,10 +246,10 @@ class _Countdown:
         return min((each for each in (self.left, seconds) if each is not None), default=None)
 
     def check(self, run_id: str) -> None:
-        if self.left == 0.0:
+        if self._seconds is not None and self.left == 0.0:
+            within = counted(self._seconds, "second")
             raise TimeoutError(
-                f"workflow {run_id} has not ended within {self._seconds:g} seconds and goes on; wait longer, or "
-                "cancel() it"
+                f"workflow {run_id} has not ended within {within} and goes on; wait longer, or cancel() it"
             )
 
 

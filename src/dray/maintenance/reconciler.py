@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dray.maintenance.pace import jittered
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -28,13 +29,13 @@ class Reconciler:
     def tick(self) -> float:
         found = self._backend.job_reconcile()
         for ids, said in (
-            (found.parents, "ended without telling their children"),
+            (found.parents, "ended without telling the children"),
             (found.children, "waited for the wrong number of parents"),
         ):
             if ids:
                 log.error(
-                    "%d jobs %s; repaired. This is a defect in Dray: please report it. %s",
-                    len(ids),
+                    "%s %s; repaired. This is a defect in Dray: please report it. %s",
+                    counted(len(ids), "job"),
                     said,
                     ids[:_SHOWN],
                 )

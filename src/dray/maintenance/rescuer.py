@@ -17,6 +17,7 @@ from dray.instants import SECOND
 from dray.maintenance.pace import jittered
 from dray.model.job import FINAL
 from dray.model.worker import Judgement, Rescued, Verdict
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -91,7 +92,8 @@ class Rescuer:
     def _tell(self, verdicts: Sequence[Verdict], rescued: Sequence[Rescued]) -> None:
         self.burials += len(verdicts)
         for worker_id, count in Counter(job.worker_id for job in rescued).items():
-            log.warning("worker %s is gone; %d of its jobs were taken back", worker_id, count)
+            taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
+            log.warning("worker %s is gone; %s", worker_id, taken_back)
         self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()

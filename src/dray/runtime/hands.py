@@ -16,7 +16,7 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released
 from dray.runtime import outcome
 from dray.runtime.execution import Execution, Stop
-from dray.text import escape_control
+from dray.text import counted, escape_control
 
 log = logging.getLogger("dray")
 
@@ -231,4 +231,4 @@ def _say_lost(what_follows: str, ids: Sequence[str]) -> None:
     """One line, however many there are: after an outage they come by the hundred."""
     if ids:
         some = f"{', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}"
-        log.warning("this worker no longer holds %d jobs (%s): %s", len(ids), some, what_follows)
+        log.warning("this worker no longer holds %s (%s): %s", counted(len(ids), "job"), some, what_follows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dray.errors import UnknownTask
 from dray.model.names import shown
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.task.task import Task
@@ -35,8 +36,8 @@ class Registry:
 
     def missing(self, name: str) -> str:
         """The sentence on a name that no task has, with those that may be meant."""
-        near = self._near(name)
-        meant = f"did you mean {' or '.join(near)}?" if near else f"{len(self._tasks)} others are known."
+        near, others = self._near(name), counted(len(self._tasks), "other is known", "others are known")
+        meant = f"did you mean {' or '.join(near)}?" if near else f"{others}."
         return f"no task is named {shown(name)} here; {meant}"
 
     def names(self) -> tuple[str, ...]:

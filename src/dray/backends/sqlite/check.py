@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dray.backends import ddl
 from dray.backends.database import Row
+from dray.text import counted
 
 Ask = Callable[[str], list[Row]]  # the rows of a statement, each in a read of its own
 
@@ -16,6 +17,9 @@ def verify(ask: Ask, *, full: bool) -> list[str]:
     references = ask("check_references") if full else []  # an audit goes through them, too
     return [
         *(str(row[0]) for row in ask("check_full" if full else "check_quick")),
-        *(f"{count} rows of {table} refer to what is not there" for table, count in references),
+        *(
+            counted(count, f"row of {table} refers", f"rows of {table} refer") + " to what is not there"
+            for table, count in references
+        ),
         *(f"{name} is missing" for name in sorted(ddl.names("sqlite") - there)),
     ]

@@ -12,7 +12,7 @@ from dray.cli.output import is_terminal, put, put_json, put_line, short
 from dray.cli.progress import progress
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration, span
-from dray.text import escape_control
+from dray.text import counted, escape_control
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -63,10 +63,10 @@ def put_broken(found: Audit) -> None:
     """What does not hold: in words for people, as values for programs."""
     for each in found.broken:
         if is_terminal():
-            put(escape_control(f"{each.rule}: {each.count:,} times not so: {each.says} ({_ids(each)})"))
+            put(escape_control(f"{each.rule}: {counted(each.count, 'time')} not so: {each.says} ({_ids(each)})"))
         else:
             put_line(each.rule, each.count, each.ids, each.says)
-    looked = f"{found.rules} rules, {found.jobs:,} jobs, {span(found.seconds)}"
+    looked = f"{counted(found.rules, 'rule')}, {counted(found.jobs, 'job')}, {span(found.seconds)}"
     if found.holds and is_terminal():
         put(f"all holds: {looked}")
     elif not found.holds:

@@ -11,6 +11,7 @@ from dray.cli.exits import Failure, say
 from dray.cli.output import Column, Shape, is_terminal, put, put_flat, put_json, put_table
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.ops.bench import Figures, Rate
@@ -129,5 +130,5 @@ def _show(shape: dict[str, Any]) -> None:
     found = shape["pick_up"]
     put(
         f"pick-up by an idle worker: half within {found['p50'] * 1000:.1f} ms, 99 of 100 within "
-        f"{found['p99'] * 1000:.1f} ms of the commit ({found['samples']} samples)"
+        f"{found['p99'] * 1000:.1f} ms of the commit ({counted(found['samples'], 'sample')})"
     )

@@ -13,7 +13,7 @@ import click
 from dray.cli.exits import say
 from dray.cli.output import Column, put_json, put_list
 from dray.cli.shared import option, shared, wants_json
-from dray.text import holds_password
+from dray.text import counted, holds_password
 
 if TYPE_CHECKING:
     from dray.ops.move import Moved, Progress, Side
@@ -73,7 +73,9 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
             raise
     _put(moved)
     if moved.taken_back:
-        say(f"{moved.taken_back:,} jobs that were running had lost their workers and were taken back")
+        one = "job that was running had lost its worker and was taken back"
+        many = "jobs that were running had lost their workers and were taken back"
+        say(counted(moved.taken_back, one, many))
     say(f"{moved.source} has moved to {moved.target} in {moved.seconds:.1f} s; both have the same rows")
 
 
@@ -152,4 +154,4 @@ def _lines(source: str) -> Callable[[Progress], None]:
 
 def _worded(step: Progress) -> str:
     what = "compared" if step.is_left else "carried"
-    return f"{step.done:,} of {max(step.total, step.done):,} rows {what} ({step.table})"
+    return f"{step.done:,} of {counted(max(step.total, step.done), 'row')} {what} ({step.table})"

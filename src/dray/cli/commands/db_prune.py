@@ -15,6 +15,7 @@ from dray.cli.progress import progress
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration
 from dray.model.job import FINAL, states_named
+from dray.text import counted
 
 _PAGES = 1_000  # given back to the disk in one transaction
 
@@ -57,8 +58,8 @@ def _states(words: Sequence[str]) -> frozenset[str]:
 
 def _confirm(total: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"this would remove {total} jobs; give --yes where nobody can be asked")
-    if not click.confirm(f"Remove {total:,} jobs?", err=True):
+        raise click.UsageError(f"this would remove {counted(total, 'job')}; give --yes where nobody can be asked")
+    if not click.confirm(f"Remove {counted(total, 'job')}?", err=True):
         raise Failure("nothing was removed")
 
 
@@ -69,6 +70,6 @@ def _put(shape: dict[str, Any], *, dry_run: bool) -> None:
         put_flat(shape)
     elif dry_run:
         words = ", ".join(f"{jobs:,} {state}" for state, jobs in shape["found"].items())
-        put(f"would remove {sum(shape['found'].values()):,} jobs: {words}")
+        put(f"would remove {counted(sum(shape['found'].values()), 'job')}: {words}")
     else:
-        put(f"removed {shape['removed']:,} jobs")
+        put(f"removed {counted(shape['removed'], 'job')}")

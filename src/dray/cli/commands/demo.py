@@ -17,6 +17,7 @@ import click
 from dray.cli.exits import Code, say
 from dray.cli.output import Column, put
 from dray.cli.shared import option, shared
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.cli.demo.verdict import Verdict
@@ -77,10 +78,14 @@ def _put(verdict: Verdict, remarks: list[str]) -> None:
     if verdict.problems:
         for problem in verdict.problems[:_SHOWN]:
             say(problem)
-        say(f"{len(verdict.problems)} things are wrong; run it again with --keep and look at the database")
+        wrong = counted(len(verdict.problems), "thing is wrong", "things are wrong")
+        say(f"{wrong}; run it again with --keep and look at the database")
         return
     jobs = sum(kind.jobs for kind in verdict.kinds)
-    put(f"- {verdict.crashed} attempts died with their worker and were made again; no other body was repeated")
+    died = counted(
+        verdict.crashed, "attempt died with its worker and was", "attempts died with their worker and were"
+    )
+    put(f"- {died} made again; no other body was repeated")
     put(f"All is well: {jobs:,} jobs, none lost, none completed twice; the ledger of the bodies agrees.")
 
 

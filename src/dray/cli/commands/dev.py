@@ -11,6 +11,7 @@ from dray.cli import logs
 from dray.cli.exits import Code, Failure
 from dray.cli.shared import app_with_tasks, import_option, load_tasks, option, same_command, shared, told
 from dray.cli.times import Duration
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -96,7 +97,7 @@ def _announce(app: App, queues: str | None) -> None:
     names = app.registry.names()
     changed = os.environ.pop(RELOADED, None)
     if changed is not None:
-        lines.put(lines.line("info", f"reloaded: {changed} changed; {len(names)} tasks", colour="green"))
+        lines.put(lines.line("info", f"reloaded: {changed} changed; {counted(len(names), 'task')}", colour="green"))
         return
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     for title, value in {

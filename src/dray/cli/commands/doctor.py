@@ -14,6 +14,7 @@ from dray.cli.exits import Code
 from dray.cli.live.ink import is_ascii_only
 from dray.cli.output import cell, is_terminal, put, put_json, put_line
 from dray.cli.shared import option, shared, wants_json
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.ops.doctor import Result
@@ -77,7 +78,7 @@ def _drawn(found: Iterable[Result]) -> list[Result]:
         if result.fix is not None:
             console.print(Text(f"{'':<{len(mark) + width + 3}}{arrow} {cell(result.fix)}"), soft_wrap=True)
     counts = Counter(result.verdict for result in results)
-    put(f"{len(results)} checks: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts))
+    put(f"{counted(len(results), 'check')}: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts))
     return results
 
 

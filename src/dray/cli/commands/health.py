@@ -14,6 +14,7 @@ from dray.cli.output import put, put_json
 from dray.cli.shared import option, shared, wants_json
 from dray.cli.times import Duration, span
 from dray.model.names import check_name
+from dray.text import counted
 
 
 @click.command()
@@ -43,7 +44,8 @@ def health(queues: Sequence[str], **demands: Any) -> int:
         put_json({"is_healthy": found.is_healthy, **asdict(found), "problems": list(found.problems)})
     elif found.is_healthy:
         oldest = f"; the oldest ready job has waited for {span(found.oldest_ready)}" if found.oldest_ready else ""
-        put(f"ok: {found.workers} worker{'' if found.workers == 1 else 's'} alive{oldest}")
+        assert found.workers is not None
+        put(f"ok: {counted(found.workers, 'worker')} alive{oldest}")
     else:
         put(f"not healthy: {sentence('; '.join(found.problems))}")
     return Code.DONE if found.is_healthy else Code.FAILED

@@ -27,7 +27,7 @@ from dray.cli.output import (
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration, span
 from dray.model.job import CancelResult
-from dray.text import escape_control
+from dray.text import counted, escape_control
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -163,7 +163,7 @@ def _progress(value: Any, shape: Shape) -> str:
 
 
 def _jobs(value: Any, _: Shape) -> str:
-    return f"{value} jobs" if value else ""
+    return counted(value, "job") if value else ""
 
 
 def _if_to_come(value: Any, shape: Shape) -> str:

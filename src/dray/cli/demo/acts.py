@@ -18,6 +18,7 @@ from dray.cli.exits import Code, Failure
 from dray.cli.output import short
 from dray.cli.times import span
 from dray.model.job import FINAL, State
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.handle import Job, Run
@@ -149,7 +150,7 @@ class Play:
             if not has_killed and done >= total * _KILL_AT:
                 has_killed = True
                 self._kill_one()
-            self._rest(f"{total - done} jobs are left")
+            self._rest(counted(total - done, "job is left", "jobs are left"))
         self.stage.count(total, total, "all done")
         if not has_killed:
             raise Failure("everything was done before a worker could be killed; ask for more with --jobs")
@@ -163,7 +164,8 @@ class Play:
         self.enqueued["tick"] = [job.id for job in made]
         problems = _slot_problems([job.slot for job in made])
         if not problems:
-            self._remark(f"a schedule of every {_TICK:g} s fired {len(made)} times: each slot once, none was missed")
+            times = counted(len(made), "time")
+            self._remark(f"a schedule of every {_TICK:g} s fired {times}: each slot once, none was missed")
         return problems
 
     def _kill_one(self) -> None:
@@ -175,10 +177,10 @@ class Play:
         self.killed.add(victim.id)
         running = tasks.app.jobs(state="running", limit=1000)
         in_hand = sum(job.row.worker_id == victim.id for job in running)
-        self.stage.tell(f"kill -9 {pid}: a worker is gone, with {in_hand} jobs in its hands")
+        self.stage.tell(f"kill -9 {pid}: a worker is gone, with {counted(in_hand, 'job')} in its hands")
         self._until(lambda: not self._holds_any(victim.id), "a dead worker's jobs are not taken back")
         took = span(time.monotonic() - killed_at)
-        self._remark(f"the other worker noticed, and took its {in_hand} jobs back {took} after the kill")
+        self._remark(f"the other worker noticed, and took its {counted(in_hand, 'job')} back {took} after the kill")
         self.stage.tell(f"a new worker has started in its place: process {self.workers.start()}")
 
     def _remark_on(self, cast: Cast) -> None:
@@ -195,7 +197,8 @@ class Play:
         report = cast.report.refresh()
         percent = report.progress.percent
         if percent is not None:
-            self._remark(f"a report said how far it was (to {percent:g}%) and kept {len(report.logs())} lines of log")
+            kept = counted(len(report.logs()), "line")
+            self._remark(f"a report said how far it was (to {percent:g}%) and kept {kept} of log")
 
     def _accounts(self, cast: Cast) -> verdict.Verdict:
         with sqlite3.connect(self.folder / "demo.db") as connection:
@@ -236,7 +239,7 @@ class Play:
 
     def _rest(self, otherwise: str) -> None:
         if time.monotonic() > self.began + self.seconds:
-            raise Failure(f"{otherwise} after {self.seconds:g} seconds", Code.FAILED)
+            raise Failure(f"{otherwise} after {counted(self.seconds, 'second')}", Code.FAILED)
         time.sleep(_PACE)
 
     def _remark(self, text: str) -> None:

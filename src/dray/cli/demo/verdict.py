@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dray.model.job import Outcome, State
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -85,13 +86,14 @@ def _judge(verdict: Verdict, kind: Kind, job: Job, attempts: Sequence[Attempt], 
 
     should_be = State.CANCELLED if job.id in evidence.cancelled else State.COMPLETED
     owed = 0 if should_be == State.CANCELLED else 1
+    charges = evidence.charges[job.id]
     checks = {
         f"ended as {job.state}, not {should_be}": job.state == should_be,
         "completed more than once": all(each.outcome != Outcome.COMPLETED for each in attempts),
         "crashed, though nobody killed its worker": len(by_killed) == len(crashes),
-        f"was done {done} times": owed <= done <= owed + len(by_killed),
-        f"was begun {begun} times in {job.attempt} attempts": begun <= job.attempt,
-        f"has left {evidence.charges[job.id]} charges": evidence.charges[job.id] == (kind.name == "charge"),
+        f"was done {counted(done, 'time')}": owed <= done <= owed + len(by_killed),
+        f"was begun {counted(begun, 'time')} in {counted(job.attempt, 'attempt')}": begun <= job.attempt,
+        f"has left {counted(charges, 'charge')}": charges == (kind.name == "charge"),
     }
     verdict.problems += [f"{job.id} ({kind.name}) {problem}" for problem, holds in checks.items() if not holds]
 
@@ -101,6 +103,8 @@ def _count_rows(verdict: Verdict, backend: Backend, evidence: Evidence) -> None:
     counts = backend.job_stats(1).counts
     found = sum(sum(states.values()) for states in counts.values())
     if found != expected:
-        verdict.problems.append(f"there are {found:,} jobs in the database, and {expected:,} were enqueued")
+        verdict.problems.append(
+            f"{counted(found, 'job is', 'jobs are')} in the database, and {expected:,} were enqueued"
+        )
     strangers = {job_id for job_id, _ in evidence.noted} - {i for ids in evidence.expected.values() for i in ids}
     verdict.problems += [f"{job_id} ran, and nobody enqueued it" for job_id in sorted(strangers)]

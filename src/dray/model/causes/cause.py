@@ -81,10 +81,6 @@ def instant(at: int | None) -> datetime | None:
     return None if at is None else to_datetime(at)
 
 
-def number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def listed(words: Sequence[str], most: int = 5) -> str:
     more = len(words) - most
     return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more:,} more"

@@ -11,13 +11,13 @@ from dray.model.causes.cause import (
     ended_as,
     instant,
     listed,
-    number,
     parent_facts,
     parent_words,
     when,
 )
 from dray.model.circumstance import AHEAD_LIMIT, Circumstances, Hand, Parent
 from dray.model.job import FINAL, State
+from dray.text import counted, plural
 
 _MISFIT = "Misfit: "  # how the error of a job begins whose arguments fitted no worker so far
 
@@ -109,7 +109,7 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
     live = [parent for parent in parents if parent.state not in FINAL]
     if live:
         names = listed([f"{parent_words(parent)} ({parent.state})" for parent in live])
-        text = f"It waits for {number(job.waiting_on, 'parent')}; of these have not ended: {names}. "
+        text = f"It waits for {counted(job.waiting_on, 'parent')}; of these have not ended: {names}. "
         text += f"`dray why {live[0].id}` says why."
         yield cause(Kind.PARENTS, text, waiting_on=job.waiting_on, parents=[parent_facts(parent) for parent in live])
     if not parents:
@@ -166,10 +166,13 @@ def _no_worker(around: Circumstances) -> Cause:
     elsewhere = sorted({name for worker in alive for name in worker.queues if name != queue})
     ending = [worker.name for worker in alive if worker.state != "active"]
     silent = [hand.worker.name for hand in around.hands if hand.is_silent]
+    serve = counted(len(alive), "worker serves", "workers serve")
+    end = plural(len(ending), "is ending and takes", "are ending and take")
+    have = plural(len(silent), "has not been seen since its lease", "have not been seen since their leases")
     notes = [
-        f"{number(len(alive), 'worker')} serve other queues ({listed(elsewhere)})" if elsewhere else "",
-        f"{listed(ending)} is ending and takes nothing more" if ending else "",
-        f"{listed(silent)} has not been seen since its lease ended" if silent else "",
+        f"{serve} other queues ({listed(elsewhere)})" if elsewhere else "",
+        f"{listed(ending)} {end} nothing more" if ending else "",
+        f"{listed(silent)} {have} ended" if silent else "",
     ]
     about = "; ".join(filter(None, notes))
     head = f"No live worker serves queue {queue}" if alive else "No worker is alive"
@@ -186,9 +189,13 @@ def _unknown_task(around: Circumstances, serving: Sequence[Hand]) -> Cause:
     known = sorted({name for hand in serving for name in hand.worker.tasks})
     near = difflib.get_close_matches(task, known, n=3)
     elsewhere = [hand.worker.name for hand in around.hands if hand.is_alive and hand.knows(task)]
-    text = f"None of the {number(len(serving), 'live worker')} of queue {around.job.queue} knows the task {task}; "
-    text += f"it is spelled like {' and '.join(near)}" if near else f"they know {number(len(known), 'other task')}"
-    text += f"; known by {listed(elsewhere)}, which serves other queues" if elsewhere else ""
+    count, queue, tasks = len(serving), around.job.queue, counted(len(known), "other task")
+    one = f"The live worker of queue {queue} does not know"
+    many = f"None of the {count:,} live workers of queue {queue} knows"
+    text = f"{plural(count, one, many)} the task {task}; "
+    text += f"it is spelled like {' and '.join(near)}" if near else plural(count, "it knows ", "they know ") + tasks
+    serve = plural(len(elsewhere), "serves", "serve")
+    text += f"; known by {listed(elsewhere)}, which {serve} other queues" if elsewhere else ""
     text += ". Start a worker with the code that defines it."
     return cause(Kind.UNKNOWN_TASK, text, task=task, workers=len(serving), known=len(known), near=near)
 
@@ -196,16 +203,14 @@ def _unknown_task(around: Circumstances, serving: Sequence[Hand]) -> Cause:
 def _crowd(around: Circumstances, able: Sequence[Hand]) -> Iterator[Cause]:
     if all(hand.is_full for hand in able):
         taken, slots = (sum(hand.running for hand in able), sum(hand.worker.concurrency for hand in able))
-        text = (
-            f"All slots of the {number(len(able), 'worker')} that could run it are taken: {number(taken, 'job')} in "
-        )
-        text += f"hand, {slots:,} at a time."
+        text = f"All slots of the {counted(len(able), 'worker')} that could run it are taken: "
+        text += f"{counted(taken, 'job')} in hand, {slots:,} at a time."
         yield cause(Kind.SLOTS, text, workers=len(able), running=taken, concurrency=slots)
     ahead, is_more = _ahead(around, able)
     if ahead:
         more = "more than " if is_more else ""
-        text = f"{more}{number(ahead, 'job')} that workers of queue {around.job.queue} know "
-        text += f"{'comes' if ahead == 1 else 'come'} before it, by priority, time or id."
+        text = f"{more}{counted(ahead, 'job')} that workers of queue {around.job.queue} know "
+        text += f"{plural(ahead, 'comes', 'come')} before it, by priority, time or id."
         yield cause(Kind.BEHIND, text[0].upper() + text[1:], queue=around.job.queue, ahead=ahead, is_more=is_more)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dray.ops.doctor.check import Check, Finding, failed, note, ok
 from dray.ops.doctor.subject import Subject
+from dray.text import counted
 
 
 def _configuration(subject: Subject) -> Finding:
@@ -25,7 +26,7 @@ def _app(subject: Subject) -> Finding:
         return note(f"{why}: what needs its tasks is not checked", "--app module:object")
     if not code.tasks:
         return note(f"{code.app} has no tasks", "name the modules that define them: App(imports=[…])")
-    return ok(f"{code.app}, {len(code.tasks)} task{'' if len(code.tasks) == 1 else 's'}")
+    return ok(f"{code.app}, {counted(len(code.tasks), 'task')}")
 
 
 CHECKS = (Check("configuration", _configuration), Check("app", _app))

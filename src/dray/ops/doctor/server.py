@@ -6,6 +6,7 @@ from dray.instants import SECOND
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import span
+from dray.text import counted
 
 _OLDEST = 130_000
 _CONNECTIONS_EACH = 4  # that a worker takes at rest
@@ -65,13 +66,14 @@ def _connections(subject: Subject) -> Finding | None:
     if subject.server is None:
         return None
     found, _ = subject.server
-    text = f"{found.connections} of {found.connections_max} connections are in use, {found.connections_ours} by Dray"
+    of = f"of {found.connections_max} connections"
+    text = f"{counted(found.connections, f'{of} is', f'{of} are')} in use, {found.connections_ours} by Dray"
     left = found.connections_max - found.connections
     if left < _CONNECTIONS_EACH:
         return failed(f"{text}: another worker could not start", "raise max_connections, or use a pooler")
     if found.connections >= _CROWDED * found.connections_max:
         return warning(
-            f"{text}: room for {left // _CONNECTIONS_EACH} more workers ({_CONNECTIONS_EACH} each)",
+            f"{text}: room for {counted(left // _CONNECTIONS_EACH, 'more worker')} ({_CONNECTIONS_EACH} each)",
             "raise max_connections, or use a pooler",
         )
     return ok(f"{text}; a worker takes {_CONNECTIONS_EACH}, and one more for each body that uses the database")
@@ -84,7 +86,8 @@ def _vacuum(subject: Subject) -> Finding | None:
     if found is None:
         return None
     when = "never" if found.last_at is None else f"{span(subject.now - found.last_at)} ago"
-    text = f"{found.dead:,} dead rows beside {found.live:,} live ones in dray_jobs; last vacuumed: {when}"
+    rows = f"{counted(found.dead, 'dead row')} beside {counted(found.live, 'live one')}"
+    text = f"{rows} in dray_jobs; last vacuumed: {when}"
     if subject.server[0].autovacuum == "off":
         return warning(f"autovacuum is off: {text}", "set autovacuum = on in postgresql.conf")
     if found.dead > max(_DEAD_ROWS, found.live):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from dray import text
 from dray.backends.store.doctor import MOST
 from dray.instants import SECOND
 
@@ -25,13 +26,13 @@ def size(count: int) -> str:
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f} {unit}"
-    return f"{count} bytes"
+    return text.counted(count, "byte")
 
 
 def counted(count: int, noun: str) -> str:
     """So many of something; counting ends somewhere."""
     more = "at least " if count >= MOST else ""
-    return f"{more}{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{more}{text.counted(count, noun)}"
 
 
 def listed(names: Collection[str]) -> str:

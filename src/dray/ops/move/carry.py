@@ -32,6 +32,7 @@ from dray.errors import MoveError
 from dray.instants import SECOND
 from dray.ops.move.plan import Plan, check_left, check_source, check_target
 from dray.ops.move.report import Moved, TableMoved, Tally, as_planned, tally
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -257,8 +258,10 @@ class _Carrier:
     def _refusal(self, shape: Shape, repair: Repair) -> MoveError:
         rows = [*repair.missing, *repair.different]
         keys = [*map(shape.key_of, rows), *repair.surplus]
+        of = f"of dray_{shape.table.name}"
+        rows_are = counted(len(keys), f"row {of} is not stored as it is", f"rows {of} are not stored as they are")
         return MoveError(
-            f"{self._plan.target.place}: {len(keys):,} rows of dray_{shape.table.name} are not stored as they are in "
+            f"{self._plan.target.place}: {rows_are} in "
             f"{self._plan.source.place}, {_shown(min(keys))} and after; it stays closed"
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray.errors import ConfigError, MoveError, SchemaMissing, SchemaTooNew, StorageUnavailable
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -118,25 +119,25 @@ def check_source(found: Plan, hands: Hands) -> None:
     """Refuses a database that somebody works on, or that has jobs which nobody knows to be over."""
     if hands.alive:
         raise MoveError(
-            f"{found.source.place}: {_counted(len(hands.alive), 'worker')} still at work on it "
+            f"{found.source.place}: {counted(len(hands.alive), 'worker is', 'workers are')} still at work on it "
             f"({', '.join(hands.alive[:3])}); stop all workers first"
         )
     if hands.unknown:
         raise MoveError(
-            f"{found.source.place}: {_counted(len(hands.unknown), 'worker')} of another boot, and may be at work "
-            f"({', '.join(hands.unknown[:3])}); start a worker there for a minute, which takes back what was lost, "
-            "and stop it"
+            f"{found.source.place}: {counted(len(hands.unknown), 'worker is', 'workers are')} of another boot, "
+            f"and may be at work ({', '.join(hands.unknown[:3])}); start a worker there for a minute, which takes "
+            "back what was lost, and stop it"
         )
     if hands.running and not found.force:
         raise MoveError(
-            f"{found.source.place}: {_counted(hands.running, 'job')} running in the hands of workers that are gone; "
-            "start a worker, it takes them back, or carry them as they are with --force"
+            f"{found.source.place}: {counted(hands.running, 'job is', 'jobs are')} running in the hands of workers "
+            "that are gone; start a worker, it takes them back, or carry them as they are with --force"
         )
 
 
 def _check_empty(target: Side) -> None:
     rows = target.backend.transfer.census().rows
-    there = [f"{rows[name]:,} {name}" for name in ("jobs", "schedules", "workflows") if rows[name]]
+    there = [counted(rows[f"{name}s"], name) for name in ("job", "schedule", "workflow") if rows[f"{name}s"]]
     if there:
         raise MoveError(f"{target.place}: is not empty ({', '.join(there)}); move into an empty database or schema")
 
@@ -145,7 +146,3 @@ def check_target(target: Side, hands: Hands) -> None:
     """Refuses a database that somebody works on."""
     if hands.alive or hands.unknown:
         raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing} is" if number == 1 else f"{number:,} {thing}s are"

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, cast
 
+from dray.text import counted
+
 Message = dict[str, Any]
 
 LONGEST = 16 << 20  # bytes; a result of 1 MiB has room, also where each of its characters is escaped twice
@@ -98,7 +100,7 @@ def _parsed(text: bytes) -> Message:
     try:
         message: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Garbled(f"{len(text):,} bytes that are not JSON") from error
+        raise Garbled(f"{counted(len(text), 'byte that is', 'bytes that are')} not JSON") from error
     if not isinstance(message, dict):
         raise Garbled(f"a message that is a {type(message).__name__}")
     return cast("Message", message)
