@@ -77,7 +77,7 @@ def test_logging_that_the_app_has_set_up_is_left_alone(local: Shell) -> None:
     assert said.count("second line") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("words", [[], ["--burst"]], ids=["worker", "burst"])
 def test_a_signal_ends_it_in_good_order_and_the_job_goes_back(
     shell: Shell, words: list[str], number: signal.Signals
@@ -86,8 +86,11 @@ def test_a_signal_ends_it_in_good_order_and_the_job_goes_back(
     with shell.background("worker", "--grace", "0.2", *words) as process:
         until((shell.folder / "sleeping").exists)
         process.send_signal(number)
-        assert process.wait(30) == 0
+        said = process.communicate(timeout=30)[1]
+        assert process.returncode == 0
 
+    assert "is stopping: 1 job may take 0.2 s to end; a second signal ends it at once" in said
+    assert "has stopped; it ran 0 jobs and handed 1 job back" in said
     found = shell("job", "show", job_id, "--json").json
     assert (found["state"], found["attempt"]) == ("queued", 0)
     assert [row[2] for row in shell("workers", "--all").rows] == ["stopped"]

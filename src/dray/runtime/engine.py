@@ -129,6 +129,11 @@ class Engine:
         """How many bodies have ended."""
         return self._hands.ran
 
+    @property
+    def stopped(self) -> int:
+        """How many of them were stopped because the worker ends, and their jobs handed back."""
+        return self._hands.stopped
+
     def executions(self) -> Collection[Execution]:
         return self._hands.executions()
 

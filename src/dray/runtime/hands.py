@@ -37,6 +37,7 @@ class Hands:
         self.outcomes: dict[str, Settlement] = {}
         self.count = 0  # bodies that run or are about to, each in a slot
         self.ran = 0  # bodies that have ended
+        self.stopped = 0  # of them those that were stopped because the worker ends, and whose jobs went back
         self.farewells: list[Execution] = []  # completed by their bodies; what they said is still to be written
         self.has_heirs = False  # a body has completed its job itself: its children are still to be freed
         self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
@@ -69,6 +70,7 @@ class Hands:
         else:
             self.count -= 1
         self.ran += execution.started is not None
+        self.stopped += execution.stop is Stop.SHUTDOWN and settlement is not None and settlement.gives_back
         claim = execution.claim
         if self.held.get(claim.id) is not execution:
             if execution in self.lost:

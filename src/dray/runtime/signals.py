@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT of a worker in the foreground.
+"""SIGTERM, SIGINT and SIGHUP of a worker in the foreground.
 
 The kernel gives a signal to any thread of a process, and Python's handler runs in the main one once that runs at all.
 So the main thread must not sleep on a lock, which nothing would wake, but on a pipe that every signal writes to.
@@ -22,11 +22,15 @@ def _is_supervised() -> bool:
     return SUPERVISED in os.environ
 
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+def ends_by() -> tuple[signal.Signals, ...]:
+    """The signals that end a worker; a terminal that is closed is none under `nohup`."""
+    stays = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGTERM, signal.SIGINT, *(() if stays else (signal.SIGHUP,)))
 
 
 class Signals:
-    """Takes over both signals for as long as it is entered; the second one to come ends the process at once."""
+    """Takes these signals over for as long as it is entered; the second one to come ends the process at once. Not a
+    second SIGHUP: of a closed terminal the shell tells, and the kernel too."""
 
     def __init__(self, on_first: Callable[[], None]) -> None:
         self._on_first = on_first
@@ -39,7 +43,7 @@ class Signals:
     def __enter__(self) -> Self:
         if self._is_main:  # only there can signals be taken
             self._before_fd = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
-            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+            self._before = {number: signal.signal(number, self._handle) for number in ends_by()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,6 +71,8 @@ class Signals:
                 continue
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.count and number == signal.SIGHUP:
+            return
         self.count += 1
         if self.count > 1 and not _is_supervised():
             os._exit(128 + number)

@@ -20,7 +20,7 @@ from typing import Protocol
 from dray.clock import Clock, SystemClock
 from dray.instants import SECOND
 from dray.runtime.children import kernel
-from dray.runtime.signals import SUPERVISED
+from dray.runtime.signals import SUPERVISED, ends_by
 
 log = logging.getLogger("dray")
 
@@ -107,7 +107,7 @@ class Supervisor:
         wakes.setblocking(False)  # noqa: FBT003
         waker.setblocking(False)  # noqa: FBT003
         with wakes, waker:
-            numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+            numbers = (*ends_by(), signal.SIGCHLD)
             before = {number: signal.signal(number, self._note) for number in numbers}
             descriptor = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
             try:
@@ -128,7 +128,7 @@ class Supervisor:
                 self._told = number
                 log.info("%s: stopping %d workers", signal.Signals(number).name, len(self._workers))
                 self._stop(number)
-            else:
+            elif number != signal.SIGHUP:  # of a closed terminal the shell tells, and the kernel too
                 log.warning("%s again: ending at once", signal.Signals(number).name)
                 self._verdict = 128 + number
                 self._kill()

@@ -33,6 +33,7 @@ from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.timekeeper import KILL_GRACE
 from dray.task.checks import label, several, whole
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -140,16 +141,26 @@ class Worker:
         self._refuse_unless_started()
         return self._engine.ran
 
+    @property
+    def stopped(self) -> int:
+        """How many of them were stopped because it ends, and their jobs handed back."""
+        self._refuse_unless_started()
+        return self._engine.stopped
+
     def condition(self) -> Condition:
         """How it is, for a probe; from any thread."""
         if not self._has_started:
             return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
         engine, beats = self._engine, self._heartbeat
-        running = sum(each.started is not None and not each.is_over for each in engine.executions())
         is_healthy = beats.is_trusted and engine.failure is None
         claims = not (engine.inbox.is_draining or engine.inbox.is_cut_off)
         return Condition(
-            engine.worker_id, beats.state, running, beats.beat_age_us / SECOND, is_healthy, is_healthy and claims
+            engine.worker_id,
+            beats.state,
+            self._running,
+            beats.beat_age_us / SECOND,
+            is_healthy,
+            is_healthy and claims,
         )
 
     def __enter__(self) -> Self:
@@ -177,7 +188,7 @@ class Worker:
             service.start()
 
     def run(self, *, until_idle: bool = False) -> Ending:
-        """Works in the foreground until SIGTERM or SIGINT; a second signal ends the process at once.
+        """Works in the foreground until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once.
 
         Until idle: or until nothing is due any more. A worker with `max_jobs` ends with the last of them.
         """
@@ -190,6 +201,9 @@ class Worker:
                 if self._engine.is_idle.is_set():
                     self._engine.on_idle()
             signals.wait(self._asked_to_stop.is_set)
+            if signals.count and self._running:
+                wait = f"{counted(self._running, 'job')} may take {self._grace:g} s to end"
+                log.info("worker %d is stopping: %s; a second signal ends it at once", os.getpid(), wait)
             # Beside this thread, which a second signal has to find awake.
             ending = threading.Thread(target=self._stop_and, args=[signals.wake], name="dray-stop")
             ending.start()
@@ -332,6 +346,10 @@ class Worker:
         self._keeping.wake()
 
     @property
+    def _running(self) -> int:
+        return sum(each.started is not None and not each.is_over for each in self._engine.executions())
+
+    @property
     def _is_done(self) -> bool:
         return self._max_jobs is not None and self._engine.ran >= self._max_jobs
 
@@ -382,7 +400,10 @@ class Worker:
         if self._owns_process:
             self._leave_with_process(stuck)
         else:
-            log.warning("%d bodies do not stop; they keep their claims until they end", len(stuck))
+            log.warning(
+                "%s, and the claim is kept until the end",
+                counted(len(stuck), "body does not stop", "bodies do not stop"),
+            )
             threading.Thread(target=self._leave_later, name="dray-leave", daemon=True).start()
 
     def _leave_with_process(self, stuck: Sequence[Execution]) -> None:

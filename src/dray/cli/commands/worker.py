@@ -16,6 +16,7 @@ from dray.cli import logs
 from dray.cli.exits import Code, Failure
 from dray.cli.shared import app_with_tasks, import_option, load_tasks, option, same_command, shared
 from dray.cli.times import Duration
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -56,7 +57,7 @@ def worker(
     once: bool,
     **options: Any,
 ) -> int:
-    """Run jobs of the tasks in APP (module:object), until SIGTERM or SIGINT.
+    """Run jobs of the tasks in APP (module:object), until SIGTERM, SIGINT or SIGHUP.
 
     Then running jobs have --grace to end; the rest is handed back. A second signal ends it at once.
     """
@@ -138,7 +139,8 @@ def until_told(worker: Worker, *, burst: bool) -> int:
     ending = worker.run(until_idle=burst)
     if ending is Ending.RENEW:
         _renew(here)
-    log.info("worker %d has stopped; it ran %d jobs", os.getpid(), worker.ran)
+    back = f" and handed {counted(worker.stopped, 'job')} back" if worker.stopped else ""
+    log.info("worker %d has stopped; it ran %s%s", os.getpid(), counted(worker.ran - worker.stopped, "job"), back)
     if ending is Ending.LEFT_BEHIND:
         sys.stdout.flush()
         sys.stderr.flush()
