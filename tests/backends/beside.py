@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
@@ -19,6 +22,7 @@ from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite.session import SqliteSession
 from dray.config import SqliteAddress, parse_address
 from dray.errors import StorageUnavailable
+from tests.backends import raw
 
 T = TypeVar("T")
 Connection = sqlite3.Connection | psycopg.Connection[Any]
@@ -146,3 +150,29 @@ class Gate:
         wait([two], BLOCKED)
         self._open.set()
         return one.result(10), two.result(10)
+
+
+class Stall:
+    """Stops a statement of a PostgreSQL database after its snapshot and before its first row, until it is let go."""
+
+    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
+        self._backend, self._key = backend, random.getrandbits(31)
+        db = cast("PostgresDatabase", backend.db)
+        found = db._catalogue[statement]
+        # Asked once, when the first row is looked at; nobody else uses the key.
+        stop = f"WHERE (SELECT pg_advisory_xact_lock_shared({self._key}) IS NOT NULL) AND "
+        slow = replace(found, text=found.text.replace("WHERE ", stop, 1))
+        monkeypatch.setattr(db, "_catalogue", {**db._catalogue, statement: slow})
+
+    def interleave(
+        self, pool: ThreadPoolExecutor, first: Callable[[], Any], second: Callable[[], T]
+    ) -> tuple[Any, T]:
+        """`first` as far as the statement, then `second` to its end, then the rest of `first`."""
+        with raw.transaction(self._backend) as execute:
+            execute("SELECT pg_advisory_xact_lock(?)", self._key)
+            one = pool.submit(first)
+            while not execute("SELECT 1 FROM pg_locks WHERE NOT granted AND objid = CAST(? AS bigint)", self._key):
+                assert not one.done(), one.result()
+                time.sleep(0.001)
+            two = second()
+        return one.result(10), two

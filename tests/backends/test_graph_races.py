@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from dray.backends import Backend, open_backend
+from dray.backends.store import graph
 from dray.clock import Ids, ManualClock
 from dray.errors import UnknownJob
 from dray.instants import HOUR, SECOND
@@ -64,6 +65,10 @@ def completed(world: World, claim: Claim) -> Settlement:
 def state(world: World, *ids: str) -> list[str]:
     jobs = [world.job(job_id) for job_id in ids]
     return [job.state if job.reason is None else f"{job.state}({job.reason})" for job in jobs]
+
+
+def nothing(_: object) -> None:
+    """Stands in for a fan-out that a crash keeps from happening."""
 
 
 def assert_sound(backend: Backend) -> None:
@@ -201,6 +206,52 @@ def test_the_end_of_one_parent_passed_on_while_another_is_started_over_is_counte
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     world.complete(worker, world.claim_one(worker, tasks=("one",)))
     assert state(world, child) == ["queued"]
+    assert_sound(world.backend)
+
+
+@pytest.mark.parametrize("level", ["child", "grandchild"])
+def test_a_parent_started_over_while_its_failure_is_passed_on_takes_its_children_with_it(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    worker = world.worker()
+    parent = world.enqueue("parent", max_attempts=1)
+    child = world.enqueue("child", parents=(parent,))
+    grandchild = world.enqueue("grandchild", parents=(child,))
+    claim = world.claim_one(worker, tasks=("parent",))
+    with monkeypatch.context() as crashing:
+        crashing.setattr(graph, "fan_out_all", nothing)
+        world.fail(worker, claim)
+    if level == "grandchild":
+        world.backend.job_fan_out(1)
+
+    beside.Gate(monkeypatch, "fanout_finish").interleave(
+        pool, world.backend.job_fan_out, lambda: world.backend.job_retry([parent])
+    )
+    world.backend.job_fan_out()
+
+    assert state(world, parent, child, grandchild) == ["queued", "waiting", "waiting"]
+    for task in ("parent", "child", "grandchild"):
+        world.complete(worker, world.claim_one(worker, tasks=(task,)))
+    assert_sound(world.backend)
+
+
+def test_a_parent_started_over_while_its_failure_is_looked_up_keeps_its_children_waiting(
+    postgres_world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, worker = postgres_world, postgres_world.worker()
+    parent = world.enqueue("parent", max_attempts=1)
+    child = world.enqueue("child", parents=(parent,))
+    claim = world.claim_one(worker, tasks=("parent",))
+    with monkeypatch.context() as crashing:
+        crashing.setattr(graph, "fan_out_all", nothing)
+        world.fail(worker, claim)
+
+    step, retried = beside.Stall(world.backend, monkeypatch, "fanout_pick").interleave(
+        pool, world.backend.job_fan_out, lambda: world.backend.job_retry([parent])
+    )
+
+    assert (step, retried) == ((0, False), [parent])
+    assert state(world, parent, child) == ["queued", "waiting"]
     assert_sound(world.backend)
 
 
@@ -396,6 +447,27 @@ def test_a_child_in_somebodys_open_transaction_does_not_hold_up_its_parents_sett
 
     assert world.backend.job_fan_out() == (1, False)
     assert state(world, child, grandchild) == ["queued", "waiting"]
+    assert_sound(world.backend)
+
+
+def test_an_open_enqueue_behind_a_parent_that_has_ended_does_not_hold_up_its_other_children(
+    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, worker = postgres_world, postgres_world.worker()
+    parent = world.enqueue("parent")
+    child = world.enqueue("child", parents=(parent,))
+    with monkeypatch.context() as crashing:
+        crashing.setattr(graph, "fan_out_all", nothing)
+        world.complete(worker, world.claim_one(worker, tasks=("parent",)))
+    with beside.connect(postgres_url) as user:
+        late = open_child(world, user, parent, "late")
+
+        assert pool.submit(world.backend.job_fan_out).result(PROMPT).decided == 1
+        assert state(world, child) == ["queued"]
+        user.commit()
+
+    assert world.backend.job_fan_out() == (0, False)
+    assert state(world, parent, child, late) == ["completed", "queued", "queued"]
     assert_sound(world.backend)
 
 

@@ -3,6 +3,8 @@
 A child's `waiting_on` counts its edges that are not satisfied. The end of a parent sets `fanout_pending` on it in
 the same statement; `fan_out` then decides its open edges in chunks, each edge once, and counts the children down
 by the edges it decided itself. A crash between the two leaves the flag, and anybody's next `fan_out` goes on.
+It waits for no row: what somebody holds, parent or child, is left with its flag. A retry waits for it, though, or it
+would not see the edges just decided, and would not bring their children back.
 """
 
 from __future__ import annotations
