@@ -273,6 +273,48 @@ def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
     assert world.backend.job_list() == []
 
 
+def ended_flow(world: World) -> list[str]:
+    """A workflow whose first step failed and took the second with it; the third completed. A second ago."""
+    workflow, worker = Workflow(world.ids.new(), "etl", 0), world.worker()
+    first, third = (world.new(workflow_id=workflow.id, step=step, max_attempts=1) for step in ("1", "3"))
+    second = world.new("child", workflow_id=workflow.id, step="2", parents=(first.id,))
+    world.backend.job_enqueue([first, second, third], workflow=workflow)
+    world.fail(worker, world.claim_one(worker))
+    world.complete(worker, world.claim_one(worker))
+    assert state(world, first.id, second.id, third.id) == ["failed(error)", "cancelled(parent)", "completed"]
+    world.clock.advance(SECOND)
+    return [first.id, second.id, third.id]
+
+
+def test_a_workflow_started_over_while_it_is_being_pruned_goes_before_or_stays_whole(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = ended_flow(world)
+
+    pruned, retried = beside.Gate(monkeypatch, "workflow_prune_pick").interleave(
+        pool, lambda: world.backend.job_prune(Retention(0, 0, 0)), lambda: world.backend.job_retry(ids[:1])
+    )
+
+    assert (pruned, retried) in [(0, ids[:1]), (3, [])]  # SQLite has one writer: there, the prune is first
+    assert len(world.backend.job_get(ids)) == 3 - pruned
+    assert_sound(world.backend)
+
+
+@pytest.mark.parametrize("limit", [2, 1000])
+def test_a_workflow_pruned_while_it_is_being_started_over_stays_whole(
+    world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    ids = ended_flow(world)
+
+    retried, pruned = beside.Gate(monkeypatch, "retry_child_edges").interleave(
+        pool, lambda: world.backend.job_retry(ids[:1]), lambda: world.backend.job_prune(Retention(0, 0, 0), limit)
+    )
+
+    assert (retried, pruned) == (ids[:1], 0)
+    assert state(world, *ids) == ["queued", "waiting", "completed"]
+    assert_sound(world.backend)
+
+
 # A user's transaction stays open
 
 

@@ -194,7 +194,7 @@ class Backend:
 
     def job_prune(self, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
         """Removes at most `limit` ended jobs past their retention. Never one that a waiting child needs; jobs of a
-        workflow only once all of them may go."""
+        workflow only once all of them may go, and while nobody holds one of them to start it over."""
         return store.history.prune(self.db, retention, limit)
 
     def job_prunable(self, retention: Retention) -> dict[str, int]:

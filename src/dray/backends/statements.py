@@ -59,6 +59,18 @@ _FITS = """
     AND (CAST(:tag AS text) IS NULL OR EXISTS (SELECT 1 FROM $tags AS t WHERE t.value = :tag))
     AND ($at(since) IS NULL OR j.created_at >= $at(since))"""
 
+# What of a job itself keeps its workflow from being pruned.
+_STAYS = """(
+    j.finished_at IS NULL OR j.fanout_pending
+    OR j.finished_at >= CASE j.state
+        WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END
+    OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
+)"""
+
+# Whether a child waits for a job.
+_NEEDED = r"""EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+        WHERE e.parent_id = \1.id AND c.state = 'waiting')"""
+
 _HAS_ARGS = """
     (args IS NOT NULL
         OR EXISTS (SELECT 1 FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id AND p.args IS NOT NULL))"""
@@ -69,6 +81,8 @@ _POSTGRES_INSTANT = r"(timestamptz 'epoch' + CAST(:\1 AS bigint) * interval '1 m
 _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     "sqlite": (
         (r"\$fits\b", _FITS),
+        (r"\$stays\b", _STAYS),
+        (r"\$needed\((\w+)\)", _NEEDED),
         (r"\$now\b", ":now"),
         (r"\$steady\b", ":steady"),
         (r"\$at\((\w+)\)", r":\1"),
@@ -93,6 +107,8 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     ),
     "postgres": (
         (r"\$fits\b", _FITS),
+        (r"\$stays\b", _STAYS),
+        (r"\$needed\((\w+)\)", _NEEDED),
         (r"\$now\b", "coalesce($at(now), statement_timestamp())"),
         (r"\$steady\b", "coalesce($at(steady), statement_timestamp())"),
         (r"\$at\((\w+)\)", _POSTGRES_INSTANT),

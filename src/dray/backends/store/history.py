@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dray.backends.database import Database, Session
+from dray.backends.database import Database, Row, Session
 from dray.model.attempt import Attempt
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import Retention
@@ -49,14 +50,27 @@ def prunable(db: Database, retention: Retention) -> dict[str, int]:
 
 
 def _prune_workflows(tx: Session, cutoffs: dict[str, int], limit: int) -> int:
-    found = tx.rows("workflow_ended", newest=max(cutoffs.values()), limit=_WORKFLOWS, **_kept(cutoffs))
-    ids = [row[0] for row in found]
+    kept = _kept(cutoffs)
+    ids = _enough(tx.rows("workflow_ended", newest=max(cutoffs.values()), limit=_WORKFLOWS, **kept), limit)
     if not ids:
         return 0
-    picked = [row[0] for row in tx.rows("workflow_prune_pick", ids=ids, limit=limit)]
+    # All of a workflow's jobs, also those of later chunks, or none: one that is started over needs the others.
+    whole = [row[0] for row in tx.rows("workflow_prune_pick", ids=ids, **kept)]
+    picked = [row[0] for row in tx.rows("workflow_prune_chunk", ids=whole, limit=limit)]
     removed = len(tx.rows("job_delete", ids=picked))
     tx.run("workflow_prune", ids=ids)
     return removed
+
+
+def _enough(found: Sequence[Row], limit: int) -> list[str]:
+    """The first of these workflows, as far as it takes to remove so many jobs."""
+    ids: list[str] = []
+    for workflow_id, jobs in found:
+        if limit <= 0:
+            break
+        ids.append(workflow_id)
+        limit -= jobs
+    return ids
 
 
 def _kept(cutoffs: dict[str, int]) -> dict[str, int]:

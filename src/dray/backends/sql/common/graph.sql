@@ -125,22 +125,25 @@ ORDER BY p.id LIMIT :limit
 SELECT id FROM dray_jobs WHERE id = :id AND cancel_requested_at IS NOT NULL
 
 -- name: workflow_ended
--- Workflows whose jobs have all ended, each longer ago than jobs of its state are kept.
-SELECT w.id FROM dray_workflows AS w
-WHERE w.created_at < $at(newest) AND NOT EXISTS (
-    SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND (
-        j.finished_at IS NULL OR j.fanout_pending
-        OR j.finished_at >= CASE j.state
-            WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END
-        OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
-        OR EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-            WHERE e.parent_id = j.id AND c.state = 'waiting')
-    )
-) ORDER BY w.created_at LIMIT :limit
+-- Workflows whose jobs have all ended, each longer ago than jobs of its state are kept, and how many jobs they have.
+SELECT w.id, (SELECT count(*) FROM dray_jobs AS j WHERE j.workflow_id = w.id) FROM dray_workflows AS w
+WHERE w.created_at < $at(newest)
+    AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed(j)))
+ORDER BY w.created_at LIMIT :limit
 
 -- name: workflow_prune_pick
--- One chunk of the jobs of ended workflows; none that somebody is wiring a child to.
-SELECT id FROM dray_jobs WHERE workflow_id $in_ids(ids) LIMIT :limit $skip_locked
+-- Locks the jobs of ended workflows, and answers those of which it got every one. Not where somebody holds a job, to
+-- start it over or to wire a child to it, nor where one was started over since the workflow was found to have ended:
+-- that is asked of each row again once it is locked.
+WITH picked AS MATERIALIZED (
+    SELECT j.workflow_id FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids) AND $stays IS NOT TRUE $skip_locked
+)
+SELECT w.id FROM (SELECT workflow_id AS id, count(*) AS jobs FROM picked GROUP BY workflow_id) AS w
+WHERE w.jobs = (SELECT count(*) FROM dray_jobs AS j WHERE j.workflow_id = w.id)
+
+-- name: workflow_prune_chunk
+-- One chunk of the jobs of workflows.
+SELECT id FROM dray_jobs WHERE workflow_id $in_ids(ids) LIMIT :limit
 
 -- name: workflow_prune
 -- Removes workflows that have no jobs left.

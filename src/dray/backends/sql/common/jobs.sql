@@ -155,8 +155,7 @@ SELECT id FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_update
 -- Removes jobs that do not run and that no waiting child needs.
 DELETE FROM dray_jobs
 WHERE id $in_ids(ids) AND state <> 'running' AND NOT fanout_pending
-    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-        WHERE e.parent_id = dray_jobs.id AND c.state = 'waiting')
+    AND NOT $needed(dray_jobs)
 RETURNING id
 
 -- name: job_counts
@@ -185,8 +184,7 @@ SELECT id FROM dray_jobs AS j
 WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
     AND workflow_id IS NULL AND NOT fanout_pending
     AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
-    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-        WHERE e.parent_id = j.id AND c.state = 'waiting')
+    AND NOT $needed(j)
 ORDER BY finished_at LIMIT :limit $skip_locked
 
 -- name: attempt_list

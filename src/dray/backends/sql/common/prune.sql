@@ -4,22 +4,13 @@ SELECT count(*) FROM dray_jobs AS j
 WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
     AND workflow_id IS NULL AND NOT fanout_pending
     AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
-    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-        WHERE e.parent_id = j.id AND c.state = 'waiting')
+    AND NOT $needed(j)
 
 -- name: prune_count_workflows
 -- How many jobs the workflows have that `workflow_ended` would find, by state.
 WITH ended AS MATERIALIZED (
     SELECT w.id FROM dray_workflows AS w
-    WHERE w.created_at < $at(newest) AND NOT EXISTS (
-        SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND (
-            j.finished_at IS NULL OR j.fanout_pending
-            OR j.finished_at >= CASE j.state
-                WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END
-            OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
-            OR EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-                WHERE e.parent_id = j.id AND c.state = 'waiting')
-        )
-    )
+    WHERE w.created_at < $at(newest)
+        AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed(j)))
 )
 SELECT j.state, count(*) FROM dray_jobs AS j WHERE j.workflow_id IN (SELECT id FROM ended) GROUP BY j.state
