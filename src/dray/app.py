@@ -315,7 +315,7 @@ class App:
     def prune(self, older_than: float | timedelta | None = None) -> int:
         """Removes jobs that ended longer ago than that, or than they are usually kept; answers how many.
 
-        What a waiting job needs stays, and so does a workflow that has not ended.
+        What a live job needs stays, and so does a workflow that has not ended.
         """
         return ops.prune(self.backend, older_than)
 

@@ -294,9 +294,9 @@ class Reference:
         return gone
 
     def _may_go(self, job: Job) -> bool:
-        """No waiting child needs it, and all its children have been told of its end."""
+        """No live child needs it, and all its children have been told of its end."""
         children = [child for parent, child in self.edges if parent == job.id]
-        return not job.fanout_pending and all(self.jobs[child].state != State.WAITING for child in children)
+        return not job.fanout_pending and all(self.jobs[child].state in FINAL for child in children)
 
     def _remove(self, ids: Iterable[str]) -> None:
         gone = set(ids)

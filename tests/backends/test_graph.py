@@ -695,12 +695,13 @@ def test_a_parent_whose_end_is_still_to_be_passed_on_is_not_deleted(
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
         crashing.setattr(graph, "fan_out_all", nothing)
+        world.backend.job_cancel([child])
         complete(world)
 
     assert world.backend.job_delete([parent]) == []
     world.backend.job_fan_out()
     assert world.backend.job_delete([parent]) == [parent]
-    assert state(world, child) == ["queued"]
+    assert state(world, child) == ["cancelled(user)"]
 
 
 def test_a_waiting_child_deleted_in_the_middle_leaves_its_own_children_protected(world: World) -> None:
@@ -724,13 +725,14 @@ def test_pruning_leaves_the_parent_of_a_held_child(world: World) -> None:
     assert state(world, parent, child) == ["failed(error)", "waiting"]
 
 
-def test_pruning_a_completed_parent_leaves_its_freed_child_ready(world: World) -> None:
+def test_pruning_leaves_a_completed_parent_until_its_freed_child_has_ended_too(world: World) -> None:
     parent = world.enqueue("parent")
     child = world.enqueue("child", parents=(parent,))
     complete(world)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(Retention(0, 0, 0)) == 1
-    assert (state(world, child), world.backend.edge_list(child)) == (["queued"], [])
+    assert world.backend.job_prune(Retention(0, 0, 0)) == 0
+    assert (state(world, child), world.backend.edge_list(child)) == (["queued"], [(parent, child, 1)])
     run(world, "child")
-    assert state(world, child) == ["completed"]
+    world.clock.advance(SECOND)
+    assert world.backend.job_prune(Retention(0, 0, 0)) == 2

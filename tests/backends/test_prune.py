@@ -123,11 +123,12 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
     line = LogLine(job_id, claim.claim, world.clock.steady(), "INFO", "app", "hello")
     assert world.backend.log_write(worker, [line, line]) == [True, True]
     world.complete(worker, claim, LARGE)
+    world.backend.job_cancel([child])
     tables = ("dray_attempts", "dray_logs", "dray_edges")
     assert [beside.count(url, table) for table in tables] == [1, 2, 1]
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(AT_ONCE) == 1
+    assert world.backend.job_prune(Retention(0, None, None)) == 1
 
     assert [beside.count(url, table) for table in tables] == [0, 0, 0]
     assert left(world) == {child}
@@ -163,24 +164,44 @@ def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypa
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
         crashing.setattr(graph, "fan_out_all", nothing)
+        world.backend.job_cancel([child])
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.backend.job_prune(Retention(0, None, None)) == 0
     world.backend.job_fan_out()
-    assert world.backend.job_prune(AT_ONCE) == 1
-    assert world.job(child).state == "queued"
+    assert world.backend.job_prune(Retention(0, None, None)) == 1
+    assert left(world) == {child}
 
 
-def test_the_parent_of_a_waiting_child_is_kept(world: World) -> None:
-    parent = ended(world, "failed")
-    child = world.enqueue(parents=(parent,), on_parent_failure="hold")
+CHILDREN: dict[str, dict[str, Any]] = {
+    "waiting": {"on_parent_failure": "hold"},
+    "scheduled": {"on_parent_failure": "run", "delay_us": HOUR},
+    "queued": {"on_parent_failure": "run"},
+    "running": {"on_parent_failure": "run"},
+}
+
+
+@pytest.mark.parametrize("state", CHILDREN)
+@pytest.mark.parametrize("parents_state", ["completed", "failed"])
+def test_the_parent_of_a_live_child_is_kept(world: World, parents_state: str, state: str) -> None:
+    worker, held = world.worker(), world.enqueue()
+    parent = ended(world, parents_state)
+    also = (held,) if state == "waiting" else ()
+    child = world.enqueue("child", parents=(parent, *also), **CHILDREN[state])
+    if state == "running":
+        world.claim_one(worker, tasks=("child",))
     world.clock.advance(SECOND)
+    assert world.job(child).state == state
 
     assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.backend.job_prunable(AT_ONCE) == {"completed": 0, "failed": 0, "cancelled": 0}
+    assert world.backend.job_delete([parent]) == []
+    world.bury(worker)
     world.backend.job_cancel([child])
     world.clock.advance(SECOND)
     assert world.backend.job_prune(AT_ONCE) == 2
+    assert left(world) == {held}
 
 
 # Workflows go together
@@ -261,13 +282,18 @@ def test_a_workflow_larger_than_the_limit_goes_in_parts(world: World) -> None:
     assert world.backend.workflow_get(workflow_id) is None
 
 
-def test_a_workflow_is_kept_for_a_child_outside_that_waits_for_it(world: World) -> None:
+@pytest.mark.parametrize("state", ["waiting", "scheduled", "queued"])
+def test_a_workflow_is_kept_for_a_live_child_outside_it(world: World, state: str) -> None:
     _, ids = flow(world, "failed")
-    child = world.enqueue(parents=(ids[0],), on_parent_failure="hold")
+    child = world.enqueue(parents=(ids[0],), **CHILDREN[state])
     world.clock.advance(SECOND)
 
     assert world.backend.job_prune(AT_ONCE) == 0
-    assert world.job(child).state == "waiting"
+    assert world.backend.job_prunable(AT_ONCE)["failed"] == 0
+    assert world.job(child).state == state
+    world.backend.job_cancel([child])
+    world.clock.advance(SECOND)
+    assert world.backend.job_prune(AT_ONCE) == 2
 
 
 def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> None:

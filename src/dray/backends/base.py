@@ -173,7 +173,7 @@ class Backend:
         return store.jobs.retry(self.db, ids)
 
     def job_delete(self, ids: Sequence[str]) -> list[str]:
-        """Removes jobs with their history; answers those it did. Never running ones or parents of waiting ones."""
+        """Removes jobs with their history; answers those it did. Never running ones or parents of live ones."""
         return store.jobs.delete(self.db, ids)
 
     def job_promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
@@ -193,7 +193,7 @@ class Backend:
         return store.jobs.expire(self.db, limit)
 
     def job_prune(self, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
-        """Removes at most `limit` ended jobs past their retention. Never one that a waiting child needs; jobs of a
+        """Removes at most `limit` ended jobs past their retention. Never one that a live child needs; jobs of a
         workflow only once all of them may go, and while nobody holds one of them to start it over."""
         return store.history.prune(self.db, retention, limit)
 

@@ -67,9 +67,9 @@ _STAYS = """(
     OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
 )"""
 
-# Whether a child waits for a job.
+# Whether a job has a child that has not ended: its results may be asked for.
 _NEEDED = r"""EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
-        WHERE e.parent_id = \1.id AND c.state = 'waiting')"""
+        WHERE e.parent_id = \1.id AND c.finished_at IS NULL)"""
 
 _HAS_ARGS = """
     (args IS NOT NULL

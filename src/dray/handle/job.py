@@ -272,7 +272,7 @@ class Job(Generic[R_co]):
         return has_happened
 
     def delete(self) -> bool:
-        """Whether the job and its history are gone. False: it runs, or a waiting job needs it."""
+        """Whether the job and its history are gone. False: it runs, or a live job needs it."""
         if not self._desk.backend.job_delete([self.id]):
             self.refresh()
             return False

@@ -31,7 +31,7 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
     """Remove jobs that ended long ago, with their attempts and logs.
 
     By default those that a worker would remove by itself: completed and cancelled ones after 7 days, failed ones
-    after 30. What a waiting job needs stays, and so does a workflow that has not ended.
+    after 30. What a live job needs stays, and so does a workflow that has not ended.
     """
     from dray.ops import pruning  # noqa: PLC0415 - `--help` needs none
 

@@ -141,8 +141,8 @@ _ACTIONS = (
     Action(
         verb="delete",
         done="deleted",
-        about="Remove jobs with their history. Not running ones, nor those that a waiting job needs.",
-        why_not="it runs, or a waiting job needs it",
+        about="Remove jobs with their history. Not running ones, nor those that a live job needs.",
+        why_not="it runs, or a live job needs it",
         states=("completed", "failed", "cancelled"),
         act=_delete,
     ),

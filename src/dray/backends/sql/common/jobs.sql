@@ -152,7 +152,7 @@ RETURNING id
 SELECT id FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_update
 
 -- name: job_delete
--- Removes jobs that do not run and that no waiting child needs.
+-- Removes jobs that do not run and that no live child needs.
 DELETE FROM dray_jobs
 WHERE id $in_ids(ids) AND state <> 'running' AND NOT fanout_pending
     AND NOT $needed(dray_jobs)
@@ -179,7 +179,7 @@ WHERE state = 'completed' AND finished_at IS NOT NULL AND started_at IS NOT NULL
 ORDER BY finished_at DESC LIMIT :limit
 
 -- name: prune_pick
--- One chunk of ended jobs that are old enough, oldest first: none of a workflow, none that a waiting child needs.
+-- One chunk of ended jobs that are old enough, oldest first: none of a workflow, none that a live child needs.
 SELECT id FROM dray_jobs AS j
 WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
     AND workflow_id IS NULL AND NOT fanout_pending
