@@ -273,6 +273,30 @@ def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
     assert world.backend.job_list() == []
 
 
+@pytest.mark.parametrize("of_a_workflow", [False, True])
+def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
+    postgres_world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, of_a_workflow: bool
+) -> None:
+    world, worker = postgres_world, postgres_world.worker()
+    workflow = Workflow(world.ids.new(), "etl", 0) if of_a_workflow else None
+    parent = world.new(max_attempts=1, workflow_id=workflow.id if workflow else None)
+    world.backend.job_enqueue([parent], workflow=workflow)
+    world.fail(worker, world.claim_one(worker))
+    world.clock.advance(SECOND)
+
+    # The enqueue locks the parent's row and does not change it: whoever locks it next is not told to look again.
+    statement = "workflow_prune_pick" if of_a_workflow else "prune_pick"
+    pruned, child = beside.Stall(world.backend, monkeypatch, statement).interleave(
+        pool,
+        lambda: world.backend.job_prune(Retention(None, None, 0)),
+        lambda: world.enqueue(parents=(parent.id,), on_parent_failure="hold"),
+    )
+
+    assert pruned == 0
+    assert state(world, parent.id, child) == ["failed(error)", "waiting"]
+    assert_sound(world.backend)
+
+
 def ended_flow(world: World) -> list[str]:
     """A workflow whose first step failed and took the second with it; the third completed. A second ago."""
     workflow, worker = Workflow(world.ids.new(), "etl", 0), world.worker()
