@@ -12,7 +12,7 @@ import pytest
 from dray.backends import open_backend
 from dray.instants import DAY, HOUR, MILLISECOND, SECOND
 from dray.model.worker import Rescued
-from tests.backends import raw
+from tests.backends import beside, raw
 from tests.backends.world import LEASE_US, World
 
 if TYPE_CHECKING:
@@ -343,3 +343,36 @@ def test_on_postgres_a_worker_whose_session_holds_its_lock_is_alive_whatever_its
 
         assert rescued_while_alive == []
         assert [job.id for job in rescued] == [job_id]
+
+
+# Between the look and the lock
+
+
+@pytest.mark.parametrize("claimed_by", ["a new worker", "a known worker"])
+def test_a_job_that_another_rescued_and_a_live_worker_claimed_meanwhile_is_left_alone(
+    postgres_url: str, clock: ManualClock, ids: Ids, monkeypatch: pytest.MonkeyPatch, claimed_by: str
+) -> None:
+    with (
+        closing(open_backend(postgres_url, clock=clock)) as late,
+        closing(open_backend(postgres_url, clock=clock, create=True)) as prompt,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        world = World(prompt, clock, ids)
+        job_id, dead = world.enqueue(), world.worker()
+        world.claim_one(dead)
+        world.backend.worker_deregister(dead)
+        known = [world.worker()] if claimed_by == "a known worker" else []
+
+        def rescue_and_claim() -> str:
+            assert len(world.backend.job_rescue([], rng=world.rng)) == 1
+            clock.advance(64 * SECOND)
+            (worker,) = known or [world.worker()]
+            world.claim_one(worker)
+            return worker
+
+        stall = beside.Stall(late, monkeypatch, "rescue_pick")
+        rescued, worker = stall.interleave(pool, lambda: late.job_rescue([], rng=world.rng), rescue_and_claim)
+
+        assert rescued == []
+        job = world.job(job_id)
+        assert (job.state, job.worker_id, job.claim, job.crashes) == ("running", worker, 2, 1)

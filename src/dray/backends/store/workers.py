@@ -96,7 +96,7 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
 
     def work(tx: Session) -> list[Rescued]:
         buried[:] = [v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done]
-        orphans = tx.rows("rescue_pick", limit=limit)
+        orphans = _orphans(tx, limit)
         given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
         written = tx.settle(given)() if given else []
         tx.run("attempt_trim", ids=[i for i, *_ in written], keep=ATTEMPTS_KEPT)
@@ -108,6 +108,15 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
     while rescued and graph.fan_out_all(db):
         continue
     return rescued
+
+
+def _orphans(tx: Session, limit: int) -> list[Row]:
+    """Locks running jobs whose worker is gone, and looks again: none is taken out of a live worker's hands."""
+    picked = tx.rows("rescue_pick", limit=limit)
+    if not picked:
+        return []
+    spared = {row[0] for row in tx.rows("rescue_spare", ids=sorted({row[2] for row in picked}))}
+    return [row for row in picked if row[2] not in spared]
 
 
 def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:

@@ -59,6 +59,11 @@ WHERE j.state = 'running' AND NOT EXISTS (
 )
 ORDER BY j.worker_id LIMIT :limit $skip_locked_j
 
+-- name: rescue_spare
+-- Which of these workers live. A statement of its own: a job that was rescued and claimed anew just before
+-- `rescue_pick` locked it comes with its new worker, of whom that statement is not asked again.
+SELECT id FROM dray_workers WHERE id $in_ids(ids) AND state IN ('active', 'draining')
+
 -- name: lease_take
 -- Takes a duty that is free: never held, resigned, or held by a worker that is gone; the term goes up. Its holder,
 -- repeating a take whose answer was lost, gets the term it has.
