@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dray.errors import SchemaMissing as SchemaMissing
     from dray.errors import SchemaTooNew as SchemaTooNew
     from dray.errors import StaleClaim as StaleClaim
+    from dray.errors import StorageDamaged as StorageDamaged
     from dray.errors import StorageError as StorageError
     from dray.errors import StorageFull as StorageFull
     from dray.errors import StorageLocked as StorageLocked
@@ -64,8 +65,8 @@ _PLACES = {
     "dray.app": "App",
     "dray.errors": """
         ConfigError DatabaseClosed DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed
-        Misfit MoveError PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageError StorageFull
-        StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask UnknownWorkflow""",
+        Misfit MoveError PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageDamaged
+        StorageError StorageFull StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask UnknownWorkflow""",
     "dray.flow": "Workflow",
     "dray.handle": "Job Run",
     "dray.model.retry": "exponential fixed linear",

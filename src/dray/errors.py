@@ -20,6 +20,7 @@
     └── StorageError           the database did not do what was asked
         ├── StorageUnavailable cannot be opened or reached
         ├── StorageLocked      somebody else kept the write lock past the deadline
+        ├── StorageDamaged     the file is damaged
         ├── StorageFull        the disk is full
         ├── SchemaTooNew       the tables need a newer Dray than this one
         ├── DatabaseClosed     it moved elsewhere, or is being filled from elsewhere
@@ -126,6 +127,10 @@ class StorageUnavailable(StorageError):
 
 class StorageLocked(StorageError):
     """Another connection kept the write lock past the deadline."""
+
+
+class StorageDamaged(StorageError):
+    """The SQLite file is damaged: no waiting repairs it."""
 
 
 class StorageFull(StorageError):

@@ -6,6 +6,7 @@ import re
 import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -104,6 +105,26 @@ def test_a_second_signal_ends_it_at_once(shell: Shell) -> None:
         until(lambda: "draining" in shell("workers").out)
         process.terminate()
         assert process.wait(30) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("words", [[], ["--burst"]], ids=["worker", "burst"])
+def test_a_damaged_file_ends_it(local: Shell, words: list[str]) -> None:
+    """No waiting repairs it, and who waits for the end of a burst would wait for ever."""
+    local("enqueue", "tasks.add", "a=1", "b=2")
+    path = local.folder / "damaged.db"
+    local("db", "backup", str(path))
+    with closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'dray_jobs_ready'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+    done = local.fresh("worker", "--url", str(path), "--grace", "1", *words)
+
+    assert done.code == 6
+    assert "is damaged" in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
 
 
 def test_once_ends_after_a_job(shell: Shell) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dray.errors import ConfigError, StorageError
+from dray.errors import ConfigError, StorageDamaged, StorageError
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -167,7 +167,7 @@ def check(
         damage += backend.verify(full=full)
         return Check(tuple(damage), audit(backend, patience=patience, progress=progress))
     except StorageError as error:
-        if type(error) is not StorageError:  # out of reach, locked, full: nothing is known of what is in it
+        if type(error) not in {StorageError, StorageDamaged}:  # out of reach, full: nothing is known of what is in it
             raise
         return Check((*damage, str(error)), None)
 

@@ -21,6 +21,7 @@ from dray.errors import (
     ForkedConnection,
     GraphError,
     SchemaTooNew,
+    StorageDamaged,
     StorageError,
     StorageLocked,
     UnknownJob,
@@ -423,7 +424,7 @@ class Engine:
         self._on_done()
 
     def _fail(self, error: StorageError) -> float:
-        if isinstance(error, SchemaTooNew | ForkedConnection | DatabaseClosed):
+        if isinstance(error, SchemaTooNew | ForkedConnection | DatabaseClosed | StorageDamaged):
             self.failure = error
             self._become_idle()
             self._on_failure()

@@ -10,6 +10,7 @@ from dray.errors import (
     DatabaseClosed,
     DrayError,
     SchemaMissing,
+    StorageDamaged,
     StorageError,
     StorageFull,
     StorageLocked,
@@ -70,7 +71,7 @@ _SAID: dict[int, tuple[type[StorageError], str]] = {
         StorageUnavailable,
         "is not a SQLite database; choose another path, it was left as it is",
     ),
-    sqlite3.SQLITE_CORRUPT: (StorageError, "is damaged ({error}); stop all workers and restore a backup"),
+    sqlite3.SQLITE_CORRUPT: (StorageDamaged, "is damaged ({error}); stop all workers and restore a backup"),
     sqlite3.SQLITE_IOERR: (StorageError, "the disk did not answer ({error}); nothing of this call was written"),
 }
 
