@@ -66,7 +66,8 @@ _PLACES = {
     "dray.errors": """
         ConfigError DatabaseClosed DrayError ForkedConnection GraphError InvalidName JobCancelled JobEnded JobFailed
         Misfit MoveError PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageDamaged
-        StorageError StorageFull StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask UnknownWorkflow""",
+        StorageError StorageFull StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask
+        UnknownWorkflow""",
     "dray.flow": "Workflow",
     "dray.handle": "Job Run",
     "dray.model.retry": "exponential fixed linear",

@@ -939,7 +939,7 @@ ASIDE = {
     *("job_circumstances", "job_prunable", "workflow_find"),
     *("live_changes", "live_newest_times", "live_last_line", "live_panels", "live_numbers"),
     *("examine", "verify", "copier", "audit_part", "audit_whole", "audit_orphans"),
-    *("worker_prove", "worker_suspects", "worker_judge"),
+    *("worker_prove", "worker_suspects", "worker_judge", "worker_gone"),
     *("stack_ask", "stack_read", "stack_answer", "stack_drop", "stack_prune"),
     *("has_file", "file_log", "file_checkpoint", "file_vacuum"),
 }
