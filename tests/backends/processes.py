@@ -683,7 +683,7 @@ def drain(backend: Backend, worker: str, batch: int) -> list[list[list[Any]]]:
     held: list[Claim] = []
     while True:
         done = [completed(claim, clock.steady(), clock.steady()) for claim in held]
-        settled, _, claims, _ = backend.job_exchange(worker, done, demand)
+        settled, _, claims, *_ = backend.job_exchange(worker, done, demand)
         assert not any(settled._replace(locked=[])), settled
         # A row that another's claim looks at in this moment is locked, not lost: the next batch settles it.
         held = [*(claim for claim in held if claim.id in settled.locked), *claims]

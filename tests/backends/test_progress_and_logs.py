@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
+import pytest
+
+from dray.backends import Backend, open_backend
+from dray.backends.postgres.session import PostgresSession
+from dray.backends.store.work import NOTHING, SILENCE, Notes, Report
+from dray.clock import Ids, ManualClock
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
-from dray.model.job import Claim
-
-if TYPE_CHECKING:
-    from tests.backends.world import World
+from dray.model.job import Claim, Reason
+from dray.model.settlement import Settlement
+from tests.backends import raw
+from tests.backends.world import World
 
 
 def _claimed(world: World) -> tuple[str, Claim]:
@@ -184,3 +193,136 @@ def test_the_lines_of_every_attempt_are_kept_under_its_claim(world: World) -> No
     lines = [(line.claim, line.message) for _, line in world.backend.log_list(claim.id)]
 
     assert lines == [(1, "first"), (2, "second")]
+
+
+# On a server, where others may have the row
+
+
+@pytest.fixture
+def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
+    backend = open_backend(postgres_url, clock=clock)
+    backend.migrate()
+    yield World(backend, clock, ids)
+    backend.close()
+
+
+@pytest.fixture
+def pool() -> Generator[ThreadPoolExecutor]:
+    """For what may wait: a test that fails lets go of what it waits for first."""
+    with ThreadPoolExecutor(1) as opened:
+        yield opened
+
+
+@contextmanager
+def _child_under_way(backend: Backend, parent: str) -> Generator[None]:
+    """Somebody's enqueue of a job that is to run after another, not yet committed."""
+    with raw.transaction(backend) as execute:
+        execute("SELECT 1 FROM dray_jobs WHERE id = ? FOR SHARE", parent)
+        yield
+
+
+@contextmanager
+def _deletion_under_way(backend: Backend, job_id: str) -> Generator[None]:
+    """Somebody's delete or retry that has locked the row and waits for another."""
+    with raw.transaction(backend) as execute:
+        execute("SELECT 1 FROM dray_jobs WHERE id = ? FOR UPDATE", job_id)
+        yield
+
+
+HOLDERS = {"a change": raw.job_held, "a child": _child_under_way, "a deletion": _deletion_under_way}
+
+
+def _notes(world: World, *claims: Claim) -> Notes:
+    return Notes(
+        [_line(world, claim, "still here") for claim in claims],
+        [Report(claim.id, claim.claim, 50.0, "half") for claim in claims],
+    )
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_row_that_somebody_holds_holds_nothing_up_and_its_notes_are_late(
+    server: World, pool: ThreadPoolExecutor, holder: str
+) -> None:
+    worker = server.worker()
+    server.enqueue()
+    server.enqueue()
+    held, free = server.claim(worker, 2)
+    notes = _notes(server, held, free)
+
+    with HOLDERS[holder](server.backend, held.id):
+        late = pool.submit(server.backend.job_exchange, worker, (), NOTHING, notes).result(timeout=10).late
+        assert server.job(free.id).progress == 50.0
+        assert late.reports == notes.reports[:1]
+        assert late.lines == (notes.lines[:1] if holder == "a deletion" else [])
+    again = server.backend.job_exchange(worker, (), NOTHING, late).late
+
+    assert again == SILENCE
+    assert [server.job(claim.id).progress for claim in (held, free)] == [50.0, 50.0]
+    assert [_messages(server, claim) for claim in (held, free)] == [["still here"]] * 2
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+def test_an_outcome_waits_for_the_last_words_of_its_body(
+    server: World, pool: ThreadPoolExecutor, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has the row lets it go between the two statements."""
+    worker, claim = _claimed(server)
+    ends: dict[str, Settlement] = {
+        "completed": model.completed(claim, 0, 0),
+        "failed": model.failed(claim, 0, 0, Reason.ERROR, "ValueError", "no"),
+    }
+    notes, end = _notes(server, claim), (ends[outcome],)
+    each = PostgresSession.each
+
+    def let_go(session: PostgresSession, name: str, rows: Any) -> list[bool]:
+        changed = each(session, name, rows)
+        if name == "progress_set":
+            holder.close()
+        return changed
+
+    monkeypatch.setattr(PostgresSession, "each", let_go)
+    with ExitStack() as holder:
+        holder.enter_context(_deletion_under_way(server.backend, claim.id))
+        first = pool.submit(server.backend.job_exchange, worker, end, NOTHING, notes).result(timeout=10)
+    second = server.backend.job_exchange(worker, end, NOTHING, first.late)
+
+    assert (first.settled.locked, first.late) == ([claim.id], notes)
+    assert (second.settled.locked, second.late) == ([], SILENCE)
+    job = server.job(claim.id)
+    assert (job.state, job.progress, job.progress_message) == (outcome, 50.0, "half")
+    assert _messages(server, claim) == ["still here"]
+
+
+def test_the_last_words_of_a_body_that_has_completed_its_job_are_late_and_not_lost(
+    server: World, pool: ThreadPoolExecutor
+) -> None:
+    worker, claim = _claimed(server)
+    server.complete(worker, claim)
+
+    with _child_under_way(server.backend, claim.id):
+        notes = _notes(server, claim)
+        late = pool.submit(server.backend.job_exchange, worker, (), NOTHING, notes).result(timeout=10).late
+    server.backend.job_exchange(worker, (), NOTHING, late)
+
+    assert server.job(claim.id).progress == 50.0
+
+
+def test_an_end_that_another_has_written_is_not_waited_for(server: World, pool: ThreadPoolExecutor) -> None:
+    """Its children are to be told, and somebody is about to add one more."""
+    worker, claim = _claimed(server)
+    server.enqueue("child", parents=(claim.id,))
+    raw.run(
+        server.backend, "UPDATE dray_jobs SET state = 'completed', finished_at = updated_at WHERE id = ?", claim.id
+    )
+
+    with _child_under_way(server.backend, claim.id):
+        settled = pool.submit(server.complete, worker, claim).result(timeout=10)
+
+    assert settled.already == [claim.id]
+
+
+def test_what_has_lost_its_claim_is_not_late(world: World) -> None:
+    worker, claim = _claimed(world)
+    world.fail(worker, claim)
+
+    assert world.backend.job_exchange(worker, (), NOTHING, _notes(world, claim)).late.ids == set()

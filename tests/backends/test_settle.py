@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.backends import open_backend
+from dray.backends.store.work import Exchange
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Outcome, Reason
@@ -574,7 +575,7 @@ def test_a_released_job_that_expires_in_the_same_exchange_was_not_cancelled_by_a
     )
 
     assert (world.job(job_id).state, world.job(job_id).reason) == ("cancelled", "expired")
-    assert exchange == (WRITTEN, [], [], False)
+    assert exchange == Exchange(WRITTEN, [], [])
 
 
 def test_an_outcome_can_be_made_durable(world: World) -> None:

@@ -14,6 +14,7 @@ import dray
 from dray.app import App
 from dray.backends.store import work
 from dray.handle import Job
+from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, state_of, until
 
 Seen = dict[str, Any]
@@ -227,6 +228,67 @@ def test_progress_is_written_twice_a_second_at_most_however_busy_the_worker_is(
 
     assert 2 <= len([each for each in written if each == job.id]) <= 2 * seconds + 2
     assert job.refresh().progress.percent == pytest.approx(199 / 2)
+
+
+@pytest.mark.parametrize("ending", ["rolled back", "committed"])
+def test_a_transaction_that_has_the_row_of_a_job_that_reports_holds_no_other_job_up(
+    postgres_url: str, ending: str
+) -> None:
+    """Only a server locks single rows: here by an enqueue that is to run after the job, open for as long as a web
+    request takes."""
+    gate = Gate()
+    with App(postgres_url, migrate=True) as app, beside.connect(postgres_url) as request:
+
+        @app.task(name="reports")
+        def reports(ctx: dray.Context) -> None:
+            ctx.progress(10)
+            gate.pass_through()
+            ctx.log.info("nearly done")
+            ctx.progress(90, "nearly")
+
+        @app.task(name="other")
+        def other() -> int:
+            return 7
+
+        with app.worker(concurrency=2):
+            job = reports.enqueue()
+            gate.await_arrival()
+            until(lambda: job.refresh().progress.percent == 10)
+            child = other.using(after=[job], connection=request).enqueue()
+            gate.open()
+            until(lambda: "nearly done" in [line.message for line in job.logs()])
+            assert other.enqueue().result(timeout=5) == 7
+            assert state_of(job) == "running"
+            request.commit() if ending == "committed" else request.rollback()
+            assert ended(job) == "completed"
+            assert job.refresh().progress == (90.0, "nearly")
+            if ending == "committed":
+                assert app.job(child.id).result(timeout=LONG) == 7
+
+
+def test_last_words_whose_row_somebody_holds_are_written_when_they_let_it_go(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The body has completed its job itself: no outcome is left that would be tried again."""
+    gate, written = Gate(), count_reports(monkeypatch)
+    with App(postgres_url, migrate=True) as app, beside.connect(postgres_url) as request:
+
+        @app.task(name="reports")
+        def reports(ctx: dray.Context) -> None:
+            with ctx.transaction():
+                pass
+            gate.pass_through()
+            ctx.progress(90, "nearly")
+
+        with app.worker(concurrency=1):
+            job = reports.enqueue()
+            gate.await_arrival()
+            beside.execute(request, "SELECT 1 FROM dray_jobs WHERE id = ? FOR SHARE", job.id)
+            gate.open()
+            until(lambda: len(written) >= 2)
+            assert len(written) < 4  # without haste
+            request.rollback()
+            until(lambda: job.refresh().progress == (90.0, "nearly"))
 
 
 # Cancelled

@@ -220,9 +220,10 @@ class Backend:
 
         Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
         the others. An outcome whose data the database refuses does not stop those beside it: it is written as
-        failed(result). Children of what ended are freed or cancelled after it, the first 250 of them: it says
-        whether there are more. Claims count the attempt. No claims: nothing ready, queue paused, or this worker was
-        declared dead.
+        failed(result). It waits for nobody's open transaction: notes whose row is held are answered as late, and the
+        outcome of their body goes with them, to the next exchange. Children of what ended are freed or cancelled
+        after it, the first 250 of them: it says whether there are more. Claims count the attempt. No claims: nothing
+        ready, queue paused, or this worker was declared dead.
         """
         return store.work.exchange(self.db, worker_id, settlements, demand, notes, durable=durable)
 
@@ -254,7 +255,7 @@ class Backend:
     def job_progress(
         self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
     ) -> list[bool]:
-        """Notes how far jobs are, as `Report`s; False for each whose claim is lost."""
+        """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row somebody holds."""
         return store.work.report_progress(self.db, worker_id, reports)
 
     def transaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractContextManager[Any]:
@@ -305,8 +306,8 @@ class Backend:
         return store.history.attempts(self.db, job_id)
 
     def log_write(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
-        """Keeps log lines (`at` read from the steady clock); False for each whose claim is lost. The newest 1,000
-        a job are kept."""
+        """Keeps log lines (`at` read from the steady clock); False for each whose claim is lost, or whose row
+        somebody is about to delete. The newest 1,000 a job are kept."""
         return store.work.write_logs(self.db, worker_id, lines)
 
     def log_list(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:

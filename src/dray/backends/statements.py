@@ -102,7 +102,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
             r"\$has_args\b",
             _HAS_ARGS,
         ),
-        (r"\$skip_locked(_\w)?\b", ""),
+        (r"\$skip_(locked|referred)(_\w)?\b", ""),
         (r"\$for_(share|update)\b", ""),
     ),
     "postgres": (
@@ -125,6 +125,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
         (r"\$has_args\b", "args IS NOT NULL"),
         (r"\$skip_locked_(\w)\b", r"FOR NO KEY UPDATE OF \1 SKIP LOCKED"),
+        (r"\$skip_referred_(\w)\b", r"FOR KEY SHARE OF \1 SKIP LOCKED"),
         (r"\$skip_locked\b", "FOR NO KEY UPDATE SKIP LOCKED"),
         (r"\$for_share\b", "FOR SHARE"),
         (r"\$for_update\b", "FOR UPDATE"),

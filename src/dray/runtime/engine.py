@@ -345,11 +345,12 @@ class Engine:
         try:
             answer = self._backend.job_exchange(self.worker_id, batch, demand, notes, durable=self._durable)
         except StorageError as error:
-            self._notebook.keep(notes, self._hands)
+            self._notebook.keep(notes)
             self._must_reread |= not isinstance(error, StorageLocked)
             return self._fail(error)
         self._outage.ends()
         self.has_written = True
+        self._notebook.keep(answer.late)
         written = self._hands.written(batch, answer.settled)
         self._hands.has_heirs |= answer.has_more_children
         self._dispatch(answer.claims)
@@ -358,7 +359,8 @@ class Engine:
         queues = written.queues.union(answer.promoted)
         if queues:
             self._backend.announce(queues)
-        has_noted = bool(notes.lines or notes.reports)
+        # What goes with an outcome is no step by itself: while the row is held, both are tried again and again.
+        has_noted = not notes.ids.issubset(self._hands.outcomes)
         has_changed = (
             self._grow() or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
         )

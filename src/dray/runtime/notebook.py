@@ -7,6 +7,7 @@ from collections import deque
 from dray.backends.store.work import SILENCE, Notes, Report
 from dray.instants import SECOND
 from dray.model.attempt import LogLine
+from dray.model.limits import LOG_LINES
 from dray.runtime.execution import Execution
 from dray.runtime.hands import Hands
 
@@ -18,6 +19,7 @@ class Notebook:
 
     def __init__(self) -> None:
         self._noted: deque[Execution] = deque()
+        self._sent: dict[tuple[str, int], Execution] = {}  # whose notes are on their way, by claim
         self._at = 0  # when everything is written next
 
     def add(self, execution: Execution) -> bool:
@@ -48,27 +50,29 @@ class Notebook:
         reports: list[Report] = []
         for execution in noted:
             is_last = execution.claim.id in hands.outcomes or execution in hands.farewells
-            if not is_last and hands.held.get(execution.claim.id) is not execution:
+            if not execution.is_over and hands.held.get(execution.claim.id) is not execution:
                 continue  # its claim is lost
             if is_last or is_time:
+                self._sent[execution.claim.id, execution.claim.claim] = execution
                 _copy_out(execution, lines, reports)
             else:
                 self._noted.append(execution)
         hands.farewells.clear()
         return Notes(lines, reports)
 
-    def keep(self, notes: Notes, hands: Hands) -> None:
-        """Puts back what could not be written."""
+    def keep(self, notes: Notes) -> None:
+        """Puts back what could not be written; the rest of what was collected is done with."""
         for line in reversed(notes.lines):
-            execution = hands.held.get(line.job_id)
-            if execution is not None and execution.lines is not None:
+            execution = self._sent[line.job_id, line.claim]
+            if execution.lines is not None and len(execution.lines) < LOG_LINES:  # else newer ones would go for it
                 execution.lines.appendleft(line)
                 self._noted.append(execution)
         for report in notes.reports:
-            execution = hands.held.get(report.id)
-            if execution is not None and execution.report is None:
+            execution = self._sent[report.id, report.claim]
+            if execution.report is None:
                 execution.report = (report.percent, report.message)
                 self._noted.append(execution)
+        self._sent.clear()
 
 
 def _copy_out(execution: Execution, lines: list[LogLine], reports: list[Report]) -> None:

@@ -18,15 +18,6 @@ from dray.model.queue import Demand
 from dray.model.settlement import Settled, Settlement, unstorable
 
 
-class Exchange(NamedTuple):
-    """What one transaction of a worker brought."""
-
-    settled: Settled
-    promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
-    claims: list[Claim]
-    has_more_children: bool = False  # than were told of the end of their parents: go on with `job_fan_out`
-
-
 class Report(NamedTuple):
     """How far a running job is."""
 
@@ -42,6 +33,24 @@ class Notes(NamedTuple):
     lines: Sequence[LogLine] = ()
     reports: Sequence[Report] = ()
 
+    @property
+    def ids(self) -> set[str]:
+        """Whose bodies they are."""
+        return {line.job_id for line in self.lines} | {report.id for report in self.reports}
+
+
+SILENCE = Notes()
+
+
+class Exchange(NamedTuple):
+    """What one transaction of a worker brought."""
+
+    settled: Settled
+    promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
+    claims: list[Claim]
+    has_more_children: bool = False  # than were told of the end of their parents: go on with `job_fan_out`
+    late: Notes = SILENCE  # what somebody's open transaction kept from being written: for the next time
+
 
 class Look(NamedTuple):
     """What a worker should know before it takes the write lock."""
@@ -55,7 +64,7 @@ class Look(NamedTuple):
 
 
 NOTHING = Demand((), (), 0)
-SILENCE = Notes()
+_HEARD = {State.RUNNING, State.COMPLETED}  # the states in which a job takes notes
 
 
 def _none() -> list[Row]:
@@ -76,17 +85,20 @@ def exchange(
         turn = _transact(db, worker_id, settlements, demand, notes, durable=durable)
         written = turn.written
     except DataRefused as error:
-        _transact(db, worker_id, (), NOTHING, notes, durable=durable)
-        written = _settle_one_by_one(db, worker_id, settlements, refused, error, durable=durable)
-        turn = _transact(db, worker_id, (), demand, durable=durable)
+        unkept = _transact(db, worker_id, (), NOTHING, notes, durable=durable).unkept
+        free = _free(settlements, unkept)
+        written = _settle_one_by_one(db, worker_id, free, refused, error, durable=durable)
+        turn = _transact(db, worker_id, (), demand, durable=durable)._replace(unkept=unkept)
     has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
     has_more = bool(has_children and graph.fan_out_all(db))
-    return Exchange(judge(db, worker_id, settlements, written, refused), turn.promoted, turn.claims, has_more)
+    settled = judge(db, worker_id, settlements, written, refused)
+    return Exchange(settled, turn.promoted, turn.claims, has_more, _late(db, worker_id, turn.unkept))
 
 
 class _Turn(NamedTuple):
     """What one transaction did."""
 
+    unkept: Notes
     written: list[Row]
     expired: list[Row]
     promoted: list[str]
@@ -104,16 +116,39 @@ def _transact(
 ) -> _Turn:
     def work(tx: Session) -> Later[_Turn]:
         tx.begin_work(demand.queues, durable=durable)
-        keep_notes(db, tx, worker_id, notes)
-        written = tx.settle(settle_rows(db, worker_id, settlements)) if settlements else _none
-        trim_attempts(tx, settlements)
+        unkept = keep_notes(db, tx, worker_id, notes)
+        free = _free(settlements, unkept)
+        written = tx.settle(settle_rows(db, worker_id, free)) if free else _none
+        trim_attempts(tx, free)
         if not demand.limit + demand.ahead:
-            return lambda: _Turn(written(), [], [], [])
+            return lambda: _Turn(unkept, written(), [], [], [])
         expired, promoted = tx.tend(PROMOTE_CHUNK)
         claimed = tx.claim(worker_id, demand)
-        return lambda: _Turn(written(), expired(), [row[0] for row in promoted()], _in_order(demand, claimed()))
+        return lambda: _Turn(
+            unkept, written(), expired(), [row[0] for row in promoted()], _in_order(demand, claimed())
+        )
 
     return db.exchange(work, durable=durable)
+
+
+def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:
+    """Those whose bodies have nothing left to say: a job that has failed takes no last words any more, and whoever
+    has its row now may let it go before the next statement."""
+    waiting = unkept.ids
+    return [s for s in settlements if s.id not in waiting] if waiting else settlements
+
+
+def _late(db: Database, worker_id: str, unkept: Notes) -> Notes:
+    """Of notes that were not written, those whose claims still hold: the others are nobody's any more."""
+    ids = sorted(unkept.ids)
+    if not ids:
+        return SILENCE
+    found = db.read(lambda tx: tx.rows("settle_found", ids=ids))
+    held = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state in _HEARD}
+    return Notes(
+        [line for line in unkept.lines if (line.job_id, line.claim) in held],
+        [report for report in unkept.reports if (report.id, report.claim) in held],
+    )
 
 
 def _in_order(demand: Demand, claimed: list[Row]) -> list[Claim]:
@@ -245,15 +280,20 @@ def _keep_lines(db: Database, tx: Session, worker_id: str, lines: Sequence[LogLi
         for line in lines
     ]
     written = tx.each("log_insert", given)
-    for job_id in {line.job_id for line in lines}:
+    for job_id in {line.job_id for line, is_written in zip(lines, written, strict=True) if is_written}:
         tx.run("log_trim", id=job_id, keep=LOG_LINES)
     return written
 
 
-def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> None:
-    """Writes what bodies had to say, in an open transaction; what has lost its claim is left out."""
-    _keep_lines(db, tx, worker_id, notes.lines)
-    _keep_reports(tx, worker_id, notes.reports)
+def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> Notes:
+    """Writes what bodies had to say, in an open transaction, and waits for nobody; answers what was not written: its
+    claim is lost, or somebody else has the row."""
+    lines = _keep_lines(db, tx, worker_id, notes.lines)
+    reports = _keep_reports(tx, worker_id, notes.reports)
+    return Notes(
+        [line for line, is_written in zip(notes.lines, lines, strict=True) if not is_written],
+        [report for report, is_written in zip(notes.reports, reports, strict=True) if not is_written],
+    )
 
 
 def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:

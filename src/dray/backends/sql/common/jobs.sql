@@ -224,17 +224,21 @@ SELECT $job_columns FROM $jobs WHERE j.id < :before AND j.id >= :first AND $fits
 
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message
--- How far a job is, reported by the claim that holds it, or that has completed it in a transaction of its body's.
+-- How far a job is, reported by the claim that holds it, or that has completed it in a transaction of its body's. Not
+-- while somebody else has the row: their transaction may be open for an hour, and the worker claims nothing meanwhile.
 UPDATE dray_jobs SET progress = :progress, progress_message = :message, updated_at = $now
-WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state IN ('running', 'completed')
+WHERE id = (SELECT j.id FROM dray_jobs AS j WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim
+    AND j.state IN ('running', 'completed') $skip_locked)
 
 -- name: log_insert
 -- rows: id, worker_id, claim, age_us, level, logger, message
 -- One captured log line, from the claim that holds the job, or that has completed it in a transaction of its body's.
+-- The reference to the job would wait for whoever is about to delete its row.
 INSERT INTO dray_logs (job_id, claim, at, level, logger, message)
 SELECT j.id, j.claim, $now - $span(age_us), CAST(:level AS text), CAST(:logger AS text), CAST(:message AS text)
 FROM dray_jobs AS j
 WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state IN ('running', 'completed')
+$skip_referred_j
 
 -- name: settle_found
 -- What became of claims that a settle did not find running.

@@ -1,3 +1,17 @@
+-- name: fanout_mark
+-- Of jobs that have just ended, those whose children are to be told. A statement of its own: only a snapshot taken
+-- after the row was locked shows the edges of an enqueue that committed meanwhile. A row that somebody else has was
+-- not ended here: it is not waited for.
+WITH wired AS MATERIALIZED (
+    SELECT DISTINCT e.parent_id AS id FROM dray_edges AS e WHERE e.satisfied = 0 AND e.parent_id $in_ids(ids)
+        AND EXISTS (SELECT 1 FROM dray_edges WHERE satisfied = 0)
+), picked AS MATERIALIZED (
+    SELECT id FROM dray_jobs WHERE id = ANY (ARRAY(SELECT id FROM wired)) AND finished_at IS NOT NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE dray_jobs SET fanout_pending = TRUE WHERE id $in_picked
+RETURNING id
+
 -- name: fanout_pick
 -- One chunk of edges whose parent has ended, with what the child makes of that. Sorted first, then
 -- each child is looked up and locked in this order: a join would look up all 10,000 of a wide parent for each chunk.
