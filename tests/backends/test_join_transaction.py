@@ -21,6 +21,7 @@ from dray.backends.postgres import PostgresDatabase
 from dray.clock import Ids, ManualClock
 from dray.errors import ConfigError, StaleClaim, StorageError, StorageLocked, StorageUnavailable
 from dray.instants import MILLISECOND
+from dray.model.job import CancelResult
 from tests.backends import beside
 from tests.backends.test_join_complete import Held
 from tests.backends.users import User
@@ -383,16 +384,43 @@ def test_an_error_that_was_swallowed_in_the_block_is_told(server: World, is_asyn
         asyncio.run(body())
 
 
-def test_nobody_takes_the_job_away_while_the_block_is_open(server: World) -> None:
+def test_a_job_that_is_taken_back_while_the_block_is_open_keeps_nothing_of_it(
+    server: World, postgres_url: str, is_async: bool
+) -> None:
+    beside.rows(postgres_url, "CREATE TABLE orders (n integer)")
+    held = Held(server)
+
+    async def body(pool: ThreadPoolExecutor) -> None:
+        async with block(server.backend, is_async, fence_of(held)) as user:
+            await user.order(1)
+            pool.submit(server.bury, held.worker).result(10)
+            await finish(held, user)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StaleClaim, match=held.id):
+        asyncio.run(body(pool))
+
+    assert (held.state, beside.count(postgres_url, "orders")) == ("scheduled", 0)
+
+
+def test_nobody_takes_the_job_away_between_its_completion_and_the_commit(server: World) -> None:
     held = Held(server)
     with ThreadPoolExecutor(1) as pool:
         with server.backend.transaction(fence=fence_of(held)) as connection:
-            rescue = pool.submit(server.bury, held.worker)
-            wait([rescue], beside.BLOCKED)
             server.backend.job_complete(held.worker, held.completion(), connection)
-        rescue.result(10)
+            pool.submit(server.bury, held.worker).result(10)
+        server.backend.job_rescue([], rng=server.rng)
 
     assert held.state == "completed"
+
+
+def test_a_cancel_does_not_wait_for_the_end_of_the_block(server: World) -> None:
+    held, other = Held(server), server.enqueue()
+    with ThreadPoolExecutor(1) as pool, server.backend.transaction(fence=fence_of(held)) as connection:
+        answer = pool.submit(server.backend.job_cancel, [held.id, other]).result(10)
+        server.backend.job_complete(held.worker, held.completion(), connection)
+
+    assert answer == {held.id: CancelResult.REQUESTED, other: CancelResult.CANCELLED}
+    assert held.state == "completed"  # it did not listen
 
 
 # Forks

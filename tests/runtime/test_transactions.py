@@ -266,6 +266,34 @@ def test_a_timeout_inside_undoes_both(app: App, runner: str, order: str, orders:
     assert orders() == 0
 
 
+def test_a_cancel_reaches_a_body_inside_and_undoes_both(postgres_url: str, runner: str) -> None:
+    """On a server: on SQLite nobody else writes while the block is open."""
+    is_inside = threading.Event()
+
+    def inside(tx: Any, ctx: dray.Context) -> Any:
+        is_inside.set()
+        if runner == "async":
+            return asyncio.sleep(LONG)
+        deadline = time.monotonic() + LONG
+        while time.monotonic() < deadline:
+            time.sleep(0.001)
+        return None
+
+    with App(postgres_url, migrate=True) as app:
+        app.stats()  # the schema is there
+        beside.rows(postgres_url, "CREATE TABLE orders (n integer)")
+        order = f'INSERT INTO "{postgres_url.partition("schema=")[2]}".orders (n) VALUES (1)'
+        job = define(app, runner, order, inside).enqueue()
+        with app.worker(concurrency=1):
+            assert is_inside.wait(LONG)
+            began = time.monotonic()
+            assert job.cancel()
+            assert ended(job) == "cancelled(user)"
+            assert time.monotonic() - began < LONG / 2
+
+    assert beside.count(postgres_url, "orders") == 0
+
+
 def test_jobs_can_be_enqueued_with_it(app: App, runner: str, order: str) -> None:
     @app.task(name="child")
     def child(n: int) -> int:

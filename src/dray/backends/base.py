@@ -262,9 +262,10 @@ class Backend:
         """A fresh connection of the driver's (sqlite3.Connection, psycopg.Connection) for the body of a job.
 
         Its transaction is durable, commits at the end of the block and rolls back after an error. With a fence
-        (job id, worker id, claim) the block is entered only while that claim holds (else `StaleClaim`), and on
-        PostgreSQL nobody takes the job away before it ends. On SQLite it holds the write lock. After an error of
-        the commit itself only the job's row says whether it happened: settle by the same fence.
+        (job id, worker id, claim) the block is entered only while that claim holds (else `StaleClaim`). On SQLite it
+        holds the write lock; on PostgreSQL the job can be cancelled or taken back meanwhile, and `job_complete` at
+        the end tells. After an error of the commit itself only the job's row says whether it happened: settle by the
+        same fence.
         """
         return store.block.transaction(self.db, fence and store.block.Fence(*fence))
 

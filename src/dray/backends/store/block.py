@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
-from dray.backends.database import Database, Session
+from dray.backends.database import Database, Row, Session
 from dray.backends.store.work import settle_rows, trim_attempts
 from dray.backends.store.workflows import add_steps
 from dray.errors import StaleClaim
@@ -62,21 +62,31 @@ def _completion(
 
 def hold(tx: Session, fence: Fence) -> bool:
     """Makes sure of a claim until the transaction ends; tells whether the transaction sees all that is committed."""
+    return not _find(tx, "fence_hold", fence)[0]
+
+
+def check(tx: Session, fence: Fence) -> None:
+    """Refuses a claim that is lost. It locks nothing: while a body fills its transaction, which may take an hour, the
+    job can be asked to stop, or be taken back. The `hold` at the end decides."""
+    _find(tx, "fence_look", fence)
+
+
+def _find(tx: Session, statement: str, fence: Fence) -> Row:
     job_id, worker_id, claim = fence
-    found = tx.rows("fence_hold", id=job_id, worker_id=worker_id, claim=claim)
+    found = tx.rows(statement, id=job_id, worker_id=worker_id, claim=claim)
     if not found:
         raise StaleClaim(
             f"job {job_id} is no longer held by claim {claim} of worker {worker_id}: it was taken back or has ended; "
             "nothing of this transaction may be kept"
         )
-    return not found[0][0]
+    return found[0]
 
 
 @contextmanager
 def transaction(db: Database, fence: Fence | None) -> Generator[Any]:
     with db.transaction() as connection:
         if fence is not None:
-            db.join(connection, lambda tx: hold(tx, fence))
+            db.join(connection, lambda tx: check(tx, fence))
         yield connection
 
 
@@ -84,5 +94,5 @@ def transaction(db: Database, fence: Fence | None) -> Generator[Any]:
 async def atransaction(db: Database, fence: Fence | None) -> AsyncGenerator[Any]:
     async with db.atransaction() as connection:
         if fence is not None:
-            await db.join_async(connection, lambda tx: hold(tx, fence))
+            await db.join_async(connection, lambda tx: check(tx, fence))
         yield connection
