@@ -16,10 +16,14 @@ DAY = 24 * HOUR
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+# The ends of what a datetime can show, but for a day: in another zone it would be beyond them.
+FIRST_INSTANT = (datetime.min.replace(tzinfo=UTC) + timedelta(days=1) - EPOCH) // _MICROSECOND
+LAST_INSTANT = (datetime.max.replace(tzinfo=UTC) - timedelta(days=1) - EPOCH) // _MICROSECOND
+
 
 def to_datetime(at: int) -> datetime:
-    """The instant as an aware datetime in UTC."""
-    return EPOCH + timedelta(microseconds=at)
+    """The instant as an aware datetime in UTC; one beyond the calendar, which plain SQL can write, as its end."""
+    return EPOCH + timedelta(microseconds=min(max(at, FIRST_INSTANT), LAST_INSTANT))
 
 
 def from_datetime(when: datetime) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
 
@@ -13,9 +13,11 @@ import pytest
 from dray.app import App
 from dray.clock import ManualClock
 from dray.errors import ConfigError, InvalidName, UnknownJob
-from dray.instants import DAY, HOUR, SECOND, to_datetime
+from dray.instants import DAY, HOUR, LAST_INSTANT, SECOND, to_datetime
 from dray.model.job import Reason
+from dray.ops.why import why
 from tests.app.hands import Hands
+from tests.backends import raw
 
 
 def test_a_job_is_found_by_its_id_in_any_form(app: App) -> None:
@@ -52,6 +54,42 @@ def test_by_id_as_by_handle(app: App, hands: Hands) -> None:
 
 
 # Lists
+
+
+@pytest.mark.parametrize("field", ["run_at", "expires_at"])
+def test_the_last_instant_there_is_shows_in_every_zone(app: App, field: str) -> None:
+    options: dict[str, Any] = {field: to_datetime(LAST_INSTANT)}
+    job = app.enqueue("x", **options)
+
+    (found,) = app.jobs()
+    at = to_datetime(getattr(found.row, field))
+    assert found == job
+    assert abs(at - to_datetime(LAST_INSTANT)) < timedelta(seconds=1)
+    assert at.astimezone(timezone(timedelta(hours=14))).year == at.astimezone(timezone(-timedelta(hours=14))).year
+
+
+@pytest.mark.parametrize("field", ["run_at", "expires_at"])
+def test_the_end_of_the_calendar_is_refused(app: App, field: str) -> None:
+    options: dict[str, Any] = {field: datetime.max.replace(tzinfo=UTC)}
+
+    with pytest.raises(ConfigError, match=f"{field}.*9999-12-30"):
+        app.enqueue("x", **options)
+
+
+@pytest.mark.parametrize("field", ["run_at", "expires_at"])
+@pytest.mark.parametrize("end", ["infinity", "-infinity", "far"])
+def test_an_instant_beyond_the_calendar_breaks_no_list(app: App, field: str, end: str) -> None:
+    """By plain SQL it can be written."""
+    numbers = {"infinity": 2**63 - 1, "-infinity": -(2**63), "far": 10**18}
+    texts = {"far": "20000-01-01"}
+    job = app.enqueue("x", expires_in=60)
+    value = numbers[end] if app.url.startswith("sqlite:") else texts.get(end, end)
+    raw.run(app.backend, f"UPDATE dray_jobs SET {field} = ? WHERE id = ?", value, job.id)
+
+    assert [found.id for found in app.jobs()] == [job.id]
+    year = 1 if end == "-infinity" else 9999
+    assert to_datetime(getattr(job.refresh().row, field)).year == year
+    assert why(app.backend, job.id).causes
 
 
 def test_jobs_come_newest_first_and_page_by_page(app: App) -> None:

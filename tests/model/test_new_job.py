@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dray.errors import ConfigError, DrayError, InvalidName, PayloadError
+from dray.instants import LAST_INSTANT
 from dray.model.limits import DELAY_US, PRIORITY_MAX, TAGS
 from dray.model.new_job import NewJob
 
@@ -65,10 +66,11 @@ def test_a_hostile_name_is_refused_in_one_printable_line(what: str, name: str) -
         ({"delay_us": DELAY_US + 1}, "delays"),
         ({"expires_us": -1}, "delays"),
         ({"unique_us": -1}, "delays"),
-        ({"run_at": -1}, "instants"),
-        ({"run_at": 10**18}, "instants"),
-        ({"expires_at": 10**18}, "instants"),
-        ({"slot": -1}, "instants"),
+        ({"run_at": -1}, "run_at"),
+        ({"run_at": 10**18}, "9999-12-30"),
+        ({"run_at": LAST_INSTANT + 1}, "9999-12-30"),
+        ({"expires_at": 10**18}, "expires_at"),
+        ({"slot": -1}, "slot"),
         ({"unique_scope": "nowhere"}, "unique_scope"),
         ({"on_parent_failure": "panic"}, "on_parent_failure"),
         ({"tags": tuple(map(str, range(TAGS + 1)))}, "tags"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dray.errors import ConfigError, PayloadError
+from dray.instants import LAST_INSTANT
 from dray.model.limits import (
     DELAY_US,
     DESCRIPTION_CHARS,
@@ -26,7 +27,6 @@ from dray.model.names import check_name, shown
 from dray.model.workflow import ParentPolicy
 
 _MAX_COUNT = 1_000_000  # of attempts and crashes
-_LAST_INSTANT = 253_402_300_799_999_999  # the end of the year 9999
 _SCOPES = ("live", "queued")
 _POLICIES = tuple(ParentPolicy)
 
@@ -92,8 +92,8 @@ def _problems(job: NewJob) -> Iterator[str]:
         yield f"timeout must be a number of seconds above 0, not {shown(job.timeout)}"
     if any(us is not None and not 0 <= us <= DELAY_US for us in (job.delay_us, job.expires_us, job.unique_us)):
         yield "delays and windows must be between 0 and ten years"
-    if any(at is not None and not 0 <= at <= _LAST_INSTANT for at in (job.run_at, job.expires_at, job.slot)):
-        yield "instants must lie between 1970 and the year 9999"
+    if any(at is not None and not 0 <= at <= LAST_INSTANT for at in (job.run_at, job.expires_at, job.slot)):
+        yield "run_at, expires_at and slots must lie between 1970-01-01 and 9999-12-30, in UTC"
     if job.unique_scope not in _SCOPES:
         yield f"unique_scope must be one of {', '.join(_SCOPES)}, not {shown(job.unique_scope)}"
     if job.on_conflict not in _CONFLICTS:

@@ -10,17 +10,21 @@ from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Dumper, Loader
 from psycopg.pq import Format
 
+from dray.instants import FIRST_INSTANT, LAST_INSTANT
+
 _POSTGRES_EPOCH = 946_684_800_000_000  # 2000-01-01, in microseconds since 1970
 _INT8 = struct.Struct("!q")
 
 
 class InstantLoader(Loader):
-    """timestamptz, binary: microseconds since 2000."""
+    """timestamptz, binary: microseconds since 2000. What is beyond the calendar, as `infinity`, is its end: the
+    server would not take it back as a number."""
 
     format = Format.BINARY
 
     def load(self, data: Buffer) -> int:
-        return _INT8.unpack(data)[0] + _POSTGRES_EPOCH
+        at: int = _INT8.unpack(data)[0] + _POSTGRES_EPOCH
+        return at if FIRST_INSTANT <= at <= LAST_INSTANT else max(FIRST_INSTANT, min(at, LAST_INSTANT))
 
 
 class IdLoader(Loader):
