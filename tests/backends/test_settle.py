@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.backends import open_backend
-from dray.backends.store.work import Exchange
+from dray.backends.store.work import SILENCE, Exchange, Notes, Report
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
+from dray.model.attempt import LogLine
 from dray.model.job import Claim, Outcome, Reason
 from dray.model.queue import Demand
 from dray.model.settlement import Settled, Settlement
@@ -498,6 +499,38 @@ def test_a_nul_in_an_error_message_does_not_block_the_outcomes_beside_it(world: 
     outcome = (settled.refused, world.job(ids[4]).reason)
     assert outcome in [([ids[4]], "result"), ([], "error")]
     assert (world.job(ids[4]).state, len(world.backend.attempt_list(ids[4]))) == ("failed", 1)
+
+
+@pytest.mark.parametrize("ends", [0, 1, 2])
+@pytest.mark.parametrize("bad", ["a line", "a report"])
+def test_notes_that_the_database_refuses_are_dropped_and_cost_no_outcome_and_no_claim(
+    world: World, bad: str, ends: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = [world.enqueue() for _ in range(4)]
+    worker = world.worker()
+    claims = world.claim(worker, 3)
+    claim, half = claims[0], "half \ud83d"
+    line = LogLine(claim.id, claim.claim, 0, "INFO", "shop", half)
+    notes = Notes([line] if bad == "a line" else (), [Report(claim.id, 1, 5.0, half)] if bad == "a report" else ())
+    settlements = [model.completed(each, 0, 0) for each in claims[:ends]]
+
+    exchange = world.backend.job_exchange(worker, settlements, Demand(("default",), ("task",), 5), notes)
+
+    assert (exchange.settled, exchange.late) == (WRITTEN, SILENCE)
+    assert [each.id for each in exchange.claims] == ids[3:]
+    assert [world.job(job_id).state for job_id in ids[:3]] == ["completed"] * ends + ["running"] * (3 - ends)
+    (record,) = [record for record in caplog.records if record.name == "dray"]
+    assert claim.id in record.getMessage()
+
+
+def test_a_refused_outcome_does_not_cost_what_bodies_said(world: World) -> None:
+    worker, ids, settlements = _batch_of_ten(world, REFUSED["no reason"], {4})
+    notes = Notes([LogLine(s.id, s.claim, s.started, "INFO", "shop", "said") for s in settlements])
+
+    settled = world.backend.job_exchange(worker, settlements, Demand((), (), 0), notes).settled
+
+    assert settled == WRITTEN._replace(refused=[ids[4]])
+    assert [len(world.backend.log_list(job_id)) for job_id in ids] == [1] * 10
 
 
 def test_a_refused_outcome_does_not_stop_the_claim_beside_it(world: World) -> None:

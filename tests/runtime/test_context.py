@@ -172,6 +172,24 @@ def test_progress_that_is_no_number_is_an_error_of_the_body(app: App) -> None:
     assert "nan" in (job.error or "")
 
 
+@pytest.mark.parametrize("runner", ["thread", "async"])
+@pytest.mark.parametrize("percent", [float("inf"), 10**20, True])
+def test_progress_is_made_fit_to_be_stored(app: App, runner: str, percent: float) -> None:
+    @app.task(name="reports")
+    def reports(ctx: dray.Context) -> None:
+        ctx.progress(percent, "a\0b\udc80")
+
+    @app.task(name="areports")
+    async def areports(ctx: dray.Context) -> None:
+        ctx.progress(percent, "a\0b\udc80")
+
+    job = (reports if runner == "thread" else areports).enqueue()
+    app.worker().run_until_idle()
+
+    assert state_of(job) == "completed"
+    assert job.progress == (min(float(percent), 100.0), "a\ufffdb\\udc80")
+
+
 def test_progress_of_one_attempt_is_not_shown_with_the_next(app: App) -> None:
     seen: list[Any] = []
 

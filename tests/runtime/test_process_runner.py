@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dray.clock import SystemClock
 from dray.model.limits import LOG_LINES
 from dray.task import Task
 from tests.runtime import child_bodies as bodies
@@ -182,6 +184,68 @@ def test_a_child_that_says_what_cannot_be_understood_is_killed(stage: Stage, non
     assert "cannot be understood" in (settlement.error_message or "")
     assert not is_alive(pid)
     assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+def message(text: str) -> str:
+    """A message as a child would write it by hand."""
+    return struct.pack("!I", len(text)).decode("latin-1") + text
+
+
+END = '{"end":["job",1,%s],"is_written":false}'
+UNHEARD = {
+    "a percentage that is none": '{"report":[NaN,"x"]}',
+    "more than all": '{"report":[1e999,"x"]}',
+    "very much more": '{"report":[1' + "0" * 400 + ',"x"]}',
+    "a percentage in words": '{"report":["half","x"]}',
+    "a list of percentages": '{"report":[[1],"x"]}',
+    "words that are none": '{"report":[1,{"a":1}]}',
+    "a line that is none": '{"lines":[7],"is_shown":true}',
+    "a line without words": '{"lines":[[1,"INFO","shop",null]],"is_shown":true}',
+    "a line of a level that is none": '{"lines":[[1,7,"shop","x"]],"is_shown":true}',
+    "a line at no time": '{"lines":[["now","INFO","shop","x"]],"is_shown":true}',
+    "a beginning at no time": '{"began":"now"}',
+    "a state that no body comes to": END % ('"running",null,1,1'),
+    "a state that is none": END % ("[],null,1,1"),
+    "an end at no time": END % ('"completed","completed","now",1'),
+    "a result that is none": END % ('"completed","completed",1,1,null,0,false,{"a":1}'),
+    "a truth that is none": END % ('"completed","completed",1,1,null,0,"yes"'),
+}
+
+
+@pytest.mark.parametrize("what", UNHEARD)
+def test_a_child_that_says_what_no_body_says_is_killed(stage: Stage, what: str) -> None:
+    execution = stage.execution(bodies.write_nonsense, text=message(UNHEARD[what]))
+    execution.claim = execution.claim._replace(id="job")
+
+    stage.runner.start([execution])
+    settlement = stage.settled()
+
+    assert settlement.outcome == "crashed"
+    assert "cannot be understood" in (settlement.error_message or "")
+    assert (execution.report, execution.lines) == (None, None)
+    assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+def test_what_a_child_says_by_hand_is_made_fit_to_be_stored(stage: Stage) -> None:
+    stage.link.note = lambda execution: None
+    hostile = "a\\u0000b\\udc80" + "x" * 20_000
+    line = f'[99999999999999999999,"{hostile}","{hostile}","{hostile}"]'
+    said = message(f'{{"report":[50,"{hostile}"]}}') + message(f'{{"lines":[{line}],"is_shown":true}}')
+
+    execution = stage.start(bodies.write_nonsense, text=said)
+    await_that(lambda: execution.lines is not None and execution.report is not None)
+    stage.stop(execution)
+    stage.end()
+
+    assert execution.report is not None
+    assert execution.lines is not None
+    percent, told = execution.report
+    (kept,) = execution.lines
+    assert percent == 50.0
+    assert kept.at <= SystemClock().steady()
+    for text in (told or "", kept.level, kept.logger, kept.message):
+        assert text.startswith("a\ufffdb\\udc80x")
+        assert len(text.encode()) <= 8 * 1024
 
 
 # Children

@@ -11,7 +11,7 @@ from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
 from dray.runtime.execution import Execution, current, deliver_stop
 from dray.text import bounded, clean
 
-_LOGGER_CHARS = 200
+NAME_BYTES = 200  # of a logger, of a level
 
 
 class Capture(logging.Handler):
@@ -49,8 +49,8 @@ def keep(execution: Execution, level: str, logger: str, message: str) -> None:
         claim.id,
         claim.claim,
         execution.link.clock.steady(),
-        clean(level, _LOGGER_CHARS),
-        clean(logger, _LOGGER_CHARS),
+        clean(level, NAME_BYTES),
+        clean(logger, NAME_BYTES),
         bounded(message, LOG_MESSAGE_BYTES),
     )
     lines = execution.lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from dray.model.job import FINAL, Claim, Held, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.queue import Demand
 from dray.model.settlement import Settled, Settlement, unstorable
+
+log = logging.getLogger("dray")
 
 
 class Report(NamedTuple):
@@ -84,10 +87,10 @@ def exchange(
     try:
         turn = _transact(db, worker_id, settlements, demand, notes, durable=durable)
         written = turn.written
-    except DataRefused as error:
-        unkept = _transact(db, worker_id, (), NOTHING, notes, durable=durable).unkept
-        free = _free(settlements, unkept)
-        written = _settle_one_by_one(db, worker_id, free, refused, error, durable=durable)
+    except DataRefused:
+        # One after the other: what a body said must not cost an outcome, nor a bad outcome what others said.
+        unkept = _keep_apart(db, worker_id, notes, durable=durable)
+        written = _settle_apart(db, worker_id, _free(settlements, unkept), refused, durable=durable)
         turn = _transact(db, worker_id, (), demand, durable=durable)._replace(unkept=unkept)
     has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
     has_more = bool(has_children and graph.fan_out_all(db))
@@ -198,29 +201,34 @@ def settle_rows(
     ]
 
 
-def _settle_one_by_one(
-    db: Database,
-    worker_id: str,
-    settlements: Sequence[Settlement],
-    refused: list[str],
-    error: DataRefused,
-    *,
-    durable: bool,
+def _keep_apart(db: Database, worker_id: str, notes: Notes, *, durable: bool) -> Notes:
+    """Writes notes by themselves; those that the database refuses are dropped. Tried again, they would be refused for
+    ever, and the worker would do nothing else."""
+    try:
+        return _transact(db, worker_id, (), NOTHING, notes, durable=durable).unkept
+    except DataRefused as error:
+        log.warning("log lines and progress of %s cannot be kept: %s", ", ".join(sorted(notes.ids)), error)
+        return SILENCE
+
+
+def _settle_apart(
+    db: Database, worker_id: str, settlements: Sequence[Settlement], refused: list[str], *, durable: bool
 ) -> list[Row]:
-    """Halves a batch that the database refused until the bad outcome is alone; that one is written as failed."""
-    if len(settlements) == 1:
-        settlements = [unstorable(settlements[0], str(error))]
-        written = _transact(db, worker_id, settlements, NOTHING, durable=durable).written
-        refused += [row[0] for row in written]
-        return written
+    """Halves a batch that the database refuses until the bad outcome is alone; that one is written as failed."""
+    try:
+        return _transact(db, worker_id, settlements, NOTHING, durable=durable).written
+    except DataRefused as error:
+        if len(settlements) == 1:
+            bad = unstorable(settlements[0], str(error))
+            written = _transact(db, worker_id, [bad], NOTHING, durable=durable).written
+            refused += [row[0] for row in written]
+            return written
     middle = len(settlements) // 2
-    written: list[Row] = []
-    for half in (settlements[:middle], settlements[middle:]):
-        try:
-            written += _transact(db, worker_id, half, NOTHING, durable=durable).written
-        except DataRefused as again:
-            written += _settle_one_by_one(db, worker_id, half, refused, again, durable=durable)
-    return written
+    return [
+        row
+        for half in (settlements[:middle], settlements[middle:])
+        for row in _settle_apart(db, worker_id, half, refused, durable=durable)
+    ]
 
 
 def judge(

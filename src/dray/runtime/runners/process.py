@@ -18,7 +18,7 @@ from dray.model.attempt import LogLine
 from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
 from dray.runtime import outcome
-from dray.runtime.children import places, wire
+from dray.runtime.children import heard, places, wire
 from dray.runtime.children.handle import Child, Died, Nursery, StartFailed
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.growth import unpacked
@@ -259,7 +259,7 @@ class _Slot(threading.Thread):
                 if "began" in message:
                     deadline = None
                 _take_note(execution, message)
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise wire.Garbled(f"a message that does not fit ({type(error).__name__}: {error})") from error
 
     def _dismiss(self) -> None:
@@ -273,15 +273,13 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
     """What a body says while it runs."""
     link = execution.link
     if "began" in message:
-        execution.begin(int(message["began"]))
+        execution.begin(heard.instant(message["began"], link.clock.steady()))
         link.began(execution)
     elif "report" in message:
-        percent, said = message["report"]
-        execution.report = (percent, said)
+        execution.report = heard.report(message["report"])
         link.note(execution)
     elif "lines" in message:
-        claim = execution.claim
-        lines = [LogLine(claim.id, claim.claim, *line) for line in message["lines"]]
+        lines = heard.lines(execution.claim, message["lines"], link.clock.steady())
         if execution.lines is None:
             execution.lines = deque(maxlen=LOG_LINES)
         execution.lines.extend(lines)
@@ -308,10 +306,7 @@ def _outcome(execution: Execution, message: wire.Message) -> Settlement | None:
     execution.is_written = bool(message["is_written"])
     if message["end"] is None or execution.stop is Stop.LOST:
         return None
-    settlement = Settlement(*message["end"])
-    if settlement[:2] != (execution.claim.id, execution.claim.claim):
-        raise ValueError("the outcome of another job")
-    return settlement
+    return heard.settlement(execution.claim, message["end"], execution.link.clock.steady())
 
 
 def _stopped(execution: Execution, child: Child | None = None) -> Settlement | None:
