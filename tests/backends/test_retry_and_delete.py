@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
+import psycopg
 import pytest
 
+from dray.backends import open_backend
 from dray.backends.postgres import PostgresDatabase
+from dray.backends.postgres.session import PostgresSession
+from dray.clock import Ids, ManualClock
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
+from dray.model.job import CancelResult
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -222,3 +228,73 @@ def test_a_chain_is_deleted_from_its_end(world: World) -> None:
     c = world.enqueue(parents=(b,))
 
     assert [world.backend.job_delete([job_id]) for job_id in (a, b, c, b, a)] == [[], [], [c], [b], [a]]
+
+
+# Lost answers
+
+
+@pytest.fixture
+def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
+    """Where the backend itself tries again what it has no answer to."""
+    backend = open_backend(postgres_url, clock=clock)
+    backend.migrate()
+    yield World(backend, clock, ids)
+    backend.close()
+
+
+def test_a_retry_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, live = end(server, "failed"), server.enqueue()
+    beside.lose_next_answer(server.backend, monkeypatch)
+
+    assert server.backend.job_retry([failed, live]) == [failed]
+    assert (server.job(failed).state, server.job(failed).attempt) == ("queued", 0)
+    assert server.backend.job_retry([failed]) == []
+
+
+def test_a_delete_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, needed, never = end(server, "completed"), server.enqueue(), server.ids.new()
+    server.enqueue("child", parents=(needed,))
+    beside.lose_next_answer(server.backend, monkeypatch)
+
+    assert server.backend.job_delete([gone, needed, never]) == [gone]
+    assert server.backend.job_get([gone]) == []
+    assert server.backend.job_delete([gone]) == []
+
+
+def test_a_cancel_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, waiting, ended = server.enqueue(), server.enqueue(), end(server, "cancelled")
+    server.claim_one(server.worker())
+    beside.lose_next_answer(server.backend, monkeypatch)
+
+    answer = server.backend.job_cancel([running, waiting, ended])
+
+    assert answer == {
+        running: CancelResult.REQUESTED,
+        waiting: CancelResult.CANCELLED,
+        ended: CancelResult.FINAL,
+    }
+    assert server.backend.job_cancel([waiting]) == {waiting: CancelResult.FINAL}
+
+
+def test_a_job_that_another_has_ended_between_two_tries_was_not_cancelled(
+    server: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try came to nothing: its connection was lost before the commit."""
+    job_id, worker = server.enqueue(), server.worker()
+    claim = server.claim_one(worker)
+    assert isinstance(server.backend.db, PostgresDatabase)
+    rows, losses = PostgresSession.rows, [1]
+
+    def cut(session: PostgresSession, name: str, /, **params: Any) -> list[Any]:
+        answer = rows(session, name, **params)
+        if name == "settle_found" and losses:
+            losses.pop()
+            session._connection.close()
+            server.complete(worker, claim)
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return answer
+
+    monkeypatch.setattr(PostgresSession, "rows", cut)
+
+    assert server.backend.job_cancel([job_id]) == {job_id: CancelResult.FINAL}
+    assert server.job(job_id).state == "completed"

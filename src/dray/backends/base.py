@@ -2,7 +2,8 @@
 
 Verbs are noun-first and take batches; one job is a batch of one. They decide nothing: next states, delays and
 cut-offs come from `model/`. Each is one transaction unless it says otherwise, safe to repeat after a lost
-answer, and the same on every database. The parts below (`store/`) hold one noun each.
+answer, and the same on every database. Where the backend repeats one itself, on a server whose answer was lost, it
+tells of both tries together. The parts below (`store/`) hold one noun each.
 """
 
 from __future__ import annotations

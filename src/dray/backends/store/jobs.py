@@ -195,11 +195,19 @@ def list_jobs(db: Database, fit: Filter, limit: int, before: str | None) -> list
     return [rows.job(row) for row in found]
 
 
+# The three below answer what they did. A try whose COMMIT went through and whose answer was lost is followed by one
+# that finds it done: what an earlier try of the same call wrote counts, if it is there.
+
+
 def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
+    tried: dict[str, str] = {}
+
     def work(tx: Session) -> dict[str, CancelResult]:
-        states = dict(tx.rows("job_cancel", ids=list(ids)))
+        states: dict[str, str] = dict(tx.rows("job_cancel", ids=list(ids)))
         tx.run("fanout_mark", ids=list(states))
-        final = {row[0] for row in tx.rows("job_find", ids=[i for i in ids if i not in states])}
+        final = {i: state for i, state, *_ in tx.rows("settle_found", ids=[i for i in ids if i not in states])}
+        states |= {i: tried[i] for i, state in final.items() if i in tried and state == State.CANCELLED}
+        tried.update(states)
         return {
             i: CancelResult.REQUESTED
             if states.get(i) == State.RUNNING
@@ -218,6 +226,8 @@ def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
 
 
 def retry(db: Database, ids: Sequence[str]) -> list[str]:
+    tried: set[str] = set()
+
     def work(tx: Session) -> list[str]:
         tx.rows("job_lock", ids=list(ids))
         tx.rows("retry_lock_parents", ids=list(ids))
@@ -228,15 +238,24 @@ def retry(db: Database, ids: Sequence[str]) -> list[str]:
         tx.run("retry_own_edges", ids=retried)
         tx.run("retry_wait", ids=retried)
         graph.revive_children(tx, retried)
-        return retried
+        before = sorted(tried.difference(retried))
+        live = [i for i, has_ended in tx.rows("job_ended", ids=before) if not has_ended] if before else []
+        tried.update(retried)
+        return retried + live
 
     return db.write(work) if ids else []
 
 
 def delete(db: Database, ids: Sequence[str]) -> list[str]:
+    tried: set[str] = set()
+
     def work(tx: Session) -> list[str]:
         tx.rows("job_lock", ids=list(ids))
-        return [row[0] for row in tx.rows("job_delete", ids=list(ids))]
+        deleted = [row[0] for row in tx.rows("job_delete", ids=list(ids))]
+        before = tried.difference(deleted)
+        there = {row[0] for row in tx.rows("job_find", ids=sorted(before))} if before else set[str]()
+        tried.update(deleted)
+        return deleted + sorted(before - there)
 
     return db.write(work)
 
