@@ -1,0 +1,105 @@
+"""A worker whose database fails it for a while: it finds out what it still holds, and takes nothing unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dray
+from dray.app import App
+from dray.errors import StorageUnavailable
+from dray.runtime.engine import Engine
+from dray.runtime.worker import Worker
+from dray.task import Task
+from tests.backends import raw
+from tests.runtime.watching import LONG, Gate, ended, state_of, until
+
+
+@pytest.fixture
+def quick(app: App) -> Task[..., Any]:
+    @app.task(name="quick", queue="other")
+    def quick() -> None:
+        pass
+
+    return quick
+
+
+@pytest.fixture
+def grow(app: App, quick: Task[..., Any]) -> Task[..., Any]:
+    @app.task(name="grow", queue="other")
+    def grow(ctx: dray.Context) -> None:
+        ctx.add(quick)
+
+    return grow
+
+
+def fail_once(worker: Worker, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call of the engine's fails, as in a crash of the server."""
+    call, failures = getattr(worker._backend, verb), [StorageUnavailable("the server has crashed")]
+
+    def failing(*args: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return call(*args, **options)
+
+    monkeypatch.setattr(worker._backend, verb, failing)
+
+
+@pytest.mark.parametrize("verb", ["job_exchange", "job_grow"])
+def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
+    app: App, grow: Task[..., Any], verb: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+
+    @app.task(name="long")
+    def long() -> None:
+        gate.pass_through()
+
+    with app.worker(concurrency=2, lease=60, grace=0) as worker:
+        job = long.enqueue()
+        gate.await_arrival()
+        app.pause("default")  # or it would be claimed again at once
+        raw.forget_claim(app.backend, job.id)
+        fail_once(worker, verb, monkeypatch)
+        wf = app.workflow("growing")
+        wf.add(grow)
+        assert wf.enqueue().wait(LONG) == "completed"
+        until(lambda: not worker._engine.executions())
+
+    assert (state_of(job), job.attempt, job.attempts()) == ("queued", 0, [])
+    assert f"no longer holds 1 jobs ({job.id}): stopping their bodies" in caplog.text
+
+
+def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
+    app: App, quick: Task[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its beats do not get through and its proof is gone, though the engine's own connection works."""
+    ticks: list[str] = []
+    tick = Engine.tick
+
+    def counted(self: Engine) -> float:
+        rest = tick(self)
+        ticks.append("ticked")
+        return rest
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StorageUnavailable("the network is gone")
+
+    monkeypatch.setattr(Engine, "tick", counted)
+    with app.worker() as worker:
+        quick.enqueue().result(timeout=LONG)
+        with monkeypatch.context() as cut:
+            cut.setattr(worker._beats, "worker_beat", refuse)
+            cut.setattr(type(worker._heartbeat.proof), "is_held", False)
+            worker._heartbeat.wake()
+            until(lambda: not worker.condition().is_ready)
+
+            job = quick.enqueue()
+            before = len(ticks)
+            worker._engine.inbox.look_soon()
+            until(lambda: len(ticks) >= before + 2)
+            assert state_of(job) == "queued"
+
+        assert ended(job) == "completed"
+        assert worker.condition().is_ready
