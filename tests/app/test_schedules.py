@@ -322,6 +322,25 @@ def test_a_paused_schedule_fires_nothing_and_goes_on_with_its_next_slot(
     assert [job.slot for job in app.jobs()] == [the_only(app).created_at + timedelta(minutes=11)]
 
 
+def test_one_resumed_on_a_machine_whose_clock_is_behind_fires_no_slot_again(
+    app: App, task: Any, clock: ManualClock
+) -> None:
+    app.schedule("beat", task, every=60, args={"team": 1})
+    clock.advance(MINUTE)
+    tick(app)
+    fired = the_only(app).last_at
+    assert fired is not None
+    app.pause_schedule("beat")
+    clock.step(-5 * SECOND)
+
+    app.resume_schedule("beat")
+    assert the_only(app).next_at == fired + timedelta(minutes=1)
+    clock.step(5 * SECOND)
+    tick(app)
+
+    assert len(app.jobs()) == 1
+
+
 def test_running_one_now_makes_a_job_and_moves_nothing(app: App, task: Any) -> None:
     app.schedule("beat", task, every=60, args={"team": 5}, overlap="skip")
     before = the_only(app)
