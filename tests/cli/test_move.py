@@ -19,9 +19,9 @@ import pytest
 
 import dray
 from dray.backends import open_backend
-from dray.backends.store.transfer import Transfer
+from dray.backends.store.transfer import Census, Transfer
 from dray.backends.tables import Portion
-from dray.clock import Ids, SystemClock
+from dray.clock import Ids, ManualClock, SystemClock
 from dray.errors import DatabaseClosed
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
@@ -33,6 +33,7 @@ from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
 from dray.ops import move
 from dray.settings import Settings
+from tests.backends import beside
 from tests.backends.whole import everything, path_of, sql
 from tests.cli.shell import TASKS, Done, Shell, plain, until
 
@@ -373,6 +374,24 @@ def test_a_key_that_has_changed_hands_is_carried(shell: Shell, postgres_url: str
     assert everything(postgres_url) == everything(shell.url)
 
 
+def test_so_is_one_that_went_to_a_job_made_by_a_clock_that_is_behind(shell: Shell, source: str, target: str) -> None:
+    """The new holder comes first, while the row of the old one still has the key in the target."""
+    late = ManualClock(SystemClock().now() - 3_600_000_000)
+    with dray.App(source, migrate=True) as app, dray.App(source, clock=late) as behind:
+        for number in range(30):
+            app.enqueue("tasks.add", {"a": number, "b": 1})
+        held = app.enqueue("tasks.add", {"a": 1, "b": 1}, unique="one")
+        half_fill(source, target, steps=9)
+        assert sql(target, "SELECT count(*) FROM dray_jobs WHERE unique_lock IS NOT NULL") == [(1,)]
+        app.cancel(held.id)
+        assert behind.enqueue("tasks.add", {"a": 1, "b": 1}, unique="one").id < held.id
+
+    done = moved(shell, source, target, "--chunk", "5")
+
+    assert done.code == 0, done.err
+    assert everything(target) == everything(source)
+
+
 def test_nobody_works_on_half_of_it(shell: Shell, source: str, target: str) -> None:
     fill(source)
     half_fill(source, target)
@@ -621,6 +640,44 @@ def test_a_worker_that_starts_meanwhile_stands_in_the_way(shell: Shell, postgres
     assert everything(postgres_url) == everything(shell.url)
 
 
+def test_a_worker_of_another_boot_stands_in_the_way(shell: Shell, postgres_url: str) -> None:
+    """Of a file nobody can tell whether it is at work on another machine; a server tells."""
+    fill(shell.url)
+    backend = open_backend(shell.url)
+    new = NewWorker(id=Ids(SystemClock()).new(), name="w", host="elsewhere", pid=1, boot="of another machine")
+    backend.worker_register(new, LEASE_US)
+
+    for words in ([], ["--force"]):
+        done = moved(shell, shell.url, postgres_url, *words)
+        assert (done.code, "1 worker is of another boot, and may be at work" in done.err) == (1, True), done.err
+    assert not is_closed(shell.url)
+    backend.worker_deregister(new.id)
+    backend.close()
+
+    assert moved(shell, shell.url, postgres_url).code == 0
+
+
+def test_a_worker_that_starts_on_the_target_meanwhile_stands_in_the_way(
+    shell: Shell, source: str, target: str
+) -> None:
+    fill(source)
+    backend, clock = open_backend(target), SystemClock()
+    backend.migrate()
+    new = NewWorker(id=Ids(clock).new(), name="w", host="here", pid=1, boot=clock.boot)
+
+    with sides(source, target) as (here, there):
+        planned = move.plan(here, there)
+        backend.worker_register(new, LEASE_US)
+        with pytest.raises(dray.MoveError, match="has workers at work"):
+            move.carry(planned)
+        assert not is_closed(target)
+        assert not any(everything(target).values())
+        backend.worker_deregister(new.id)
+        move.carry(planned)
+    backend.close()
+    assert everything(target) == everything(source)
+
+
 _ONCE = """
 import pathlib, time
 
@@ -711,6 +768,55 @@ def test_a_row_that_was_changed_behind_its_back_is_found_and_mended(shell: Shell
     assert everything(postgres_url) == everything(shell.url)
 
 
+def test_a_row_that_is_gone_when_both_are_counted_keeps_the_target_closed(
+    shell: Shell, source: str, target: str
+) -> None:
+    fill(source)
+    lost: list[str] = []
+
+    def tell(step: move.Progress) -> None:
+        if step.is_left and not lost:  # compared before, and not looked at again
+            lost.append("a line")
+            with beside.connect(target) as connection:
+                beside.execute(connection, "INSERT INTO dray_meta (name, value) VALUES ('pass', '')")
+                beside.execute(connection, "DELETE FROM dray_logs WHERE seq = (SELECT max(seq) FROM dray_logs)")
+                beside.execute(connection, "DELETE FROM dray_meta WHERE name = 'pass'")
+                connection.commit()
+
+    with sides(source, target) as (here, there):
+        with pytest.raises(dray.MoveError, match="do not have the same numbers of rows"):
+            move.carry(move.plan(here, there), tell=tell)
+        assert lost
+        assert is_closed(target)
+        move.carry(move.plan(here, there))
+
+    assert not is_closed(target)
+    assert everything(target) == everything(source)
+
+
+def test_a_target_is_not_opened_beside_a_source_that_is_open_again(
+    shell: Shell, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(source)
+    count = Transfer.census
+
+    with sides(source, target) as (here, there):
+
+        def counted(self: Transfer) -> Census:
+            found = count(self)
+            if self._db is there.backend.db and is_closed(source):  # both are the same: all that is left is to open
+                ((note,),) = sql(source, "SELECT value FROM dray_meta WHERE name = 'move'")
+                here.backend.transfer.come_back(note)
+            return found
+
+        monkeypatch.setattr(Transfer, "census", counted)
+        with pytest.raises(dray.MoveError, match="is not closed for this move any more"):
+            move.carry(move.plan(here, there))
+
+    assert not is_closed(source)
+    assert is_closed(target)
+
+
 # Refusals
 
 
@@ -723,6 +829,26 @@ def test_a_target_that_is_in_use_is_refused(shell: Shell, source: str, target: s
     done = moved(shell, source, target)
 
     assert (done.code, "is not empty (1 job)" in done.err) == (1, True)
+    assert everything(target) == before
+    assert not is_closed(target)
+
+
+@pytest.mark.parametrize("table", ["schedules", "workflows"])
+def test_so_is_one_that_has_no_job_but_something_else(shell: Shell, source: str, target: str, table: str) -> None:
+    fill(source)
+    with dray.App(target, migrate=True) as app:
+        if table == "schedules":
+            app.schedule("beat", "tasks.add", every=3_600, args={"a": 1, "b": 2})
+        else:
+            only = NewJob(id=app.new_id(), task="tasks.add", workflow_id=app.new_id())
+            app.backend.job_enqueue([only], workflow=Workflow(str(only.workflow_id), "etl", 0))
+            app.backend.job_delete([only.id])
+    before = everything(target)
+    assert {name for name, rows in before.items() if rows} - {"queues"} == {table}
+
+    done = moved(shell, source, target)
+
+    assert (done.code, f"is not empty (1 {table})" in done.err) == (1, True), done.err
     assert everything(target) == before
     assert not is_closed(target)
 
