@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
@@ -12,10 +13,13 @@ import dray
 from dray.app import App
 from dray.errors import ConfigError, GraphError
 from dray.handle import Run
+from dray.runtime.engine import Engine
 from dray.runtime.growth import grown_id
 from dray.settings import Settings
 from dray.task import Task
+from tests.backends import users
 from tests.runtime import growing_bodies
+from tests.runtime.watching import until
 
 PATIENCE = 30
 Body = Callable[[dray.Context], Any]
@@ -190,15 +194,22 @@ def test_a_transaction_that_is_rolled_back_takes_the_completion_and_the_steps_wi
     assert (run.state, steps(run)) == ("failed", ["grower"])
 
 
-def test_a_job_completed_in_the_users_transaction_takes_its_steps_along(app: App, leaf: Task[..., Any]) -> None:
-    def body(ctx: dray.Context) -> None:
+@pytest.mark.parametrize("kind", ["driver", "async driver"])
+def test_a_job_completed_in_the_users_transaction_takes_its_steps_along(
+    app: App, url: str, leaf: Task[..., Any], kind: str
+) -> None:
+    async def work(ctx: dray.Context) -> None:
         ctx.add(leaf, 1, step="child")
-        with app.backend.transaction() as connection:
-            ctx.complete(connection=connection, result="mine")
-        with pytest.raises(ConfigError, match="completed already"):
-            ctx.add(leaf, 2)
+        async with users.ALL[kind](url) as user:
+            if kind in users.SYNC:
+                ctx.complete(connection=user.connection, result="mine")
+            else:
+                await ctx.acomplete(connection=user.connection, result="mine")
+            with pytest.raises(ConfigError, match="completed already"):  # though nothing is committed yet
+                ctx.add(leaf, 2)
+            await user.commit()
 
-    run = enqueue(app, body)
+    run = enqueue(app, lambda ctx: asyncio.run(work(ctx)))
     with app.worker():
         assert run.wait(PATIENCE) == "completed"
     assert steps(run) == ["grower", "child"]
@@ -266,11 +277,32 @@ def test_a_workflow_that_is_cancelled_does_not_go_on_growing(app: App, leaf: Tas
     def body(ctx: dray.Context) -> None:
         ctx.add(leaf, 1, step="child")
         runs[0].cancel()
+        until(lambda: ctx.cancelled)
+        ctx.raise_if_cancelled()
 
     run = enqueue(app, body)
     runs.append(run)
     work_off(app)
-    assert "completed" not in run.counts or run.job("child").state == "cancelled"
+    assert (run.counts, steps(run)) == ({"cancelled": 1}, ["grower"])
+
+
+def test_what_a_body_adds_that_hears_too_late_of_the_cancel_does_not_run(
+    app: App, leaf: Task[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(Engine, "_cancel", too_late)
+    runs: list[Run] = []
+
+    def body(ctx: dray.Context) -> None:
+        ctx.add(leaf, 1, step="child")
+        runs[0].cancel()
+
+    run = enqueue(app, body)
+    runs.append(run)
+    work_off(app)
+    assert (run.job("grower").state, run.job("child").state) == ("completed", "cancelled")
 
 
 def test_ids_of_added_steps_follow_from_what_is_added(app: App, leaf: Task[..., Any]) -> None:

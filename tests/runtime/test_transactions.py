@@ -449,3 +449,22 @@ def test_a_lost_claim_is_refused_on_it_too(app: App, url: str, orders: Callable[
 
     assert refused.is_set()
     assert orders() == 0
+
+
+@pytest.mark.parametrize("keep_args", [True, False])
+@pytest.mark.parametrize("how", ["transaction", "complete"])
+def test_arguments_are_kept_or_dropped_as_the_task_says(app: App, url: str, how: str, keep_args: bool) -> None:
+    @app.task(name="body", keep_args=keep_args)
+    def body(secret: str, ctx: dray.Context) -> None:
+        if how == "transaction":
+            with ctx.transaction():
+                return
+        with beside.connect(url) as connection:
+            ctx.complete(connection=connection)
+            connection.commit()
+
+    job = body.enqueue("kanarie")
+
+    assert run(app, job) == ("completed",)
+    kept = '{"secret":"kanarie"}' if keep_args else None
+    assert sql(app, "SELECT args FROM dray_jobs WHERE id = ?", job.id) == [(kept,)]
