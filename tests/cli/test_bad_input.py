@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.test_files import PRIVATE
 from tests.cli.shell import Shell
 
 ID = "01a1e083-5ed4-704a-ae25-a11872c7f5d4"
@@ -169,6 +170,33 @@ def test_closed_stdout_is_silent(local: Shell, words: list[str]) -> None:
 
     assert _run_into(local, words, write) == (0, "")
     os.close(write)
+
+
+ON_A_FULL_DISK = """
+mount -t tmpfs -o size=64k tmpfs disk || exit 99
+head -c 65536 /dev/zero > disk/filler
+exec "$@"
+"""
+
+
+def test_a_full_disk_under_the_database_is_a_failure_and_not_a_missing_database(local: Shell) -> None:
+    """Nobody should set a new one up."""
+    (local.folder / "disk").mkdir()
+    enqueue = local.command("enqueue", "tasks.add", "a=1", "b=2", "--url", "disk/jobs.db")
+
+    done = subprocess.run(
+        [*PRIVATE, "sh", "-c", ON_A_FULL_DISK, "sh", *enqueue],
+        cwd=local.folder,
+        env=local.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    if done.returncode == 99 or done.stderr.startswith("unshare"):
+        pytest.skip("this machine does not let us mount a small disk")
+    assert (done.returncode, "the disk is full" in done.stderr) == (1, True), done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_full_disk_under_stdout_is_a_sentence(local: Shell) -> None:

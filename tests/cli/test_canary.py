@@ -202,6 +202,66 @@ def test_a_worker_that_loses_its_database_does_not_log_it(guarded: Shell, postgr
     assert_silent(said)
 
 
+def test_an_error_that_quotes_an_address_does_not_show_it(local: Shell) -> None:
+    local.write("tasks.py", f'import dray\nraise dray.DrayError("cannot use postgresql://u:{CANARY}@h/db")\n')
+
+    done = local.try_("tasks")
+
+    assert done.code != 0
+    assert "postgresql://u:***@h/db" in done.err
+    assert_silent(done.out, done.err)
+
+
+LEAKS = f"""
+@app.task
+def leak() -> None:
+    try:
+        raise ValueError("raised postgresql://u:{CANARY}@h/db and \\x1b]52;c;aGk=\\x07 beside it")
+    except ValueError:
+        logging.getLogger("shop").exception("said postgresql://u:{CANARY}@h/db")
+"""
+
+
+def test_what_a_body_logs_shows_no_password_and_steers_no_terminal(local: Shell) -> None:
+    local.write("tasks.py", TASKS + LEAKS)
+    local("enqueue", "tasks.leak")
+
+    with local.background("worker", "--burst") as worker:
+        _, said = worker.communicate(timeout=PATIENCE)
+
+    assert "Traceback" in said
+    assert "said postgresql://u:***@h/db" in said
+    assert "ValueError: raised postgresql://u:***@h/db and \\x1b]52;c;aGk=\\x07 beside it" in said
+    assert_silent(said)
+
+
+SURROUNDINGS = f"""
+def _names() -> list[str]:
+    return sorted(name for name, value in os.environ.items() if {CANARY!r} in value)
+
+@app.task
+def near() -> list[str]:
+    return _names()
+
+@app.task(runner="process")
+def far() -> list[str]:
+    return _names()
+"""
+
+
+def test_a_typed_one_is_not_in_the_environment_of_bodies(guarded: Shell) -> None:
+    """They may start programs, which would inherit it."""
+    guarded.write("tasks.py", TASKS + SURROUNDINGS)
+    guarded("db", "migrate")
+    jobs = [guarded("enqueue", task).value for task in ("tasks.near", "tasks.far")]
+
+    words = ("--url", guarded.url, "worker", "--processes", "2", "--burst")
+    with guarded.background(*words, DRAY_URL=None) as supervisor:
+        supervisor.communicate(timeout=PATIENCE)
+
+    assert [guarded("job", "show", job, "--json").json["result"] for job in jobs] == [[], []]
+
+
 def _family(pid: int) -> list[int]:
     """A process and all that came from it."""
     parents: dict[int, list[int]] = {}
