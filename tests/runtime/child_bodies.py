@@ -254,6 +254,18 @@ async def complete_with_another_job_in_a_coroutine(ctx: dray.Context) -> None:
 
 
 @process
+def complete_on_a_users_connection(ctx: dray.Context) -> str:
+    """As `complete_with_another_job`, in a transaction that the body itself commits."""
+    try:
+        with app.backend.transaction() as connection:
+            add.using(connection=connection).enqueue(1, 2)
+            ctx.complete(connection=connection, result=os.getpid())
+    except dray.StaleClaim:
+        return "stale"
+    return "too late"
+
+
+@process
 def enqueue_another() -> str:
     return add.enqueue(1, 2).id
 

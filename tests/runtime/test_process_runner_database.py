@@ -70,8 +70,23 @@ def test_a_body_completes_its_job_in_a_transaction_of_its_own(
     assert len(enqueued(app)) == 1
 
 
-def test_a_lost_claim_rolls_everything_back(app: dray.App, stage: Stage) -> None:
-    execution = claimed(app, stage, bodies.complete_with_another_job)
+def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, stage: Stage) -> None:
+    """Nobody can tell the worker when that commits: it writes the outcome, and finds it written."""
+    execution = claimed(app, stage, bodies.complete_on_a_users_connection)
+
+    stage.runner.start([execution])
+
+    settlement = stage.settled()
+    job = app.job(execution.claim.id)
+    assert (job.state, settlement.result) == ("completed", '"too late"')
+    assert app.backend.job_settle(WORKER, [settlement]).already == [job.id]
+    assert job.result() == stage.result(bodies.who_am_i)["pid"]
+    assert len(enqueued(app)) == 1
+
+
+@pytest.mark.parametrize("task", [bodies.complete_with_another_job, bodies.complete_on_a_users_connection])
+def test_a_lost_claim_rolls_everything_back(app: dray.App, stage: Stage, task: Task[..., Any]) -> None:
+    execution = claimed(app, stage, task)
     app.backend.job_settle(WORKER, [released(execution.claim, app.clock.steady())])
 
     stage.runner.start([execution])
