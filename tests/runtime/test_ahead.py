@@ -10,6 +10,7 @@ import pytest
 
 from dray.app import App
 from dray.handle import Job
+from dray.instants import HOUR
 from dray.runtime import engine
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
@@ -227,4 +228,32 @@ def test_leaving_hands_back_what_was_claimed_ahead(app: App) -> None:
     leaving.join(LONG)
 
     assert ended(blocker) == "completed"
+    assert sql(app, "SELECT max(attempt) FROM dray_jobs WHERE state = 'queued'") == [(0,)]
+
+
+def test_a_pause_hands_back_at_once_what_was_claimed_ahead(
+    app: App, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_STALE_AHEAD", HOUR)  # after which it would go back by itself
+    gate = Gate()
+
+    @app.task(name="hold")
+    def hold() -> None:
+        gate.pass_through()
+
+    app.pause("default")
+    blocker = hold.using(priority=1).enqueue()
+    teach(app, 50)
+    with app.worker(concurrency=1) as worker, App(url) as other:
+        worker._engine._appetite.noted(1)  # as after many short ones
+        other.resume("default")  # one in this process may come after the claim, and hand back too
+        gate.await_arrival()
+        assert running(app) > 1
+
+        app.pause("default")
+
+        until(lambda: app.stats().states["queued"] == 50)
+        assert state_of(blocker) == "running"
+        gate.open()
+        assert ended(blocker) == "completed"
     assert sql(app, "SELECT max(attempt) FROM dray_jobs WHERE state = 'queued'") == [(0,)]
