@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-HOST, GUEST = "10.213.77.1", "10.213.77.2"
+_NET, _BLOCK = divmod(os.getpid() % 16_384, 64)  # four addresses for each process that tests: several may at once
+HOST, GUEST = (f"10.213.{_NET}.{4 * _BLOCK + n}" for n in (1, 2))
 
 
 class Network:
