@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
-from dray.errors import ConfigError, GraphError, UnknownJob, UnknownWorkflow
+from dray.errors import ConfigError, GraphError, JobFailed, UnknownJob, UnknownWorkflow
 from dray.flow import Workflow
 from dray.handle import Run
 from dray.runtime.context import Context
@@ -410,6 +410,24 @@ def test_workflows_are_listed_newest_first_and_found_by_id(app: App, add: Task[.
         app.workflow_run("no id")
     with pytest.raises(UnknownJob, match="no step 'none'"):
         runs[0].job("none")
+
+
+def test_what_was_cancelled_with_a_parent_waits_again_and_does_not_count_as_started_over(
+    app: App, add: Task[..., Any], switch: Switch
+) -> None:
+    wf = app.workflow("both")
+    wf.add(add, 1, step="child", after=[wf.add(switch.task, step="bad")])
+    wf.add(add.using(delay=3600), 1, step="unwanted")
+    run = wf.enqueue()
+    with app.worker():
+        with pytest.raises(JobFailed):
+            run.job("bad").result(PATIENCE)
+        run.job("unwanted").cancel()
+        assert run.wait(PATIENCE) == "failed"
+        switch.is_on = True
+
+        assert run.retry_failed(cancelled=True) == 2  # the bad and the unwanted one; not the child
+        assert run.job("child").result(PATIENCE) == 1
 
 
 def test_deleting_and_pruning_never_strand_a_waiting_step(app: App, add: Task[..., Any]) -> None:
