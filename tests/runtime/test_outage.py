@@ -68,7 +68,7 @@ def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
         until(lambda: not worker._engine.executions())
 
     assert (state_of(job), job.attempt, job.attempts()) == ("queued", 0, [])
-    assert f"no longer holds 1 jobs ({job.id}): stopping their bodies" in caplog.text
+    assert f"no longer holds 1 job ({job.id}): stopping their bodies" in caplog.text
 
 
 def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
