@@ -1,7 +1,7 @@
 """Where scenarios run, and several of them at once, because they mostly wait.
 
 A scenario takes what it needs from `Places` and leaves nothing behind. Those that a test file lists as TOGETHER begin
-together with the first of its tests; each test waits for its own.
+together with the first of its tests, a few at a time; each test waits for its own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 _LONGEST = 300.0
+_AT_ONCE = 5  # of a file; with all of them, and four files at once, two cores took seconds to start a process
 
 
 class Places:
@@ -100,7 +101,7 @@ class Together:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._threads = ThreadPoolExecutor(20, thread_name_prefix="scenario")
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="scenario")
         self._runs: dict[Scenario, Future[None]] = {}
 
     def begin(self, scenario: Scenario) -> Future[None]:
