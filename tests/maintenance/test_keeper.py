@@ -276,6 +276,26 @@ def test_a_duty_with_a_defect_is_said_with_its_traceback_and_the_others_go_on(
     assert len(sound.done_at) >= 15
 
 
+def test_a_lock_that_others_hold_for_a_moment_is_not_worth_a_word(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        closing(open_backend(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock, busy_timeout=0.01)) as backend,
+        closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other,
+    ):
+        backend.migrate()
+        world = World(backend, clock, Ids(clock))
+        keeper = _keeper(world, world.worker(), Chore(clock))
+        with caplog.at_level(logging.INFO):
+            other.execute("BEGIN IMMEDIATE")
+            keeper.tick()
+            other.execute("ROLLBACK")
+            _live(world, 6, keeper)
+
+    assert keeper.held == {"chore"}
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_a_file_that_somebody_keeps_locked_is_waited_for(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

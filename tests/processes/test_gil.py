@@ -62,10 +62,13 @@ def test_behind_a_pooler_a_body_that_keeps_the_gil_past_the_lease_is_taken_over_
     victim = yard.start(lease=LEASE, queues=["kept"], concurrency=2, environment=behind)
     patient = yard.start(lease=LEASE, queues=["let"], environment=behind)
     first_id = yard.worker_of(victim)
+    # Ready before the body is, and kept from its job: a slow start would leave that to the victim, come back.
+    heir = yard.start(lease=LEASE, queues=["kept"], environment=behind)
+    yard.still(heir)
     fine = yard.enqueue("block_async", label="fine", seconds=LONG, using={"queue": "let"})
     job = yard.enqueue("hold_thread", label="kept", seconds=5 * LEASE, using={"queue": "kept"})
     yard.until(lambda: yard.ledger.starts("kept"), "the body")
-    heir = yard.start(lease=LEASE, queues=["kept"], environment=behind)
+    heir.go_on()
     yard.until(lambda: len(yard.ledger.starts("kept")) == 2, "the heir to take over")
     yard.until(lambda: yard.worker_of(victim) not in {None, first_id}, "the victim to come back under a new id")
 

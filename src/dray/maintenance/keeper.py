@@ -39,6 +39,7 @@ class _Part:
     work: Callable[[], float]
     due_at: int = 0
     failures: int = 0
+    is_said: bool = False  # that it failed
     is_poked: bool = False
 
 
@@ -113,9 +114,9 @@ class Keeper:
             log.exception("the duty %s failed; going on with the others", part.name)
             self._back_off(part)
             return True
-        if part.failures:
+        if part.is_said:
             log.info("the duty %s goes on", part.name)
-        part.failures = 0
+        part.failures, part.is_said = 0, False
         part.due_at = self._clock.steady() + int(pause * SECOND)
         if self._burials() > burials:
             self._leases.due_at = 0
@@ -127,6 +128,7 @@ class Keeper:
         if isinstance(error, StorageLocked):
             # A lock that others hold one after the other is no outage.
             is_known = part.failures != _LOCKED_TRIES
+        part.is_said |= not is_known
         log.log(logging.DEBUG if is_known else logging.WARNING, "the duty %s: %s; trying again", part.name, error)
         self._back_off(part)
 
