@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import closing
+
 import pytest
 
-from dray.backends import Backend
+from dray.backends import Backend, open_backend
 from dray.clock import Ids, ManualClock
 from tests.backends.world import World
 
@@ -10,3 +13,11 @@ from tests.backends.world import World
 @pytest.fixture
 def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
     return World(backend, clock, ids)
+
+
+@pytest.fixture
+def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
+    """For what only a server can do: let others write while a transaction is open, lose an answer on the way."""
+    with closing(open_backend(postgres_url, clock=clock)) as backend:
+        backend.migrate()
+        yield World(backend, clock, ids)

@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dray.backends import Backend, open_backend
+from dray.backends import Backend
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.store import graph
-from dray.clock import Ids, ManualClock
 from dray.errors import UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -41,15 +40,6 @@ PROMPT = 3.0  # seconds: what is held up waits for a commit that comes only afte
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as threads:
         yield threads
-
-
-@pytest.fixture
-def postgres_world(postgres_url: str, clock: ManualClock, ids: Ids) -> Iterator[World]:
-    """For what only a server can do: let others write while a transaction is open."""
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
 
 
 def settle(world: World, worker: str, settlement: Settlement) -> Settled:
@@ -240,9 +230,9 @@ def test_a_parent_started_over_while_its_failure_is_passed_on_takes_its_children
 
 
 def test_a_parent_started_over_while_its_failure_is_looked_up_keeps_its_children_waiting(
-    postgres_world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    server: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     parent = world.enqueue("parent", max_attempts=1)
     child = world.enqueue("child", parents=(parent,))
     claim = world.claim_one(worker, tasks=("parent",))
@@ -311,9 +301,9 @@ def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
 
 @pytest.mark.parametrize("of_a_workflow", [False, True])
 def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
-    postgres_world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, of_a_workflow: bool
+    server: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, of_a_workflow: bool
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     workflow = Workflow(world.ids.new(), "etl", 0) if of_a_workflow else None
     parent = world.new(max_attempts=1, workflow_id=workflow.id if workflow else None)
     world.backend.job_enqueue([parent], workflow=workflow)
@@ -509,9 +499,9 @@ def test_a_parent_started_over_beside_an_open_enqueue_is_waited_for(
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
-    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor, ends: str
+    server: World, postgres_url: str, pool: ThreadPoolExecutor, ends: str
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     parent, *others = (enqueued.id for enqueued in world.backend.job_enqueue([world.new() for _ in range(9)]))
     settlements = [completed(world, claim) for claim in world.claim(worker, 9)]
     with beside.connect(postgres_url) as user:
@@ -531,9 +521,9 @@ def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
 
 @pytest.mark.parametrize(("statement", "over"), [("retry_own_edges", "child"), ("retry_children", "failed")])
 def test_a_parent_does_not_end_while_it_is_counted_who_its_children_wait_for(
-    postgres_world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, statement: str, over: str
+    server: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, statement: str, over: str
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     jobs = {"failed": world.enqueue("failed", max_attempts=1), "live": world.enqueue("live")}
     jobs["child"] = world.enqueue("child", parents=tuple(jobs.values()))
     world.fail(worker, world.claim_one(worker, tasks=("failed",)))
@@ -549,9 +539,9 @@ def test_a_parent_does_not_end_while_it_is_counted_who_its_children_wait_for(
 
 
 def test_a_child_in_somebodys_open_transaction_does_not_hold_up_its_parents_settle(
-    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor
+    server: World, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     parent = world.enqueue("parent")
     child = world.enqueue("child", parents=(parent,))
     sibling = world.enqueue("sibling", parents=(parent,))
@@ -572,9 +562,9 @@ def test_a_child_in_somebodys_open_transaction_does_not_hold_up_its_parents_sett
 
 
 def test_an_open_enqueue_behind_a_parent_that_has_ended_does_not_hold_up_its_other_children(
-    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    server: World, postgres_url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     parent = world.enqueue("parent")
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
@@ -593,9 +583,9 @@ def test_an_open_enqueue_behind_a_parent_that_has_ended_does_not_hold_up_its_oth
 
 
 def test_an_open_enqueue_holds_up_neither_claims_nor_expiry_nor_pruning(
-    postgres_world: World, postgres_url: str, pool: ThreadPoolExecutor
+    server: World, postgres_url: str, pool: ThreadPoolExecutor
 ) -> None:
-    world, worker = postgres_world, postgres_world.worker()
+    world, worker = server, server.worker()
     parent = world.enqueue("parent", expires_us=HOUR)
     other = world.enqueue()
     world.clock.advance(HOUR)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import select
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -122,15 +122,7 @@ def world(request: pytest.FixtureRequest) -> World:
         return World(
             request.getfixturevalue("backend"), request.getfixturevalue("clock"), request.getfixturevalue("ids")
         )
-    return request.getfixturevalue("postgres_world")
-
-
-@pytest.fixture
-def postgres_world(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
+    return request.getfixturevalue("server")
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -11,9 +11,7 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from dray.backends import open_backend
 from dray.backends.postgres import PostgresDatabase
-from dray.clock import Ids, ManualClock
 from dray.errors import StaleClaim
 from dray.instants import SECOND
 from dray.model import settlement as model
@@ -201,14 +199,6 @@ def test_children_enqueued_in_the_same_transaction_are_freed_too(world: World, u
 
 
 # On a server, where others may have the row
-
-
-@pytest.fixture
-def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
 
 
 def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postgres_url: str) -> None:

@@ -345,14 +345,6 @@ def test_a_block_belongs_to_its_thread(file: World) -> None:
 # A server that goes away, or has had enough
 
 
-@pytest.fixture
-def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
-
-
 @pytest.mark.parametrize("when", ["before a statement", "before the commit"])
 def test_a_session_that_the_server_ends_in_the_block_keeps_nothing(
     server: World, postgres_url: str, when: str, is_async: bool

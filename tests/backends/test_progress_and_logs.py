@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from dray.backends import Backend, open_backend
+from dray.backends import Backend
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.store.work import NOTHING, SILENCE, Notes, Report
-from dray.clock import Ids, ManualClock
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
@@ -196,14 +195,6 @@ def test_the_lines_of_every_attempt_are_kept_under_its_claim(world: World) -> No
 
 
 # On a server, where others may have the row
-
-
-@pytest.fixture
-def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
 
 
 @pytest.fixture

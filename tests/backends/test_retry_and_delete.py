@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import psycopg
 import pytest
 
-from dray.backends import open_backend
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.session import PostgresSession
-from dray.clock import Ids, ManualClock
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
@@ -231,15 +228,6 @@ def test_a_chain_is_deleted_from_its_end(world: World) -> None:
 
 
 # Lost answers
-
-
-@pytest.fixture
-def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
-    """Where the backend itself tries again what it has no answer to."""
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
 
 
 def test_a_retry_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import ByteaBinaryLoader
 
 from dray.backends import open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import ManualClock
 from dray.errors import ConfigError, DrayError, StorageLocked, UnknownJob
 from dray.instants import HOUR
 from dray.model.job import Enqueued
@@ -405,17 +405,9 @@ def test_nothing_that_the_user_set_is_changed(world: World, user: beside.Connect
 # A user's own shapes of transaction, on a server
 
 
-@pytest.fixture
-def postgres_world(postgres_url: str, clock: ManualClock, ids: Ids) -> Iterator[World]:
-    backend = open_backend(postgres_url, clock=clock)
-    backend.migrate()
-    yield World(backend, clock, ids)
-    backend.close()
-
-
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_a_block_of_psycopg_s_own_is_joined(postgres_world: World, postgres_url: str, autocommit: bool) -> None:
-    world = postgres_world
+def test_a_block_of_psycopg_s_own_is_joined(server: World, postgres_url: str, autocommit: bool) -> None:
+    world = server
     with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=autocommit) as user, user.transaction():
         kept = world.backend.job_enqueue([world.new()], connection=user)[0].id
         with user.transaction(force_rollback=True):
@@ -424,24 +416,24 @@ def test_a_block_of_psycopg_s_own_is_joined(postgres_world: World, postgres_url:
     assert [job.id for job in world.backend.job_list()] == [kept]
 
 
-def test_a_connection_in_pipeline_mode_is_joined(postgres_world: World, postgres_url: str) -> None:
+def test_a_connection_in_pipeline_mode_is_joined(server: World, postgres_url: str) -> None:
     with beside.connect(postgres_url) as user:
         assert isinstance(user, psycopg.Connection)
         with user.pipeline():
-            enqueue_all_kinds(postgres_world, user)
+            enqueue_all_kinds(server, user)
 
 
-def test_a_transaction_that_has_failed_already_is_dray_s_own_error(postgres_world: World, postgres_url: str) -> None:
+def test_a_transaction_that_has_failed_already_is_dray_s_own_error(server: World, postgres_url: str) -> None:
     with beside.connect(postgres_url) as user:
         with pytest.raises(psycopg.Error):
             beside.execute(user, "SELECT 1 / 0")
 
         with pytest.raises(DrayError):
-            postgres_world.backend.job_enqueue([postgres_world.new()], connection=user)
+            server.backend.job_enqueue([server.new()], connection=user)
 
 
-def test_a_new_queue_in_an_open_transaction_holds_up_nobody_else(postgres_world: World, postgres_url: str) -> None:
-    world = postgres_world
+def test_a_new_queue_in_an_open_transaction_holds_up_nobody_else(server: World, postgres_url: str) -> None:
+    world = server
     with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
         world.backend.job_enqueue([world.new(queue="new")], connection=user)
 
