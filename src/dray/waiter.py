@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
+from dray.interrupts import Signal, with_cleanup
 from dray.model.job import Job
 
 if TYPE_CHECKING:
@@ -57,13 +58,14 @@ class Waiter:
 
     def wait(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
         """The jobs once all of them have ended; when the time is over, those that have. `UnknownJob` at once."""
-        over = threading.Event()
+        over = Signal()
         wait = _Wait(ids, over.set)
-        self._register(wait)
-        try:
-            has_ended = _wait(over, timeout)
-        finally:
-            self._forget(wait)
+
+        def until_over() -> bool:
+            self._register(wait)
+            return _wait(over, timeout)
+
+        has_ended = with_cleanup(until_over, lambda: self._forget(wait))
         return wait.answer() if has_ended or wait.is_under_way else self._look_at(wait.left)
 
     async def wait_async(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
@@ -73,8 +75,8 @@ class Waiter:
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
         wait = _Wait(ids, lambda: _tell(loop, over))
-        self._register(wait)
         try:
+            self._register(wait)
             ended, _ = await asyncio.wait([over], timeout=timeout)
         finally:
             self._forget(wait)
@@ -220,12 +222,12 @@ class Waiter:
             log.warning("the database does not answer those who wait for jobs: %s; trying again", error)
 
 
-def _wait(over: threading.Event, timeout: float | None) -> bool:
+def _wait(over: Signal, timeout: float | None) -> bool:
     """In slices: whoever waits inside a body can be told to stop only between two of them."""
     ends = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE if ends is None else min(_SLICE, ends - time.monotonic())
-        if over.wait(max(0.0, left)):
+        if over.wait(left):
             return True
         if left < _SLICE:
             return False
@@ -239,7 +241,7 @@ class _Looker:
 
     def __init__(self, run: Callable[[_Looker], None]) -> None:
         self.thread = threading.Thread(target=run, args=(self,), name="dray-wait", daemon=True)
-        self.called = threading.Event()
+        self.called = Signal()
         self.watch: Watch | None = None
         self.pace = _Pace()
 

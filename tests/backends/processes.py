@@ -433,9 +433,7 @@ def connection_of(backend: Backend) -> list[int]:
     from dray.backends.postgres import PostgresDatabase
 
     assert isinstance(backend.db, PostgresDatabase)
-    connection = backend.db._pool.take()
-    backend.db._pool.give_back(connection)
-    found = connection.execute("SELECT pg_backend_pid()").fetchone()
+    found = backend.db._persist(lambda connection: connection.execute("SELECT pg_backend_pid()").fetchone())
     assert found is not None
     return [int(str(found[0]))]
 

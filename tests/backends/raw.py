@@ -37,7 +37,7 @@ def transaction(backend: Backend) -> Generator[Execute]:
             connection.execute("COMMIT")
         return
     db = cast("PostgresDatabase", backend.db)
-    with psycopg.connect(db._pool._conninfo, options=f"-c search_path={db.schema}") as connection:
+    with psycopg.connect(db._conninfo, options=f"-c search_path={db.schema}") as connection:
         yield partial(_on_postgres, connection)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from dray.backends import Backend, open_backend
 from dray.backends.postgres import PostgresDatabase
+from dray.backends.sqlite import SqliteDatabase
 from dray.clock import Ids, ManualClock
 from dray.errors import ConfigError, StaleClaim, StorageError, StorageLocked, StorageUnavailable
 from dray.instants import MILLISECOND
@@ -477,15 +478,21 @@ def test_a_fork_waits_a_moment_for_the_blocks_of_other_threads(file: World) -> N
             entered.set()
             leave.wait(10)
 
+    db = file.backend.db
+    assert isinstance(db, SqliteDatabase)
+
+    def fork() -> None:
+        db.before_fork()
+        db.after_fork_in_parent()
+
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(body)
         assert entered.wait(10)
-        forking = pool.submit(file.backend.db.before_fork)  # pyright: ignore[reportAttributeAccessIssue]
+        forking = pool.submit(fork)
         wait([forking], beside.BLOCKED)
         assert not forking.done()
         leave.set()
         running.result(10)
         forking.result(10)
-        file.backend.db.after_fork_in_parent()  # pyright: ignore[reportAttributeAccessIssue]
 
-    assert file.backend.db._fork_is_clean  # pyright: ignore[reportAttributeAccessIssue]
+    assert db._fork_is_clean

@@ -17,7 +17,7 @@ from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK, PRUNE_CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from contextlib import AbstractAsyncContextManager
 
     from dray.backends.copier import Copier
     from dray.backends.database import Database
@@ -259,7 +259,7 @@ class Backend:
         """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row somebody holds."""
         return store.work.report_progress(self.db, worker_id, reports)
 
-    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractContextManager[Any]:
+    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> store.block.Transaction:
         """A fresh connection of the driver's (sqlite3.Connection, psycopg.Connection) for the body of a job.
 
         Its transaction is durable, commits at the end of the block and rolls back after an error. With a fence
@@ -268,7 +268,7 @@ class Backend:
         the end tells. After an error of the commit itself only the job's row says whether it happened: settle by the
         same fence.
         """
-        return store.block.transaction(self.db, fence and store.block.Fence(*fence))
+        return store.block.Transaction(self.db, fence and store.block.Fence(*fence))
 
     def atransaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractAsyncContextManager[Any]:
         """As `transaction`, for an event loop: sqlite3.Connection (of the loop's thread), psycopg.AsyncConnection."""

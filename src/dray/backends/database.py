@@ -95,6 +95,22 @@ class Session(Protocol):
         ...
 
 
+class OpenTransaction(Protocol):
+    """A transaction whose statements are the user's."""
+
+    def begin(self) -> Any:
+        """Connects and opens it; the driver's connection."""
+        ...
+
+    def commit(self) -> None:
+        """Commits it; a deferred constraint of the user's own is reported as the driver does."""
+        ...
+
+    def end(self) -> None:
+        """Rolls back what was not committed and closes the connection; at any point, more than once."""
+        ...
+
+
 class Database(Protocol):
     """A database that holds Dray's tables."""
 
@@ -186,13 +202,13 @@ class Database(Protocol):
         """
         ...
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """A fresh connection of the driver's, in a durable transaction: committed at the end of the block, rolled
-        back after an error, closed."""
+    def transaction(self) -> OpenTransaction:
+        """A durable transaction on a fresh connection of the driver's."""
         ...
 
     def atransaction(self) -> AbstractAsyncContextManager[Any]:
-        """As `transaction`, for an event loop, which it does not block while it waits for others."""
+        """As `transaction`, for an event loop, which it does not block while it waits: committed at the end of the
+        block, rolled back after an error."""
         ...
 
     def watch(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dray.errors import ConfigError
+from dray.interrupts import CleanExit
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution
 
+if TYPE_CHECKING:
+    from dray.backends.store.block import Transaction as Block
 
-class Transaction:
+
+class Transaction(CleanExit):
     """A database connection inside one transaction; whatever a connection can do, this can."""
 
     result: Any
@@ -24,7 +28,7 @@ class Transaction:
         self.connection = None
         self._execution = execution
         self._completion = completion
-        self._sync: AbstractContextManager[Any] | None = None
+        self._sync: Block | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -49,9 +53,7 @@ class Transaction:
         self.connection = self._sync.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self, error: BaseException | None) -> None:
         assert self._sync is not None
         connection, self.connection = self.connection, None
         try:
@@ -62,11 +64,15 @@ class Transaction:
                 given = execution.worker_id, completion, connection
                 execution.has_heirs = backend.job_complete(*given, new=execution.grown)
         except BaseException as failure:
-            self._sync.__exit__(type(failure), failure, failure.__traceback__)
+            self._sync.leave(failure)
             raise
-        self._sync.__exit__(kind, error, trace)
+        self._sync.leave(error)
         if error is None:
             self._execution.is_written = True
+
+    def cleanup(self) -> None:
+        if self._sync is not None:
+            self._sync.cleanup()
 
     async def __aenter__(self) -> Self:
         self._refuse_twice()

@@ -13,6 +13,7 @@ from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
 from dray.backends.postgres import faults
+from dray.backends.postgres.connect import MAKE_DURABLE
 from dray.errors import ConfigError, ForkedConnection, StorageError
 
 _LEAVE_IT = "a transaction() block commits at its end, and rolls back after an error: do not do so on its connection"
@@ -38,34 +39,45 @@ class AsyncBlock(psycopg.AsyncConnection[Any]):
         raise ConfigError(_LEAVE_IT)
 
 
-@contextmanager
-def block(conninfo: str, place: str, settings: dict[str, Any]) -> Generator[Block]:
-    """A fresh connection: committed at the end, rolled back after an error, then closed."""
-    with _translated(place):
-        connection = Block.connect(conninfo, prepare_threshold=None, **settings)
-    connection.isolation_level = IsolationLevel.READ_COMMITTED
-    owner = _Owner(connection)
-    try:
-        yield connection
-        owner.refuse_unless_whole(place)
-        with _translated(place):
-            psycopg.Connection.commit(connection)
-    except BaseException:
-        with suppress(psycopg.Error):
-            psycopg.Connection.rollback(connection)
-        raise
-    finally:
-        connection.close()
+class PostgresTransaction:
+    """An `OpenTransaction` on a connection of its own."""
+
+    def __init__(self, conninfo: str, place: str, settings: dict[str, Any]) -> None:
+        self._conninfo = conninfo
+        self._place = place
+        self._settings = settings
+        self._connection: Block | None = None
+
+    def begin(self) -> Block:
+        with _translated(self._place):
+            self._connection = connection = Block.connect(self._conninfo, prepare_threshold=None, **self._settings)
+            connection.isolation_level = IsolationLevel.READ_COMMITTED
+            self._owner = _Owner(connection)
+            connection.execute(MAKE_DURABLE)
+        return connection
+
+    def commit(self) -> None:
+        assert self._connection is not None
+        self._owner.refuse_unless_whole(self._place)
+        with _translated(self._place):
+            psycopg.Connection.commit(self._connection)
+
+    def end(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.close()  # the server rolls back what was not committed
 
 
 @asynccontextmanager
 async def async_block(conninfo: str, place: str, settings: dict[str, Any]) -> AsyncGenerator[AsyncBlock]:
-    """As `block`, in an event loop."""
+    """A fresh connection: committed at the end, rolled back after an error, then closed."""
     with _translated(place):
         connection = await AsyncBlock.connect(conninfo, prepare_threshold=None, **settings)
     owner = _Owner(connection)
     try:
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        with _translated(place):
+            await connection.execute(MAKE_DURABLE)
         yield connection
         owner.refuse_unless_whole(place)
         with _translated(place):

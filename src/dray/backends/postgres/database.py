@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
@@ -18,12 +18,12 @@ from dray.backends.copier import Copier
 from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused, TookTooLong
 from dray.backends.postgres import faults
-from dray.backends.postgres.adapt import Connection
-from dray.backends.postgres.block import async_block, block
+from dray.backends.postgres.block import PostgresTransaction, async_block
+from dray.backends.postgres.connect import READ, WRITE, Connector, OwnConnection
 from dray.backends.postgres.join import borrowed, interrupt, joined, refuse_autocommit
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.notify import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, channels
-from dray.backends.postgres.pool import Pool
+from dray.backends.postgres.pool import Loan, Pool
 from dray.backends.postgres.proof import PostgresProofs
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
 from dray.backends.statements import catalogue
@@ -32,6 +32,7 @@ from dray.backends.upkeep import Upkeep
 from dray.clock import Clock, SystemClock
 from dray.config import PostgresAddress
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
+from dray.interrupts import CleanExit, with_cleanup
 
 T = TypeVar("T")
 
@@ -65,7 +66,8 @@ class PostgresDatabase:
         self._follows_server = clock is None
         self._create = create
         self._catalogue = catalogue("postgres", address.schema)
-        self._pool = Pool(address.conninfo, self.place, connections, busy_timeout)
+        self._connector = Connector(address.conninfo, self.place, busy_timeout)
+        self._pool = Pool(self._connector, self.place, connections, busy_timeout)
         self._schema_is_open = False
         self._identity: Row | None = None
         self._notifies = notify
@@ -102,11 +104,11 @@ class PostgresDatabase:
     # Transactions
 
     def read(self, work: Callable[[PostgresSession], T]) -> T:
-        return self._run(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", durable=True)
+        return self._run(work, READ, durable=True)
 
     def inspect(self, work: Callable[[PostgresSession], T], *, seconds: float) -> T:
-        def look(connection: Connection) -> T:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        def look(connection: OwnConnection) -> T:
+            connection.begin(READ)
             connection.execute(_LIMIT, (str(int(seconds * 1_000)),))
             try:
                 answer = work(self._session(connection))
@@ -117,19 +119,9 @@ class PostgresDatabase:
 
         return self._persist(look)
 
-    @contextmanager
-    def snapshot(self) -> Generator[PostgresSession]:
+    def snapshot(self) -> AbstractContextManager[PostgresSession]:
         self._open_schema()
-        connection = self._pool.take()
-        try:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield self._session(connection)
-            connection.execute("COMMIT")
-        except psycopg.Error as error:
-            raise faults.translate(error, self.place) from error
-        finally:
-            self._clear(connection)
-            self._pool.give_back(connection)
+        return _Snapshot(self._pool, self._session)
 
     def identity(self) -> Row | None:
         return self._persist(lambda connection: self._identity_of(self._session(connection)))
@@ -142,81 +134,71 @@ class PostgresDatabase:
 
     def write(self, work: Callable[[PostgresSession], T], *, durable: bool = True, many: bool = False) -> T:
         if not many:
-            return self._run(work, "BEGIN", durable=durable)
+            return self._run(work, WRITE, durable=durable)
+        return self._again(lambda connection: self._transact(connection, work, durable=durable))
 
-        def transaction(connection: Connection) -> T:
-            with connection.transaction():
-                return work(self._session(connection))
-
-        return self._again(transaction)
+    def _transact(
+        self, connection: OwnConnection, work: Callable[[PostgresSession], T], *, durable: bool = True
+    ) -> T:
+        """A transaction outside a pipeline, which can neither COPY nor read through a cursor of the server's."""
+        connection.begin(WRITE, durable=durable)
+        answer = work(self._session(connection))
+        connection.execute("COMMIT")
+        return answer
 
     def exchange(self, work: Callable[[PostgresSession], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
-        def statements(connection: Connection, pipeline: psycopg.Pipeline) -> Later[T]:
-            connection.execute("BEGIN")
+        def statements(connection: OwnConnection, pipeline: psycopg.Pipeline) -> Later[T]:
+            connection.begin(WRITE)
             answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
             connection.execute("COMMIT")
             return answer
 
         return self._again(lambda connection: _pipelined(connection, statements)())
 
-    def _run(self, work: Callable[[PostgresSession], T], begin: str, *, durable: bool) -> T:
-        def statements(connection: Connection, pipeline: psycopg.Pipeline) -> T:
-            connection.execute(cast(QueryNoTemplate, begin))
-            if not durable:
-                connection.execute("SET LOCAL synchronous_commit TO off")
+    def _run(self, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool) -> T:
+        def statements(connection: OwnConnection, pipeline: psycopg.Pipeline) -> T:
+            connection.begin(begin, durable=durable)
             answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
             connection.execute("COMMIT")
             return answer
 
         return self._again(lambda connection: _pipelined(connection, statements))
 
-    def _again(self, transaction: Callable[[Connection], T]) -> T:
+    def _again(self, transaction: Callable[[OwnConnection], T]) -> T:
         """Runs a transaction; after a conflict, or on a fresh connection when the one at hand was dead."""
         self._open_schema()
         return self._persist(transaction)
 
-    def _persist(self, transaction: Callable[[Connection], T]) -> T:
+    def _persist(self, transaction: Callable[[OwnConnection], T]) -> T:
         tries = 0
         while True:
-            connection = self._pool.take()
             tries += 1
+            loan = Loan(self._pool)
             try:
-                return transaction(connection)
+                return with_cleanup(lambda: loan.run(transaction), loan.end)  # noqa: B023 - over before the next one
             except psycopg.Error as error:
-                self._refuse_if_forked(connection)
-                self._clear(connection)
-                if faults.is_pooler(error):
-                    self._pool.stop_preparing()
-                elif faults.is_lost(error) and tries < _CONNECTION_TRIES:
-                    self._pool.forget_idle()
-                elif not faults.is_conflict(error) or tries >= _TRIES:
+                self._refuse_if_forked(loan)
+                if not self._may_try_again(error, tries):
                     raise faults.translate(error, self.place) from error
             except UnicodeEncodeError as error:
-                self._clear(connection)
                 raise DataRefused(f"{self.place}: {error}") from error
-            except BaseException:
-                self._clear(connection)
-                raise
-            finally:
-                self._pool.give_back(connection)
             time.sleep(random.uniform(0, 0.002 * tries))  # noqa: S311 - apart from whom we collided with
 
-    def _refuse_if_forked(self, connection: Connection) -> None:
-        if not self._pool.owns(connection):
+    def _may_try_again(self, error: psycopg.Error, tries: int) -> bool:
+        if faults.is_lost(error):
+            self._pool.forget_idle()
+            return tries < _CONNECTION_TRIES
+        if faults.is_unprepared(error):
+            return tries < _CONNECTION_TRIES
+        return faults.is_conflict(error) and tries < _TRIES
+
+    def _refuse_if_forked(self, loan: Loan) -> None:
+        if loan.is_inherited:
             raise ForkedConnection(
                 f"{self.place}: this process was forked inside a transaction, which stays the parent's; "
                 "fork outside transactions"
             )
-
-    @staticmethod
-    def _clear(connection: Connection) -> None:
-        """Rolls back what is open; a connection that cannot do even that is closed."""
-        try:
-            if not connection.closed:
-                connection.rollback()
-        except psycopg.Error:
-            connection.close()
 
     # Users' transactions
 
@@ -308,14 +290,14 @@ class PostgresDatabase:
     def _identity_of(self, session: PostgresSession) -> Row:
         return session.rows("join_identity", table=self._table("dray_jobs"))[0]
 
-    def _session(self, connection: Connection) -> PostgresSession:
+    def _session(self, connection: OwnConnection) -> PostgresSession:
         return PostgresSession(connection, self._catalogue, self._times(), schema=self.schema)
 
-    def transaction(self) -> AbstractContextManager[psycopg.Connection[Any]]:
-        return block(self._conninfo, self.place, self._pool.settings())
+    def transaction(self) -> PostgresTransaction:
+        return PostgresTransaction(self._conninfo, self.place, self._connector.settings())
 
     def atransaction(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
-        return async_block(self._conninfo, self.place, self._pool.settings())
+        return async_block(self._conninfo, self.place, self._connector.settings())
 
     # Wake-ups
 
@@ -363,7 +345,7 @@ class PostgresDatabase:
         self._schema_is_open = True
 
     def _meta(self) -> dict[str, str]:
-        def look(connection: Connection) -> dict[str, str]:
+        def look(connection: OwnConnection) -> dict[str, str]:
             return self._known_of(PostgresSession(connection, self._catalogue, self._times()))
 
         return self._persist(look)
@@ -376,15 +358,14 @@ class PostgresDatabase:
         return name if self.schema is None else f"{self.schema}.{name}"
 
     def migrate(self) -> int:
-        def transaction(connection: Connection) -> int:
-            with connection.transaction():
-                return self._upgrade(connection)
+        def transaction(connection: OwnConnection) -> int:
+            return self._transact(connection, lambda _: self._upgrade(connection))
 
         version = self._persist(transaction)
         self._schema_is_open = True
         return version
 
-    def _upgrade(self, connection: Connection) -> int:
+    def _upgrade(self, connection: OwnConnection) -> int:
         session = PostgresSession(connection, self._catalogue, self._times())
         session.rows("migrate_lock", space=MIGRATE_SPACE, key=lock_key(self.schema or ""))
         if self.schema is not None:
@@ -411,7 +392,33 @@ class PostgresDatabase:
         self._pool.forget_idle()
 
 
-def _pipelined(connection: Connection, statements: Callable[[Connection, psycopg.Pipeline], T]) -> T:
+class _Snapshot(CleanExit):
+    """One consistent read on a connection of the pool, for as long as the block lasts."""
+
+    def __init__(self, pool: Pool, session: Callable[[OwnConnection], PostgresSession]) -> None:
+        self._loan = Loan(pool)
+        self._place = pool.place
+        self._session = session
+
+    def __enter__(self) -> PostgresSession:
+        connection = self._loan.take()
+        try:
+            connection.begin(READ)
+        except psycopg.Error as error:
+            raise faults.translate(error, self._place) from error
+        return self._session(connection)
+
+    def leave(self, error: BaseException | None) -> None:
+        # The connection is not worth keeping: blocks like this one are rare, and long.
+        self.cleanup()
+        if isinstance(error, psycopg.Error):
+            raise faults.translate(error, self._place) from error
+
+    def cleanup(self) -> None:
+        self._loan.end()
+
+
+def _pipelined(connection: OwnConnection, statements: Callable[[OwnConnection, psycopg.Pipeline], T]) -> T:
     """Runs statements in a pipeline. An error is taken out of it by hand: on its own way out it would be logged."""
     with connection.pipeline() as pipeline:
         try:
@@ -426,7 +433,7 @@ def _pipelined(connection: Connection, statements: Callable[[Connection, psycopg
     raise failure
 
 
-def _run_script(connection: Connection, text: str) -> None:
+def _run_script(connection: OwnConnection, text: str) -> None:
     connection.execute(cast(QueryNoTemplate, text))
 
 

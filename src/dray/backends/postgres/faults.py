@@ -18,7 +18,7 @@ from dray.errors import (
 from dray.text import redact
 
 _CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
-_UNPREPARED = {"42P05", "26000"}  # a pooler gave the prepared statement to somebody else
+_UNPREPARED = {"42P05", "26000"}  # a prepared statement is there already, or is gone
 _MISSING = {"42P01", "3F000", "42703"}  # no such table, schema or column
 _CLOSED = "DRAY1"  # said by our own trigger: a move has closed the tables
 _GONE = {"25006", "57P01", "57P02", "57P03", "57P05"}  # now a replica; shutting down; crashed; starting
@@ -29,8 +29,8 @@ def is_conflict(error: psycopg.Error) -> bool:
     return error.sqlstate in _CONFLICT
 
 
-def is_pooler(error: psycopg.Error) -> bool:
-    """Prepared statements do not work here: something stands between us and the server."""
+def is_unprepared(error: psycopg.Error) -> bool:
+    """Prepared statements do not last here: a pooler mixes sessions, or another program deallocates them."""
     return error.sqlstate in _UNPREPARED
 
 

@@ -13,6 +13,8 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import LiteralString, NamedTuple
 
 import psycopg
@@ -67,7 +69,8 @@ class Notifier:
         _notifiers.add(self)
 
     def _start_anew(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # around all below; a Condition may be left half locked by an interrupt
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung for the thread
         self._free_at: dict[Note, float] = {}
         self._due: dict[Note, float] = {}
         self._thread: threading.Thread | None = None
@@ -75,36 +78,41 @@ class Notifier:
     def push(self, note: Note) -> None:
         """Sends a note, now or at the end of its window."""
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             free_at = self._free_at.get(note, now)
             if free_at > now or note in self._due:
-                self._plan(note, free_at)
-                return
-            self._mark(note, now)
-        self._deliver(note)
+                is_left_to_thread = self._plan(note, free_at)
+            else:
+                is_left_to_thread = False
+                self._mark(note, now)
+        if not is_left_to_thread:
+            self._deliver(note)
 
     def push_soon(self, note: Note) -> None:
         """Sends a note without making the caller wait for it."""
-        with self._changed:
-            self._plan(note, time.monotonic())
+        with self._lock:
+            is_left_to_thread = self._plan(note, time.monotonic())
+        if not is_left_to_thread:
+            self._deliver(note)
 
     def flush(self) -> None:
         """Sends what is waiting for the end of its window; the thread sends nothing more when this returns."""
-        with self._changed:
+        with self._lock:
             notes = list(self._due)
             self._due.clear()
             thread = self._thread
         for note in notes:
             self._deliver(note)
-        if thread is not None:
+        if thread is not None and thread.is_alive():
             # Whoever closes this may next close the connection that the thread is sending on.
             thread.join(_FLUSH_PATIENCE)
 
-    def _plan(self, note: Note, at: float) -> None:
+    def _plan(self, note: Note, at: float) -> bool:
+        """Leaves a note to the thread. False: there can be none."""
         self._due.setdefault(note, at)
-        if self._thread is not None:
-            self._changed.notify()
-            return
+        if self._thread is not None and self._thread.is_alive():  # an interrupt may have kept it from starting
+            self._bell.put(None)
+            return True
         # Not a daemon: the end of the program waits for it, so that the last note of a script is sent.
         self._thread = threading.Thread(target=self._run, name="dray-notify", daemon=False)
         try:
@@ -112,7 +120,8 @@ class Notifier:
         except RuntimeError:  # no more threads, or the interpreter is about to end
             self._thread = None
             del self._due[note]
-            self._deliver(note)
+            return False
+        return True
 
     def _mark(self, note: Note, now: float) -> None:
         if len(self._free_at) > 1_000:
@@ -125,9 +134,9 @@ class Notifier:
 
     def _next(self) -> Note | None:
         """Waits for the next note that is due; None: there has been none for a while."""
-        with self._changed:
-            ends = time.monotonic() + _LINGER
-            while True:
+        ends = time.monotonic() + _LINGER
+        while True:
+            with self._lock:
                 now = time.monotonic()
                 note = min(self._due, key=self._due.__getitem__, default=None)
                 if note is None and now >= ends:
@@ -138,7 +147,9 @@ class Notifier:
                     # Before it is sent: whoever comes from here on may have committed too late for it.
                     self._mark(note, now)
                     return note
-                self._changed.wait((ends if note is None else self._due[note]) - now)
+                wait = (ends if note is None else self._due[note]) - now
+            with suppress(Empty):
+                self._bell.get(timeout=max(0.0, wait))
 
     def _deliver(self, note: Note) -> None:
         try:

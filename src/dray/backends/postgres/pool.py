@@ -2,147 +2,172 @@
 
 By hand and not psycopg_pool: that starts threads, which neither an idle worker's budget nor a fork can afford, and
 hides why it cannot connect behind its own timeout.
+
+An exception may be raised into the calling thread at any moment (see `dray.interrupts`). So no place is counted: the
+loans that have not ended are the places in use, and a loan is ended however far it had come. A connection is kept
+only if its transaction is known to be over; one that was lost, can only be read or is in an unknown state is closed.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
+import time
 import weakref
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from dray.backends.postgres import faults
-from dray.backends.postgres.adapt import Connection, adapt
-from dray.errors import ConfigError, StorageLocked
+from dray.backends.postgres.connect import Connector, OwnConnection
+from dray.errors import DrayError, StorageLocked
 
-log = logging.getLogger("dray")
-
-_KEEPALIVE: dict[str, Any] = {
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-}
-_SHORTEST_TIMEOUT, _LONGEST_TIMEOUT = 2, 10  # seconds
-_PREPARE_AFTER = 3  # executions
+T = TypeVar("T")
 
 
 class Pool:
     """Idle connections, newest first out."""
 
-    def __init__(self, conninfo: str, place: str, size: int, patience: float) -> None:
-        self._conninfo = conninfo
-        self._place = place
-        self._size = size
-        self._patience = patience
-        self._prepares = True
-        self._start_anew()
+    def __init__(self, connector: Connector, place: str, size: int, patience: float) -> None:
+        self.connector = connector
+        self.place = place
+        self.size = size
+        self.patience = patience
+        self._start_over()
         _pools.add(self)
 
-    def _start_anew(self) -> None:
-        self._idle: list[Connection] = []
-        self._free = threading.BoundedSemaphore(self._size)
-        self._lock = threading.Lock()
-        self._used: dict[int, Connection] = {}
-
-    def take(self) -> Connection:
-        """A connection; waits while all are in use."""
-        if not self._free.acquire(timeout=self._patience):
-            raise StorageLocked(
-                f"{self._place}: all {self._size} connections of this process were in use for {self._patience:g} s; "
-                "nothing was written"
-            )
-        try:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            connection = connection or self._connect()
-        except BaseException:
-            self._free.release()
-            raise
-        self._used[id(connection)] = connection
-        return connection
-
-    def give_back(self, connection: Connection) -> None:
-        """Keeps a connection that is idle, closes one that is not."""
-        if not self.owns(connection):
-            return
-        del self._used[id(connection)]
-        idle = psycopg.pq.TransactionStatus.IDLE
-        if not connection.closed and connection.info.transaction_status == idle:
-            with self._lock:
-                self._idle.append(connection)
-        else:
-            connection.close()
-        self._free.release()
-
-    def _connect(self) -> Connection:
-        try:
-            connection: Connection = psycopg.connect(
-                self._conninfo, autocommit=True, prepare_threshold=None, **self.settings()
-            )
-        except psycopg.ProgrammingError:
-            # The address itself; the driver's text would repeat the part it stumbled over, maybe the password.
-            raise ConfigError(f"{self._place}: the address has a part that PostgreSQL does not know") from None
-        except psycopg.Error as error:
-            raise faults.translate(error, self._place) from None
-        try:
-            self._set_up(connection)
-        except psycopg.Error as error:
-            connection.close()
-            raise faults.translate(error, self._place) from error
-        return connection
-
-    def _set_up(self, connection: Connection) -> None:
-        adapt(connection)
-        if self._prepares and self._is_direct(connection):
-            connection.prepare_threshold = _PREPARE_AFTER
-            # Planning settle and claim anew each time takes longer than running them for one job.
-            connection.execute("SET plan_cache_mode TO force_generic_plan")
-
-    def settings(self) -> dict[str, Any]:
-        """What connections are opened with beside the address."""
-        given: dict[str, Any] = conninfo_to_dict(self._conninfo)
-        # Who waits two seconds for the database must not wait ten for a network that swallows everything.
-        seconds = max(_SHORTEST_TIMEOUT, min(_LONGEST_TIMEOUT, int(self._patience)))
-        ours = _KEEPALIVE | {"tcp_user_timeout": seconds * 1_000, "connect_timeout": seconds}
-        settings = {key: value for key, value in ours.items() if key not in given}
-        return settings if "application_name" in given else settings | {"application_name": "dray"}
-
-    @staticmethod
-    def _is_direct(connection: Connection) -> bool:
-        """A pooler makes up the process number it greets with; the server knows its own."""
-        found = connection.execute("SELECT pg_backend_pid()").fetchone()
-        return found is not None and found[0] == connection.info.backend_pid
-
-    def stop_preparing(self) -> None:
-        """Something between us and the server mixes sessions: prepared statements cannot be used."""
-        if self._prepares:
-            log.warning("%s: prepared statements do not work here (a pooler?); going on without", self._place)
-        self._prepares = False
+    def _start_over(self) -> None:
+        self.lock = threading.Lock()  # around the three below
+        self.idle: list[OwnConnection] = []
+        self.loans: dict[Loan, None] = {}
+        self.waiting: deque[Loan] = deque()
 
     def forget_idle(self) -> None:
         """Closes idle connections: the server they led to is gone."""
-        with self._lock:
-            idle, self._idle = self._idle, []
+        with self.lock:
+            idle, self.idle = self.idle, []
         for connection in idle:
             connection.close()
 
-    def owns(self, connection: Connection) -> bool:
-        """Whether a connection is out on loan from this pool, and not from the parent's before a fork."""
-        return id(connection) in self._used
+    def stop_preparing(self, connection: OwnConnection | None) -> None:
+        """Has no connection prepare statements any more, the one at hand included."""
+        self.connector.stop_preparing()
+        if connection is not None:
+            connection.prepare_threshold = None
+        self.forget_idle()
 
     def after_fork_in_child(self) -> None:
         # The sockets are the parent's: anything we said on them, even good-bye, would be said in its name.
         nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for connection in [*self._idle, *self._used.values()]:
-            if not connection.closed:
+        for connection in [*self.idle, *(loan.connection for loan in self.loans)]:
+            if connection is not None and not connection.closed:
                 os.dup2(nowhere, connection.fileno(), inheritable=False)
         os.close(nowhere)
-        self._start_anew()
+        self._start_over()
+
+
+class Loan:
+    """One connection for one thread: nothing is taken before `run`, and `end` gives back what has been taken by then.
+
+    `end` may be called at any point, more than once.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.connection: OwnConnection | None = None
+        self._pool = pool
+        self._pid = os.getpid()
+        self._woken = threading.Lock()
+        self._is_sound = False  # its transaction is over, and the server has said so
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it was taken by this process's parent, before a fork."""
+        return self._pid != os.getpid()
+
+    def run(self, transaction: Callable[[OwnConnection], T]) -> T:
+        """Takes a connection, waiting while all are in use, and runs a transaction on it."""
+        connection = self.take()
+        try:
+            answer = transaction(connection)
+        except psycopg.Error as error:
+            if faults.is_unprepared(error):
+                self._pool.stop_preparing(connection)
+            if not faults.is_lost(error):
+                self._roll_back(connection)
+            raise
+        except (DrayError, UnicodeEncodeError):
+            self._roll_back(connection)
+            raise
+        self._is_sound = True
+        return answer
+
+    def take(self) -> OwnConnection:
+        """A connection, which is closed at the end unless `run` has found it sound."""
+        pool = self._pool
+        deadline = time.monotonic() + pool.patience
+        while not self._has_place():
+            if not self._woken.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                raise StorageLocked(
+                    f"{pool.place}: all {pool.size} connections of this process were in use for {pool.patience:g} s; "
+                    "nothing was written"
+                )
+        if self.connection is None:
+            self.connection = pool.connector.connect()
+        return self.connection
+
+    def _has_place(self) -> bool:
+        pool = self._pool
+        with pool.lock:
+            if len(pool.loans) >= pool.size:
+                self._woken.acquire(blocking=False)
+                pool.waiting.append(self)
+                return False
+            pool.loans[self] = None
+            if pool.idle:
+                # No call between these two: nothing can be raised there, and no connection is lost.
+                self.connection = pool.idle[-1]
+                del pool.idle[-1]
+            return True
+
+    def _roll_back(self, connection: OwnConnection) -> None:
+        try:
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.rollback()
+            self._is_sound = True
+        except psycopg.Error:
+            self._is_sound = False  # and is closed
+
+    def end(self) -> None:
+        pool = self._pool
+        connection = self.connection
+        if connection is not None and not self.is_inherited and not self._may_be_kept(connection):
+            connection.close()
+        with pool.lock:
+            if self in pool.loans:
+                if connection is not None and not connection.closed:
+                    pool.idle += [connection]  # again no call until the loan is over: it is kept once
+                self.connection = None
+                del pool.loans[self]
+            while self in pool.waiting:
+                pool.waiting.remove(self)
+            if pool.waiting and len(pool.loans) < pool.size:
+                # Also when no place was given back: this loan may have been woken for one, and then interrupted.
+                pool.waiting.popleft().wake()
+
+    def wake(self) -> None:
+        if self._woken.locked():
+            self._woken.release()
+
+    def _may_be_kept(self, connection: OwnConnection) -> bool:
+        return (
+            self._is_sound
+            and not connection.closed
+            and connection.info.transaction_status == TransactionStatus.IDLE
+            and connection.pgconn.pipeline_status == PipelineStatus.OFF
+        )
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

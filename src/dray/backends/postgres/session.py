@@ -171,7 +171,7 @@ class PostgresSession:
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         keys = sorted({lock_key(queue) for queue in queues})
-        self.later("work_begin", level="on" if durable else "off", space=PAUSE_SPACE, keys=keys)
+        self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys)
 
     def begin_pause(self, queue: str) -> None:
         self.rows("pause_begin", space=PAUSE_SPACE, key=lock_key(queue))

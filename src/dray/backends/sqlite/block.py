@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 from dray.backends.sqlite import faults
+from dray.backends.sqlite.connect import connect, patiently
+from dray.backends.sqlite.readers import Readers, Visit
 from dray.clock import Clock
 from dray.errors import ConfigError, ForkedConnection
 from dray.instants import SECOND
@@ -42,11 +47,11 @@ class Block(sqlite3.Connection):
             raise faults.translate(error, place) from error
 
     def abandon(self) -> None:
-        """Rolls back what is open and closes; an inherited one is left alone."""
+        """Rolls back what is open and closes; an inherited one is left alone. A second time does nothing."""
         if self.forked:
             return
-        if self.in_transaction:
-            with suppress(sqlite3.Error):  # closing does it too
+        with suppress(sqlite3.Error):  # closing does it too; and it may be closed already
+            if self.in_transaction:
                 self.execute("ROLLBACK")
         super().close()
 
@@ -86,3 +91,56 @@ class Block(sqlite3.Connection):
         )
 
     commit = rollback = close = executescript = __enter__ = _leave_it
+
+
+class SqliteTransaction:
+    """An `OpenTransaction` on a connection of its own."""
+
+    def __init__(
+        self,
+        path: Path,
+        readers: Readers,
+        blocks: dict[Block, int],
+        clock: Clock,
+        busy_timeout: float,
+        open_file: Callable[[], None],
+    ) -> None:
+        self._path = path
+        self._place = str(path)
+        self._visit = Visit(readers)
+        self._blocks = blocks
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._open_file = open_file
+        self._block: Block | None = None
+        self._has_ended = False
+
+    def begin(self) -> Block:
+        self._open_file()
+        block = self.open()
+        patiently(lambda: block.begin(self._clock), self._busy_timeout, self._place)
+        return block
+
+    def open(self) -> Block:
+        """The connection, on which no transaction is open yet."""
+        self._visit.begin()
+        self._block = block = patiently(
+            lambda: connect(self._path, Block, check_same_thread=True), self._busy_timeout, self._place
+        )
+        block.execute("PRAGMA synchronous = FULL")
+        self._blocks[block] = threading.get_ident()
+        return block
+
+    def commit(self) -> None:
+        assert self._block is not None
+        self._block.finish(self._place)
+
+    def end(self) -> None:
+        block = self._block
+        if block is not None:
+            block.abandon()
+            self._blocks.pop(block, None)
+            if not self._has_ended:
+                block.warn_if_long(self._clock, self._place)
+        self._has_ended = True
+        self._visit.end()

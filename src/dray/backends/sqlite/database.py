@@ -6,8 +6,8 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,18 +15,19 @@ from dray.backends import foreign, migrate
 from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
-from dray.backends.sqlite.block import Block
+from dray.backends.sqlite.block import Block, SqliteTransaction
 from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently, patiently_awaiting, tolerantly
 from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
-from dray.backends.sqlite.readers import Readers
+from dray.backends.sqlite.readers import Readers, Visit
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
 from dray.backends.statements import Gradual
 from dray.backends.stop import Stop
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, SchemaMissing, StorageError, StorageLocked, StorageUnavailable
+from dray.interrupts import CleanExit, Lent, OwnedLock, with_cleanup
 
 if TYPE_CHECKING:
     from dray.backends.copier import Copier
@@ -68,7 +69,7 @@ class SqliteDatabase:
         self._has_warned = False
         self._has_told_of_freeze = False
         self._fork_is_clean = False
-        self._fork_holds_lock = False
+        self._fork_writes = False  # the thread that forks is inside a transaction of its own
         self._start_anew()
         fork.watch(self)
 
@@ -84,13 +85,12 @@ class SqliteDatabase:
         return verify(self.glance, full=full)
 
     def _start_anew(self) -> None:
-        self._write_lock = threading.Lock()
-        self._writing_thread: int | None = None
+        self._write_lock = OwnedLock()
         self._writer: sqlite3.Connection | None = None
+        self._writer_session: SqliteSession | None = None
         self._synchronous = ""
         self._file: Row | None = None  # the one that is open
         self._readers = Readers(self._connect)
-        self._sessions: set[SqliteSession] = set()
         self._blocks: dict[Block, int] = {}  # each with the thread that it keeps the write lock for
 
     @property
@@ -103,9 +103,13 @@ class SqliteDatabase:
     # Transactions
 
     def write(self, work: Callable[[SqliteSession], T], *, durable: bool = True, many: bool = False) -> T:  # noqa: ARG002
-        with self._exclusive() as connection:
-            self._deference.pay(connection)
-            return self._transact(connection, work, durable=durable)
+        self._refuse_write_in_write()
+        return with_cleanup(lambda: self._write(work, durable=durable), self._give_writer_back)
+
+    def _write(self, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
+        connection = self._take_writer()
+        self._deference.pay(connection)
+        return self._transact(connection, work, durable=durable)
 
     def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
         return self.write(work, durable=durable)()
@@ -120,95 +124,120 @@ class SqliteDatabase:
 
     def _try(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         self._sync(connection, "FULL" if durable else "NORMAL")
-        # IMMEDIATE: a deferred transaction that writes after reading fails at once when anybody else wrote.
-        patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
-        with self._session(connection) as session:
-            try:
-                answer = work(session)
-                session.check()
-                connection.execute("COMMIT")
-            except BaseException:
-                # In a forked child the transaction is the parent's: a ROLLBACK here would undo it there.
-                if connection.in_transaction and not session.forked:
-                    connection.execute("ROLLBACK")
-                raise
-        return answer
-
-    @contextmanager
-    def _session(self, connection: sqlite3.Connection) -> Generator[SqliteSession]:
-        session = SqliteSession(connection, self._catalogue, self.clock)
-        self._sessions.add(session)
+        self._writer_session = session = SqliteSession(connection, self._catalogue, self.clock)
         try:
-            yield session
-        finally:
-            self._sessions.discard(session)
+            # IMMEDIATE: a deferred transaction that writes after reading fails at once when anybody else wrote.
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
+            session.set_time()
+            answer = work(session)
+            session.check()
+            connection.execute("COMMIT")
+        except BaseException:
+            session.roll_back()
+            raise
+        return answer
 
     def _sync(self, connection: sqlite3.Connection, level: str) -> None:
         if level != self._synchronous:
+            self._synchronous = ""  # not known, if this is interrupted
             connection.execute(f"PRAGMA synchronous = {level}")
             self._synchronous = level
 
-    @contextmanager
-    def _exclusive(self) -> Generator[sqlite3.Connection]:
+    def _exclusive(self) -> Lent[sqlite3.Connection]:
         """The writer connection, for this thread alone."""
+        self._refuse_write_in_write()
+        return Lent(self._take_writer, self._give_writer_back)
+
+    def _refuse_write_in_write(self) -> None:
+        """Before anything is taken: what is given back at the end must be this call's own."""
         self._refuse_if_broken()
-        me = threading.get_ident()
-        if self._writing_thread == me:
+        if self._write_lock.is_mine:
             raise StorageError(f"{self.place}: a write was started inside another one of the same thread")
-        if me in list(self._blocks.values()):
+        if threading.get_ident() in list(self._blocks.values()):
             raise StorageLocked(
                 f"{self.place}: this thread has a transaction() block open, which keeps the write lock; use its "
                 "connection (connection=), or wait for its end"
             )
-        lock = self._write_lock  # after a fork in between, the child has another one
-        if not lock.acquire(timeout=self._busy_timeout):
+
+    def _take_writer(self) -> sqlite3.Connection:
+        if not self._write_lock.acquire(self._busy_timeout):
             raise faults.locked(self.place, self._busy_timeout)
-        self._writing_thread = me
-        try:
+        if self._writer is not None:
+            self._refuse_if_moved()
+        else:
+            self._writer = self._open(create=self._create)
+        return self._writer
+
+    def _give_writer_back(self) -> None:
+        """Ends what was cut short, and frees the lock. After a fork in between, the child has another one."""
+        if not self._write_lock.is_mine:
+            return
+        session = self._writer_session
+        if session is not None and not session.is_over:
+            # Not even a ROLLBACK came through: whatever this connection is in the middle of ends with it.
             if self._writer is not None:
-                self._refuse_if_moved()
-            else:
-                self._writer = self._open(create=self._create)
-            yield self._writer
-        finally:
-            self._writing_thread = None
-            lock.release()
+                self._writer.close()
+            self._writer = self._file = None
+        self._writer_session = None
+        self._write_lock.release_if_mine()
 
     def read(self, work: Callable[[SqliteSession], T]) -> T:
-        with self._reading() as connection:
-            return self._patiently(connection, lambda: self._look(connection, work))
+        visit = Visit(self._readers)
+        return with_cleanup(lambda: self._look(visit, self._take_reader(visit), work), visit.end)
+
+    def glance(self, name: str, /, **params: Any) -> list[Row]:
+        def look(visit: Visit) -> list[Row]:
+            connection = self._take_reader(visit)
+            visit.session = session = SqliteSession(connection, self._catalogue, self.clock)
+            return self._patiently(connection, lambda: session.rows(name, **params))
+
+        visit = Visit(self._readers)
+        return with_cleanup(lambda: look(visit), visit.end)
+
+    def _look(self, visit: Visit, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
+        def look() -> T:
+            visit.session = session = SqliteSession(connection, self._catalogue, self.clock)
+            try:
+                connection.execute("BEGIN")
+                answer = work(session)
+                if not session.forked:
+                    connection.execute("COMMIT")
+            except BaseException:
+                session.roll_back()
+                raise
+            return answer
+
+        return self._patiently(connection, look)
 
     def _patiently(self, connection: sqlite3.Connection, look: Callable[[], T]) -> T:
         return patiently(lambda: tolerantly(connection, look), self._busy_timeout, self.place)
 
-    @contextmanager
-    def _reading(self) -> Generator[sqlite3.Connection]:
+    def _reading(self) -> Lent[sqlite3.Connection]:
         """A connection that does not write, for this thread alone."""
+        visit = Visit(self._readers)
+        return Lent(lambda: self._take_reader(visit), visit.end)
+
+    def _take_reader(self, visit: Visit) -> sqlite3.Connection:
         way = Way.WRITE if self._writer is not None else files.way(self.path)
         if way is Way.READ or way is Way.FROZEN:
-            with self._viewing(way) as connection:
-                yield connection
-            return
+            return self._view(visit, way)
         self._open_file()
         self._refuse_if_broken()
         if self._file != self.identity():
             self._open_file(anew=True)
-        with self._readers.lent() as connection:
-            yield connection
+        return visit.read()
 
-    @contextmanager
-    def _viewing(self, way: Way) -> Generator[sqlite3.Connection]:
-        """A connection to a file that may only be read, for one look: the next may find that somebody writes it."""
+    def _view(self, visit: Visit, way: Way) -> sqlite3.Connection:
+        """A connection to a file that may only be read, for one look: the next may find that it can be written."""
         self._refuse_if_broken()
-        with self._readers.busy():
-            if way is Way.READ:
-                files.refuse_network(self.path, allow_network=self._allow_network)
-            with closing(self._connect(way)) as connection:
-                known = self._meta(connection)
-                self._refuse_to_create(known, create=False)
-                migrate.admit("sqlite", known, self.place)
-                self._tell_of(way)
-                yield connection
+        if way is Way.READ:
+            files.refuse_network(self.path, allow_network=self._allow_network)
+        connection = visit.view(lambda: self._connect(way))
+        known = self._meta(connection)
+        self._refuse_to_create(known, create=False)
+        migrate.admit("sqlite", known, self.place)
+        self._tell_of(way)
+        return connection
 
     def _tell_of(self, way: Way) -> None:
         if way is Way.FROZEN and not self._has_told_of_freeze:
@@ -233,17 +262,13 @@ class SqliteDatabase:
             "Stop all that use it before you do that. The next call opens what is there then"
         )
 
-    @contextmanager
-    def snapshot(self) -> Generator[SqliteSession]:
-        with self._reading() as connection, self._session(connection) as session:
-            try:
-                connection.execute("BEGIN")
-                yield session
-            except sqlite3.Error as error:
-                raise faults.translate(error, self.place) from error
-            finally:
-                if connection.in_transaction and not session.forked:
-                    connection.execute("COMMIT")
+    def snapshot(self) -> AbstractContextManager[SqliteSession]:
+        return _Snapshot(
+            Visit(self._readers),
+            self._take_reader,
+            lambda connection: SqliteSession(connection, self._catalogue, self.clock),
+            self.place,
+        )
 
     def identity(self) -> Row | None:
         try:
@@ -252,27 +277,18 @@ class SqliteDatabase:
             return None
         return found.st_dev, found.st_ino
 
-    def glance(self, name: str, /, **params: Any) -> list[Row]:
-        with self._reading() as connection, self._session(connection) as session:
-            return self._patiently(connection, lambda: session.rows(name, **params))
-
     def inspect(self, work: Callable[[SqliteSession], T], *, seconds: float) -> T:
         from dray.backends.sqlite.inspect import inspected  # noqa: PLC0415 - for examinations alone
 
-        self._refuse_if_broken()
-        with self._readers.busy():
+        def look() -> T:
+            visit.begin()
             return inspected(
                 self.path, lambda found: work(SqliteSession(found, self._catalogue, self.clock)), seconds
             )
 
-    def _look(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T]) -> T:
-        connection.execute("BEGIN")
-        with self._session(connection) as session:
-            try:
-                return work(session)
-            finally:
-                if connection.in_transaction and not session.forked:
-                    connection.execute("COMMIT")
+        self._refuse_if_broken()
+        visit = Visit(self._readers)
+        return with_cleanup(look, visit.end)
 
     def _connect(self, way: Way = Way.WRITE) -> sqlite3.Connection:
         return patiently(lambda: connect(self.path, way=way), self._busy_timeout, self.place)
@@ -343,12 +359,11 @@ class SqliteDatabase:
                 self.place,
             )
 
-    @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        self._open_file()
-        with self._block() as block:
-            patiently(lambda: block.begin(self.clock), self._busy_timeout, self.place)
-            yield block
+    def transaction(self) -> SqliteTransaction:
+        self._refuse_if_broken()
+        return SqliteTransaction(
+            self.path, self._readers, self._blocks, self.clock, self._busy_timeout, self._open_file
+        )
 
     @asynccontextmanager
     async def atransaction(self) -> AsyncGenerator[sqlite3.Connection]:
@@ -356,27 +371,14 @@ class SqliteDatabase:
             import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded
 
             await asyncio.to_thread(self._open_file)
-        with self._block() as block:
+        transaction = self.transaction()
+        try:
+            block = transaction.open()
             await patiently_awaiting(lambda: block.begin(self.clock), self._busy_timeout, self.place)
             yield block
-
-    @contextmanager
-    def _block(self) -> Generator[Block]:
-        """A connection of its own for the caller to begin on; committed at the end, or rolled back, and closed."""
-        self._refuse_if_broken()
-        with self._readers.busy():
-            block = patiently(
-                lambda: connect(self.path, Block, check_same_thread=True), self._busy_timeout, self.place
-            )
-            try:
-                block.execute("PRAGMA synchronous = FULL")
-                self._blocks[block] = threading.get_ident()
-                yield block
-                block.finish(self.place)
-            finally:
-                block.abandon()
-                self._blocks.pop(block, None)
-                block.warn_if_long(self.clock, self.place)
+            transaction.commit()
+        finally:
+            transaction.end()
 
     # Wake-ups
 
@@ -432,7 +434,7 @@ class SqliteDatabase:
             raise SchemaMissing(f"{self.place}: Dray's tables are missing; run `dray db init`")
 
     def _meta(self, connection: sqlite3.Connection) -> dict[str, str]:
-        return patiently(lambda: self._look(connection, _known_of), self._busy_timeout, self.place)
+        return self._look(Visit(self._readers), connection, _known_of)
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
         def work(session: SqliteSession) -> int:
@@ -470,17 +472,18 @@ class SqliteDatabase:
     # Fork and end
 
     def before_fork(self) -> None:
-        is_mine = self._writing_thread == threading.get_ident() or self._readers.is_mine()
-        self._fork_holds_lock = not is_mine and self._write_lock.acquire(timeout=_FORK_PATIENCE)
+        self._fork_writes = self._write_lock.is_mine
+        is_mine = self._fork_writes or self._readers.is_mine()
+        has_lock = not is_mine and self._write_lock.acquire(_FORK_PATIENCE)
         quiet = self._readers.hold(0 if is_mine else _FORK_PATIENCE)
-        self._fork_is_clean = self._fork_holds_lock and quiet
+        self._fork_is_clean = has_lock and quiet
         if self._has_files_open():
             self._locks.remember()
 
     def after_fork_in_parent(self) -> None:
         self._readers.go_on()
-        if self._fork_holds_lock:
-            self._write_lock.release()
+        if not self._fork_writes:
+            self._write_lock.release_if_mine()
 
     def after_fork_in_child(self) -> None:
         opened = self._has_files_open()
@@ -489,8 +492,8 @@ class SqliteDatabase:
             fork.leak(connection)
         for block in self._blocks:
             block.forked = True
-        for session in self._sessions:
-            session.forked = True
+        if self._writer_session is not None:
+            self._writer_session.forked = True
         self._start_anew()
         if opened:
             self._has_inherited = True
@@ -509,7 +512,7 @@ class SqliteDatabase:
             )
 
     def close(self) -> None:
-        with self._write_lock:
+        with self._write_lock.lock:
             self._let_go()
 
     def _let_go(self) -> None:
@@ -517,6 +520,39 @@ class SqliteDatabase:
         if self._writer is not None:  # last: whoever closes last moves the log into the file
             self._writer.close()
             self._writer = self._file = None
+
+
+class _Snapshot(CleanExit):
+    """One consistent read for as long as the block lasts."""
+
+    def __init__(
+        self,
+        visit: Visit,
+        take: Callable[[Visit], sqlite3.Connection],
+        session: Callable[[sqlite3.Connection], SqliteSession],
+        place: str,
+    ) -> None:
+        self._visit = visit
+        self._take = take
+        self._session = session
+        self._place = place
+
+    def __enter__(self) -> SqliteSession:
+        connection = self._take(self._visit)
+        connection.text_factory = str  # what is copied is what is stored, or an error
+        self._visit.session = session = self._session(connection)
+        connection.execute("BEGIN")
+        return session
+
+    def leave(self, error: BaseException | None) -> None:
+        if self._visit.session is not None:
+            self._visit.session.roll_back()  # it has only read
+        self.cleanup()
+        if isinstance(error, sqlite3.Error):
+            raise faults.translate(error, self._place) from error
+
+    def cleanup(self) -> None:
+        self._visit.end()
 
 
 def _run_script(connection: sqlite3.Connection, text: str) -> None:

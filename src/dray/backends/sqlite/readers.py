@@ -1,103 +1,141 @@
-"""Who uses a SQLite file beside its writer, so that a fork can wait for them; and the readers that are kept open."""
+"""Who uses a SQLite file beside its writer, so that a fork can wait for them; and the readers that are kept open.
+
+An exception may be raised into the calling thread at any moment (see `dray.interrupts`), so nobody is counted: the
+visits that have not ended are the users of the file, and a visit is ended however far it had come.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
-from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from dray.backends.sqlite import fork
+from dray.interrupts import OwnedLock
+
+if TYPE_CHECKING:
+    from dray.backends.sqlite.session import SqliteSession
 
 
 class Readers:
     """Connections that do not write, each for one thread at a time. Those that are given back are kept."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
-        self._changed = threading.Condition()
-        self._idle: list[sqlite3.Connection] = []
-        self._lent: set[sqlite3.Connection] = set()
-        self._openings = 0  # counts how often all were closed: what was lent before that is not kept
-        self._busy: Counter[int] = Counter()  # by thread
-        self._is_forking = False
-        self._is_inherited = False
-
-    @contextmanager
-    def busy(self) -> Generator[None]:
-        """Counts this thread among those who use the file."""
-        me = threading.get_ident()
-        with self._changed:
-            # A fork waits for those there are; were others let in, it would wait for ever.
-            self._changed.wait_for(lambda: not self._is_forking)
-            self._busy[me] += 1
-        try:
-            yield
-        finally:
-            if not self._is_inherited:
-                with self._changed:
-                    self._busy -= Counter([me])
-                    self._changed.notify_all()
-
-    @contextmanager
-    def lent(self) -> Generator[sqlite3.Connection]:
-        with self.busy():
-            connection, openings = self._take()
-            try:
-                yield connection
-            finally:
-                if not self._is_inherited:
-                    self._give_back(connection, openings)
-
-    def _take(self) -> tuple[sqlite3.Connection, int]:
-        openings = self._openings
-        with self._changed:
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = self._connect()
-            connection.execute("PRAGMA query_only = ON")
-        self._lent.add(connection)
-        return connection, openings
-
-    def _give_back(self, connection: sqlite3.Connection, openings: int) -> None:
-        self._lent.discard(connection)
-        with self._changed:
-            if openings == self._openings:
-                self._idle.append(connection)
-                return
-        connection.close()  # of a file that was closed meanwhile, and maybe replaced
+        self.connect = connect
+        self.lock = threading.Lock()  # around the idle ones
+        self.idle: list[sqlite3.Connection] = []
+        self.openings = 0  # counts how often all were closed: what was lent before that is not kept
+        self.gate = OwnedLock()  # a fork has it; were others let in meanwhile, it would wait for ever
+        self.visits: dict[Visit, None] = {}
+        self.departures: SimpleQueue[None] | None = None  # told of while a fork waits for them
 
     def close(self) -> None:
-        with self._changed:
-            self._openings += 1
-            for connection in self._idle:
-                connection.close()
-            self._idle.clear()
+        with self.lock:
+            self.openings += 1
+            idle, self.idle = self.idle, []
+        for connection in idle:
+            connection.close()
 
     # Forks
 
     def is_mine(self) -> bool:
         """Whether this thread is among those who use the file."""
-        return self._busy[threading.get_ident()] > 0
+        return threading.get_ident() in [visit.thread for visit in list(self.visits)]
 
     def hold(self, seconds: float) -> bool:
         """Lets nobody in any more, and waits for those there are; whether all have gone."""
-        with self._changed:
-            self._is_forking = True
-            return not self.is_mine() and self._changed.wait_for(lambda: not +self._busy, timeout=seconds)
+        self.departures = departures = SimpleQueue[None]()
+        self.gate.lock.acquire()
+        deadline = time.monotonic() + seconds
+        while self.visits:
+            try:
+                departures.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                return False
+        return True
+
+    def go_on(self) -> None:
+        self.departures = None
+        self.gate.release_if_mine()
 
     @property
     def any_open(self) -> bool:
-        return bool(self._idle or self._lent)
+        return bool(self.idle) or any(visit.connection is not None for visit in list(self.visits))
 
     def disown(self) -> None:
         """In a child: these are the parent's, also those that the thread which forked has in hand."""
-        self._is_inherited = True
-        for connection in (*self._idle, *self._lent):
-            fork.leak(connection)
+        for visit in self.visits:
+            if visit.session is not None:
+                visit.session.forked = True
+        for connection in (*self.idle, *(visit.connection for visit in self.visits)):
+            if connection is not None:
+                fork.leak(connection)
 
-    def go_on(self) -> None:
-        with self._changed:
-            self._is_forking = False
-            self._changed.notify_all()
+
+class Visit:
+    """One use of the file by one thread, with a reader or without: nothing is taken before `begin`, and `end` gives
+    back what has been taken by then. `end` may be called at any point, more than once."""
+
+    def __init__(self, readers: Readers) -> None:
+        self.thread = threading.get_ident()
+        self.connection: sqlite3.Connection | None = None
+        self.session: SqliteSession | None = None
+        self._readers = readers
+        self._openings = readers.openings
+        self._pid = os.getpid()
+
+    def begin(self) -> None:
+        """Counts this thread among those who use the file."""
+        with self._readers.gate.lock:
+            self._readers.visits[self] = None
+
+    def read(self) -> sqlite3.Connection:
+        """As `begin`, with a connection that does not write."""
+        self.begin()
+        readers = self._readers
+        with readers.lock:
+            if readers.idle:
+                # No call between these two: nothing can be raised there, and no connection is lost.
+                self.connection = readers.idle[-1]
+                del readers.idle[-1]
+        if self.connection is None:
+            self.connection = readers.connect()
+            self.connection.execute("PRAGMA query_only = ON")
+        return self.connection
+
+    def view(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+        """As `begin`, with a connection for this one look: it is not kept."""
+        self.begin()
+        self._openings = -1
+        self.connection = connect()
+        return self.connection
+
+    def end(self) -> None:
+        if self._pid != os.getpid():
+            return  # it is the parent's
+        readers, connection = self._readers, self.connection
+        if connection is not None:
+            if self._openings == readers.openings and _is_clean(connection):
+                with readers.lock:
+                    if self.connection is not None:
+                        readers.idle += [connection]  # again no call until it is let go: it is kept once
+                        self.connection = None
+            else:
+                connection.close()  # cut short; or of a file that was closed meanwhile, and maybe replaced
+                self.connection = None
+        readers.visits.pop(self, None)
+        departures = readers.departures
+        if departures is not None:
+            departures.put(None)
+
+
+def _is_clean(connection: sqlite3.Connection) -> bool:
+    """Whether its last transaction is over."""
+    try:
+        return not connection.in_transaction
+    except sqlite3.ProgrammingError:  # it is closed
+        return False

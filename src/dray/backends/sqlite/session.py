@@ -6,7 +6,7 @@ import heapq
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,39 @@ class SqliteSession:
     def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue, clock: Clock) -> None:
         self._connection = connection
         self._catalogue = catalogue
-        self._time = {"now": clock.now(), "steady": clock.steady()}
+        self._clock = clock
+        self._cursors: list[sqlite3.Cursor] = []  # all there are: one that is left open keeps its snapshot
+        self._cursor = self._new_cursor()
         self.forked = False  # set in a child: the transaction is the parent's
+        self.set_time()
+
+    def set_time(self) -> None:
+        """Its `now` is this moment."""
+        self._time = {"now": self._clock.now(), "steady": self._clock.steady()}
+
+    def _new_cursor(self) -> sqlite3.Cursor:
+        cursor = self._connection.cursor()
+        self._cursors.append(cursor)
+        cursor.row_factory = None  # a user's connection may have its own
+        return cursor
+
+    def roll_back(self) -> None:
+        """Undoes what is open, unless it is the parent's. What cannot even do that is not over afterwards."""
+        if self.forked:
+            return
+        for cursor in self._cursors:
+            cursor.close()
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its transaction has been committed or undone."""
+        try:
+            return not self._connection.in_transaction
+        except sqlite3.ProgrammingError:  # the connection is closed
+            return True
 
     def check(self) -> None:
         """Refuses to go on with a transaction that was open across a fork."""
@@ -51,9 +82,7 @@ class SqliteSession:
         values = self._time | {
             key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()
         }
-        cursor = self._connection.cursor()
-        cursor.row_factory = None  # a user's connection may have its own
-        return cursor.execute(statement.text, statement.bind(values))
+        return self._cursor.execute(statement.text, statement.bind(values))
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
         return self._execute(name, params).fetchall()
@@ -152,12 +181,14 @@ class SqliteSession:
             present = {row[0] for row in self.rows("ready_tasks", queue=queue)}
             tasks = [task for task in tasks if task in present]
         pick = self._catalogue["ready_pick"].text
-        with ExitStack() as cursors:
-            heads = [
-                cursors.enter_context(closing(self._connection.execute(pick, (queue, task, limit)))) for task in tasks
-            ]
-            merged = heads[0] if len(heads) == 1 else heapq.merge(*heads)
-            return [row[2] for row in islice(merged, limit)]
+        if len(tasks) == 1:
+            return [row[2] for row in self._cursor.execute(pick, (queue, tasks[0], limit)).fetchall()]
+        heads = [self._new_cursor().execute(pick, (queue, task, limit)) for task in tasks]
+        picked = [row[2] for row in islice(heapq.merge(*heads), limit)]
+        for cursor in heads:
+            cursor.close()
+            self._cursors.remove(cursor)
+        return picked
 
     def _take(self, worker_id: str, ids: list[str], *, harmless: bool) -> list[Row]:
         if not ids:

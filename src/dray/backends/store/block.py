@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Row, Session
 from dray.backends.store.work import settle_rows, trim_attempts
 from dray.backends.store.workflows import add_steps
 from dray.errors import StaleClaim
+from dray.interrupts import CleanExit
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 
@@ -82,12 +83,29 @@ def _find(tx: Session, statement: str, fence: Fence) -> Row:
     return found[0]
 
 
-@contextmanager
-def transaction(db: Database, fence: Fence | None) -> Generator[Any]:
-    with db.transaction() as connection:
+class Transaction(CleanExit):
+    """A block whose statements are the user's: committed at its end, rolled back after an error."""
+
+    def __init__(self, db: Database, fence: Fence | None) -> None:
+        self._db = db
+        self._fence = fence
+        self._open = db.transaction()
+
+    def __enter__(self) -> Any:
+        connection, fence = self._open.begin(), self._fence
         if fence is not None:
-            db.join(connection, lambda tx: check(tx, fence))
-        yield connection
+            self._db.join(connection, lambda tx: check(tx, fence))
+        return connection
+
+    def leave(self, error: BaseException | None) -> None:
+        try:
+            if error is None:
+                self._open.commit()
+        finally:
+            self._open.end()
+
+    def cleanup(self) -> None:
+        self._open.end()
 
 
 @asynccontextmanager

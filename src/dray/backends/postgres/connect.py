@@ -1,0 +1,143 @@
+"""Opening Dray's own PostgreSQL connections, and the settings that its promises need on them.
+
+A server, a database or a role may have any defaults: commits that do not wait for the disk, another isolation level,
+a time limit of 200 ms for statements. What Dray relies on it therefore says: once for a session where the server
+itself is at the other end, with each transaction behind a pooler, which gives every transaction another session.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from dray.backends.postgres import faults
+from dray.backends.postgres.adapt import adapt
+from dray.errors import ConfigError
+
+log = logging.getLogger("dray")
+
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+_SHORTEST_TIMEOUT, _LONGEST_TIMEOUT = 2, 10  # seconds
+_PREPARE_AFTER = 3  # executions
+
+# Off means that a crash forgets commits that were acknowledged. Every other level writes them to this server's disk.
+_DURABLE: LiteralString = "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
+ELSE current_setting('synchronous_commit') END"
+
+# A statement of Dray's waits for locks only, and for those no longer than the program said. Limits that are meant for
+# a web request must not end a prune or a move. Not all servers know all of these names.
+_SESSION: LiteralString = f"""
+SELECT set_config('synchronous_commit', {_DURABLE}, FALSE),
+    (SELECT count(set_config(name, value, FALSE)) FROM pg_settings JOIN (VALUES
+        ('statement_timeout', '0'), ('lock_timeout', %(patience)s), ('idle_in_transaction_session_timeout', '0'),
+        ('transaction_timeout', '0'), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan'),
+        ('enable_seqscan', 'off')
+    ) AS wanted (name, value) USING (name))
+"""  # noqa: S608 - constants
+_PID: LiteralString = "SELECT pg_backend_pid()"
+_TRANSACTION: LiteralString = f"""
+SELECT set_config('synchronous_commit', CASE WHEN %(durable)s THEN {_DURABLE} ELSE 'off' END, TRUE),
+    set_config('statement_timeout', '0', TRUE), set_config('lock_timeout', %(patience)s, TRUE)
+"""
+
+# For one transaction whose session is not pinned, as its first statement.
+MAKE_DURABLE: LiteralString = f"SELECT set_config('synchronous_commit', {_DURABLE}, TRUE)"
+
+WRITE: LiteralString = "BEGIN ISOLATION LEVEL READ COMMITTED"
+READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class OwnConnection(psycopg.Connection[tuple[object, ...]]):
+    """A connection of Dray's own; the server itself is at its other end, or a pooler."""
+
+    is_direct = False
+    lock_patience = "0"  # milliseconds
+
+    def begin(self, how: LiteralString, *, durable: bool = True) -> None:
+        """Opens a transaction."""
+        self.execute(how)
+        if not self.is_direct:
+            self.execute(_TRANSACTION, {"durable": durable, "patience": self.lock_patience})
+        elif not durable:
+            self.execute("SET LOCAL synchronous_commit TO off")
+
+
+class Connector:
+    """Opens connections to one address."""
+
+    def __init__(self, conninfo: str, place: str, patience: float) -> None:
+        self._conninfo = conninfo
+        self._place = place
+        self._patience = patience
+        self._prepares = True
+
+    def connect(self) -> OwnConnection:
+        try:
+            connection = OwnConnection.connect(
+                self._conninfo, autocommit=True, prepare_threshold=None, **self.settings()
+            )
+        except psycopg.ProgrammingError:
+            # The address itself; the driver's text would repeat the part it stumbled over, maybe the password.
+            raise ConfigError(f"{self._place}: the address has a part that PostgreSQL does not know") from None
+        except psycopg.Error as error:
+            raise faults.translate(error, self._place) from None
+        try:
+            self._set_up(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, psycopg.Error):
+                raise faults.translate(error, self._place) from error
+            raise
+        return connection
+
+    def _set_up(self, connection: OwnConnection) -> None:
+        self._refuse_encoding(connection)
+        adapt(connection)
+        connection.lock_patience = str(int(self._patience * 1_000))
+        # A pooler makes up the process number it greets with; the server knows its own.
+        found = connection.execute(_PID).fetchone()
+        connection.is_direct = found is not None and found[0] == connection.info.backend_pid
+        if connection.is_direct:
+            connection.execute("SET statement_timeout TO 0")  # before what takes a few milliseconds
+            # Planning settle and claim anew each time takes longer than running them for one job, and a plan that was
+            # made while the table was empty is kept until it is analyzed: it must use the indexes from the start.
+            connection.execute(_SESSION, {"patience": connection.lock_patience})
+            connection.prepare_threshold = _PREPARE_AFTER if self._prepares else None
+
+    def _refuse_encoding(self, connection: OwnConnection) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise ConfigError(
+                f"{self._place}: this database stores text as {encoding}, which cannot hold all text; Dray needs one "
+                "made with ENCODING 'UTF8'"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """What connections are opened with beside the address."""
+        given: dict[str, Any] = conninfo_to_dict(self._conninfo)
+        # Who waits two seconds for the database must not wait ten for a network that swallows everything.
+        seconds = max(_SHORTEST_TIMEOUT, min(_LONGEST_TIMEOUT, int(self._patience)))
+        ours = _KEEPALIVE | {
+            "tcp_user_timeout": seconds * 1_000,
+            "connect_timeout": seconds,
+            "client_encoding": "UTF8",
+            "application_name": "dray",
+        }
+        if "," in f"{given.get('host', '')}{given.get('hostaddr', '')}":
+            # After a failover the first of several hosts may be the one that can only be read.
+            ours["target_session_attrs"] = "read-write"
+        return {key: value for key, value in ours.items() if key not in given}
+
+    def stop_preparing(self) -> None:
+        """Prepared statements do not last here: a pooler mixes sessions, or another program deallocates them."""
+        if self._prepares:
+            log.warning("%s: prepared statements do not last here (a pooler?); going on without them", self._place)
+        self._prepares = False

@@ -1,0 +1,155 @@
+"""Cleaning up although an exception may be raised into this thread at any moment.
+
+Ctrl-C, a time limit set by a signal and `PyThreadState_SetAsyncExc` raise wherever the thread happens to be: between
+the taking of a lock and the `try` that frees it, inside a `finally`, or at the first instruction of an `__exit__`
+written in Python, of which then nothing runs. A lock or a transaction left behind there stops every other thread, on
+SQLite every other process. CPython raises after a call and at the start of a function, never between two plain
+assignments, and C functions (`with` on a `threading.Lock`) run to their end. The tools here build on that:
+
+- what is taken is found out afterwards, from the lock or the connection itself, never from a note taken about it;
+- cleaning up is idempotent, so it can simply be done twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def with_cleanup(work: Callable[[], T], cleanup: Callable[[], None]) -> T:
+    """Runs `work`, then `cleanup`, which must be idempotent: an exception that cuts it short makes it run again."""
+    try:
+        return work()
+    finally:
+        try:
+            cleanup()
+        finally:
+            cleanup()
+
+
+class OwnedLock:
+    """A lock that knows whether this thread has it: a timed `acquire` may be interrupted just before it returns.
+
+    Without a time limit it is taken as ``with owned.lock:``, which cannot be interrupted halfway.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    @property
+    def is_mine(self) -> bool:
+        return self.lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition does
+
+    def acquire(self, seconds: float) -> bool:
+        return self.lock.acquire(timeout=seconds)
+
+    def release_if_mine(self) -> None:
+        if self.is_mine:
+            self.lock.release()
+
+
+class Signal:
+    """As `threading.Event`, which an interrupt can leave locked for ever: this is a queue, whose verbs are C."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        return not self._queue.empty()
+
+    def set(self) -> None:
+        if self._queue.empty():
+            self._queue.put(None)
+
+    def clear(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until it is set; whether it is."""
+        try:
+            self._queue.get(timeout=max(0.0, seconds))
+        except Empty:
+            return False
+        self._queue.put(None)
+        return True
+
+
+class _Anchor:
+    """Lives as long as the `__exit__` that a `with` statement holds."""
+
+    __slots__ = ("__weakref__",)
+
+
+_armed: set[weakref.ref[_Anchor]] = set()
+
+
+class CleanExit(ABC):
+    """A context manager whose `cleanup` runs at the end of its block, however short anything else is cut.
+
+    A `with` statement looks `__exit__` up before it calls `__enter__`, and alone holds what it finds. Here that is a
+    function with an anchor. When the statement drops it, the anchor dies, and a weak reference cleans up, unless
+    `leave` has returned by then.
+    """
+
+    @abstractmethod
+    def leave(self, error: BaseException | None) -> None:
+        """The end of the block, which `error` has ended; it cleans up, too."""
+
+    @abstractmethod
+    def cleanup(self) -> None:
+        """Frees what was taken, however far it had come; idempotent."""
+
+    if TYPE_CHECKING:
+
+        def __exit__(self, *_: object) -> None: ...
+    else:
+
+        @property
+        def __exit__(self):  # noqa: PLE0302 - it is looked up, not called, by the `with` statement
+            return _leaving(self.leave, self.cleanup)
+
+
+class Lent(CleanExit, Generic[T]):
+    """``with Lent(take, give_back) as thing``: `give_back` finds out by itself what was taken."""
+
+    def __init__(self, take: Callable[[], T], give_back: Callable[[], None]) -> None:
+        self._take = take
+        self._give_back = give_back
+
+    def __enter__(self) -> T:
+        return self._take()
+
+    def leave(self, error: BaseException | None) -> None:  # noqa: ARG002 - the end is the same
+        self._give_back()
+
+    def cleanup(self) -> None:
+        self._give_back()
+
+
+def _leaving(leave: Callable[[BaseException | None], None], cleanup: Callable[[], None]) -> Callable[..., None]:
+    anchor = _Anchor()
+
+    def on_drop(reference: weakref.ref[_Anchor]) -> None:
+        _armed.discard(reference)
+        cleanup()
+
+    reference = weakref.ref(anchor, on_drop)
+    _armed.add(reference)
+
+    def leave_whole(_: object, error: BaseException | None, __: object) -> None:
+        leave(error)
+        _armed.discard(reference)
+
+    leaver = partial(leave_whole)
+    leaver.anchor = anchor  # type: ignore[attr-defined]
+    return leaver

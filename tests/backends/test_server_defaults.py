@@ -1,0 +1,200 @@
+"""PostgreSQL as it is found: defaults of the server, the database or the role that would break a promise."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from dray.backends import Backend, open_backend
+from dray.backends.database import Session
+from dray.backends.plain import MANY
+from dray.backends.postgres import PostgresDatabase
+from dray.errors import ConfigError, StorageUnavailable
+from dray.model.queue import Demand
+from tests.backends.processes import enqueue, job_ids, new_job
+
+_numbers = itertools.count(1)
+NOTHING = Demand((), (), 0)
+
+
+class OwnDatabase:
+    """A database whose defaults a test may change."""
+
+    def __init__(self, server: str, options: str = "") -> None:
+        self._server = server
+        self.name = f"defaults_{os.getpid()}_{next(_numbers)}"
+        self._run(f"CREATE DATABASE {self.name} {options}")
+        self.url = server.replace("/postgres?", f"/{self.name}?")
+
+    def _run(self, statement: str) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def set(self, name: str, value: str) -> None:
+        """For sessions that begin from now on."""
+        self._run(f"ALTER DATABASE {self.name} SET {name} TO '{value}'")
+
+    def reset(self, name: str) -> None:
+        self._run(f"ALTER DATABASE {self.name} RESET {name}")
+
+    def reset_all(self) -> None:
+        self._run(f"ALTER DATABASE {self.name} RESET ALL")
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("DELETE FROM dray_jobs")
+
+    def end_sessions(self) -> None:
+        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'")
+
+    def drop(self) -> None:
+        self._run(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def made(postgres_server: str) -> Generator[OwnDatabase]:
+    own = OwnDatabase(postgres_server)
+    with closing(open_backend(own.url)) as backend:
+        backend.migrate()
+    yield own
+    own.drop()
+
+
+@pytest.fixture
+def own(made: OwnDatabase) -> Generator[OwnDatabase]:
+    yield made
+    made.reset_all()
+
+
+@pytest.fixture
+def backend(own: OwnDatabase) -> Generator[Backend]:
+    with closing(open_backend(own.url)) as opened:
+        yield opened
+
+
+def fail_over(own: OwnDatabase) -> None:
+    """All sessions end, and new ones find a database that can only be read."""
+    own.set("default_transaction_read_only", "on")
+    own.end_sessions()
+
+
+def test_after_a_failover_calls_work_again_as_soon_as_the_database_can_be_written(
+    own: OwnDatabase, backend: Backend
+) -> None:
+    made = [enqueue(backend)]
+    fail_over(own)
+    for _ in range(3):
+        with pytest.raises(StorageUnavailable, match="read-only"):
+            enqueue(backend)
+        assert backend.job_list()  # it can be read: this connection must not be the one that the next write gets
+
+    own.reset("default_transaction_read_only")
+
+    made += [enqueue(backend) for _ in range(3)]
+    assert job_ids(own.url) == sorted(made)
+
+
+SETTINGS = ("synchronous_commit", "transaction_isolation", "statement_timeout", "lock_timeout")
+
+
+def seen_in(tx: Session) -> dict[str, Any]:
+    connection: psycopg.Connection[Any] = tx._connection  # pyright: ignore[reportAttributeAccessIssue]
+    found = [connection.execute("SELECT current_setting(%s)", (name,)) for name in SETTINGS]
+    return {name: cursor.fetchall()[0][0] for name, cursor in zip(SETTINGS, found, strict=True)}
+
+
+def as_later(tx: Session) -> Callable[[], dict[str, Any]]:
+    tx.begin_work((), durable=True)
+    found = seen_in(tx)
+    return lambda: found
+
+
+TRANSACTIONS: dict[str, Callable[[PostgresDatabase], dict[str, Any]]] = {
+    "write": lambda db: db.write(seen_in),
+    "write of many rows": lambda db: db.write(seen_in, many=True),
+    "exchange": lambda db: db.exchange(as_later),
+}
+
+
+@pytest.mark.parametrize("transaction", TRANSACTIONS)
+def test_what_a_promise_needs_is_said_and_not_assumed(own: OwnDatabase, backend: Backend, transaction: str) -> None:
+    own.set("synchronous_commit", "off")
+    own.set("default_transaction_isolation", "repeatable read")
+    own.set("statement_timeout", "200ms")
+    own.set("lock_timeout", "100ms")
+    own.end_sessions()
+    assert isinstance(backend.db, PostgresDatabase)
+
+    assert TRANSACTIONS[transaction](backend.db) == {
+        "synchronous_commit": "on",
+        "transaction_isolation": "read committed",
+        "statement_timeout": "0",
+        "lock_timeout": "30s",
+    }
+
+
+def test_a_stronger_level_than_the_usual_is_left_as_it_is(own: OwnDatabase, backend: Backend) -> None:
+    own.set("synchronous_commit", "remote_apply")
+    own.end_sessions()
+    assert backend.db.write(seen_in)["synchronous_commit"] == "remote_apply"
+    assert backend.db.exchange(as_later, durable=True)["synchronous_commit"] == "remote_apply"
+
+
+def test_a_block_of_the_users_own_statements_is_durable(own: OwnDatabase, backend: Backend) -> None:
+    own.set("synchronous_commit", "off")
+    own.set("default_transaction_isolation", "serializable")
+    with backend.transaction() as connection:
+        assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
+
+
+def test_many_jobs_take_longer_than_a_statement_may(own: OwnDatabase, backend: Backend) -> None:
+    own.set("statement_timeout", "50ms")
+    own.end_sessions()
+    assert len(backend.job_enqueue([new_job() for _ in range(100 * MANY)])) == 100 * MANY
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_hold_all_text_is_refused(postgres_server: str, encoding: str) -> None:
+    own = OwnDatabase(postgres_server, f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    try:
+        with closing(open_backend(own.url)) as backend:
+            for call in (backend.migrate, backend.job_list, backend.schema_version):
+                with pytest.raises(ConfigError, match=rf"{encoding}.*ENCODING 'UTF8'"):
+                    call()
+    finally:
+        own.drop()
+
+
+def test_text_arrives_whole_whatever_encoding_clients_have_by_default(own: OwnDatabase, backend: Backend) -> None:
+    own.set("client_encoding", "LATIN1")
+    own.end_sessions()
+    job = backend.job_enqueue([new_job(args='{"name":"Ωmega €"}')])[0]
+    assert backend.job_get([job.id])[0].args == '{"name":"Ωmega €"}'
+
+
+@pytest.mark.parametrize("use", ["job_look", "job_list"])
+def test_prepared_statements_that_vanish_are_done_without(
+    backend: Backend, use: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    uses: dict[str, Callable[[], Any]] = {
+        "job_look": lambda: backend.job_look("00000000-0000-7000-8000-000000000000", NOTHING, serves_all=True),
+        "job_list": backend.job_list,
+    }
+    for _ in range(5):
+        uses[use]()
+    db = backend.db
+    assert isinstance(db, PostgresDatabase)
+    assert db._pool.idle[-1].execute("SELECT count(*) FROM pg_prepared_statements").fetchall() != [(0,)]
+
+    for connection in db._pool.idle:
+        connection.pgconn.exec_(b"DEALLOCATE ALL")  # behind the driver's back
+    for _ in range(5):
+        uses[use]()
+
+    assert "prepared statements do not last here" in caplog.text
+    assert caplog.text.count("prepared statements") == 1
