@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
+from dray.backends.postgres.connect import Connector, OwnConnection
 from dray.backends.statements import catalogue
 from dray.clock import Ids, SystemClock
 
@@ -199,3 +201,39 @@ def test_postgres_plan(name: str, mode: str, postgres_connection: psycopg.Connec
     wanted = "dray_jobs_pkey" if index == "PRIMARY" else index
     assert any(wanted in step for step in plan), "\n".join(plan)
     assert not [step for step in plan if "Seq Scan on dray_jobs" in step], "\n".join(plan)
+
+
+@pytest.fixture(scope="module")
+def empty_tables(postgres_server: str) -> Generator[OwnConnection]:
+    """A connection of Dray's own to tables without a row, of which the server knows nothing yet."""
+    backend = open_backend(f"{postgres_server}&schema=test_empty_plans")
+    backend.migrate()
+    backend.close()
+    with Connector(postgres_server, "here", 30).connect() as connection:
+        connection.execute("SET search_path TO test_empty_plans")
+        yield connection
+        connection.execute("DROP SCHEMA test_empty_plans CASCADE")
+
+
+_READS_A_TABLE = re.compile(r"(Seq|Index|Index Only|Bitmap Heap) Scan .*\bon dray_(jobs|edges|logs|attempts)\b")
+_LOOKS_AT_ENDS = {"job_next_due", "job_upcoming", "fanout_mark", "fanout_left", "job_look"}  # of an index: one row
+_READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*POSTGRES_HOT, "fanout_mark", "retry_lock_parents", "retry_own_edges", "progress_set"})
+)
+def test_a_plan_that_is_made_while_the_tables_are_empty_reads_no_more_when_they_are_large(
+    name: str, empty_tables: OwnConnection
+) -> None:
+    if name.startswith("live_") or name in _READS_ALL_RUNNING:
+        return  # a look at the ends of indexes, bounded by LIMIT; nothing that a worker does for each job
+    params, _ = POSTGRES_HOT.get(name, ({}, ""))
+    statement = catalogue("postgres")[name]
+    values = {p: params.get(p) for p in statement.parameters}
+    plan = [str(row[0]) for row in empty_tables.execute(f"EXPLAIN {statement.text}".encode(), values, prepare=True)]
+
+    assert not [step for step in plan if "Seq Scan on dray_jobs" in step], "\n".join(plan)
+    reads = [n for n, step in enumerate(plan) if _READS_A_TABLE.search(step)]
+    free = [plan[n] for n in reads if not re.search("(Index|Recheck) Cond", "".join(plan[n + 1 : n + 2]))]
+    assert not free or name in _LOOKS_AT_ENDS, "\n".join(plan)

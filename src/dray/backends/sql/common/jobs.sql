@@ -114,14 +114,15 @@ RETURNING id
 
 -- name: retry_lock_parents
 -- Keeps the parents of jobs that start over from ending until it is counted which of them are live.
-SELECT p.id FROM dray_jobs AS p
-WHERE p.id IN (SELECT e.parent_id FROM dray_edges AS e WHERE e.child_id $in_ids(ids))
-ORDER BY p.id $for_share
+WITH picked AS MATERIALIZED (
+    SELECT e.parent_id AS id FROM dray_edges AS e WHERE e.child_id $in_ids(ids)
+)
+SELECT p.id FROM dray_jobs AS p WHERE p.id $in_picked ORDER BY p.id $for_share
 
 -- name: retry_own_edges
 -- A job that starts over waits for those of its parents that are live; those that ended otherwise are waived.
-UPDATE dray_edges SET satisfied = CASE WHEN EXISTS (SELECT 1 FROM dray_jobs AS p WHERE p.id = parent_id
-    AND p.state IN ('waiting', 'scheduled', 'queued', 'running')) THEN 0 ELSE 1 END
+UPDATE dray_edges SET satisfied = CASE WHEN (SELECT p.state FROM dray_jobs AS p WHERE p.id = parent_id)
+    IN ('waiting', 'scheduled', 'queued', 'running') THEN 0 ELSE 1 END
 WHERE child_id $in_ids(ids)
 
 -- name: retry_wait

@@ -13,13 +13,15 @@ UPDATE dray_jobs SET fanout_pending = TRUE WHERE id $in_picked
 RETURNING id
 
 -- name: fanout_pick
--- One chunk of edges whose parent has ended, with what the child makes of that. Sorted first, then
+-- One chunk of edges whose parent has ended, with what the child makes of that. From the parents (OFFSET 0 keeps the
+-- planner from hashing all open edges while it takes the tables for empty). Sorted first, then
 -- each child is looked up and locked in this order: a join would look up all 10,000 of a wide parent for each chunk.
 -- Then its parent, shared, and that row's state counts: a retry that has begun is left alone, one that begins waits
 -- and finds the edges decided; without, it would take them for open and leave the children cancelled for ever.
 WITH ended AS MATERIALIZED (
-    SELECT e.parent_id, e.child_id FROM dray_jobs AS p JOIN dray_edges AS e ON e.parent_id = p.id
-    WHERE p.fanout_pending AND e.satisfied = 0 ORDER BY e.parent_id, e.child_id
+    SELECT e.parent_id, e.child_id FROM dray_jobs AS p CROSS JOIN LATERAL (
+        SELECT parent_id, child_id FROM dray_edges WHERE parent_id = p.id AND satisfied = 0 OFFSET 0
+    ) AS e WHERE p.fanout_pending ORDER BY e.parent_id, e.child_id
 )
 SELECT c.parent_id, c.id, p.state, c.on_parent_failure
 FROM ended CROSS JOIN LATERAL (

@@ -38,7 +38,7 @@ FROM STDIN
 
 -- name: work_begin
 -- First in a worker's transaction: whether its commit waits for the disk; a queue's pause waits for it.
-SELECT set_config('synchronous_commit', :level, TRUE), (
+SELECT CASE WHEN NOT :durable THEN set_config('synchronous_commit', 'off', TRUE) END, (
     SELECT count(pg_advisory_xact_lock_shared(:space, CAST(value AS integer))::text)
     FROM json_array_elements_text(CAST(:keys AS json))
 )
@@ -149,8 +149,10 @@ SELECT
 
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback
--- Ends attempts, each by its own claim, and records them. Ids in order; a row that somebody's open transaction
--- holds is left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested.
+-- Ends attempts, each by its own claim, and records them. Ids in order; a row that another open transaction holds is
+-- left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested. The claim is
+-- compared as a row, and the ids are asked for twice: a planner that takes the table for empty, as it does until the
+-- first ANALYZE, would otherwise read all running jobs of all workers.
 WITH given AS MATERIALIZED (
     SELECT r.*, m.now, r.state IN ('completed', 'failed', 'cancelled') AS final,
         m.now + r.delay_us * interval '1 microsecond' AS run_at,
@@ -161,9 +163,11 @@ WITH given AS MATERIALIZED (
         drops_args boolean, error text, started_age_us bigint, finished_age_us bigint, outcome text,
         error_type text, error_message text, traceback text)
 ), locked AS MATERIALIZED (
-    SELECT g.*, j.started_at AS was_started_at FROM dray_jobs AS j JOIN given AS g
-        ON j.id = g.id AND j.worker_id = g.worker_id AND j.claim = g.claim AND j.state = 'running'
-    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+    SELECT g.*, held.started_at AS was_started_at FROM (SELECT * FROM given ORDER BY id) AS g CROSS JOIN LATERAL (
+        SELECT j.started_at FROM dray_jobs AS j
+        WHERE j.id = g.id AND (j.worker_id, j.claim, j.state) IS NOT DISTINCT FROM (g.worker_id, g.claim, 'running')
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS held
 ), written AS (
     UPDATE dray_jobs AS j SET
         state = CASE WHEN (g.final AND g.crash IS NULL) OR j.cancel_requested_at IS NULL THEN g.state
@@ -182,7 +186,7 @@ WITH given AS MATERIALIZED (
             AND (j.unique_until IS NULL OR j.unique_until <= g.now) THEN NULL ELSE j.unique_lock END,
         progress = CASE WHEN g.final THEN j.progress END,
         progress_message = CASE WHEN g.final THEN j.progress_message END
-    FROM locked AS g WHERE j.id = g.id
+    FROM locked AS g WHERE j.id = g.id AND j.id = ANY (ARRAY(SELECT id FROM locked))
     RETURNING j.id, j.claim, j.attempt + coalesce(g.gives_back, 0) AS attempt, j.state,
         coalesce(g.started_at, g.was_started_at) AS started_at, g.finished_at,
         g.worker_id, g.outcome, g.error_type, g.error_message, g.traceback
