@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check bench soak clean
+.PHONY: help demo test tools check bench soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -18,7 +18,20 @@ help:  ## this list
 demo: .venv/ready  ## thousands of jobs, retries, a killed worker and the accounts, on a scratch SQLite file
 	@$(BIN)/dray demo
 
-test: .venv/ready  ## all tests, on SQLite and a real PostgreSQL
+# Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow.
+TOOLS := pgbouncer=pgbouncer ip=iproute2 cc=gcc cc=libc6-dev
+
+tools:
+	@PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \
+	for each in $(TOOLS); do command -v $${each%=*} >/dev/null || lacking="$$lacking $${each#*=}"; done; \
+	if [ -z "$$lacking" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -q && apt-get install -qy --no-install-recommends $$lacking; \
+	else \
+		echo "Tests that need one of these programs are skipped; to run them, install as root:$$lacking"; \
+	fi
+
+test: .venv/ready tools  ## all tests, on SQLite and a real PostgreSQL
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: .venv/ready  ## style, types, layers, SQL statements
