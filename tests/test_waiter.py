@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +22,8 @@ from dray.backends.watch import Watch
 from dray.clock import Ids, ManualClock
 from dray.errors import SchemaMissing, StorageError, StorageUnavailable, UnknownJob
 from dray.waiter import Waiter, _Pace
-from tests.backends.test_outage import Server
 from tests.backends.world import World
+from tests.server import Server
 
 LONG = 30.0
 
@@ -450,14 +447,10 @@ def test_a_wait_that_cannot_begin_says_why(empty_url: str) -> None:
 
 
 @pytest.fixture
-def server(postgres_server: str) -> Generator[Server]:
-    """Started after the server of the whole run: that one's folder has what both share."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-waiter-"))
-    folder.chmod(0o755)
-    own = Server(folder)
+def server() -> Generator[Server]:
+    own = Server()
     yield own
     own.remove()
-    shutil.rmtree(folder)
 
 
 def test_waits_under_way_outlive_an_outage_and_new_ones_hear_of_it(

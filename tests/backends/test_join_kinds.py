@@ -265,8 +265,7 @@ def test_a_synchronous_session_over_an_asynchronous_driver_is_refused_too(world:
 
 def test_other_drivers_are_refused_with_what_is_supported(world: World, postgres_server: str) -> None:
     async def program() -> str:
-        host = postgres_server.partition("host=")[2]
-        engine = create_async_engine(f"postgresql+asyncpg://postgres@/postgres?host={host}")
+        engine = create_async_engine(postgres_server.replace("postgresql:", "postgresql+asyncpg:"))
         async with engine.connect() as user:
             with pytest.raises(ConfigError) as refused:
                 await world.backend.job_enqueue_async([world.new()], connection=user)

@@ -24,6 +24,7 @@ from tests.backends.processes import (
     migrate_database,
     raw_sql,
 )
+from tests.server import in_database
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def empty_database(postgres_server: str) -> Iterator[str]:
     """The address of a fresh PostgreSQL database, without a schema of its own."""
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("CREATE DATABASE opening")
-    yield postgres_server.replace("/postgres?", "/opening?")
+    yield in_database(postgres_server, "opening")
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("DROP DATABASE opening WITH (FORCE)")
 

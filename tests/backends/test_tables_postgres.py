@@ -7,11 +7,12 @@ import threading
 import psycopg
 
 from dray.backends import open_backend
+from tests.server import in_database
 
 
 def test_many_who_make_the_tables_at_once_do_not_stumble_over_each_other(postgres_server: str) -> None:
     name = "dray_tables_at_once"
-    url = postgres_server.replace("/postgres?", f"/{name}?")
+    url = in_database(postgres_server, name)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     together = threading.Barrier(6)

@@ -24,6 +24,7 @@ from dray.model.job import Enqueued
 from dray.model.workflow import Workflow
 from tests.backends import beside
 from tests.backends.world import World
+from tests.server import in_database
 
 LARGE = '"' + "x" * 3_000 + '"'
 
@@ -273,9 +274,10 @@ def test_a_connection_to_a_database_without_dray_s_tables_is_refused(
 def _other_database(server: str) -> str:
     """Another database on the same server, made once."""
     with psycopg.connect(server, autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'elsewhere'").fetchall():
-            connection.execute("CREATE DATABASE elsewhere")
-    return server.replace("/postgres?", "/elsewhere?", 1)
+        name = f"{connection.info.dbname}_elsewhere"
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchall():
+            connection.execute(f"CREATE DATABASE {name}".encode())
+    return in_database(server, name)
 
 
 def test_a_connection_to_another_database_with_dray_s_tables_is_refused(

@@ -120,8 +120,9 @@ def settle(watch: Watch) -> None:
 
 
 def sessions(sender: Sender) -> list[int]:
-    """The server's processes behind the connections that listen; all tests are on one server, one at a time."""
-    return [row[0] for row in sender.query("SELECT pid FROM pg_stat_activity WHERE application_name = 'dray listen'")]
+    """The server's processes behind the connections that listen: one test at a time has this process's database."""
+    ours = "datname = current_database() AND application_name = 'dray listen'"
+    return [row[0] for row in sender.query(f"SELECT pid FROM pg_stat_activity WHERE {ours}")]
 
 
 def kill(sender: Sender) -> None:

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from dray.config import SqliteAddress, parse_address
+from tests.server import in_database
 
 
 @dataclass
@@ -97,9 +98,10 @@ def elsewhere(url: str, folder: Path) -> str:
     if isinstance(address, SqliteAddress):
         return f"sqlite:///{folder / 'elsewhere.db'}"
     with psycopg.connect(address.conninfo, autocommit=True) as connection:
-        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'elsewhere'").fetchall():
-            connection.execute("CREATE DATABASE elsewhere")
-    return url.replace("/postgres?", "/elsewhere?", 1)
+        name = f"{connection.info.dbname}_elsewhere"
+        if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchall():
+            connection.execute(f"CREATE DATABASE {name}".encode())
+    return in_database(url, name)
 
 
 def engine(url: str, *, autocommit: bool = False) -> Engine:

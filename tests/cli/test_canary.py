@@ -16,6 +16,7 @@ import pytest
 from tests.cli import walk
 from tests.cli.restricted import run_all, show_all
 from tests.cli.shell import PATIENCE, TASKS, Shell, until
+from tests.server import GUARDED
 
 CANARY = "CANARYtwitter5"
 ENDING = sorted(path for path in walk.COMMANDS if path not in walk.ENDLESS)
@@ -26,19 +27,12 @@ def guarded(postgres_server: str, tmp_path: Path) -> Iterator[Shell]:
     """A project on tables of a user who has to give the canary as the password."""
     role = schema = f"canary_{os.getpid()}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
-        (found,) = connection.execute("SHOW hba_file").fetchone() or ("",)
-        rules = Path(found)
-        before = rules.read_text()
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{CANARY}'".encode())
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{CANARY}' IN ROLE {GUARDED}".encode())
         connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO {role}".encode())
-        rules.write_text(f"local all {role} scram-sha-256\nhost all {role} all scram-sha-256\n{before}")
-        connection.execute("SELECT pg_reload_conf()")
         address = re.sub(r"//[^@]*@", f"//{role}:{CANARY}@", postgres_server)
         shell = Shell(tmp_path, f"{address}&schema={schema}")
         shell.write("tasks.py", TASKS)
         yield shell
-        rules.write_text(before)
-        connection.execute("SELECT pg_reload_conf()")
         connection.execute(f"DROP OWNED BY {role} CASCADE".encode())
         connection.execute(f"DROP ROLE {role}".encode())
 

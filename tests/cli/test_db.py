@@ -12,6 +12,7 @@ import threading
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -46,6 +47,10 @@ def ids_in(path: Path) -> set[str]:
 def on_screen(text: str) -> str:
     """What a terminal was sent, what it overwrote on a line of its own."""
     return plain(text).replace("\r", "\n")
+
+
+def database_of(shell: Shell) -> str:
+    return urlsplit(shell.url).path.removeprefix("/")
 
 
 def schema_of(url: str) -> str:
@@ -469,7 +474,7 @@ def test_a_copy_of_a_servers_tables_can_be_restored(server: Shell, postgres_serv
     made = server("db", "backup", "--json", PATH=str(programs)).json
 
     path = Path(made["backup"])
-    assert re.fullmatch(r"postgres-[0-9]{8}T[0-9]{6}Z\.dump", path.name)
+    assert re.fullmatch(rf"{database_of(server)}-[0-9]{{8}}T[0-9]{{6}}Z\.dump", path.name)
     assert (made["jobs"], made["bytes"], stat.S_IMODE(path.stat().st_mode)) == (None, path.stat().st_size, 0o600)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
@@ -513,7 +518,7 @@ def test_without_pg_dump_the_command_to_run_is_told(server: Shell, tmp_path: Pat
     assert command is not None
     there = {"PATH": f"{programs}:/usr/bin:/bin"}
     subprocess.run(["sh", "-c", command[1]], cwd=tmp_path, env=there, check=True)
-    assert (tmp_path / "postgres.dump").read_bytes().startswith(b"PGDMP")
+    assert (tmp_path / f"{database_of(server)}.dump").read_bytes().startswith(b"PGDMP")
     assert [file.name for file in server.folder.iterdir()] == []
 
 

@@ -29,6 +29,7 @@ from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
 from tests.cli.shell import Shell
 from tests.processes.bouncer import PROGRAM, bouncer
+from tests.server import Server
 
 MIB = 1024**2
 PRIVATE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
@@ -481,17 +482,26 @@ def test_a_pooler_that_does_not_deliver(own: str, postgres_server: str) -> None:
     assert text.startswith("LISTEN does not deliver")
 
 
-def test_connections_that_are_all_but_used_up(own: str, postgres_server: str) -> None:
+@pytest.fixture
+def small_server() -> Generator[str]:
+    """A server of its own: this one is filled."""
+    own = Server("max_connections=60")
+    yield own.url
+    own.remove()
+
+
+def test_connections_that_are_all_but_used_up(small_server: str) -> None:
+    own = made(small_server)
     subject = subject_of(own)
     assert subject.server is not None
     free = subject.server[0].connections_max - subject.server[0].connections
     subject.backend.close()
     with ExitStack() as stack:
         for _ in range(free - 10):
-            stack.enter_context(closing(psycopg.connect(postgres_server)))
+            stack.enter_context(closing(psycopg.connect(own)))
         crowded = found(own, "connections")
         for _ in range(8):
-            stack.enter_context(closing(psycopg.connect(postgres_server)))
+            stack.enter_context(closing(psycopg.connect(own)))
         full = found(own, "connections")
 
     assert (crowded[0], full[0]) == ("warning", "failed")

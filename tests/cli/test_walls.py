@@ -24,6 +24,7 @@ from dray.model.new_job import NewJob
 from tests.cli import walk
 from tests.cli.restricted import powerless, run_all, show_all
 from tests.cli.shell import PATIENCE, TASKS, Done, Shell
+from tests.server import GUARDED
 
 ENDING = sorted(path for path in walk.COMMANDS if path not in walk.ENDLESS)
 NEEDY = [path for path in ENDING if path not in walk.WITHOUT_DATABASE]
@@ -115,15 +116,8 @@ def guarded(postgres_server: str) -> Iterator[str]:
     """The address of a user of the server who has to give a password."""
     role = f"guarded_{os.getpid()}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
-        (found,) = connection.execute("SHOW hba_file").fetchone() or ("",)
-        rules = Path(found)
-        before = rules.read_text()
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'right'".encode())
-        rules.write_text(f"local all {role} scram-sha-256\nhost all {role} all scram-sha-256\n{before}")
-        connection.execute("SELECT pg_reload_conf()")
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'right' IN ROLE {GUARDED}".encode())
         yield re.sub(r"//[^@]*@", f"//{role}:CANARYwrong@", postgres_server)
-        rules.write_text(before)
-        connection.execute("SELECT pg_reload_conf()")
         connection.execute(f"DROP ROLE {role}".encode())
 
 

@@ -152,7 +152,9 @@ def _take_proof_away(url: str, backend: Backend, worker_id: str) -> None:
         shutil.copy(file, file.with_suffix(".copy"))
         file.with_suffix(".copy").rename(file)
         return
-    key = f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = {_key(worker_id)}::bigint::oid"
+    here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    lock = f"locktype = 'advisory' AND objid = {_key(worker_id)}::bigint::oid"
+    key = f"SELECT pid FROM pg_locks WHERE {here} AND {lock}"
     with psycopg.connect(url.partition("&schema=")[0], autocommit=True) as connection:
         connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({key}) AS l".encode())
 

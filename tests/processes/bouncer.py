@@ -18,7 +18,7 @@ PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbi
 
 _CONFIG = """
 [databases]
-postgres = host={host} dbname=postgres user=postgres
+* = host={host} user=postgres
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
@@ -35,13 +35,14 @@ logfile = {folder}/log
 @contextmanager
 def bouncer(server: str) -> Generator[str]:
     """The address of the same database by way of the pooler, gone afterwards."""
-    host = Path(parse_qs(urlsplit(server).query)["host"][0])
+    parts = urlsplit(server)
+    host = Path(parse_qs(parts.query)["host"][0])
     folder = Path(tempfile.mkdtemp(prefix="dray-bouncer-"))
     folder.chmod(0o777)
     port = _free_port()
     config = folder / "pgbouncer.ini"
     config.write_text(_CONFIG.format(host=host, port=port, folder=folder))
-    # Only the server's own user may use its socket; a pooler refuses to run as root anyway.
+    # It refuses to run as root.
     user = ["-u", host.owner()] if os.geteuid() == 0 else []
     assert PROGRAM is not None
     process = subprocess.Popen(
@@ -50,7 +51,7 @@ def bouncer(server: str) -> Generator[str]:
     try:
         until(lambda: _answers(port) or process.poll() is not None, "the pooler to listen")
         assert process.poll() is None, (folder / "log").read_text()
-        yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        yield f"postgresql://postgres@127.0.0.1:{port}{parts.path}"
     finally:
         process.kill()
         process.wait()

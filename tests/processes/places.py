@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.backends.test_outage import Server
 from tests.processes.harness import Yard, side_by_side
+from tests.server import Server
 
 if TYPE_CHECKING:
     from tests.conftest import Schemas
@@ -55,18 +53,12 @@ class Places:
     @contextmanager
     def server(self) -> Generator[tuple[Server, Yard]]:
         """A server of its own."""
-        # Not below the test's folder: the path of a socket is short, and the server's user has to get there.
-        folder = Path(tempfile.mkdtemp(prefix="dray-own-"))
-        folder.chmod(0o755)
-        with self._lock:
-            server = Server(folder)
+        server = Server()
         try:
             with _closing(Yard(f"{server.url}&schema=own", self._new_folder())) as yard:
                 yield server, yard
         finally:
-            with self._lock:
-                server.remove()
-            shutil.rmtree(folder)
+            server.remove()
 
     def _new_folder(self) -> Path:
         folder = self._folder / str(next(_numbers))

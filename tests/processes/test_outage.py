@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.test_outage import Server
 from tests.processes import network
 from tests.processes.harness import APPS, Process, Yard
 from tests.processes.places import Places, Together
+from tests.server import Server
 
 LEASE = 2.0
 FAR_LEASE = 4.0
@@ -237,11 +237,10 @@ def cable_pulled(places: Places) -> None:
 def far_server(places: Places) -> Generator[Yard]:
     """A yard on a server that listens at this end of the cable too."""
     with places.server() as (server, yard):
-        rules = server._server.pgdata / "pg_hba.conf"
+        rules = server.data / "pg_hba.conf"
         rules.write_text(f"{rules.read_text()}\nhost all all {network.HOST}/30 trust\n")
         server.stop()
-        server._control("-o", f"-h {network.HOST} -p 5432 -k {server._server.pgdata}", "start")
-        server.start()
+        server.start("-h", network.HOST)
         yield yard
 
 
@@ -263,7 +262,7 @@ def all_workers(yard: Yard) -> list[str]:
 
 def processes_of(server: Server) -> list[int]:
     """The server's processes."""
-    pid = int((server._server.pgdata / "postmaster.pid").read_text().split("\n")[0])
+    pid = int((server.data / "postmaster.pid").read_text().split("\n")[0])
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *map(int, children)]
 
