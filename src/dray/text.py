@@ -57,6 +57,11 @@ def plural(count: float, one: str, many: str | None = None) -> str:
     return one if count == 1 else f"{one}s" if many is None else many
 
 
+def dotted(numbers: tuple[int, ...]) -> str:
+    """A version: ``3.51.3``."""
+    return ".".join(map(str, numbers))
+
+
 def escape_control(text: str) -> str:
     """One line that cannot steer a terminal, forge a log line or fail to print.
 

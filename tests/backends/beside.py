@@ -180,9 +180,10 @@ class Stall:
         """`first` as far as the statement, then `second` to its end, then the rest of `first`."""
         with raw.transaction(self._backend) as execute:
             execute("SELECT pg_advisory_xact_lock(?)", self._key)
-            one = pool.submit(first)
+            one, deadline = pool.submit(first), time.monotonic() + 10
             while not execute("SELECT 1 FROM pg_locks WHERE NOT granted AND objid = CAST(? AS bigint)", self._key):
                 assert not one.done(), one.result()
+                assert time.monotonic() < deadline, "it does not come to the statement"
                 time.sleep(0.001)
             two = second()
         return one.result(10), two

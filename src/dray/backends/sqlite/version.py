@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 
+from dray.text import dotted
+
 OLDEST, SAFE = (3, 37), (3, 51, 3)
-
-
-def dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
 
 
 def caution(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:

@@ -9,6 +9,7 @@ from dray.backends.sqlite import version
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import size
+from dray.text import dotted
 
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 11), (3, 14)
 _OLDEST_DRIVER = (3, 3)
@@ -16,8 +17,8 @@ _FULL, _TIGHT = 64 * 1024**2, 512 * 1024**2  # bytes; the write-ahead log alone 
 
 
 def _python(subject: Subject) -> Finding:
-    found = version.dotted(subject.python)
-    span = f"{version.dotted(_OLDEST_PYTHON)} to {version.dotted(_NEWEST_PYTHON)}"
+    found = dotted(subject.python)
+    span = f"{dotted(_OLDEST_PYTHON)} to {dotted(_NEWEST_PYTHON)}"
     if subject.python[:2] < _OLDEST_PYTHON:
         return failed(f"Python {found} is too old: Dray runs on {span}", "install a newer Python")
     if subject.python[:2] > _NEWEST_PYTHON:
@@ -28,17 +29,17 @@ def _python(subject: Subject) -> Finding:
 def _sqlite(subject: Subject) -> Finding | None:
     if not subject.settings.is_sqlite:
         return None
-    found = version.dotted(subject.sqlite)
+    found = dotted(subject.sqlite)
     if subject.sqlite < version.OLDEST:
         return failed(
-            f"SQLite {found} is too old: Dray needs {version.dotted(version.OLDEST)}",
+            f"SQLite {found} is too old: Dray needs {dotted(version.OLDEST)}",
             "use a Python that is linked with a newer SQLite",
         )
     caution = version.caution(subject.sqlite)
     if caution is not None:
         return warning(
             caution,
-            f"use a Python that is linked with SQLite {version.dotted(version.SAFE)} or newer; until then keep "
+            f"use a Python that is linked with SQLite {dotted(version.SAFE)} or newer; until then keep "
             "backups (dray db backup)",
         )
     return ok(f"SQLite {found}")
@@ -53,7 +54,7 @@ def _driver(subject: Subject) -> Finding | None:
     numbers = tuple(int(part) for part in found.split(".")[:2])
     if numbers < _OLDEST_DRIVER:
         return warning(
-            f"psycopg {found} is older than {version.dotted(_OLDEST_DRIVER)}, which Dray is made for",
+            f"psycopg {found} is older than {dotted(_OLDEST_DRIVER)}, which Dray is made for",
             "pip install -U 'dray[postgres]'",
         )
     if psycopg.pq.__impl__ == "python":

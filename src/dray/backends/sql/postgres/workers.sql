@@ -1,10 +1,11 @@
 -- name: worker_live
--- Live workers, how much of their lease is left, and for how long they have not been seen. Who could not renew it because the server was down has one whole
--- lease from the server's start on; not where a test sets the clock.
+-- Live workers, how much of their lease is left, and for how long they have not been seen. Who could not renew it
+-- because the server was down has one whole lease from the server's start on; not where a test sets the clock.
 SELECT CAST(id AS text), boot, lock, lease_until, CAST(extract(epoch FROM (
     CASE WHEN CAST(:steady AS bigint) IS NULL
         THEN greatest(lease_until, pg_postmaster_start_time() + (lease_until - last_seen_at))
-        ELSE lease_until END - $steady)) * 1000000 AS bigint), CAST(extract(epoch FROM $now - last_seen_at) * 1000000 AS bigint)
+        ELSE lease_until END - $steady)) * 1000000 AS bigint),
+    CAST(extract(epoch FROM $now - last_seen_at) * 1000000 AS bigint)
 FROM dray_workers WHERE state IN ('active', 'draining') ORDER BY id
 
 -- name: worker_locks
