@@ -210,7 +210,7 @@ def test_a_worker_answers_for_itself(shell: Shell) -> None:
         assert worker.process.wait(30) == 128 + signal.SIGTERM
 
     assert status == 200
-    assert set(found) == {"worker", "state", "running", "last_beat_age", "is_healthy", "is_ready"}
+    assert set(found) == {"worker", "state", "running", "last_beat_age", "is_healthy", "is_ready", "reason"}
     assert (found["worker"], found["state"], found["running"]) == (known[0], "active", 0)
     assert (found["is_healthy"], found["is_ready"]) == (True, True)
     assert 0 <= found["last_beat_age"] < 15

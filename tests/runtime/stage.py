@@ -71,7 +71,9 @@ class Stage:
         self.link = Link()
         self._over: Queue[tuple[Execution, Settlement | None]] = Queue()
         self._before = descendants()
-        self.runner = ProcessRunner(size, self._report, lambda: lock, url, **options)
+        self.refused: list[Execution] = []
+        clock = self.link.clock
+        self.runner = ProcessRunner(size, self._report, self.refused.extend, clock, lambda: lock, url, **options)
 
     def __enter__(self) -> Stage:
         return self

@@ -425,14 +425,29 @@ def test_a_start_that_takes_too_long_is_an_error_of_the_attempt(
         assert stage.result(bodies.add, a=1, b=2) == 3
 
 
-def test_a_child_that_cannot_be_started_is_an_error_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_child_a_job_is_refused_and_the_next_one_runs_once_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Stage(size=1) as stage:
+        with monkeypatch.context() as nowhere:
+            nowhere.setattr(sys, "executable", "/nowhere/python")
+            execution = stage.start(bodies.add, a=1, b=2)
+            await_that(lambda: stage.refused == [execution])
+            assert (stage.runner.outage.is_on, stage.runner.capacity) == (True, 0)
+            assert "/nowhere/python" in stage.runner.outage.reason
+        await_that(lambda: not stage.runner.outage.is_on)
+
+        assert stage.runner.capacity == 1
+        assert stage.result(bodies.add, a=1, b=2) == 3
+    assert stage.refused == [execution]
+
+
+def test_a_runner_that_waits_for_a_child_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
-    with Stage() as stage:
-        settlement = stage.run(bodies.add, a=1, b=2)
-
-    assert settlement.outcome == "error"
-    assert "no child process could be started" in (settlement.error_message or "")
+    with Stage(size=1) as stage:
+        execution = stage.start(bodies.add, a=1, b=2)
+        await_that(lambda: stage.refused == [execution])
 
 
 def test_a_lock_that_cannot_be_passed_on_is_an_error_of_the_attempt() -> None:

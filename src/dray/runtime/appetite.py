@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from dray.clock import Rng
 from dray.errors import ConfigError
@@ -15,6 +15,13 @@ AHEAD = 100  # jobs
 AHEAD_US = 50 * MILLISECOND  # of work
 _WEIGHED_AHEAD = 10  # one turn of a queue among weighted ones takes no more
 _MAX_WEIGHT = 1_000_000
+
+
+class Room(NamedTuple):
+    """What a worker can run while it lacks threads or processes."""
+
+    slots: int
+    tasks: tuple[str, ...]
 
 
 class Appetite:
@@ -50,13 +57,15 @@ class Appetite:
         """A body takes much longer than those before: nothing is claimed ahead until some have been short again."""
         self._mean_us = float(AHEAD_US * self.concurrency * 2)
 
-    def demand(self, in_hand: int) -> Demand:
-        """What to claim, while so many jobs are claimed and not ended."""
+    def demand(self, in_hand: int, room: Room | None = None) -> Demand:
+        """What to claim, while so many jobs are claimed and not ended; `room`: all that can be run."""
         limit = max(0, self.concurrency - in_hand)
         ahead = max(0, self.concurrency + self._ahead() - in_hand - limit)
         if self._budget is not None:
             limit, ahead = min(limit, self._budget), 0
-        return Demand(self._order(), self.tasks, limit, ahead)
+        if room is not None:
+            limit, ahead = (min(limit, max(0, room.slots - in_hand)) if room.tasks else 0), 0
+        return Demand(self._order(), self.tasks if room is None else room.tasks, limit, ahead)
 
     @property
     def is_sated(self) -> bool:
@@ -74,6 +83,11 @@ class Appetite:
         for queue, weight in self._weights.items():
             self._credit[queue] = self._credit.get(queue, 0) + (weight or 1)
         self._credit[first] -= total
+
+    def unfed(self, count: int) -> None:
+        """So many went back because they could not be run."""
+        if self._budget is not None:
+            self._budget += count
 
     def _ahead(self) -> int:
         if self._mean_us is None:

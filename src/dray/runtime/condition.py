@@ -14,3 +14,4 @@ class Condition(NamedTuple):
     beat_age: float | None  # seconds since its lease was last renewed
     is_healthy: bool  # its lease holds
     is_ready: bool  # it claims jobs
+    reason: str | None = None  # why it is not healthy or not ready, if that is not because it ends

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import ConfigError
+from dray.runtime.appetite import Room
 from dray.runtime.execution import Execution
-from dray.runtime.runners import Report, Runner
+from dray.runtime.outage import Outage
+from dray.runtime.runners import Refuse, Report, Runner
 from dray.runtime.runners.thread import ThreadRunner
 
 if TYPE_CHECKING:
+    from dray.clock import Clock
     from dray.model.job import Claim
     from dray.task import Task
 
@@ -27,12 +30,16 @@ class Crew:
         self,
         size: int,
         report: Report,
+        refuse: Refuse,
+        clock: Clock,
         tasks: Mapping[str, Task[..., Any]],
         url: str,
         lock_fd: Callable[[], int | None],
     ) -> None:
         self._size = size
         self._report = report
+        self._refuse = refuse
+        self._clock = clock
         self._tasks = tasks
         self._url = url
         self._lock_fd = lock_fd
@@ -56,6 +63,21 @@ class Crew:
             runner = self._runners[kind] = self._make(kind)
         return runner
 
+    def mend(self) -> Room | None:
+        """Has runners make the threads and processes that they lack; what it can run without them. None: all."""
+        short = {kind: runner for kind, runner in self._runners.items() if runner.outage.is_on}
+        if not short:
+            return None
+        for runner in short.values():
+            runner.mend()
+        capacities = {kind: runner.capacity for kind, runner in short.items()}
+        tasks = [name for name, task in self._tasks.items() if capacities.get(task.options.runner, 1)]
+        return Room(min([each for each in capacities.values() if each], default=self._size), tuple(tasks))
+
+    def outages(self) -> list[Outage]:
+        """Of what bodies run in. For any thread."""
+        return [runner.outage for runner in list(self._runners.values())]
+
     def take_back(self) -> list[Execution]:
         return [execution for runner in self._runners.values() for execution in runner.take_back()]
 
@@ -70,12 +92,12 @@ class Crew:
         if kind == "async":
             from dray.runtime.runners.loop import LoopRunner  # noqa: PLC0415
 
-            return LoopRunner(self._size, self._report)
+            return LoopRunner(self._size, self._report, self._refuse, self._clock)
         if kind == "process":
             from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415
 
-            return ProcessRunner(self._size, self._report, self._lock_fd, self._url)
-        return ThreadRunner(self._size, self._report)
+            return ProcessRunner(self._size, self._report, self._refuse, self._clock, self._lock_fd, self._url)
+        return ThreadRunner(self._size, self._report, self._refuse, self._clock)
 
     def _can_isolate(self, name: str) -> bool:
         if name in self._not_isolated:

@@ -31,7 +31,7 @@ from dray.model.job import Claim
 from dray.model.queue import Demand
 from dray.model.worker import Beat
 from dray.runtime.alertness import Alertness
-from dray.runtime.appetite import Appetite
+from dray.runtime.appetite import Appetite, Room
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.hands import Hands
 from dray.runtime.inbox import Inbox
@@ -49,8 +49,10 @@ log = logging.getLogger("dray")
 _BATCH = 500  # outcomes in one transaction
 _STALE_AHEAD = SECOND // 4  # after the last claim, when what was claimed ahead and has not started goes back
 _FULL_PAUSE = 0.25  # seconds in which a worker without a free slot does not listen
+_ISOLATED_PAUSE = 5 * SECOND  # for a job that may run in a child process only, while none can be started
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
 _LONGEST_REST = 2.0
+_SHORT_REST = 0.1  # while threads or processes are missing
 _HEIRS_PAUSE, _MOST_WAITS_FOR_HEIRS = 0.01, 100  # seconds; later it is left to the duty
 _SHORTEST_REST = 0.0005
 
@@ -59,6 +61,8 @@ class Crew(Protocol):
     """The runners of a worker."""
 
     def runner_of(self, claim: Claim) -> Runner: ...
+    def mend(self) -> Room | None: ...
+    def outages(self) -> list[Outage]: ...
     def take_back(self) -> list[Execution]: ...
 
 
@@ -117,6 +121,7 @@ class Engine:
         self._is_retiring = False
         self._must_reread = False
         self._fed_at = clock.steady()
+        self._room: Room | None = None  # what it can run; None: all that it was asked to
 
     # For other threads
 
@@ -146,11 +151,11 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return self._hands.is_empty and not self.inbox.ended
+        return self._hands.is_empty and not (self.inbox.ended or self.inbox.refused)
 
     @property
     def has_nothing_to_write(self) -> bool:
-        return not (self._hands.outcomes or self.inbox.stuck or self.inbox.ended)
+        return not (self._hands.outcomes or self.inbox.stuck or self.inbox.ended or self.inbox.refused)
 
     @property
     def is_spent(self) -> bool:
@@ -207,7 +212,7 @@ class Engine:
         self._is_full = False
         if self._outage.pause:
             return self._outage.pause
-        if self.is_empty:
+        if self.is_empty and self._room is None:
             self._become_idle()
         due_at = self._alertness.due_at
         due_in = _LONGEST_REST if due_at is None else max(_SHORTEST_REST, (due_at - now) / SECOND)
@@ -226,7 +231,7 @@ class Engine:
             seconds = min(seconds, max(_SHORTEST_REST, notes_us / SECOND))
         if self._hands.count > self._appetite.concurrency:
             seconds = min(seconds, _STALE_AHEAD / SECOND)
-        return seconds
+        return seconds if self._room is None else min(seconds, _SHORT_REST)
 
     # Working
 
@@ -234,6 +239,7 @@ class Engine:
         """One step; the seconds until the next, if nothing happens before."""
         self.inbox.open()
         self._absorb()
+        self._room = self.crew.mend()
         if self.inbox.is_draining and self.is_empty:
             return self._full_rest(self.clock.steady())  # whatever the database does, it can go
         if self._is_dead or (self._is_retiring and self.is_empty):
@@ -277,12 +283,21 @@ class Engine:
                 self._alertness.is_hungry = True  # it may have enqueued something in its transaction
                 if execution.is_written:
                     self._tell_done()
+        while inbox.refused:
+            self._put_back(inbox.refused.popleft())
         while inbox.stuck:
             execution, settlement = inbox.stuck.popleft()
             if settlement is None:
                 self._hands.give_up_slot(execution)
             else:
                 self._hands.settle(execution, settlement)
+
+    def _put_back(self, execution: Execution) -> None:
+        """There is nothing to run it in: another worker may have it at once."""
+        self._appetite.unfed(1)
+        # By its task it could run here: until children can be started, every claim would bring it again.
+        delay_us = _ISOLATED_PAUSE if execution.claim.crashes else None
+        self._hands.hand_back([execution], self.clock.steady(), delay_us)
 
     def _hand_back(self) -> None:
         """What is claimed and has not started goes back: the worker ends, a job was cancelled, bodies take long."""
@@ -302,7 +317,7 @@ class Engine:
         inbox = self.inbox
         if inbox.is_draining or inbox.is_cut_off or self._is_retiring:
             return NOTHING
-        return self._appetite.demand(self._hands.count)
+        return self._appetite.demand(self._hands.count, self._room)
 
     def _sees_work(self, demand: Demand, now: int) -> bool:
         """Whether it is time to claim: mostly after a look, before anybody takes the write lock for nothing."""
@@ -394,11 +409,11 @@ class Engine:
         self.is_idle.clear()
         self._appetite.fed(len(claims))
         executions = [Execution(claim, self._tasks[claim.task], self.worker_id, self) for claim in claims]
-        self._hands.take(executions)
         groups: dict[Runner, list[Execution]] = {}
         for execution in executions:
             execution.runner = runner = self.crew.runner_of(execution.claim)
             groups.setdefault(runner, []).append(execution)
+        self._hands.take(executions)  # not before each has a runner: what has none is released by the next beat
         for runner, group in groups.items():
             runner.start(group)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dray.instants import SECOND
 from dray.model.job import FINAL, Held, State
 from dray.model.new_job import NewJob
-from dray.model.settlement import Settled, Settlement, released
+from dray.model.settlement import Settled, Settlement, released, snoozed
 from dray.runtime import outcome
 from dray.runtime.execution import Execution, Stop
 from dray.text import counted, escape_control
@@ -90,13 +90,17 @@ class Hands:
                 self.farewells.append(execution)
                 self.has_heirs |= execution.has_heirs
 
-    def hand_back(self, executions: Iterable[Execution], now: int) -> None:
-        """Bodies that have not started go back, unburned."""
+    def hand_back(self, executions: Iterable[Execution], now: int, delay_us: int | None = None) -> None:
+        """Bodies that have not started go back, unburned; without a delay each keeps its place in the queue."""
         for execution in executions:
             self.count -= 1
             execution.is_over = True
-            if self.held.get(execution.claim.id) is execution:
-                self.outcomes[execution.claim.id] = released(execution.claim, now)
+            claim = execution.claim
+            if self.held.get(claim.id) is execution:
+                back = released(claim, now) if delay_us is None else snoozed(claim, now, now, delay_us)
+                self.outcomes[claim.id] = back
+            elif execution in self.lost:
+                self.lost.remove(execution)
 
     def give_up_slot(self, execution: Execution) -> None:
         """A body does not stop: its slot goes to another, its claim stays until it ends."""

@@ -72,7 +72,10 @@ class _Server(ThreadingMixIn, TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.open[request] = time.monotonic() + _LONGEST
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except (RuntimeError, MemoryError):  # no thread: that is what the probe should be told
+            self.process_request_thread(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         self.open.pop(request, None)
@@ -109,6 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             "last_beat_age": condition.beat_age,
             "is_healthy": condition.is_healthy,
             "is_ready": condition.is_ready,
+            "reason": condition.reason,
         }
         self._answer(HTTPStatus.OK if answers[path] else HTTPStatus.SERVICE_UNAVAILABLE, found)
 

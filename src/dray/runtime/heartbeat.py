@@ -57,6 +57,11 @@ class Heartbeat(Service):
         self._trusted_until = self._clock.steady() + self._lease_us
 
     @property
+    def period_us(self) -> int:
+        """From one beat to the next."""
+        return self._lease_us // 3
+
+    @property
     def beat_age_us(self) -> int:
         """How long ago the lease was last renewed. For any thread."""
         return self._clock.steady() - (self._trusted_until - self._lease_us)
@@ -86,8 +91,7 @@ class Heartbeat(Service):
             self._answer(worker_id)
             if self.stacks.has_more:
                 return 0.0
-        period = self._lease_us / 3 / SECOND
-        return max(0.05, period - (self._clock.steady() - began) / SECOND)
+        return max(0.05, (self.period_us - (self._clock.steady() - began)) / SECOND)
 
     def _answer(self, worker_id: str) -> None:
         try:

@@ -7,7 +7,7 @@ there then. So nothing is overlooked, whenever it comes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dray.backends.watch import Bell, rest
@@ -34,6 +34,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.ended: deque[Ended] = deque()
+        self.refused: deque[Execution] = deque()  # there was nothing to run them in
         self.stuck: deque[Ended] = deque()  # bodies that do not stop; without a settlement only the slot is given up
         self.beats: deque[Heard] = deque()
         self.is_draining = self.is_cut_off = False
@@ -47,6 +48,11 @@ class Inbox:
     def report(self, execution: Execution, settlement: Settlement | None) -> None:
         """An execution is over."""
         self.ended.append(Ended(execution, settlement))
+        self.ring()
+
+    def refuse(self, executions: Sequence[Execution]) -> None:
+        """There is no thread or process to run these in."""
+        self.refused.extend(executions)
         self.ring()
 
     def give_up(self, execution: Execution) -> None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dray.clock import Clock, Ids
-from dray.errors import ConfigError, StorageError
+from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.maintenance import Declarer, Keeper, Scheduler, duties
 from dray.model.durations import duration_us
@@ -151,9 +151,11 @@ class Worker:
         """How it is, for a probe; from any thread."""
         if not self._has_started:
             return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
-        engine, beats = self._engine, self._heartbeat
-        is_healthy = beats.is_trusted and engine.failure is None
-        claims = not (engine.inbox.is_draining or engine.inbox.is_cut_off)
+        engine, beats, now = self._engine, self._heartbeat, self._clock.steady()
+        outages = [each for each in self._crew.outages() if each.is_on]
+        is_short = any(now - (each.since or now) > 2 * beats.period_us for each in outages)
+        is_healthy = beats.is_trusted and engine.failure is None and not is_short
+        claims = not (engine.inbox.is_draining or engine.inbox.is_cut_off or outages)
         return Condition(
             engine.worker_id,
             beats.state,
@@ -161,6 +163,7 @@ class Worker:
             beats.beat_age_us / SECOND,
             is_healthy,
             is_healthy and claims,
+            outages[0].reason if outages else None,
         )
 
     def __enter__(self) -> Self:
@@ -184,8 +187,18 @@ class Worker:
         self._app.on_recall.append(self._engine.inbox.recall)
         self._app.on_schedule.append(self._rescheduled)
         capture.start()
-        for service in self._services:
-            service.start()
+        try:
+            for service in self._services:
+                service.start()
+        except (RuntimeError, MemoryError) as error:
+            # Some of its threads run: they would keep the lease of a worker that nobody has.
+            self._has_stopped = True
+            self._unhook()
+            self._leave()
+            raise DrayError(
+                f"no thread could be started for this worker: {error}; end other processes, or raise the limit of "
+                "processes or memory"
+            ) from error
 
     def run(self, *, until_idle: bool = False) -> Ending:
         """Works in the foreground until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once.
@@ -204,11 +217,7 @@ class Worker:
             if signals.count and self._running:
                 wait = f"{counted(self._running, 'job')} may take {self._grace:g} s to end"
                 log.info("worker %d is stopping: %s; a second signal ends it at once", os.getpid(), wait)
-            # Beside this thread, which a second signal has to find awake.
-            ending = threading.Thread(target=self._stop_and, args=[signals.wake], name="dray-stop")
-            ending.start()
-            signals.wait(lambda: self._is_over)
-            ending.join()
+            self._stop_beside(signals)
         self._raise_failure()
         is_to_go_on = not signals.count and not until_idle and self._max_jobs is None
         if self._wants_renewal and is_to_go_on:
@@ -230,10 +239,7 @@ class Worker:
         if not self._has_started or self._has_stopped:
             return
         self._has_stopped = True
-        with suppress(ValueError):
-            self._app.on_enqueue.remove(self._enqueued)
-            self._app.on_recall.remove(self._engine.inbox.recall)
-            self._app.on_schedule.remove(self._rescheduled)
+        self._unhook()
         self._heartbeat.state = WorkerState.DRAINING
         self._heartbeat.wake()
         self._engine.inbox.drain()
@@ -290,7 +296,8 @@ class Worker:
         )
         if self._observer is not None:
             self._engine.on_began = self._observer.began
-        crew = Crew(self._concurrency, self._report, tasks, settings.url, identity.lock_fd)
+        refuse = self._engine.inbox.refuse
+        crew = Crew(self._concurrency, self._report, refuse, self._clock, tasks, settings.url, identity.lock_fd)
         crew.check()
         self._engine.crew = self._crew = crew
         identity.register_patiently(self._asked_to_stop.is_set)
@@ -357,12 +364,30 @@ class Worker:
         self._asked_to_stop.set()
         self._on_asked()
 
+    def _stop_beside(self, signals: Signals) -> None:
+        """Beside this thread, which a second signal has to find awake; in it if there is no other to be had."""
+        ending = threading.Thread(target=self._stop_and, args=[signals.wake], name="dray-stop")
+        try:
+            ending.start()
+        except (RuntimeError, MemoryError) as error:
+            log.warning("no thread can be started to stop this worker: %s; a second signal may be heard late", error)
+            self.stop()
+            return
+        signals.wait(lambda: self._is_over)
+        ending.join()
+
     def _stop_and(self, then: Callable[[], None]) -> None:
         try:
             self.stop()
         finally:
             self._is_over = True
             then()
+
+    def _unhook(self) -> None:
+        with suppress(ValueError):
+            self._app.on_enqueue.remove(self._enqueued)
+            self._app.on_recall.remove(self._engine.inbox.recall)
+            self._app.on_schedule.remove(self._rescheduled)
 
     def _on_stuck(self, execution: Execution) -> None:
         """A body was told to stop and made to, and goes on. On the timekeeper's thread."""
@@ -404,7 +429,10 @@ class Worker:
                 "%s, and the claim is kept until the end",
                 counted(len(stuck), "body does not stop", "bodies do not stop"),
             )
-            threading.Thread(target=self._leave_later, name="dray-leave", daemon=True).start()
+            try:
+                threading.Thread(target=self._leave_later, name="dray-leave", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                log.warning("no thread could be started to wait for them: %s; this worker stays registered", error)
 
     def _leave_with_process(self, stuck: Sequence[Execution]) -> None:
         """Writes the outcomes of bodies that end with the process as the very last thing.

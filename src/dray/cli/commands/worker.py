@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -153,7 +153,8 @@ def _end_in_time() -> None:
     """The interpreter waits for threads that bodies have left, for ever; what registers with `atexit` comes first."""
     timer = threading.Timer(_LAST_SECONDS, os._exit, [Code.DONE])
     timer.daemon = True
-    timer.start()
+    with suppress(RuntimeError, MemoryError):  # no thread left: then it ends without a time limit
+        timer.start()
 
 
 def _renew(here: str) -> NoReturn:

@@ -25,7 +25,11 @@ _PATIENCE = 10.0
 
 
 class StartFailed(DrayError):
-    """A child process could not be started, or could not load the task."""
+    """A child process could not be given the job, or could not load the task."""
+
+
+class NoChild(DrayError):
+    """No child process could be started. That says nothing about the job that was to run in it."""
 
 
 class Died(Exception):
@@ -45,14 +49,14 @@ class Nursery:
         self._command: socket.socket | None = None
 
     def bear(self) -> Child:
-        """A new child; `StartFailed`: there is none to be had."""
+        """A new child; `NoChild`: there is none to be had."""
         try:
             with contextlib.ExitStack() as if_it_fails:
                 child = self._bear(if_it_fails)
                 if_it_fails.pop_all()
                 return child
         except OSError as error:
-            raise StartFailed(f"no child process could be started: {error}") from error
+            raise NoChild(str(error)) from error
 
     def _bear(self, if_it_fails: contextlib.ExitStack) -> Child:
         ours, theirs = socket.socketpair()
@@ -215,11 +219,11 @@ def _pid(status: socket.socket) -> int:
     try:
         message = wire.Inbox(status).wait()
     except TimeoutError:
-        raise StartFailed(f"no child process was there after {_START:g} s") from None
+        raise NoChild(f"none was there after {_START:g} s") from None
     if message is None:
-        raise StartFailed("the process that starts children has ended; see what it wrote to standard error")
+        raise NoChild("the process that starts children has ended; see what it wrote to standard error")
     if "error" in message:
-        raise StartFailed(f"no child process could be started: {message['error']}")
+        raise NoChild(str(message["error"]))
     return int(message["pid"])
 
 

@@ -101,9 +101,14 @@ class Pipe:
                 self._credit -= 1
                 self._flush()
             elif self._later is None:
-                self._later = threading.Timer(_GATHER / 1_000_000, self._note_later, (execution,))
-                self._later.daemon = True
-                self._later.start()
+                later = threading.Timer(_GATHER / 1_000_000, self._note_later, (execution,))
+                later.daemon = True
+                try:
+                    later.start()
+                except (RuntimeError, MemoryError):  # no thread: no reason for a body to fail that only logs
+                    self._flush()
+                else:
+                    self._later = later
 
     def say(self, level: int, message: str) -> None:
         """A line for the worker's own log."""

@@ -7,15 +7,32 @@ from typing import Protocol
 
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution
+from dray.runtime.outage import Outage
 
 Report = Callable[[Execution, Settlement | None], None]  # an execution is over; None: nothing is to be written
+Refuse = Callable[[Sequence[Execution]], None]  # there is nothing to run them in: they go back unburned
 
 
 class Runner(Protocol):
-    """Takes executions and reports each exactly once when it is over. No verb blocks."""
+    """Takes executions and reports each exactly once when it is over, or refuses it. No verb blocks.
+
+    A machine may have no thread or process left. What cannot be run then is refused, and what it lacks is made later,
+    by `mend`: until that has succeeded `outage` is on, and `capacity` less than was asked for.
+    """
+
+    outage: Outage  # of what bodies run in
+
+    @property
+    def capacity(self) -> int:
+        """How many bodies it can run at a time, with the threads and processes that it has or may have."""
+        ...
 
     def start(self, executions: Sequence[Execution]) -> None:
         """Runs these as soon as it can, in this order. From the engine's thread."""
+        ...
+
+    def mend(self) -> None:
+        """Makes what could not be made, if the pause since the last try is over. From the engine's thread."""
         ...
 
     def stop(self, execution: Execution) -> bool:

@@ -34,10 +34,10 @@ class Line:
             except IndexError:
                 continue  # it went back
 
-    def take_back(self) -> list[Execution]:
-        """All that wait, in their order."""
+    def take_back(self, most: int | None = None) -> list[Execution]:
+        """All that wait, or so many from the end, in their order."""
         taken: deque[Execution] = deque()
-        while True:
+        while most is None or len(taken) < most:
             try:
                 execution = self._waiting.pop()
             except IndexError:
@@ -48,3 +48,4 @@ class Line:
                 self._tokens.get_nowait()
             except Empty:
                 continue  # a slot has it, and finds nothing
+        return list(taken)

@@ -22,12 +22,14 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from dray.clock import Clock
 from dray.model.job import State
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, current
 from dray.runtime.leash import Leash
-from dray.runtime.runners import Report
+from dray.runtime.outage import Outage
+from dray.runtime.runners import Refuse, Report
 
 log = logging.getLogger("dray")
 
@@ -38,17 +40,28 @@ _CUT_GRACE = 1.0
 class LoopRunner:
     """At most `size` coroutines at a time."""
 
-    def __init__(self, size: int, report: Report) -> None:
+    def __init__(self, size: int, report: Report, refuse: Refuse, clock: Clock) -> None:
+        self.outage = Outage("start a thread for its event loop")
         self._size = size
         self._report = report
+        self._refuse = refuse
+        self._clock = clock
         self._ready: deque[Execution] = deque()
         self._lock = threading.Lock()  # around the rings: they are started by the engine, given up by the timekeeper
         self._ring: _Ring | None = None
         self._given_up: list[_Ring] = []
 
+    @property
+    def capacity(self) -> int:
+        return 0 if self.outage.is_on else self._size
+
     def start(self, executions: Sequence[Execution]) -> None:
         self._ready.extend(executions)
         self._go_on()
+
+    def mend(self) -> None:
+        if self.outage.is_on and self._clock.steady() >= self.outage.retry_at:
+            self._go_on()
 
     def stop(self, execution: Execution) -> bool:
         for ring in self._rings():
@@ -91,10 +104,26 @@ class LoopRunner:
                 self._ring.close()
 
     def _go_on(self) -> None:
+        """Has the loop start what there is room for; without a loop, what waits goes back."""
         with self._lock:
-            if self._ring is None:
-                self._ring = _Ring(self._size, self._ready, self._report)
-            self._ring.soon(self._ring.launch)
+            if self._ring is not None or self._add_ring():
+                assert self._ring is not None
+                self._ring.soon(self._ring.launch)
+                return
+        refused = self.take_back()
+        if refused:
+            self._refuse(refused)
+
+    def _add_ring(self) -> bool:
+        if self.outage.is_on and self._clock.steady() < self.outage.retry_at:
+            return False
+        try:
+            self._ring = _Ring(self._size, self._ready, self._report)
+        except (RuntimeError, MemoryError, OSError) as error:  # no thread, or no descriptors for a loop
+            self.outage.goes_on(error, self._clock.steady())
+            return False
+        self.outage.ends()
+        return True
 
     def _rings(self) -> list[_Ring]:
         with self._lock:
@@ -156,7 +185,11 @@ class _Ring:
         self._loop.set_task_factory(self._make_task)
         self._loop.set_default_executor(_Threads(lambda: self._body_in(None)))
         self._thread = threading.Thread(target=self._run, name="dray-loop", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._loop.close()
+            raise
 
     def soon(self, callback: Any, *args: Any) -> None:
         try:

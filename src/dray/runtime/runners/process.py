@@ -14,15 +14,17 @@ from collections.abc import Callable, Sequence
 from queue import Empty
 from typing import Any
 
+from dray.clock import Clock
 from dray.model.attempt import LogLine
 from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
 from dray.runtime import outcome
 from dray.runtime.children import heard, places, wire
-from dray.runtime.children.handle import Child, Died, Nursery, StartFailed
+from dray.runtime.children.handle import Child, Died, NoChild, Nursery, StartFailed
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.growth import unpacked
-from dray.runtime.runners import Report
+from dray.runtime.outage import Outage
+from dray.runtime.runners import Refuse, Report
 from dray.runtime.runners.line import Line
 from dray.task import Task
 
@@ -39,20 +41,27 @@ class ProcessRunner:
         self,
         size: int,
         report: Report,
+        refuse: Refuse,
+        clock: Clock,
         lock_fd: Callable[[], int | None],
         url: str,
         *,
         idle: float = _IDLE,
         start_timeout: float = _START,
     ) -> None:
+        self.outage = Outage("start a child process")
+        self.is_closing = threading.Event()
         self.lock_fd = lock_fd
         self.url = url
         self.idle = idle
         self.start_timeout = start_timeout
         self.nursery = Nursery()
         self._report = report
+        self._refuse = refuse
+        self._clock = clock
         self.ready = Line()
         self._size = size
+        self._wanted = 0  # slots, when one could not be made
         self.slots: list[_Slot] = []
         self._places: dict[Task[..., Any], places.Place] = {}
         self._lock = threading.Lock()
@@ -64,14 +73,62 @@ class ProcessRunner:
         found = places.place_of(task)
         return found if isinstance(found, str) else None
 
+    @property
+    def capacity(self) -> int:
+        with self._lock:
+            return sum(not slot.lacks_child for slot in self.slots) if self.outage.is_on else self._size
+
     def start(self, executions: Sequence[Execution]) -> None:
         with self._lock:
             self._pending += len(executions)
-            while len(self.slots) < min(self._size, self._pending):
-                slot = _Slot(self, len(self.slots) + 1)
-                self.slots.append(slot)
-                slot.start()
+            wanted = min(self._size, self._pending)
+            has_all = len(self.slots) >= wanted or self._add_slots(wanted)
+            excess = self._pending - sum(not slot.lacks_child for slot in self.slots)
         self.ready.extend(executions)
+        if not has_all:
+            self.give_back(self.ready.take_back(excess))
+
+    def mend(self) -> None:
+        """Slots without a child get one by themselves."""
+        with self._lock:
+            is_time = self.outage.is_on and self._clock.steady() >= self.outage.retry_at
+            if is_time and len(self.slots) < self._wanted and self._add_slots(self._wanted):
+                self._end_outage()
+
+    def _add_slots(self, count: int) -> bool:
+        while len(self.slots) < count:
+            slot = _Slot(self, len(self.slots) + 1)
+            self.slots.append(slot)
+            try:
+                slot.start()
+            except (RuntimeError, MemoryError) as error:
+                self.slots.remove(slot)
+                self._wanted = count
+                self.outage.goes_on(error, self._clock.steady())
+                return False
+        return True
+
+    def lacks_child(self, slot: _Slot, error: NoChild) -> float:
+        """A slot could not get a child; the seconds until it tries again."""
+        with self._lock:
+            slot.lacks_child = True
+            return self.outage.goes_on(error, self._clock.steady())
+
+    def has_child(self, slot: _Slot) -> None:
+        with self._lock:
+            slot.lacks_child = False
+            self._end_outage()
+
+    def _end_outage(self) -> None:
+        if len(self.slots) >= self._wanted and not any(slot.lacks_child for slot in self.slots):
+            self._wanted = 0
+            self.outage.ends()
+
+    def give_back(self, executions: Sequence[Execution]) -> None:
+        """They have nothing to run in."""
+        self._settle_up(len(executions))
+        if executions:
+            self._refuse(executions)
 
     def stop(self, execution: Execution) -> bool:
         for slot in self.slots:
@@ -94,6 +151,7 @@ class ProcessRunner:
         return next((slot.stack() for slot in self.slots if slot.execution is execution), None)
 
     def close(self) -> None:
+        self.is_closing.set()
         self.ready.extend([None] * len(self.slots))
 
     def join(self, timeout: float | None = None) -> bool:
@@ -140,6 +198,7 @@ class _Slot(threading.Thread):
     def __init__(self, runner: ProcessRunner, number: int) -> None:
         super().__init__(name=f"dray-child-{number}", daemon=True)
         self.execution: Execution | None = None
+        self.lacks_child = False  # none could be started; it takes no execution until it has one
         self.is_gone = False
         self._runner = runner
         self._child: Child | None = None
@@ -186,6 +245,13 @@ class _Slot(threading.Thread):
             return False
         try:
             settlement = self._perform(execution)
+        except NoChild as error:
+            pause = self._runner.lacks_child(self, error)  # first: the worker must not claim it again at once
+            if execution.stop is None:
+                self._runner.give_back([execution])
+            else:
+                self._runner.over(execution, _stopped(execution))
+            return self._await_child(pause)
         except Exception as error:  # a defect of ours must cost neither the slot nor, silently, the job
             log.exception("%s: an error that nobody expected", self.name)
             settlement = _not_started(execution, error)
@@ -194,11 +260,21 @@ class _Slot(threading.Thread):
         self._runner.over(execution, settlement)
         return True
 
+    def _await_child(self, pause: float) -> bool:
+        """Tries until there is one; False: the runner is closed."""
+        while not self._runner.is_closing.wait(pause):
+            try:
+                child = self._runner.nursery.bear()
+            except NoChild as error:
+                pause = self._runner.lacks_child(self, error)
+            else:
+                self._child = child
+                self._runner.has_child(self)
+                return True
+        return False
+
     def _perform(self, execution: Execution) -> Settlement | None:
-        try:
-            child = self._engage(execution)
-        except StartFailed as error:
-            return _not_started(execution, error)
+        child = self._engage(execution)
         if child is None:
             return _stopped(execution)
         is_whole = False

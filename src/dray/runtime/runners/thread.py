@@ -16,34 +16,71 @@ import traceback
 from collections.abc import Sequence
 from types import FrameType
 
+from dray.clock import Clock
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, Interrupted
-from dray.runtime.runners import Report
+from dray.runtime.outage import Outage
+from dray.runtime.runners import Refuse, Report
 from dray.runtime.runners.line import Line
 
 
 class ThreadRunner:
     """At most `size` threads, started as they are needed."""
 
-    def __init__(self, size: int, report: Report) -> None:
+    def __init__(self, size: int, report: Report, refuse: Refuse, clock: Clock) -> None:
+        self.outage = Outage("start a thread")
         self._size = size
         self._report = report
+        self._refuse = refuse
+        self._clock = clock
         self._ready = Line()
         self._slots: list[_Slot] = []
         self._started = 0  # executions that came here; both counts only ever grow
         self._gone = 0  # those that went back
+        self._wanted = 0  # slots, when one could not be made
+
+    @property
+    def capacity(self) -> int:
+        return len(self._slots) if self.outage.is_on else self._size
 
     def start(self, executions: Sequence[Execution]) -> None:
         self._ready.extend(executions)
         self._started += len(executions)
-        if len(self._slots) >= self._size:
+        if len(self._slots) < self._size:
+            self._need(min(self._size, self._here))
+
+    def mend(self) -> None:
+        if self.outage.is_on and self._clock.steady() >= self.outage.retry_at and self._add_slots(self._wanted):
+            self._wanted = 0
+            self.outage.ends()
+
+    @property
+    def _here(self) -> int:
+        """Executions that run or wait."""
+        return self._started - self._gone - sum(slot.ended for slot in self._slots)
+
+    def _need(self, count: int) -> None:
+        """As many slots as that; without them, what would wait for one goes back."""
+        if len(self._slots) >= count:
             return
-        here = self._started - self._gone - sum(slot.ended for slot in self._slots)
-        while len(self._slots) < min(self._size, here):
+        if self.outage.is_on or not self._add_slots(count):
+            self._wanted = max(self._wanted, count)
+            excess = self._ready.take_back(max(0, self._here - len(self._slots)))
+            self._gone += len(excess)
+            self._refuse(excess)
+
+    def _add_slots(self, count: int) -> bool:
+        while len(self._slots) < count:
             slot = _Slot(self._ready, self._report, len(self._slots) + 1)
-            self._slots.append(slot)
-            slot.start()
+            self._slots.append(slot)  # first: whoever wants to stop its body looks here
+            try:
+                slot.start()
+            except (RuntimeError, MemoryError) as error:
+                self._slots.remove(slot)
+                self.outage.goes_on(error, self._clock.steady())
+                return False
+        return True
 
     def stop(self, execution: Execution) -> bool:
         return all(slot.strike(execution) for slot in list(self._slots))
