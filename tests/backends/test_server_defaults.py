@@ -15,9 +15,10 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.backends.plain import MANY
 from dray.backends.postgres import PostgresDatabase
-from dray.errors import ConfigError, StorageUnavailable
+from dray.errors import ConfigError, StorageError, StorageUnavailable
 from dray.model.queue import Demand
 from tests.backends.processes import enqueue, job_ids, new_job
+from tests.server import in_database
 
 _numbers = itertools.count(1)
 NOTHING = Demand((), (), 0)
@@ -30,7 +31,7 @@ class OwnDatabase:
         self._server = server
         self.name = f"defaults_{os.getpid()}_{next(_numbers)}"
         self._run(f"CREATE DATABASE {self.name} {options}")
-        self.url = server.replace("/postgres?", f"/{self.name}?")
+        self.url = in_database(server, self.name)
 
     def _run(self, statement: str) -> None:
         with psycopg.connect(self._server, autocommit=True) as connection:
@@ -198,3 +199,31 @@ def test_prepared_statements_that_vanish_are_done_without(
 
     assert "prepared statements do not last here" in caplog.text
     assert caplog.text.count("prepared statements") == 1
+
+
+def test_a_users_connection_that_may_forget_is_told_of_once(
+    own: OwnDatabase, backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    own.set("synchronous_commit", "off")
+    with psycopg.connect(own.url) as user:
+        backend.job_enqueue([new_job()], connection=user)
+        backend.job_enqueue([new_job()], connection=user)
+    assert caplog.text.count("may forget") == 1
+
+
+def test_who_may_not_create_can_migrate_what_is_up_to_date_and_is_told_what_to_do_otherwise(
+    own: OwnDatabase, backend: Backend
+) -> None:
+    role = f"reader_{os.getpid()}"
+    with psycopg.connect(own.url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN".encode())
+        owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}".encode())
+        try:
+            address = own.url.replace("//postgres:", f"//{role}:")
+            with closing(open_backend(address)) as theirs:
+                assert theirs.migrate() == theirs.schema_version()
+            refused = pytest.raises(StorageError, match=r"permission denied.*dray db sql")
+            with closing(open_backend(f"{address}&schema=other")) as theirs, refused:
+                theirs.migrate()
+        finally:
+            owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from dray.config import PostgresAddress
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.interrupts import CleanExit, with_cleanup
 
+log = logging.getLogger("dray")
 T = TypeVar("T")
 
 _TRIES = 8  # of a transaction that conflicts with another
@@ -69,6 +71,7 @@ class PostgresDatabase:
         self._connector = Connector(address.conninfo, self.place, busy_timeout)
         self._pool = Pool(self._connector, self.place, connections, busy_timeout)
         self._schema_is_open = False
+        self._has_asked_users = False
         self._identity: Row | None = None
         self._notifies = notify
         self._conninfo = address.conninfo
@@ -250,6 +253,7 @@ class PostgresDatabase:
             stop.guard()
             session = PostgresSession(theirs, self._catalogue, self._times(), is_users=True)
             self._refuse_elsewhere(session)
+            self._warn_if_forgetful(session)
             try:
                 answer = work(session)
             except UnicodeEncodeError as error:
@@ -258,6 +262,18 @@ class PostgresDatabase:
                 session.rows("join_notify", channel=channel, notes=list(payloads))
             stop.check()
             return answer
+
+    def _warn_if_forgetful(self, session: PostgresSession) -> None:
+        """Asked once: how durable their commits are is their connections' own setting, mostly the server's."""
+        if self._has_asked_users:
+            return
+        self._has_asked_users = True
+        if session.rows("join_is_forgetful")[0][0]:
+            log.warning(
+                "%s: a connection= of this program has synchronous_commit off: a crash of the server may forget the "
+                "jobs it commits, with the data that caused them",
+                self.place,
+            )
 
     def _notes(self, ready: Collection[str], *, ended: bool) -> dict[str, list[str]]:
         """What to send inside a user's transaction, whose commit nobody here will see."""
@@ -368,13 +384,17 @@ class PostgresDatabase:
     def _upgrade(self, connection: OwnConnection) -> int:
         session = PostgresSession(connection, self._catalogue, self._times())
         session.rows("migrate_lock", space=MIGRATE_SPACE, key=lock_key(self.schema or ""))
+        known = self._known_of(session)
+        if not migrate.is_behind("postgres", known):
+            migrate.admit("postgres", known, self.place)
+            return int(known["version"])  # and no right to create anything is needed
         if self.schema is not None:
             name = Identifier(self.schema)
             connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
             connection.execute(SQL("SET LOCAL search_path TO {}").format(name))
         return migrate.upgrade(
             "postgres",
-            self._known_of(session),
+            known,
             self.place,
             lambda text: _run_script(connection, text),
             lambda name, value: _note(session, name, value),

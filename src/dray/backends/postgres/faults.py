@@ -19,7 +19,6 @@ from dray.text import redact
 
 _CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
 _UNPREPARED = {"42P05", "26000"}  # a prepared statement is there already, or is gone
-_MISSING = {"42P01", "3F000", "42703"}  # no such table, schema or column
 _CLOSED = "DRAY1"  # said by our own trigger: a move has closed the tables
 _GONE = {"25006", "57P01", "57P02", "57P03", "57P05"}  # now a replica; shutting down; crashed; starting
 
@@ -44,17 +43,35 @@ def is_lost(error: psycopg.Error) -> bool:
 
 def translate(error: psycopg.Error, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
-    state = error.sqlstate or ""
     said = redact(str(error).strip().partition("\n")[0])
-    if state[:2] in {"22", "23"} or isinstance(error, psycopg.DataError) or state == _CLOSED:
-        kind = DatabaseClosed if state == _CLOSED else DataRefused
-        return kind(f"{place}: {said}")
-    if state in _MISSING:
-        return SchemaMissing(f"{place}: Dray's tables are missing or too old ({said}); {CREATE_HINT}")
-    if state == "53100":
-        return StorageFull(f"{place}: the server's disk is full; nothing of this call was written")
-    if state == "55P03" or is_conflict(error):
-        return StorageLocked(f"{place}: another transaction stood in the way ({said}); nothing was written")
+    kind, text = _sentence(error)
+    return kind(f"{place}: {text.format(said=said)}")
+
+
+def _sentence(error: psycopg.Error) -> tuple[type[DrayError], str]:
+    state = error.sqlstate or ""
+    if state in _SENTENCES:
+        return _SENTENCES[state]
+    if state[:2] in {"22", "23"} or isinstance(error, psycopg.DataError):
+        return DataRefused, "{said}"
+    if is_conflict(error):
+        return StorageLocked, _IN_THE_WAY
     if is_lost(error) or state[:2] in {"28", "3D", "53"}:
-        return StorageUnavailable(f"{place}: cannot be reached: {said}; check the address and the server")
-    return StorageError(f"{place}: {said}")
+        return StorageUnavailable, "cannot be reached: {said}; check the address and the server"
+    return StorageError, "{said}"
+
+
+_IN_THE_WAY = "another transaction stood in the way ({said}); nothing was written"
+_MISSING = (SchemaMissing, f"Dray's tables are missing or too old ({{said}}); {CREATE_HINT}")
+_SENTENCES: dict[str, tuple[type[DrayError], str]] = {
+    _CLOSED: (DatabaseClosed, "{said}"),
+    "42P01": _MISSING,  # no such table
+    "3F000": _MISSING,  # no such schema
+    "42703": _MISSING,  # no such column
+    "42501": (
+        StorageError,
+        "{said}; have the owner of the tables do it (`dray db init`, or what `dray db sql` prints), or grant it",
+    ),
+    "53100": (StorageFull, "the server's disk is full; nothing of this call was written"),
+    "55P03": (StorageLocked, _IN_THE_WAY),
+}

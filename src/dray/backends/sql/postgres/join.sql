@@ -3,6 +3,10 @@
 SELECT current_database(), CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint),
     CAST(CAST(to_regclass(:table) AS oid) AS bigint)
 
+-- name: join_is_forgetful
+-- Whether a commit of this session may be forgotten by a crash.
+SELECT current_setting('synchronous_commit') = 'off'
+
 -- name: join_notify
 -- Wakes whoever listens, when and if the user's transaction commits; the same note twice is sent once.
 SELECT pg_notify(:channel, value) FROM json_array_elements_text(CAST(:notes AS json))
