@@ -269,3 +269,34 @@ def test_nothing_is_kept_of_jobs_that_have_ended(app: App) -> None:
 
 def executions() -> int:
     return sum(type(each) is Execution for each in gc.get_objects())
+
+
+def test_a_worker_that_waited_on_empty_tables_reads_no_more_a_job_when_many_come(postgres_url: str) -> None:
+    """A plan made for an empty table and kept read all of it, 149 rows a job at 5,000 jobs and more with each."""
+    jobs, schema = 3_000, postgres_url.rpartition("=")[2]
+    with dray.App(postgres_url, migrate=True) as app, psycopg.connect(postgres_url.partition("&")[0]) as server:
+        server.autocommit = True
+
+        @app.task(name="nothing")
+        def nothing() -> None: ...
+
+        app.backend.migrate()
+        server.execute(f"ALTER TABLE {schema}.dray_jobs SET (autovacuum_enabled = FALSE)".encode())
+        with app.worker(concurrency=4) as worker:
+            for _ in range(6):  # so that its statements are prepared, and planned, now
+                nothing.enqueue().result(timeout=30)
+            nothing.enqueue_many([()] * jobs)
+            until(lambda: worker.ran >= jobs)
+        app.close()  # a session tells what it has read when it ends, at the latest
+
+        def told() -> list[tuple[int, int]]:
+            found = server.execute(
+                "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables "
+                "WHERE schemaname = %s AND relname = 'dray_jobs' AND n_tup_upd >= %s",
+                (schema, 2 * jobs),
+            )
+            return found.fetchall()
+
+        ((in_order, by_index),) = until(told)
+    assert in_order < 1_000
+    assert by_index < 20 * jobs
