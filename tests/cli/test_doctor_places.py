@@ -28,7 +28,7 @@ from dray.ops.doctor.check import Finding
 from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
 from tests.cli.shell import Shell
-from tests.processes.bouncer import PROGRAM, bouncer
+from tests.processes.bouncer import bouncer
 from tests.server import Server
 
 MIB = 1024**2
@@ -470,7 +470,6 @@ def test_commits_that_a_power_loss_forgets(own: str) -> None:
     assert found(f"{own}&options=-csynchronous_commit%3Doff", "commits")[0] == "warning"
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="needs pgbouncer")
 def test_a_pooler_that_does_not_deliver(own: str, postgres_server: str) -> None:
     schema = own.rpartition("schema=")[2]
     assert found(own, "listen", skip=()) == ("ok", "LISTEN delivers")

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.processes.bouncer import PROGRAM, bouncer
+from tests.processes.bouncer import bouncer
 from tests.processes.harness import Yard, side_by_side
 
 LEASE = 1.0
@@ -47,8 +47,6 @@ def hindered(yard: Yard) -> None:
 @pytest.fixture
 def pooled(postgres_yard: Yard, postgres_server: str) -> Generator[str]:
     """The address of the yard's database behind a pooler."""
-    if PROGRAM is None:
-        pytest.skip("PgBouncer is not installed (Debian: apt install pgbouncer)")
     with bouncer(postgres_server) as address:
         schema = postgres_yard.url.rpartition("schema=")[2]
         yield f"{address}?schema={schema}"

@@ -1,0 +1,79 @@
+"""Each test here runs on each setting in turn; at its end the tables hold what they promise."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+
+from dray.app import App
+from dray.backends import Backend, open_backend
+from dray.clock import Ids, ManualClock
+from dray.ops.audit import audit
+from tests.backends import test_graph_races
+from tests.backends.world import World
+from tests.runtime.watching import until
+from tests.settings import places
+from tests.settings.places import Place
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All settings, unless the test or its module's SETTINGS names some."""
+    named = [mark for mark in metafunc.definition.iter_markers("parametrize") if mark.args[0] == "place"]
+    if named or "place" not in metafunc.fixturenames:
+        return
+    names = getattr(metafunc.module, "SETTINGS", {}).get(metafunc.function, places.SETTINGS)
+    metafunc.parametrize("place", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def place(request: pytest.FixtureRequest, postgres_server: str) -> Generator[Place]:
+    with places.made(postgres_server, request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def url(place: Place) -> str:
+    """The address as the user gives it, its tables empty."""
+    place.empty()
+    return place.url
+
+
+@pytest.fixture
+def backend(url: str, clock: ManualClock) -> Generator[Backend]:
+    with closing(open_backend(url, clock=clock)) as opened:
+        yield opened
+        assert audit(opened, patience=0).broken == ()
+
+
+@pytest.fixture
+def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
+    return World(backend, clock, ids)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+@pytest.fixture(autouse=True)
+def fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where chance decides who is first: the whole suite has more of it."""
+    monkeypatch.setattr(test_graph_races, "ROUNDS", 20)
+
+
+@pytest.fixture
+def app(url: str, caplog: pytest.LogCaptureFixture) -> Generator[App]:
+    """An App whose workers end, log no error and leave tables that hold what they promise."""
+    caplog.set_level(logging.WARNING, "dray")
+    before = set(threading.enumerate())
+    with App(url) as opened:
+        yield opened
+        assert audit(opened.backend).broken == ()
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("dray-") and t not in before])
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -1,0 +1,160 @@
+"""Databases as users have them set up: each setting on a role of its own, as `ALTER ROLE … SET` leaves it.
+
+A `Place` is what one such user knows: an address. Its tables are made once and emptied between tests by the owner of
+the server, whom no setting concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from dray.backends import open_backend
+from dray.config import PostgresAddress, parse_address
+from tests.conftest import TABLES
+from tests.processes.bouncer import bouncer
+
+POOLER = "behind PgBouncer"
+POOLER_AND_LIMITS = "behind PgBouncer, with all of it"
+LIMITED = "role that may not create"
+SEARCH_PATH = "search_path alone"
+DURABILITY = "synchronous_commit off"
+IDLE = "idle_in_transaction_session_timeout 1 s"
+SERIALIZABLE = "serializable"
+STATEMENT_TIMEOUT = "statement_timeout 200 ms"
+LOCK_TIMEOUT = "lock_timeout 100 ms"
+REPEATABLE_READ = "repeatable read"
+
+# What is set for the role, by the name of the setting.
+SETTINGS: dict[str, dict[str, str]] = {
+    DURABILITY: {"synchronous_commit": "off"},
+    REPEATABLE_READ: {"default_transaction_isolation": "repeatable read"},
+    SERIALIZABLE: {"default_transaction_isolation": "serializable"},
+    STATEMENT_TIMEOUT: {"statement_timeout": "200ms"},
+    IDLE: {"idle_in_transaction_session_timeout": "1s"},
+    LOCK_TIMEOUT: {"lock_timeout": "100ms"},
+    LIMITED: {},
+    "search_path elsewhere": {"search_path": "nowhere"},
+    SEARCH_PATH: {},  # the tables' own schema, which the address does not name
+    "formats of another country": {
+        "TimeZone": "Asia/Kathmandu",
+        "DateStyle": "German",
+        "IntervalStyle": "sql_standard",
+        "bytea_output": "escape",
+        "extra_float_digits": "0",
+    },
+    POOLER: {},
+    # Nothing that is set for a session lasts there: it has to be said in each transaction.
+    POOLER_AND_LIMITS: {
+        "default_transaction_isolation": "repeatable read",
+        "statement_timeout": "200ms",
+        "lock_timeout": "100ms",
+    },
+}
+# Those where a verb can fail although nothing else goes on.
+ALONE = [name for name in SETTINGS if name not in {DURABILITY, IDLE}]
+POOLED = (POOLER, POOLER_AND_LIMITS)
+# Those that show where transactions meet, or where one takes long.
+CONTENDED = (REPEATABLE_READ, SERIALIZABLE, STATEMENT_TIMEOUT, LOCK_TIMEOUT)
+
+ORDERS = "orders"  # a table of the user's own, beside Dray's
+
+
+@dataclass(frozen=True)
+class Place:
+    name: str
+    url: str  # as the user gives it
+    owner: str  # the same database, past all settings
+    schema: str
+
+    @property
+    def orders(self) -> str:
+        return f'"{self.schema}".{ORDERS}'
+
+    @contextmanager
+    def connect(self) -> Generator[psycopg.Connection[Any]]:
+        """A connection of the user's own, as the driver makes it."""
+        address = parse_address(self.url)
+        assert isinstance(address, PostgresAddress)
+        with psycopg.connect(address.conninfo) as connection:
+            yield connection
+
+    @contextmanager
+    def connect_as_owner(self) -> Generator[psycopg.Connection[Any]]:
+        with psycopg.connect(self.owner, autocommit=True, options=f"-c search_path={self.schema}") as connection:
+            yield connection
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """A statement of the owner's, committed."""
+        with self.connect_as_owner() as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def empty(self) -> None:
+        with self.connect_as_owner() as connection, connection.transaction():
+            for table in (*TABLES, ORDERS):
+                connection.execute(f"DELETE FROM {table}".encode())
+
+
+@contextmanager
+def made(server: str, name: str) -> Generator[Place]:
+    """A role with the setting, a schema with the tables; gone afterwards."""
+    with psycopg.connect(server, autocommit=True) as owner:
+        database = owner.info.dbname
+        role = schema = f"{database}_set_{list(SETTINGS).index(name)}"
+        owner.execute(f"CREATE ROLE {role} LOGIN".encode())
+        for setting, value in SETTINGS[name].items():
+            owner.execute(f"ALTER ROLE {role} SET {setting} = '{value}'".encode())
+        if name == SEARCH_PATH:
+            owner.execute(f"ALTER ROLE {role} SET search_path = {schema}, public".encode())
+        if name != LIMITED:
+            owner.execute(f"GRANT CREATE ON DATABASE {database} TO {role}".encode())
+        try:
+            with _way(server, name, role) as url:
+                yield _with_tables(Place(name, _address(url, name, schema), server, schema), role)
+        finally:
+            owner.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+            owner.execute(f"DROP OWNED BY {role}".encode())
+            owner.execute(f"DROP ROLE {role}".encode())
+
+
+@contextmanager
+def _way(server: str, name: str, role: str) -> Generator[str]:
+    if name not in POOLED:
+        yield server.replace("postgres:@", f"{role}:@", 1)
+        return
+    with bouncer(server, role) as pooled:
+        yield pooled
+
+
+def _address(url: str, name: str, schema: str) -> str:
+    if name == SEARCH_PATH:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}schema={schema}"
+
+
+def _with_tables(place: Place, role: str) -> Place:
+    """Its tables made by the user, where they may; and one of the user's own."""
+    if place.name == LIMITED:
+        _migrate(f"{place.owner}&schema={place.schema}")
+    elif place.name == SEARCH_PATH:
+        place.ask(f"CREATE SCHEMA {place.schema} AUTHORIZATION {role}")
+        _migrate(place.url)
+    else:
+        _migrate(place.url)
+    place.ask(f"CREATE TABLE {ORDERS} (n integer)")
+    for grant in ("USAGE ON SCHEMA {0}", "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {0}"):
+        place.ask(f"GRANT {grant.format(place.schema)} TO {role}")
+    return place
+
+
+def _migrate(url: str) -> None:
+    backend = open_backend(url)
+    try:
+        backend.migrate()
+    finally:
+        backend.close()
