@@ -132,13 +132,13 @@ def test_migrating_twice_changes_nothing(migrated: str) -> None:
     before = contents(migrated)
     backend = open_backend(migrated)
 
-    assert backend.migrate() == 2
-    assert backend.migrate() == 2
+    assert backend.migrate() == 3
+    assert backend.migrate() == 3
 
     backend.close()
     assert contents(migrated) == before
     again = open_backend(migrated)
-    assert again.migrate() == again.schema_version() == 2
+    assert again.migrate() == again.schema_version() == 3
     again.close()
     assert contents(migrated) == before
 
@@ -164,7 +164,7 @@ def test_a_migration_killed_half_way_leaves_nothing_and_the_next_one_does_it_all
     assert tables(empty_url) == []
     backend = open_backend(empty_url)
     assert backend.schema_version() is None
-    assert backend.migrate() == 2
+    assert backend.migrate() == 3
     made = enqueue(backend)
     backend.close()
     assert job_ids(empty_url) == [made]
@@ -187,13 +187,13 @@ def test_the_next_opener_migrates_a_file_whose_migration_was_killed(tmp_path: Pa
 
 @pytest.fixture
 def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes this code the next release: one with a third migration."""
+    """Makes this code the next release: one with a fourth migration."""
 
-    def release(third: str) -> None:
+    def release(fourth: str) -> None:
         known = migrate.migrations
 
         def migrations(dialect: Dialect) -> dict[int, str]:
-            return {**known(dialect), 3: third}
+            return {**known(dialect), 4: fourth}
 
         monkeypatch.setattr(migrate, "migrations", migrations)
 
@@ -203,17 +203,17 @@ def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_code: Callable[[str], None]) -> None:
     old = open_backend(migrated)
     made = [job.id for job in old.job_list()]
-    newer_code("CREATE TABLE dray_third (x integer);\n")
+    newer_code("CREATE TABLE dray_fourth (x integer);\n")
     new = open_backend(migrated)
 
-    assert new.migrate() == 3
+    assert new.migrate() == 4
 
     made += [enqueue(new), enqueue(old)]  # the release before keeps running beside it
     new.close()
     old.close()
-    assert "dray_third" in tables(migrated)
+    assert "dray_fourth" in tables(migrated)
     assert job_ids(migrated) == sorted(made)
-    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "3", "oldest_code": "1"}
+    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "4", "oldest_code": "1"}
 
 
 @pytest.fixture
@@ -245,14 +245,14 @@ def test_tables_of_the_first_release_are_upgraded_with_all_that_is_in_them(
     first_release()
 
     new = open_backend(empty_url)
-    assert new.migrate() == 2
+    assert new.migrate() == 3
 
     new.close()
     after = contents(empty_url)
     assert after.pop("dray_stacks") == []
     assert [row[-1] for row in after["dray_schedules"]] == [None]
     after["dray_schedules"] = [row[:-1] for row in after["dray_schedules"]]
-    assert dict(after.pop("dray_meta")) == {"version": "2", "oldest_code": "1"}
+    assert dict(after.pop("dray_meta")) == {"version": "3", "oldest_code": "1"}
     before.pop("dray_meta")
     assert after == before
     assert job_ids(empty_url) == [made]
@@ -262,7 +262,7 @@ def test_a_migration_that_fails_leaves_the_tables_at_the_version_before(
     migrated: str, newer_code: Callable[[str], None]
 ) -> None:
     before = contents(migrated)
-    newer_code("CREATE TABLE dray_third (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
+    newer_code("CREATE TABLE dray_fourth (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
     backend = open_backend(migrated)
 
     with pytest.raises(DrayError):
@@ -368,7 +368,7 @@ def test_two_schemas_of_one_database_know_nothing_of_each_other(postgres_url: st
     first = open_backend(postgres_url)
     second = open_backend(f"{postgres_url}_b")
     try:
-        assert first.migrate() == second.migrate() == 2
+        assert first.migrate() == second.migrate() == 3
 
         made = enqueue(first), enqueue(second)
 

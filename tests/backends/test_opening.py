@@ -52,15 +52,15 @@ def test_twenty_processes_open_an_empty_file_at_once_and_lose_no_job(tmp_path: P
 
 
 def test_twenty_processes_migrate_an_empty_schema_at_once(postgres_url: str) -> None:
-    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [2] * 20
+    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [3] * 20
 
-    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("2",)]
+    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("3",)]
 
 
 def test_twenty_processes_migrate_an_empty_database_at_once(empty_database: str) -> None:
-    assert ask_together(migrate_database, [(empty_database,)] * 20) == [2] * 20
+    assert ask_together(migrate_database, [(empty_database,)] * 20) == [3] * 20
 
-    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("2",)]
+    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("3",)]
 
 
 def test_threads_share_the_first_opening(url: str) -> None:
@@ -128,7 +128,7 @@ def test_the_first_read_makes_the_tables_of_a_file_as_the_first_write_does(tmp_p
     backend = open_backend(str(tmp_path / "jobs.db"))
 
     assert backend.job_list() == []
-    assert backend.schema_version() == 2
+    assert backend.schema_version() == 3
     backend.close()
 
 
@@ -178,7 +178,7 @@ def test_one_object_goes_on_after_the_migration_it_asked_for(postgres_url: str) 
     with pytest.raises(SchemaMissing):
         backend.job_list()
 
-    assert backend.migrate() == 2
+    assert backend.migrate() == 3
 
     assert backend.job_list() == []
     backend.close()

@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from dray.app import App
+from dray.errors import StorageUnavailable
 from dray.runtime import health
 from dray.runtime.condition import Condition
 from tests.backends.processes import raw_sql
@@ -71,6 +72,33 @@ def test_one_worker_by_its_name_or_the_end_of_its_id(shell: Shell, app: App) -> 
         assert asked(shell, "--worker", worker.id)[0] == 0
         assert asked(shell, "--worker", worker.id[-8:])[0] == 0
         assert asked(shell, "--worker", "second") == (1, "not healthy: worker 'second' is not alive")
+
+
+@pytest.mark.parametrize(
+    ("part", "verb", "says"),
+    [
+        ("_backend", "job_exchange", "first cannot use the database: away"),
+        ("_beats", "worker_beat", "first has missed two beats and more"),
+    ],
+)
+def test_a_worker_that_cannot_work_does_not_count(
+    shell: Shell, app: App, monkeypatch: pytest.MonkeyPatch, part: str, verb: str, says: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StorageUnavailable("away")
+
+    with app.worker(name="first", lease=1.5) as worker:
+        with monkeypatch.context() as broken:
+            broken.setattr(getattr(worker, part), verb, refuse)
+            app.enqueue("add", {"a": 1, "b": 2})
+            until(lambda: asked(shell) == (1, f"not healthy: no worker can work: {says}"))
+            why = f"not healthy: worker {says}".replace("first", "'first'")
+            assert asked(shell, "--worker", "first", "--min-workers", "0") == (1, why)
+            with app.worker(name="second", queues=["other"]):
+                assert asked(shell) == (0, "ok: 1 worker alive")
+                few = f"not healthy: only 1 worker can work, not 2: {says}"
+                assert asked(shell, "--min-workers", "2") == (1, few)
+        until(lambda: asked(shell, "--worker", "first") == (0, "ok: 1 worker alive"))
 
 
 def test_how_long_jobs_may_wait_and_how_many_may_fail(shell: Shell, app: App) -> None:
@@ -222,7 +250,8 @@ def test_a_worker_that_cannot_renew_its_lease_is_not_healthy(local: Shell) -> No
         with closing(sqlite3.connect(local.folder / "dray.db", timeout=60, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             until(lambda: worker.get("/health")[0] == 503)
-            assert worker.get("/health")[1]["last_beat_age"] > 1
+            assert worker.get("/health")[1]["last_beat_age"] > 2 / 3
+            assert "renew its lease" in worker.get("/ready")[1]["reason"]
             assert worker.get("/ready")[0] == 503
             connection.execute("ROLLBACK")
         until(lambda: worker.get("/health")[0] == 200)

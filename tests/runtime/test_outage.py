@@ -71,6 +71,21 @@ def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
     assert f"no longer holds 1 job ({job.id}): stopping their bodies" in caplog.text
 
 
+def test_an_idle_worker_that_could_not_look_finds_what_another_process_enqueues_afterwards(
+    app: App, quick: Task[..., Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but its own looks tells it that the database is back."""
+    with app.worker() as worker:
+        quick.enqueue().result(timeout=LONG)
+        fail_once(worker, "job_look", monkeypatch)
+        worker._engine.inbox.look_soon()
+        until(lambda: worker._engine._outage.is_on)
+        with App(url) as elsewhere:
+            made = elsewhere.enqueue("quick", queue="other")
+
+        assert ended(app.job(made.id)) == "completed"
+
+
 def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
     app: App, quick: Task[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -383,9 +383,20 @@ class Backend:
         """Adds a worker with its first lease. Its id must never have been used."""
         store.workers.register(self.db, worker, lease_us)
 
-    def worker_beat(self, worker_id: str, lease_us: int, state: str = "active", *, durable: bool = False) -> Beat:
-        """Renews the lease and answers what the worker has running. Not alive: it was declared dead."""
-        return store.workers.beat(self.db, worker_id, lease_us, state, durable=durable)
+    def worker_beat(
+        self,
+        worker_id: str,
+        lease_us: int,
+        state: str = "active",
+        *,
+        trouble: str | None = None,
+        durable: bool = False,
+    ) -> Beat:
+        """Renews the lease and answers what the worker has running. Not alive: it was declared dead.
+
+        `trouble`: what keeps it from working, in its own words.
+        """
+        return store.workers.beat(self.db, worker_id, lease_us, state, trouble, durable=durable)
 
     def worker_deregister(self, worker_id: str) -> bool:
         """The worker leaves; its duties are free. False: it was declared dead before."""

@@ -47,6 +47,7 @@ class Worker:
     last_seen_at: int
     lease_until: int  # by the clock that leases use: steady time on SQLite, the server's on PostgreSQL
     stopped_at: int | None
+    trouble: str | None = None  # what keeps it from working, as it said with its last beat
 
 
 class Beat(NamedTuple):
@@ -65,6 +66,11 @@ class Signs(NamedTuple):
     lease_until: int
     left_us: int  # of its lease; negative once it is over
     unseen_us: int  # since its row was last written to
+
+    @property
+    def has_missed_beats(self) -> bool:
+        """Two and more: a worker beats three times in a lease."""
+        return 3 * self.unseen_us > 2 * (self.left_us + self.unseen_us)
 
 
 class Verdict(NamedTuple):

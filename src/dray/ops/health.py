@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from dray.backends.store.doctor import Seen
+from dray.backends.store.life import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.closed import Closed
@@ -34,7 +36,7 @@ class Health:
     database: str
     problems: tuple[str, ...]
     version: int | None = None
-    workers: int | None = None
+    workers: int | None = None  # that live and can work
     free_duties: tuple[str, ...] = ()
     oldest_ready: float | None = None  # seconds; of the queues that were asked for
     failed: int | None = None
@@ -56,7 +58,8 @@ def health(subject: Subject, demands: Demands) -> Health:
         closed = Closed.of(known)
         if closed is not None:
             return Health(database=place, problems=(closed.text,), version=version)
-        workers = subject.live
+        live = subject.live
+        able = [each for each in live if _trouble(each) is None]
         duties = tuple(subject.free_duties())
         oldest = None if demands.max_age is None else _oldest(subject, demands.queues)
         went_wrong = None
@@ -65,11 +68,10 @@ def health(subject: Subject, demands: Demands) -> Health:
     except DrayError as error:
         return Health(database=place, problems=(failed_by(error).text,))
     problems: list[str] = []
-    if len(workers) < demands.min_workers:
-        there = "no worker is alive" if not workers else f"only {counted(len(workers), 'worker')} alive"
-        problems.append(there + ("" if demands.min_workers == 1 else f", not {demands.min_workers}"))
-    if demands.worker is not None and not _is_there(subject, demands.worker):
-        problems.append(f"worker {shown(demands.worker)} is not alive")
+    if len(able) < demands.min_workers:
+        problems.append(_too_few(live, len(able), demands.min_workers))
+    if demands.worker is not None:
+        problems += _about(live, demands.worker)
     if duties:
         problems.append(f"nobody has the duties {listed(duties)}")
     if oldest is not None and demands.max_age is not None and oldest > demands.max_age:
@@ -81,15 +83,35 @@ def health(subject: Subject, demands: Demands) -> Health:
         database=place,
         problems=tuple(problems),
         version=version,
-        workers=len(workers),
+        workers=len(able),
         free_duties=duties,
         oldest_ready=oldest,
         failed=went_wrong,
     )
 
 
-def _is_there(subject: Subject, wanted: str) -> bool:
-    return any(wanted == each.worker.name or each.worker.id.endswith(wanted.lower()) for each in subject.live)
+def _trouble(seen: Seen) -> str | None:
+    """Why a worker that is not gone does not work; None: it does."""
+    if seen.life is not Life.ALIVE:
+        return "has missed two beats and more"
+    return seen.worker.trouble
+
+
+def _too_few(live: Sequence[Seen], able: int, wanted: int) -> str:
+    troubles = [f"{each.worker.name} {trouble}" for each in live if (trouble := _trouble(each)) is not None]
+    verb = "can work" if troubles else "alive"
+    there = f"only {counted(able, 'worker')} {verb}" if able else f"no worker {verb if troubles else 'is alive'}"
+    number = "" if wanted == 1 else f", not {wanted}"
+    return there + number + (f": {listed(troubles)}" if troubles else "")
+
+
+def _about(live: Sequence[Seen], wanted: str) -> list[str]:
+    """What is wrong with one worker."""
+    found = [each for each in live if wanted == each.worker.name or each.worker.id.endswith(wanted.lower())]
+    troubles = [_trouble(each) for each in found]
+    if None in troubles:
+        return []
+    return [f"worker {shown(wanted)} {troubles[0] if troubles else 'is not alive'}"]
 
 
 def _oldest(subject: Subject, queues: Collection[str]) -> float:

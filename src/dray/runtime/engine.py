@@ -32,6 +32,7 @@ from dray.model.queue import Demand
 from dray.model.worker import Beat
 from dray.runtime.alertness import Alertness
 from dray.runtime.appetite import Appetite, Room
+from dray.runtime.condition import Obstacle
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.hands import Hands
 from dray.runtime.inbox import Inbox
@@ -80,7 +81,6 @@ class Engine:
         rng: Rng,
         *,
         tasks: Mapping[str, Task[..., Any]],
-        lease_us: int,
         on_dead: Callable[[], str],
         on_done: Callable[[], None],
         on_stuck: Callable[[Execution], None],
@@ -91,6 +91,7 @@ class Engine:
         self.clock = clock
         self.rng = rng
         self.crew: Crew
+        self.beat: Callable[[Backend, str], Beat]  # renews the lease of the worker with this id
         self.on_asked: Callable[[Sequence[Asked]], None]  # somebody wants to know where bodies are
         self.failure: StorageError | None = None  # what no waiting can repair
         self.has_written = False  # since the heartbeat last asked
@@ -104,7 +105,6 @@ class Engine:
         self._watch = watch
         self._appetite = appetite
         self._tasks = tasks
-        self._lease_us = lease_us
         self._on_dead = on_dead
         self._on_done = on_done
         self._on_failure = on_failure
@@ -122,6 +122,7 @@ class Engine:
         self._must_reread = False
         self._fed_at = clock.steady()
         self._room: Room | None = None  # what it can run; None: all that it was asked to
+        self._unclaiming: Obstacle | None = None  # it has to take another id before it claims again
 
     # For other threads
 
@@ -139,6 +140,11 @@ class Engine:
     def stopped(self) -> int:
         """How many of them were stopped because the worker ends, and their jobs handed back."""
         return self._hands.stopped
+
+    @property
+    def running(self) -> int:
+        """How many bodies run."""
+        return sum(each.started is not None and not each.is_over for each in self.executions())
 
     def executions(self) -> Collection[Execution]:
         return self._hands.executions()
@@ -161,6 +167,12 @@ class Engine:
     def is_spent(self) -> bool:
         """Whether nothing is left but bodies that do not stop."""
         return self.has_nothing_to_write and all(each.is_stuck for each in self.executions())
+
+    def obstacles(self) -> list[Obstacle]:
+        """What keeps it from claiming, running and writing, and since when."""
+        found = [each for each in (self._outage.obstacle, self._unclaiming) if each is not None]
+        missing = (each.obstacle for each in self.crew.outages() if each.is_on)
+        return [*found, *(each._replace(stops_claims=True) for each in missing if each is not None)]
 
     def began(self, execution: Execution) -> None:
         self.timekeeper.began(execution)
@@ -237,6 +249,18 @@ class Engine:
 
     def tick(self) -> float:
         """One step; the seconds until the next, if nothing happens before."""
+        self._outage.begins(self.clock.steady())
+        try:
+            return self._step()
+        except Exception as error:
+            # A defect. What was claimed in this step may be known to nobody; and the worker does not work.
+            self._must_reread = self._alertness.is_hungry = True
+            self._outage.goes_on(error, self.clock.steady())
+            raise
+        finally:
+            self._outage.returns()
+
+    def _step(self) -> float:
         self.inbox.open()
         self._absorb()
         self._room = self.crew.mend()
@@ -327,18 +351,19 @@ class Engine:
         if demand.queues and alertness.claims_at_once():
             return True
         is_there = self._look(demand, now)
+        if is_there is None:
+            return False  # and it stays hungry: nothing but the next look tells that the database is back
         alertness.looked(in_vain=not is_there)
         return is_there
 
-    def _look(self, demand: Demand, now: int) -> bool:
-        """Whether there is work; learns of cancels on the way."""
+    def _look(self, demand: Demand, now: int) -> bool | None:
+        """Whether there is work; learns of cancels on the way. None: the database could not be read."""
         self._alertness.looked_at = now
         try:
             seen = self._backend.job_look(self.worker_id, demand, serves_all=self._appetite.serves_all)
         except StorageError as error:
             self._fail(error)
-            return False
-        self._outage.eases()
+            return None
         if self._appetite.serves_all:
             self._appetite.served(seen.queues)
         for row in seen.cancels:
@@ -346,7 +371,12 @@ class Engine:
         if seen.asked:
             self.on_asked(seen.asked)
         self._alertness.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
-        return seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
+        is_there = seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
+        if (is_there and demand.limit) or self._hands.outcomes or self._notebook.pause(now) is not None:
+            self._outage.eases()  # what failed has still to succeed
+        else:
+            self._outage.ends()  # there is nothing that it cannot do
+        return is_there
 
     def _exchange(self, demand: Demand) -> float:
         if demand.limit and self._hands.frees_steps:
@@ -363,7 +393,7 @@ class Engine:
             self._notebook.keep(notes)
             self._must_reread |= not isinstance(error, StorageLocked)
             return self._fail(error)
-        self._outage.ends()
+        self._outage.eases()
         self.has_written = True
         self._notebook.keep(answer.late)
         written = self._hands.written(batch, answer.settled)
@@ -376,9 +406,10 @@ class Engine:
             self._backend.announce(queues)
         # What goes with an outcome is no step by itself: while the row is held, both are tried again and again.
         has_noted = not notes.ids.issubset(self._hands.outcomes)
-        has_changed = (
-            self._grow() or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
-        )
+        has_grown = self._grow()
+        if not self._outage.pause:
+            self._outage.ends()
+        has_changed = has_grown or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
         return self._alertness.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
 
     def _grow(self) -> bool:
@@ -475,7 +506,7 @@ class Engine:
     def _reread(self) -> bool:
         """After an outage: what this worker still holds, before it claims again."""
         try:
-            beat = self._backend.worker_beat(self.worker_id, self._lease_us)
+            beat = self.beat(self._backend, self.worker_id)
         except StorageError as error:
             self._fail(error)
             return False
@@ -498,6 +529,7 @@ class Engine:
         if not self._is_retiring:
             log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
             self._is_retiring = True
+            self._give_up_id("has lost its proof of life, and takes another id when its jobs end")
             self.inbox.ring()  # it may hold nothing: then it comes back with the next step
 
     def _die(self) -> None:
@@ -505,6 +537,11 @@ class Engine:
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
         self._stop_lost(self._hands.lose_all())
         self._is_dead = True
+        self._give_up_id("was declared dead, and takes another id")
+
+    def _give_up_id(self, reason: str) -> None:
+        since = self.clock.steady() if self._unclaiming is None else self._unclaiming.since
+        self._unclaiming = Obstacle(since, reason, stops_claims=True)
 
     def _come_back(self) -> float:
         try:
@@ -512,6 +549,7 @@ class Engine:
         except StorageError as error:
             return self._fail(error)
         self._is_dead = self._is_retiring = self._must_reread = False
+        self._unclaiming = None
         self._outage.ends()
         self._alertness.is_hungry = True
         return 0.0

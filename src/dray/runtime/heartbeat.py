@@ -8,11 +8,13 @@ from a dead one once the lease is over, so its bodies are stopped a little befor
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.model.worker import WorkerState
+from dray.runtime.condition import Obstacle
 from dray.runtime.execution import Stop
 from dray.runtime.outage import Outage
 from dray.runtime.service import Service
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from dray.backends import Backend
     from dray.backends.proof import Proof
     from dray.clock import Clock
+    from dray.model.worker import Beat
     from dray.runtime.engine import Engine
 
 log = logging.getLogger("dray")
@@ -45,6 +48,7 @@ class Heartbeat(Service):
         self._lease_us = lease_us
         self._trusted_until = clock.steady() + lease_us
         self._outage = Outage("renew its lease")
+        self.trouble: Callable[[], str | None] = lambda: None  # what keeps the worker from working
         self.stacks = Stacks(engine.find, self.wake)
         self._has_stopped_bodies = False
         self._is_away = False  # the database was, at the last beat
@@ -67,9 +71,13 @@ class Heartbeat(Service):
         return self._clock.steady() - (self._trusted_until - self._lease_us)
 
     @property
-    def is_trusted(self) -> bool:
-        """Whether the lease holds. For any thread."""
-        return self._clock.steady() < self._trusted_until
+    def obstacle(self) -> Obstacle:
+        """The last beat that got through is always one; only if it is long ago it matters. For any thread."""
+        return Obstacle(self._trusted_until - self._lease_us, self._outage.reason)
+
+    def beat(self, backend: Backend, worker_id: str, *, durable: bool = False) -> Beat:
+        """Renews the lease through any connection."""
+        return backend.worker_beat(worker_id, self._lease_us, self.state, trouble=self.trouble(), durable=durable)
 
     def tick(self) -> float:
         began, worker_id, proof = self._clock.steady(), self._engine.worker_id, self.proof
@@ -77,7 +85,7 @@ class Heartbeat(Service):
         self._began = began
         try:
             is_proven = proof.check()
-            beat = self._backend.worker_beat(worker_id, self._lease_us, self.state, durable=is_durable)
+            beat = self.beat(self._backend, worker_id, durable=is_durable)
         except StorageError as error:
             self._engine.has_written |= is_durable
             return self._fail(error)

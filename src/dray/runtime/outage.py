@@ -10,6 +10,7 @@ import logging
 
 from dray.errors import StorageLocked
 from dray.instants import SECOND
+from dray.runtime.condition import Obstacle
 from dray.text import escape_control
 
 log = logging.getLogger("dray")
@@ -38,12 +39,15 @@ class Outage:
         """A try is under way."""
         self._began = now
 
+    def returns(self) -> None:
+        """It has come back, whatever it brought."""
+        self._began = None
+
     def goes_on(self, error: Exception, now: int) -> float:
         """It failed, again; the pause."""
         if self._since is None:
             self._since = now if self._began is None else self._began
-        self._began = None
-        self._error = escape_control(str(error))
+        self._error = escape_control(str(error)) or type(error).__name__
         # A lock that others hold one after the other is no outage.
         is_news = not isinstance(error, StorageLocked) or now - self._since > _LONG_LOCK
         if is_news and not self._is_said:
@@ -56,14 +60,13 @@ class Outage:
     def eases(self) -> None:
         """The database can be read: no reason to wait, and no news either, because on a full disk it can."""
         self.pause = 0.0
-        self._began = None
 
     def ends(self) -> None:
         """It worked."""
         if self._is_said:
             log.info("this worker can %s again", self._what)
         self.pause = 0.0
-        self._since = self._began = None
+        self._since = None
         self._is_said = False
 
     @property
@@ -72,11 +75,12 @@ class Outage:
         return self._since is not None
 
     @property
-    def since(self) -> int | None:
-        """When the first try began that has not succeeded; None: there is none."""
-        return self._began if self._since is None else self._since
+    def obstacle(self) -> Obstacle | None:
+        """The first try that has not succeeded, or has not come back yet; None: there is none."""
+        since = self._began if self._since is None else self._since
+        return None if since is None else Obstacle(since, self.reason)
 
     @property
     def reason(self) -> str:
         """In a few words, for people."""
-        return f"it cannot {self._what}: {self._error}" if self.is_on else f"it takes long to {self._what}"
+        return f"cannot {self._what}: {self._error}" if self.is_on else f"waits to {self._what}"

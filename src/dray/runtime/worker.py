@@ -29,6 +29,7 @@ from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.heartbeat import Heartbeat
 from dray.runtime.identity import Identity
+from dray.runtime.self_check import SelfCheck
 from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.timekeeper import KILL_GRACE
@@ -151,20 +152,7 @@ class Worker:
         """How it is, for a probe; from any thread."""
         if not self._has_started:
             return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
-        engine, beats, now = self._engine, self._heartbeat, self._clock.steady()
-        outages = [each for each in self._crew.outages() if each.is_on]
-        is_short = any(now - (each.since or now) > 2 * beats.period_us for each in outages)
-        is_healthy = beats.is_trusted and engine.failure is None and not is_short
-        claims = not (engine.inbox.is_draining or engine.inbox.is_cut_off or outages)
-        return Condition(
-            engine.worker_id,
-            beats.state,
-            self._running,
-            beats.beat_age_us / SECOND,
-            is_healthy,
-            is_healthy and claims,
-            outages[0].reason if outages else None,
-        )
+        return self._self_check.condition()
 
     def __enter__(self) -> Self:
         self.start()
@@ -214,8 +202,8 @@ class Worker:
                 if self._engine.is_idle.is_set():
                     self._engine.on_idle()
             signals.wait(self._asked_to_stop.is_set)
-            if signals.count and self._running:
-                wait = f"{counted(self._running, 'job')} may take {self._grace:g} s to end"
+            if signals.count and self._engine.running:
+                wait = f"{counted(self._engine.running, 'job')} may take {self._grace:g} s to end"
                 log.info("worker %d is stopping: %s; a second signal ends it at once", os.getpid(), wait)
             self._stop_beside(signals)
         self._raise_failure()
@@ -287,7 +275,6 @@ class Worker:
             app.clock,
             self._rng,
             tasks=tasks,
-            lease_us=lease_us,
             on_dead=self._come_back,
             on_done=app.waiter.poke,
             on_stuck=self._on_stuck,
@@ -302,6 +289,9 @@ class Worker:
         self._engine.crew = self._crew = crew
         identity.register_patiently(self._asked_to_stop.is_set)
         self._heartbeat = Heartbeat(self._engine, self._beats, identity.proof, app.clock, lease_us)
+        self._self_check = SelfCheck(self._engine, self._heartbeat, app.clock)
+        self._heartbeat.trouble = self._self_check.trouble
+        self._engine.beat = self._heartbeat.beat
         self._engine.timekeeper.watch_over = self._heartbeat.watch_over
         self._engine.on_asked = self._heartbeat.stacks.hear
         upkeep = duties(self._beats, identity.id, app.clock, self._rng, lease_us=lease_us)
@@ -351,10 +341,6 @@ class Worker:
         for duty in (Declarer.name, Scheduler.name):
             self._keeper.poke(duty)
         self._keeping.wake()
-
-    @property
-    def _running(self) -> int:
-        return sum(each.started is not None and not each.is_over for each in self._engine.executions())
 
     @property
     def _is_done(self) -> bool:

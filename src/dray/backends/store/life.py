@@ -16,6 +16,7 @@ class Life(StrEnum):
     """What is known of a worker that has not said good-bye."""
 
     ALIVE = "alive"
+    LATE = "late"  # it has not renewed its lease for two beats
     SILENT = "silent"  # its process is there, and does not renew its lease
     GONE = "gone"  # and nobody has buried it
 
@@ -30,7 +31,7 @@ def _life(signs: Signs, is_proven: bool | None, boot: str | None) -> Life:  # no
     if is_proven is False:
         return Life.GONE
     is_comparable = boot in {None, signs.boot}
-    is_late = signs.left_us < 0 if is_comparable else signs.unseen_us > _STRANGER_US
-    if not is_late:
-        return Life.ALIVE
+    is_over = signs.left_us < 0 if is_comparable else signs.unseen_us > _STRANGER_US
+    if not is_over:
+        return Life.LATE if is_comparable and signs.has_missed_beats else Life.ALIVE
     return Life.SILENT if is_proven else Life.GONE

@@ -38,9 +38,9 @@ def register(db: Database, worker: NewWorker, lease_us: int) -> None:
     db.write(work)
 
 
-def beat(db: Database, worker_id: str, lease_us: int, state: str, *, durable: bool) -> Beat:
+def beat(db: Database, worker_id: str, lease_us: int, state: str, trouble: str | None, *, durable: bool) -> Beat:
     def work(tx: Session) -> Beat:
-        alive = tx.run("worker_beat", id=worker_id, lease_us=lease_us, state=state) > 0
+        alive = tx.run("worker_beat", id=worker_id, lease_us=lease_us, state=state, trouble=trouble) > 0
         held = [Held(i, claim, bool(asked)) for i, claim, asked in tx.rows("worker_held", id=worker_id)]
         return Beat(alive, held)
 

@@ -8,7 +8,8 @@ ON CONFLICT DO NOTHING
 
 -- name: worker_beat
 -- Renews a lease. No row: the worker was declared dead or stopped.
-UPDATE dray_workers SET last_seen_at = $now, lease_until = $steady + $span(lease_us), state = :state
+UPDATE dray_workers SET last_seen_at = $now, lease_until = $steady + $span(lease_us), state = :state,
+    trouble = :trouble
 WHERE id = :id AND state IN ('active', 'draining')
 
 -- name: worker_held
@@ -24,7 +25,7 @@ WHERE id = :id AND state IN ('active', 'draining')
 -- name: worker_list
 -- Workers, live ones first, newest first.
 SELECT id, name, host, pid, boot, lock, queues, tasks, concurrency, state, started_at, last_seen_at, lease_until,
-    stopped_at
+    stopped_at, trouble
 FROM dray_workers ORDER BY state IN ('stopped', 'dead'), id DESC LIMIT :limit
 
 -- name: rescue_look
