@@ -122,7 +122,7 @@ class Schemas:
                     meta = connection.execute("SELECT name, value FROM dray_meta ORDER BY name").fetchall()
                     count = "SELECT count(*) FROM pg_tables WHERE schemaname = %s"
                     tables = connection.execute(count, (schema,)).fetchall()
-                as_made = (meta, tables) == ([("oldest_code", "1"), ("version", "2")], [(len(TABLES) + 1,)])
+                as_made = (meta, tables) == ([("oldest_code", "1"), ("version", "3")], [(len(TABLES) + 1,)])
             except psycopg.Error:
                 as_made = False
             if as_made:
