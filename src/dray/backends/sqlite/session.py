@@ -91,7 +91,10 @@ class SqliteSession:
         return _known(self.rows(name, **params))
 
     def run(self, name: str, /, **params: Any) -> int:
-        return self._execute(name, params).rowcount
+        cursor = self._execute(name, params)
+        if cursor.description is not None:
+            cursor.fetchall()  # of RETURNING: a statement that is not read to its end keeps a COMMIT from happening
+        return cursor.rowcount
 
     def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
         if not rows:
