@@ -276,17 +276,3 @@ def test_a_wrong_password_is_one_line_that_does_not_show_it(server: Server, capl
     assert "\n" not in str(caught.value)
     assert "wr0ng" not in str(caught.value) + caplog.text
     assert "ann:***@" in str(caught.value)
-
-
-def test_acknowledged_jobs_survive_a_crash_where_the_server_does_not_wait_for_its_disk(
-    server: Server, address: str
-) -> None:
-    raw_sql(server.url, "ALTER ROLE postgres SET synchronous_commit TO off")
-    try:
-        with contextlib.closing(open_backend(address)) as backend:
-            made = [enqueue(backend) for _ in range(20)]
-            made += [job.id for job in backend.job_enqueue([new_job() for _ in range(100)])]
-        server.crash()
-        assert job_ids(address) == sorted(made)
-    finally:
-        raw_sql(server.url, "ALTER ROLE postgres RESET synchronous_commit")

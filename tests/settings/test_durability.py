@@ -59,19 +59,12 @@ def enqueue_workflow(app: App) -> list[str]:
     return [job.id for job in flow.enqueue().jobs()]
 
 
-def enqueue_in_a_users_transaction(app: App) -> list[str]:
-    with psycopg.connect(app.url) as user:
-        user.execute("SELECT 1")
-        return [app.enqueue("task", {"n": 1}, connection=user).id]
-
-
 def nothing(n: int) -> None:
     """A body."""
 
 
-@pytest.mark.parametrize(
-    "act", [enqueue, enqueue_many, enqueue_workflow, enqueue_in_a_users_transaction], ids=lambda act: act.__name__
-)
+# How durable a user's own transaction is, is the setting of their connection: they are warned (test_server_defaults.py).
+@pytest.mark.parametrize("act", [enqueue, enqueue_many, enqueue_workflow], ids=lambda act: act.__name__)
 def test_acknowledged_jobs_outlive_a_crash(server: Server, app: App, act: Callable[[App], list[str]]) -> None:
     ids = act(app)
     server.crash()
