@@ -63,7 +63,7 @@ def nothing(n: int) -> None:
     """A body."""
 
 
-# How durable a user's own transaction is, is the setting of their connection: they are warned (test_server_defaults.py).
+# How durable a commit of a user is, is their connection's own setting: they are warned (test_server_defaults.py).
 @pytest.mark.parametrize("act", [enqueue, enqueue_many, enqueue_workflow], ids=lambda act: act.__name__)
 def test_acknowledged_jobs_outlive_a_crash(server: Server, app: App, act: Callable[[App], list[str]]) -> None:
     ids = act(app)
