@@ -74,10 +74,10 @@ class Signal:
             while True:
                 self._queue.get_nowait()
 
-    def wait(self, seconds: float) -> bool:
+    def wait(self, seconds: float | None = None) -> bool:
         """Waits until it is set; whether it is."""
         try:
-            self._queue.get(timeout=max(0.0, seconds))
+            self._queue.get(timeout=None if seconds is None else max(0.0, seconds))
         except Empty:
             return False
         self._queue.put(None)

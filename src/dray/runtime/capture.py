@@ -61,23 +61,21 @@ def keep(execution: Execution, level: str, logger: str, message: str) -> None:
 
 
 _lock = threading.Lock()
-_users = 0
+_users: set[object] = set()
 _handler = Capture()
 _handler.setFormatter(logging.Formatter("%(message)s"))
 
 
-def start() -> None:
-    """From now on records are captured; ended by as many `end`s."""
-    global _users  # noqa: PLW0603 - there is one root logger
+def start(user: object) -> None:
+    """From now on records are captured, until no user is left."""
     with _lock:
-        _users += 1
-        if _users == 1:
-            logging.getLogger().addHandler(_handler)
+        _users.add(user)
+        logging.getLogger().addHandler(_handler)  # once, however often
 
 
-def end() -> None:
-    global _users  # noqa: PLW0603
+def end(user: object) -> None:
+    """This user captures no more; a second time does nothing."""
     with _lock:
-        _users -= 1
-        if _users == 0:
+        _users.discard(user)
+        if not _users:
             logging.getLogger().removeHandler(_handler)

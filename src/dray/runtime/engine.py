@@ -8,7 +8,6 @@ write lock only to claim, it looks whether there is anything.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +26,7 @@ from dray.errors import (
     UnknownJob,
 )
 from dray.instants import SECOND
+from dray.interrupts import Signal
 from dray.model.job import Claim
 from dray.model.queue import Demand
 from dray.model.worker import Beat
@@ -96,8 +96,8 @@ class Engine:
         self.failure: StorageError | None = None  # what no waiting can repair
         self.has_written = False  # since the heartbeat last asked
         self.inbox = Inbox()
-        self.is_idle = threading.Event()  # nothing in hand but what does not stop, nothing that could be
-        self.has_ended = threading.Event()  # it claims no more, and nothing is left to run or to write
+        self.is_idle = Signal()  # nothing in hand but what does not stop, nothing that could be
+        self.has_ended = Signal()  # it claims no more, and nothing is left to run or to write
         self.on_idle: Callable[[], None] = lambda: None
         self.on_began: Callable[[Execution], None] = lambda _: None
         self._backend = backend

@@ -7,6 +7,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from dray.interrupts import Signal
+
 log = logging.getLogger("dray")
 
 _AFTER_A_DEFECT = 5.0
@@ -17,7 +19,7 @@ class Service(ABC):
 
     def __init__(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._woken = threading.Event()
+        self._woken = Signal()
         self._is_ending = False
 
     @abstractmethod
@@ -25,6 +27,11 @@ class Service(ABC):
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether further steps come."""
+        return self._thread.is_alive() and not self._is_ending
 
     def wake(self) -> None:
         """The next step comes now."""

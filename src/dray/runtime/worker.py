@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from dray.clock import Clock, Ids
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
+from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.maintenance import Declarer, Keeper, Scheduler, duties
 from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from dray.waiter import Waiter
 
 log = logging.getLogger("dray")
+T = TypeVar("T")
 
 LEASE = 15.0
 POOLER_LEASE = 60.0
@@ -123,10 +125,14 @@ class Worker:
         self._has_started = False
         self._replaced = 0
         self._wants_renewal = False
-        self._asked_to_stop = threading.Event()
+        self._asked_to_stop = Signal()
         self._on_asked: Callable[[], None] = _nothing
         self._has_stopped = self._has_left_behind = False
         self._is_over = False
+        self._services: tuple[Service, ...] = ()
+        self._undo = ExitStack()  # closes what `start` has opened, until that is done
+        self._stopping = OwnedLock()
+        self._has_left = False
 
     # As a user sees it
 
@@ -164,29 +170,39 @@ class Worker:
     def start(self) -> None:
         """Starts in the background."""
         loading.stop_here()
-        if self._has_started:
+        if self._has_started or self._has_left:
             raise ConfigError("this worker has been started before; make another one: app.worker()")
         self._app.load(self._imports)
-        with ExitStack() as undo:
-            self._assemble(undo)
-            undo.pop_all()
-        self._has_started = True
+        with_cleanup(self._start, self._undo_half_a_start)
+
+    def _start(self) -> None:
+        self._assemble(self._undo)
         self._app.on_enqueue.append(self._enqueued)
         self._app.on_recall.append(self._engine.inbox.recall)
         self._app.on_schedule.append(self._rescheduled)
-        capture.start()
+        capture.start(self)
         try:
             for service in self._services:
                 service.start()
         except (RuntimeError, MemoryError) as error:
-            # Some of its threads run: they would keep the lease of a worker that nobody has.
-            self._has_stopped = True
-            self._unhook()
-            self._leave()
             raise DrayError(
                 f"no thread could be started for this worker: {error}; end other processes, or raise the limit of "
                 "processes or memory"
             ) from error
+        self._has_started = True
+
+    def _undo_half_a_start(self) -> None:
+        """After a start that failed or was interrupted: what runs of it would keep the lease of a worker that is not
+        there."""
+        if self._has_started:
+            return
+        if not self._services:
+            self._undo.close()
+        elif self._services[-1].is_running:
+            with_cleanup(self._stop, self._stopping.release_if_mine)  # it may have claimed jobs: they go back
+        else:
+            self._unhook()
+            self._leave()
 
     def run(self, *, until_idle: bool = False) -> Ending:
         """Works in the foreground until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once.
@@ -224,20 +240,25 @@ class Worker:
 
     def stop(self) -> None:
         """Claims nothing more, lets running jobs end within `grace`, hands the rest back, leaves."""
-        if not self._has_started or self._has_stopped:
-            return
-        self._has_stopped = True
+        if self._has_started and not self._has_stopped:
+            with_cleanup(self._stop, self._stopping.release_if_mine)
+
+    def _stop(self) -> None:
+        """Interrupted, it can be called again."""
+        if not self._stopping.acquire(0):
+            return  # another thread is at it
         self._unhook()
         self._heartbeat.state = WorkerState.DRAINING
         self._heartbeat.wake()
         self._engine.inbox.drain()
-        if not self._engine.settles_down(self._grace):
+        if self._services[-1].is_running and not self._engine.settles_down(self._grace):
             self._engine.stop_all(Stop.SHUTDOWN)
             self._engine.settles_down(KILL_GRACE / SECOND + 2)
         if self._engine.is_empty:
             self._leave()
         else:
             self._leave_behind()
+        self._has_stopped = True
 
     # Putting it together
 
@@ -297,7 +318,7 @@ class Worker:
         upkeep = duties(self._beats, identity.id, app.clock, self._rng, lease_us=lease_us)
         self._keeper = Keeper(self._beats, identity.id, (*upkeep, *self._schedulers()), app.clock, self._rng)
         self._keeping = Loop("dray-keeper", self._keeper.tick)
-        self._services: tuple[Service, ...] = (
+        self._services = (
             self._engine.timekeeper,
             self._heartbeat,
             self._keeping,
@@ -370,10 +391,9 @@ class Worker:
             then()
 
     def _unhook(self) -> None:
-        with suppress(ValueError):
-            self._app.on_enqueue.remove(self._enqueued)
-            self._app.on_recall.remove(self._engine.inbox.recall)
-            self._app.on_schedule.remove(self._rescheduled)
+        _take_out(self._app.on_enqueue, self._enqueued)
+        _take_out(self._app.on_recall, self._engine.inbox.recall)
+        _take_out(self._app.on_schedule, self._rescheduled)
 
     def _on_stuck(self, execution: Execution) -> None:
         """A body was told to stop and made to, and goes on. On the timekeeper's thread."""
@@ -444,13 +464,16 @@ class Worker:
 
     def _leave(self) -> None:
         """Nothing is left to run or to write."""
+        if self._has_left:
+            return
         self._end(*reversed(self._services))
         self._crew.close()
         self._say_goodbye(self._keeper.resign)
         self._say_goodbye(self._identity.deregister)
         for part in (self._identity, self._watch, self._backend, self._beats):
             part.close()
-        capture.end()
+        capture.end(self)
+        self._has_left = True
 
     def _end(self, *services: Service) -> None:
         for service in services:
@@ -486,6 +509,11 @@ class _EngineLoop(Service):
         self._is_ending = True
         self._engine.inbox.ring()
         return super().end(timeout)
+
+
+def _take_out(hooks: list[T], hook: T) -> None:
+    with suppress(ValueError):
+        hooks.remove(hook)
 
 
 def _nothing() -> None:

@@ -102,11 +102,11 @@ class _Child:
         execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
         self._pipe.attach(execution)
         self._execution = execution
-        capture.start()
+        capture.start(self)
         try:
             settlement = self._perform(execution)
         finally:
-            capture.end()
+            capture.end(self)
         if settlement is not None and settlement.state == State.COMPLETED:
             self._pipe.hand_over(execution.grown)
         return {"end": settlement, "is_written": execution.is_written}
