@@ -80,15 +80,36 @@ class ByThread:
         victim.begun.wait()
         time.sleep(delay)
         with victim.guard:
-            if victim.is_inside:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(victim.ident or 0), ctypes.py_object(Interrupt)
-                )
+            while victim.is_inside and not _raise_into(victim):
+                time.sleep(0)
         victim.join(30)
         assert not victim.is_alive(), "the call hangs"
         if victim.error is not None:
             raise victim.error
         return victim.was_hit
+
+
+def _raise_into(victim: threading.Thread) -> bool:
+    """False: not at this moment."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1)  # what is seen still holds when it is acted upon
+    try:
+        if _starts_a_thread(victim):
+            return False
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(victim.ident or 0), ctypes.py_object(Interrupt))
+        return True
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _starts_a_thread(victim: threading.Thread) -> bool:
+    """CPython raises into the new thread then, which ends before it has begun, and `start` waits for it for ever."""
+    frame = sys._current_frames().get(victim.ident or 0)
+    while frame is not None:
+        if frame.f_code is threading.Thread.start.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Victim(threading.Thread):

@@ -190,6 +190,10 @@ def _may_be_struck(frame: FrameType | None) -> bool:
     is_in_body = False
     while frame is not None and frame.f_code is not body.run.__code__:
         name = _module(frame)
+        if frame.f_code is threading.Thread.start.__code__:
+            return (
+                False  # CPython would raise into the thread that is being started, and this one wait for it for ever
+            )
         if name.partition(".")[0] in _NOT_HERE or (name.startswith("dray.") and not is_waiting):
             return False
         is_in_body = True
