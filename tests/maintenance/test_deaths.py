@@ -19,7 +19,7 @@ from dray.backends.postgres.session import lock_key
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import Ids, SystemClock
 from dray.instants import SECOND
-from dray.maintenance import Keeper, duties
+from dray.maintenance import Keeper, Rescuer, duties
 from tests.backends.lives import live, register
 from tests.backends.processes import Process, enqueue
 
@@ -37,7 +37,9 @@ class Survivor:
         self._watch = backend.watch()
         self._proof = backend.worker_prove(self.id, self._watch)
         register(backend, self.id, self._proof, LEASE_US)
-        self._keeper = Keeper(backend, self.id, duties(backend, self.id, clock, rng), clock, rng)
+        rescuer = Rescuer(backend, self.id, clock, rng)
+        self._keeper = Keeper(backend, self.id, (rescuer, *duties(backend, clock, rng)), clock, rng)
+        rescuer.on_burial = self._keeper.look_for_duties
 
     def live_until(self, condition: Callable[[], bool], seconds: float) -> float:
         """How long it took."""

@@ -21,18 +21,11 @@ if TYPE_CHECKING:
     from dray.model.retention import Retention
 
 
-def duties(
-    backend: Backend,
-    worker_id: str | None,
-    clock: Clock,
-    rng: Rng,
-    retention: Retention | None = None,
-    lease_us: int | None = None,
-) -> tuple[Duty, ...]:
-    """The duties of any worker; those for schedules need to know its tasks. Without a retention the default holds."""
+def duties(backend: Backend, clock: Clock, rng: Rng, retention: Retention | None = None) -> tuple[Duty, ...]:
+    """The duties of any worker beside rescue, which has a thread of its own; those for schedules need to know its
+    tasks. Without a retention the default holds."""
     file = (Checkpointer(backend, clock, rng),) if backend.has_file else ()
     return (
-        Rescuer(backend, worker_id, clock, rng, lease_us),
         Promoter(backend),
         Fanner(backend, rng),
         *file,
@@ -41,4 +34,4 @@ def duties(
     )
 
 
-__all__ = ["Declarer", "Duty", "Keeper", "Scheduler", "duties"]
+__all__ = ["Declarer", "Duty", "Keeper", "Rescuer", "Scheduler", "duties"]

@@ -1,8 +1,9 @@
-"""Does a worker's share of the duties: rescue always, the others while it has their leases.
+"""Does a worker's share of the duties: what is everybody's always, the others while it has their leases.
 
-A lease has no clock: it is free as soon as its holder is dead, so rescue goes first and the leases are looked at
-right after a burial. Looking is a read; only a duty that is free is taken, which is a write. A database that is away
-is said once and waited for, with longer and longer pauses.
+A worker has two keepers, each with a thread: one for rescue, which no other duty may keep waiting, and one for all
+the rest. A lease has no clock: it is free as soon as its holder is dead, so the leases are looked at right after a
+burial. Looking is a read; only a duty that is free is taken, which is a write. A database that is away is said once,
+by one of the two, and waited for, with longer and longer pauses.
 """
 
 from __future__ import annotations
@@ -44,10 +45,20 @@ class _Part:
 
 
 class Keeper:
-    """Ticks the duties of one worker. One thread ticks; `poke`, `rename` and `resign` may come from another."""
+    """Ticks duties of one worker. One thread ticks; the other verbs may come from another.
+
+    `beside`: the worker's other keeper, which may have said already that the database is away.
+    """
 
     def __init__(
-        self, backend: Backend, worker_id: str, duties: Sequence[Duty], clock: Clock, rng: Rng | None = None
+        self,
+        backend: Backend,
+        worker_id: str,
+        duties: Sequence[Duty],
+        clock: Clock,
+        rng: Rng | None = None,
+        *,
+        beside: Keeper | None = None,
     ) -> None:
         self._backend = backend
         self._worker_id = worker_id
@@ -58,6 +69,14 @@ class Keeper:
         self._leases = _Part("leases", self._look)
         self._exclusive = [_Part(duty.name, duty.tick) for duty in duties if duty.is_exclusive]
         self._terms: dict[str, int] = {}
+        self.beside = beside
+        if beside is not None:
+            beside.beside = self
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether anything is to be tried again."""
+        return any(part.failures for part in (*self._always, self._leases, *self._exclusive))
 
     @property
     def held(self) -> frozenset[str]:
@@ -69,7 +88,7 @@ class Keeper:
         for part in self._always:
             if not self._run(part):
                 return self._rest()
-        if not self._run(self._leases):
+        if self._exclusive and not self._run(self._leases):
             return self._rest()
         for part in self._exclusive:
             if part.name in self._terms and not self._run(part):
@@ -81,6 +100,10 @@ class Keeper:
         for part in (*self._always, *self._exclusive):
             if part.name == duty:
                 part.is_poked = True
+
+    def look_for_duties(self) -> None:
+        """A worker was buried: the next tick takes the duties it had."""
+        self._leases.is_poked = True
 
     def rename(self, worker_id: str) -> None:
         """The worker came back under a new id; what it had under the old one is free."""
@@ -103,7 +126,6 @@ class Keeper:
         if self._clock.steady() + _SLACK_US < part.due_at and not part.is_poked:
             return True
         part.is_poked = False  # before the work, which may not see what happens meanwhile
-        burials = self._burials()
         try:
             pause = part.work()
         except StorageError as error:
@@ -118,13 +140,10 @@ class Keeper:
             log.info("the duty %s goes on", part.name)
         part.failures, part.is_said = 0, False
         part.due_at = self._clock.steady() + int(pause * SECOND)
-        if self._burials() > burials:
-            self._leases.due_at = 0
         return True
 
     def _complain(self, part: _Part, error: StorageError) -> None:
-        parts = (*self._always, self._leases, *self._exclusive)
-        is_known = any(other.failures for other in parts)
+        is_known = self.is_failing or (self.beside is not None and self.beside.is_failing)
         if isinstance(error, StorageLocked):
             # A lock that others hold one after the other is no outage.
             is_known = part.failures != _LOCKED_TRIES
@@ -139,14 +158,11 @@ class Keeper:
 
     def _rest(self) -> float:
         mine = [part for part in self._exclusive if part.name in self._terms]
-        parts = (*self._always, self._leases, *mine)
+        parts = (*self._always, *([self._leases] if self._exclusive else ()), *mine)
         if any(part.is_poked for part in parts):
             return 0.0
         due_at = min(part.due_at for part in parts)
         return max(0, due_at - self._clock.steady()) / SECOND
-
-    def _burials(self) -> int:
-        return sum(rescuer.burials for rescuer in self._rescuers)
 
     # Leases
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 LEASE_US = 15 * SECOND
-_CHUNK = 1_000
+_CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing
 _LOOK = 1.0  # where only the database can tell
 _LOOK_ANYWAY = 2 * SECOND  # for what no glance shows: leases, and jobs without a worker
@@ -42,7 +42,7 @@ class Rescuer:
         self, backend: Backend, worker_id: str | None, clock: Clock, rng: Rng, lease_us: int | None = None
     ) -> None:
         self.worker_id = worker_id  # on whose behalf; a worker may come back under another id
-        self.burials = 0
+        self.on_burial: Callable[[], None] = _nothing
         self._backend = backend
         self._clock = clock
         self._rng = rng
@@ -90,10 +90,15 @@ class Rescuer:
         return [*judgement.overdue, *watched]
 
     def _tell(self, verdicts: Sequence[Verdict], rescued: Sequence[Rescued]) -> None:
-        self.burials += len(verdicts)
         for worker_id, count in Counter(job.worker_id for job in rescued).items():
             taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
             log.warning("worker %s is gone; %s", worker_id, taken_back)
         self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
+        if verdicts:
+            self.on_burial()
+
+
+def _nothing() -> None:
+    """Nobody waits for a burial."""

@@ -18,7 +18,7 @@ from dray.clock import Clock, Ids
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
-from dray.maintenance import Declarer, Keeper, Scheduler, duties
+from dray.maintenance import Declarer, Keeper, Rescuer, Scheduler, duties
 from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.worker import WorkerState
@@ -315,13 +315,18 @@ class Worker:
         self._engine.beat = self._heartbeat.beat
         self._engine.timekeeper.watch_over = self._heartbeat.watch_over
         self._engine.on_asked = self._heartbeat.stacks.hear
-        upkeep = duties(self._beats, identity.id, app.clock, self._rng, lease_us=lease_us)
-        self._keeper = Keeper(self._beats, identity.id, (*upkeep, *self._schedulers()), app.clock, self._rng)
+        rescuer = Rescuer(self._beats, identity.id, app.clock, self._rng, lease_us)
+        rescuer.on_burial = self._take_over
+        self._rescue = Keeper(self._beats, identity.id, (rescuer,), app.clock, self._rng)
+        upkeep = (*duties(self._beats, app.clock, self._rng), *self._schedulers())
+        self._keeper = Keeper(self._beats, identity.id, upkeep, app.clock, self._rng, beside=self._rescue)
         self._keeping = Loop("dray-keeper", self._keeper.tick)
+        self._rescuing = Loop("dray-rescuer", self._rescue.tick)  # no other duty keeps rescue waiting
         self._services = (
             self._engine.timekeeper,
             self._heartbeat,
             self._keeping,
+            self._rescuing,
             _EngineLoop(self._engine),
         )
 
@@ -343,8 +348,14 @@ class Worker:
         """After this worker was declared dead or lost its proof. On the engine's thread."""
         self._identity.renew()
         self._heartbeat.renewed(self._identity.proof)
-        self._keeper.rename(self._identity.id)
+        for keeper in (self._keeper, self._rescue):
+            keeper.rename(self._identity.id)
         return self._identity.id
+
+    def _take_over(self) -> None:
+        """Another worker was buried: its duties are free. On the rescuer's thread."""
+        self._keeper.look_for_duties()
+        self._keeping.wake()
 
     # What happens
 
@@ -446,7 +457,7 @@ class Worker:
         Whatever could wait comes first: once their jobs may be claimed again nothing must keep this process. The
         worker's row is left to those who see its proof gone.
         """
-        self._end(self._keeping, self._engine.timekeeper)
+        self._end(self._keeping, self._rescuing, self._engine.timekeeper)
         self._crew.close()
         self._say_goodbye(self._keeper.resign)
         now = self._clock.steady()

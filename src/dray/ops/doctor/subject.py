@@ -107,5 +107,5 @@ class Subject:
     def _exclusive(self) -> list[str]:
         from random import Random  # noqa: PLC0415 - made, and never used
 
-        made = duties(self.backend, None, self.clock, Random())  # noqa: S311
+        made = duties(self.backend, self.clock, Random())  # noqa: S311
         return [*(duty.name for duty in made if duty.is_exclusive), Scheduler.name]

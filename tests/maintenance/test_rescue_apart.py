@@ -1,0 +1,74 @@
+"""Rescue has a thread of its own: another duty that takes long keeps no dead worker's job waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
+
+from dray.app import App
+from dray.maintenance.pruner import Pruner
+from dray.model.queue import Demand
+from dray.model.worker import NewWorker
+
+
+@pytest.fixture
+def app(url: str) -> Generator[App]:
+    with App(url, migrate=True) as opened:
+        opened.task(name="task")(_nothing)
+        yield opened
+
+
+def _nothing() -> None:
+    """A body."""
+
+
+def _left_running(app: App) -> str:
+    """A job in the hands of a worker that has gone."""
+    gone = NewWorker(id=app.new_id(), name="gone", host="here", pid=1, boot=app.clock.boot)
+    app.backend.worker_register(gone, 15_000_000)
+    job = app.enqueue("task")
+    assert [claim.id for claim in app.backend.job_claim(gone.id, Demand(("default",), ("task",), 1))] == [job.id]
+    app.backend.worker_deregister(gone.id)
+    return job.id
+
+
+def test_a_job_is_rescued_while_another_duty_is_at_work(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_pruning, is_over = threading.Event(), threading.Event()
+
+    def takes_long(_: Pruner) -> float:
+        is_pruning.set()
+        assert is_over.wait(60)
+        return 60.0
+
+    monkeypatch.setattr(Pruner, "tick", takes_long)
+    with app.worker():
+        try:
+            assert is_pruning.wait(10)
+
+            job = app.job(_left_running(app))
+
+            assert job.result(timeout=20) is None
+            assert [attempt.outcome for attempt in job.attempts()] == ["crashed", "completed"]
+        finally:
+            is_over.set()
+
+
+def test_the_duties_of_a_dead_worker_are_taken_by_the_keeper_that_rests(app: App) -> None:
+    dead = NewWorker(id=app.new_id(), name="dead", host="here", pid=1, boot=app.clock.boot)
+    app.backend.worker_register(dead, 1_000_000)
+    for duty in ("promote", "prune"):
+        assert app.backend.lease_take(duty, dead.id) == 1
+    with app.worker(lease=1) as worker:
+        deadline = time.monotonic() + 20
+        while {lease.holder for lease in app.backend.lease_list()} != {worker.id}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+        buried_at = next(row.stopped_at for row in app.backend.worker_list() if row.id == dead.id)
+        taken_at = {lease.duty: lease.taken_at for lease in app.backend.lease_list()}
+
+    assert buried_at is not None
+    assert all(0 <= taken_at[duty] - buried_at < 1_000_000 for duty in ("promote", "prune"))
