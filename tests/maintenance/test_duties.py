@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 
+from dray.backends.store import prune as prune_module
+from dray.errors import StorageUnavailable
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.maintenance import duties
+from dray.maintenance import Rescuer, duties
 from dray.maintenance import promoter as promoter_module
 from dray.maintenance import pruner as pruner_module
 from dray.maintenance.fanner import Fanner
 from dray.maintenance.promoter import Promoter
 from dray.maintenance.pruner import Pruner
 from dray.maintenance.reconciler import Reconciler
+from dray.model.budget import Budget
+from dray.model.job import State
+from dray.model.limits import FANOUT_CHUNK
 from dray.model.retention import Retention
 from tests.backends import raw
 from tests.backends.world import World
@@ -183,17 +189,57 @@ def test_what_is_to_be_kept_for_ever_is_kept(world: World) -> None:
     assert len(world.backend.job_get(ids)) == 1
 
 
-def test_chunks_follow_each_other_with_room_for_others_between(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruner_module, "PRUNE_CHUNK", 2)
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions of the pruner that remove two rows at most."""
+    monkeypatch.setattr(prune_module, "Budget", partial(Budget, rows=2))
+
+
+@pytest.mark.usefixtures("short")
+def test_steps_follow_each_other_with_room_for_others_between(world: World, counts: Counts) -> None:
     ids = _completed(world, 5)
     world.clock.advance(8 * DAY)
     pruner = Pruner(world.backend, world.rng)
+    counts.clear()
+    ticks: list[tuple[float, int, int]] = []
+    while not ticks or ticks[-1][0] < 1:
+        ticks.append((pruner.tick(), counts.writes, len(world.backend.job_get(ids))))
 
-    pauses = [pruner.tick() for _ in range(3)]
+    assert ticks[:3] == [(0.05, 1, 3), (0.05, 2, 1), (0.05, 3, 0)]
+    assert 48 <= ticks[3][0] <= 60
 
-    assert pauses[:2] == [0.05, 0.05]
-    assert 48 <= pauses[2] <= 60
-    assert world.backend.job_get(ids) == []
+
+@pytest.mark.usefixtures("short")
+def test_a_step_that_fails_is_made_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = _completed(world, 5)
+    world.clock.advance(8 * DAY)
+    pruner = Pruner(world.backend, world.rng)
+    pruner.tick()
+
+    def failing(*_: object, **__: object) -> object:
+        raise StorageUnavailable("nobody answers")
+
+    with monkeypatch.context() as away:
+        away.setattr(world.backend.db, "write", failing)
+        with pytest.raises(StorageUnavailable):
+            pruner.tick()
+    left = len(world.backend.job_get(ids))
+    while pruner.tick() < 1:
+        pass
+
+    assert (left, world.backend.job_get(ids)) == (3, [])
+
+
+def test_many_workers_are_forgotten_in_chunks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruner_module, "PRUNE_CHUNK", 2)
+    for _ in range(5):
+        world.backend.worker_deregister(world.worker())
+    world.clock.advance(2 * DAY)
+    pruner = Pruner(world.backend, world.rng)
+
+    left = [(pruner.tick() < 1, len(world.backend.worker_list())) for _ in range(3)]
+
+    assert left == [(True, 3), (True, 1), (False, 0)]
 
 
 def test_the_less_there_is_to_forget_the_rarer_it_is_looked_for(world: World) -> None:
@@ -266,17 +312,61 @@ def test_what_adds_up_is_left_alone_without_a_word_or_a_write(
     assert (counts.writes, caplog.records) == (0, [])
 
 
+def test_what_does_not_add_up_is_repaired_some_at_a_time(world: World) -> None:
+    parent = world.enqueue()
+    made = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(FANOUT_CHUNK + 10)])
+    ids = [each.id for each in made]
+    raw.run(world.backend, "UPDATE dray_jobs SET waiting_on = 2 WHERE state = 'waiting'")
+    reconciler = Reconciler(world.backend, world.rng)
+
+    seen = [(reconciler.tick(), [job.waiting_on for job in world.backend.job_get(ids)].count(1)) for _ in range(2)]
+
+    assert seen[0][0] <= 0.05
+    assert seen[1][0] >= 48
+    assert [right for _, right in seen] == [FANOUT_CHUNK, FANOUT_CHUNK + 10]
+
+
+# Rescue waits for none of them
+
+
+def test_a_rescue_tells_some_of_the_children_and_leaves_the_rest_to_that_duty(world: World) -> None:
+    worker, parent = world.worker(), world.enqueue(max_attempts=1)
+    made = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
+    world.claim_one(worker)
+
+    world.bury(worker)
+
+    told = sum(job.state == State.CANCELLED for job in world.backend.job_get([each.id for each in made]))
+    assert told == FANOUT_CHUNK
+    fanner = Fanner(world.backend, world.rng)
+    while fanner.tick() == 0.0:
+        pass
+    assert all(job.state == State.CANCELLED for job in world.backend.job_get([each.id for each in made]))
+
+
+def test_an_expiry_tells_some_of_the_children_and_leaves_the_rest_to_that_duty(world: World) -> None:
+    parent = world.enqueue(expires_us=SECOND)
+    made = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
+    world.clock.advance(SECOND)
+
+    Promoter(world.backend).tick()
+
+    told = sum(job.state == State.CANCELLED for job in world.backend.job_get([each.id for each in made]))
+    assert told == FANOUT_CHUNK
+    assert world.backend.job_upcoming().has_fanout
+
+
 # All of them
 
 
-def test_every_duty_has_a_name_of_its_own_and_rescue_comes_first(world: World) -> None:
-    found = duties(world.backend, world.worker(), world.clock, world.rng)
+def test_every_duty_beside_rescue_has_a_name_of_its_own_and_is_one_workers(world: World) -> None:
+    found = duties(world.backend, world.clock, world.rng)
 
     names = [duty.name for duty in found]
-    expected = {"rescue", "promote", "fan-out", "prune", "reconcile"}
+    expected = {"promote", "fan-out", "prune", "reconcile"}
     assert set(names) == (expected | {"checkpoint"} if world.backend.has_file else expected)
     assert len(set(names)) == len(names)
-    assert [duty.name for duty in found if not duty.is_exclusive] == names[:1]
+    assert all(duty.is_exclusive for duty in found)
 
 
 def test_all_duties_can_be_done_by_two_keepers_at_once(world: World) -> None:
@@ -285,7 +375,8 @@ def test_all_duties_can_be_done_by_two_keepers_at_once(world: World) -> None:
     workers = [world.worker() for _ in range(2)]
     for worker in workers:
         world.clock.advance(SECOND)
-        for duty in duties(world.backend, worker, world.clock, world.rng):
+        rescuer = Rescuer(world.backend, worker, world.clock, world.rng)
+        for duty in (rescuer, *duties(world.backend, world.clock, world.rng)):
             duty.tick()
             duty.tick()
 

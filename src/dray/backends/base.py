@@ -16,7 +16,7 @@ from dray.backends.store.work import NOTHING, SILENCE
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK, PRUNE_CHUNK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from dray.backends.copier import Copier
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dray.backends.store.history import Stats
     from dray.backends.store.jobs import Ended, Filter, Upcoming
     from dray.backends.store.live import Ask, Changes, Numbers, Panels
+    from dray.backends.store.prune import Pruned
     from dray.backends.store.transfer import Transfer
     from dray.backends.store.work import Exchange, Look, Notes
     from dray.backends.store.workflows import Node
@@ -174,7 +175,8 @@ class Backend:
         return store.jobs.retry(self.db, ids)
 
     def job_delete(self, ids: Sequence[str]) -> list[str]:
-        """Removes jobs with their history; answers those it did. Never running ones or parents of live ones."""
+        """Removes jobs with their history, each whole, in as many short transactions as it takes; answers those it
+        did. Never running ones or parents of live ones."""
         return store.jobs.delete(self.db, ids)
 
     def job_promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
@@ -190,17 +192,23 @@ class Backend:
         return store.jobs.upcoming(self.db)
 
     def job_expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
-        """Cancels, as `expired`, jobs not started in time; answers them."""
+        """Cancels, as `expired`, jobs not started in time; answers them. Tells one chunk of their children; the duty
+        does the rest."""
         return store.jobs.expire(self.db, limit)
 
     def job_prune(self, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
-        """Removes at most `limit` ended jobs past their retention. Never one that a live child needs; jobs of a
-        workflow only once all of them may go, and while nobody holds one of them to start it over."""
-        return store.history.prune(self.db, retention, limit)
+        """Removes at most `limit` ended jobs past their retention, as `job_prune_steps` does; how many."""
+        return store.prune.prune(self.db, retention, limit)
+
+    def job_prune_steps(self, retention: Retention, limit: int | None = None) -> Iterator[Pruned]:
+        """Removes ended jobs past their retention, one transaction a step, bounded in time and in the rows of all
+        tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
+        only once all of them may go, and while no other transaction has locked one of them to start it over."""
+        return store.prune.prune_steps(self.db, retention, limit)
 
     def job_prunable(self, retention: Retention) -> dict[str, int]:
         """How many jobs `job_prune` would remove now, by state."""
-        return store.history.prunable(self.db, retention)
+        return store.prune.prunable(self.db, retention)
 
     def job_stats(self, window_us: int) -> Stats:
         """Counts by queue and state, age of the oldest ready job, throughput and run times in a window."""
@@ -427,9 +435,9 @@ class Backend:
         """Live workers whose lease is over, where this process can tell."""
         return store.workers.overdue(self.db)
 
-    def worker_prune(self, before: int) -> int:
-        """Forgets workers that ended before an instant."""
-        return store.workers.prune(self.db, before)
+    def worker_prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
+        """Forgets at most `limit` workers that ended before an instant."""
+        return store.workers.prune(self.db, before, limit)
 
     def job_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.
@@ -561,9 +569,10 @@ class Backend:
         where they were cut off."""
         return store.graph.fan_out(self.db, limit)
 
-    def job_reconcile(self) -> Reconciled:
-        """Repairs waiting jobs that nobody would free. Anything it finds is a defect worth a loud line."""
-        return store.graph.reconcile(self.db)
+    def job_reconcile(self, limit: int = FANOUT_CHUNK) -> Reconciled:
+        """Repairs waiting jobs that nobody would free, at most `limit` of a kind. Anything it finds is a defect worth
+        a loud line."""
+        return store.graph.reconcile(self.db, limit)
 
     def edge_list(self, job_id: str) -> list[tuple[str, str, int]]:
         """(parent, child, satisfied) of every edge at a job."""

@@ -71,6 +71,12 @@ _STAYS = """(
 _NEEDED = r"""EXISTS (SELECT 1 FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
         WHERE e.parent_id = \1.id AND c.finished_at IS NULL)"""
 
+# How many rows a job has in all tables; of each table no more than `most` are counted.
+_ROWS_OF = r"""(1 + (SELECT count(*) FROM (SELECT 1 FROM dray_logs AS l WHERE l.job_id = \1.id LIMIT :most) AS few)
+        + (SELECT count(*) FROM (SELECT 1 FROM dray_attempts AS a WHERE a.job_id = \1.id LIMIT :most) AS few)
+        + (SELECT count(*) FROM (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = \1.id LIMIT :most) AS few)
+        + (SELECT count(*) FROM (SELECT 1 FROM dray_edges AS e WHERE e.child_id = \1.id LIMIT :most) AS few))"""
+
 _HAS_ARGS = """
     (args IS NOT NULL
         OR EXISTS (SELECT 1 FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id AND p.args IS NOT NULL))"""
@@ -83,6 +89,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$fits\b", _FITS),
         (r"\$stays\b", _STAYS),
         (r"\$needed\((\w+)\)", _NEEDED),
+        (r"\$rows_of\((\w+)\)", _ROWS_OF),
         (r"\$now\b", ":now"),
         (r"\$steady\b", ":steady"),
         (r"\$at\((\w+)\)", r":\1"),
@@ -109,6 +116,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$fits\b", _FITS),
         (r"\$stays\b", _STAYS),
         (r"\$needed\((\w+)\)", _NEEDED),
+        (r"\$rows_of\((\w+)\)", _ROWS_OF),
         (r"\$now\b", "coalesce($at(now), statement_timestamp())"),
         (r"\$steady\b", "coalesce($at(steady), statement_timestamp())"),
         (r"\$at\((\w+)\)", _POSTGRES_INSTANT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dray.instants import DAY, MINUTE
@@ -11,11 +12,12 @@ from dray.model.retention import Retention
 
 if TYPE_CHECKING:
     from dray.backends import Backend
+    from dray.backends.store.prune import Pruned
     from dray.clock import Rng
 
 WORKERS_KEPT_US = DAY
 STACKS_KEPT_US = MINUTE  # who asks where a body is waits for seconds
-_SOON = 0.05  # seconds between two chunks: others want to write too
+_SOON = 0.05  # seconds between two steps, as long as a step: others want to write too
 _SHORTEST, _LONGEST = 60.0, 600.0
 
 
@@ -28,15 +30,23 @@ class Pruner:
         self._rng = rng
         self._retention = retention or Retention()
         self._pause = _SHORTEST
+        self._steps: Iterator[Pruned] | None = None  # of the pass under way
+        self._removed = 0  # rows, in this pass
 
     def tick(self) -> float:
-        removed = self._backend.job_prune(self._retention, PRUNE_CHUNK)
-        if removed >= PRUNE_CHUNK:
-            self._pause = _SHORTEST
+        if self._steps is None:
+            self._steps, self._removed = self._backend.job_prune_steps(self._retention), 0
+        steps, self._steps = self._steps, None  # what fails is over: the next tick starts again
+        step = next(steps, None)
+        if step is not None:
+            self._steps, self._removed = steps, self._removed + step.rows
             return _SOON
         now = self._backend.now()
-        forgotten = self._backend.worker_prune(now - WORKERS_KEPT_US)
-        forgotten += self._backend.stack_prune(now - STACKS_KEPT_US)
+        forgotten = self._backend.worker_prune(now - WORKERS_KEPT_US, PRUNE_CHUNK)
+        stacks = self._backend.stack_prune(now - STACKS_KEPT_US, PRUNE_CHUNK)
+        if PRUNE_CHUNK in {forgotten, stacks}:
+            return _SOON
         # What nothing comes of is looked at less often.
-        self._pause = _SHORTEST if removed or forgotten else min(self._pause * 2, _LONGEST)
+        found = self._removed + forgotten + stacks
+        self._pause = _SHORTEST if found else min(self._pause * 2, _LONGEST)
         return jittered(self._pause, self._rng)

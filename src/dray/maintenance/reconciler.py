@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dray.maintenance.pace import jittered
+from dray.model.limits import FANOUT_CHUNK
 from dray.text import counted
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _PAUSE = 60.0
+_SOON = 0.05
 _SHOWN = 10
 
 
@@ -39,4 +41,5 @@ class Reconciler:
                     said,
                     ids[:_SHOWN],
                 )
-        return jittered(_PAUSE, self._rng)
+        is_all = max(len(found.parents), len(found.children)) < FANOUT_CHUNK
+        return jittered(_PAUSE if is_all else _SOON, self._rng)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from dray.instants import SECOND
 from dray.model.durations import duration_us
 from dray.model.job import FINAL
 from dray.model.retention import Retention
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
+
+_SHORTEST_REST = 0.005  # seconds; those who wait for the lock try each 2 ms at the latest
 
 
 def retention(older_than: float | timedelta | None, states: Collection[str] = FINAL) -> Retention:
@@ -32,7 +36,9 @@ def prunable(backend: Backend, kept: Retention) -> dict[str, int]:
 def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
     """Removes all that may go; `progress` is told how many have gone."""
     removed = 0
-    while step := backend.job_prune(kept):
-        removed += step
+    for step in backend.job_prune_steps(kept):
+        removed += step.jobs
         progress(removed)
+        # As long as it took: whoever waits for a write lock that is never free for long finds it by chance alone.
+        time.sleep(max(step.us / SECOND, _SHORTEST_REST))
     return removed

@@ -170,18 +170,19 @@ class Reconciled(NamedTuple):
     children: list[str]
 
 
-def reconcile(db: Database) -> Reconciled:
+def reconcile(db: Database, limit: int) -> Reconciled:
     def work(tx: Session) -> Reconciled:
-        parents = [row[0] for row in tx.rows("reconcile_parents")]
-        children = [row[0] for row in tx.rows("reconcile_children")]
+        parents = [row[0] for row in tx.rows("reconcile_parents", ids=found)]
+        children = [row[0] for row in tx.rows("reconcile_children", ids=found)]
         return Reconciled(parents, children)
 
     # A look first: it goes through everything that waits, and the write lock is not held for that.
-    if not db.read(lambda tx: tx.rows("reconcile_look"))[0][0]:
+    found = [row[0] for row in db.read(lambda tx: tx.rows("reconcile_look", limit=limit))]
+    if not found:
         return Reconciled([], [])
     repaired = db.write(work)
-    while repaired.parents and fan_out_all(db):
-        continue
+    if repaired.parents:
+        fan_out_all(db)
     return repaired
 
 

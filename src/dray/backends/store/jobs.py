@@ -12,6 +12,7 @@ from dray.backends.database import Database, Row, Session
 from dray.backends.plain import MANY
 from dray.backends.store import graph, unique
 from dray.errors import GraphError, StorageError
+from dray.model.budget import STEP_ROWS, Budget
 from dray.model.job import CancelResult, Enqueued, Job, State
 from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.new_job import NewJob
@@ -247,17 +248,32 @@ def retry(db: Database, ids: Sequence[str]) -> list[str]:
 
 
 def delete(db: Database, ids: Sequence[str]) -> list[str]:
+    found = db.read(lambda tx: tx.rows("job_rows", ids=list(ids), most=STEP_ROWS))
+    rows_of: dict[str, int] = dict(found)
+    left = sorted(rows_of)
     tried: set[str] = set()
+    deleted: set[str] = set()
 
-    def work(tx: Session) -> list[str]:
-        tx.rows("job_lock", ids=list(ids))
-        deleted = [row[0] for row in tx.rows("job_delete", ids=list(ids))]
-        before = tried.difference(deleted)
+    def work(tx: Session) -> tuple[list[str], list[str]]:
+        budget, gone, later = Budget(db.clock.steady()), list[str](), left
+        while later and budget.allowed():
+            count = budget.fitting(rows_of[job_id] for job_id in later)
+            if not count and budget.spent:
+                break
+            count = count or 1  # a job goes whole, however large
+            some, later = later[:count], later[count:]
+            tx.rows("job_lock", ids=some)
+            gone += [row[0] for row in tx.rows("job_delete", ids=some)]
+            budget.spend(sum(rows_of[job_id] for job_id in some), db.clock.steady())
+        before = tried.difference(deleted, gone)
         there = {row[0] for row in tx.rows("job_find", ids=sorted(before))} if before else set[str]()
-        tried.update(deleted)
-        return deleted + sorted(before - there)
+        tried.update(gone)
+        return [*gone, *(before - there)], later
 
-    return db.write(work)
+    while left:
+        gone, left = db.write(work)
+        deleted.update(gone)
+    return [job_id for job_id in dict.fromkeys(ids) if job_id in deleted]
 
 
 def promote(db: Database, limit: int) -> list[str]:
@@ -286,6 +302,6 @@ def upcoming(db: Database) -> Upcoming:
 
 def expire(db: Database, limit: int) -> list[str]:
     expired = [row[0] for row in db.write(lambda tx: tx.rows("job_expire", limit=limit))]
-    while expired and graph.fan_out_all(db):
-        continue
+    if expired:
+        graph.fan_out_all(db)
     return expired

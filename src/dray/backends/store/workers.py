@@ -105,8 +105,8 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
 
     rescued = db.write(work)
     db.proofs.forget(buried)
-    while rescued and graph.fan_out_all(db):
-        continue
+    if rescued:
+        graph.fan_out_all(db)  # what is more is for whoever has that duty: the next rescue does not wait for it
     return rescued
 
 
@@ -134,8 +134,8 @@ def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
     return settle_rows(db, worker_id, [settlement], by_rescuer=True)
 
 
-def prune(db: Database, before: int) -> int:
-    return db.write(lambda tx: tx.run("worker_prune", before=before), durable=False)
+def prune(db: Database, before: int, limit: int) -> int:
+    return db.write(lambda tx: len(tx.rows("worker_prune", before=before, limit=limit)), durable=False)
 
 
 def take_lease(db: Database, duty: str, holder: str) -> int | None:

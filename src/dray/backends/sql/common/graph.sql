@@ -25,7 +25,7 @@ SELECT DISTINCT queue FROM dray_jobs WHERE id $in_ids(ids) AND state IN ('queued
 WITH picked AS MATERIALIZED (
     SELECT id FROM dray_jobs WHERE fanout_pending AND NOT EXISTS
         (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
-    ORDER BY id $skip_locked
+    ORDER BY id LIMIT 1000 $skip_locked
 )
 UPDATE dray_jobs SET fanout_pending = FALSE WHERE id $in_picked
 
@@ -34,20 +34,21 @@ UPDATE dray_jobs SET fanout_pending = FALSE WHERE id $in_picked
 SELECT EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending)
 
 -- name: reconcile_look
--- Whether the two statements below would find anything.
-SELECT EXISTS (
-    SELECT 1 FROM dray_jobs WHERE NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
-        AND id IN (SELECT parent_id FROM dray_edges WHERE satisfied = 0)
-) OR EXISTS (
-    SELECT 1 FROM dray_jobs WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
-        (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1))
-)
+-- Some of the jobs that the two statements below would change. Goes through all that waits, and locks nothing.
+SELECT id FROM (
+    SELECT id FROM dray_jobs WHERE NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
+        AND id IN (SELECT parent_id FROM dray_edges WHERE satisfied = 0) LIMIT :limit
+) AS parents
+UNION ALL SELECT id FROM (
+    SELECT id FROM dray_jobs WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
+        (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1)) LIMIT :limit
+) AS children
 
 -- name: reconcile_parents
 -- Parents that ended while an edge of theirs stayed open and nobody is about to resolve it.
 UPDATE dray_jobs SET fanout_pending = TRUE
-WHERE NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
-    AND id IN (SELECT parent_id FROM dray_edges WHERE satisfied = 0)
+WHERE id $in_ids(ids) AND NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
+    AND EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
 RETURNING id
 
 -- name: reconcile_children
@@ -60,7 +61,7 @@ UPDATE dray_jobs SET
         WHEN run_at > $now THEN 'scheduled'
         ELSE 'queued' END,
     updated_at = $now
-WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
+WHERE id $in_ids(ids) AND state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
     (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1))
 RETURNING id
 
@@ -123,32 +124,6 @@ ORDER BY p.id LIMIT :limit
 -- name: cancel_requested
 -- One row if somebody asked a job to stop.
 SELECT id FROM dray_jobs WHERE id = :id AND cancel_requested_at IS NOT NULL
-
--- name: workflow_ended
--- Workflows whose jobs have all ended, each longer ago than jobs of its state are kept, and how many jobs they have.
-SELECT w.id, (SELECT count(*) FROM dray_jobs AS j WHERE j.workflow_id = w.id) FROM dray_workflows AS w
-WHERE w.created_at < $at(newest)
-    AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = w.id AND ($stays OR $needed(j)))
-ORDER BY w.created_at LIMIT :limit
-
--- name: workflow_prune_pick
--- Locks the jobs of ended workflows, and answers those of which it got every one. Not where somebody holds a job, to
--- start it over or to wire a child to it, nor where one was started over since the workflow was found to have ended:
--- that is asked of each row again once it is locked.
-WITH picked AS MATERIALIZED (
-    SELECT j.workflow_id FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids) AND $stays IS NOT TRUE $skip_locked
-)
-SELECT w.id FROM (SELECT workflow_id AS id, count(*) AS jobs FROM picked GROUP BY workflow_id) AS w
-WHERE w.jobs = (SELECT count(*) FROM dray_jobs AS j WHERE j.workflow_id = w.id)
-
--- name: workflow_prune_chunk
--- One chunk of the jobs of workflows.
-SELECT id FROM dray_jobs WHERE workflow_id $in_ids(ids) LIMIT :limit
-
--- name: workflow_prune
--- Removes workflows that have no jobs left.
-DELETE FROM dray_workflows WHERE id $in_ids(ids)
-    AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.workflow_id = dray_workflows.id)
 
 -- name: edge_insert
 -- rows: parent_id, child_id, satisfied

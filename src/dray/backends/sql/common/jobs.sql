@@ -152,6 +152,10 @@ RETURNING id
 -- Waits for whoever is wiring children to these jobs, so that the next statement sees their edges.
 SELECT id FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_update
 
+-- name: job_rows
+-- How many rows jobs have in all tables.
+SELECT j.id, $rows_of(j) FROM dray_jobs AS j WHERE j.id $in_ids(ids)
+
 -- name: job_delete
 -- Removes jobs that do not run and that no live child needs.
 DELETE FROM dray_jobs
@@ -179,25 +183,22 @@ SELECT $microseconds(finished_at - started_at) FROM dray_jobs
 WHERE state = 'completed' AND finished_at IS NOT NULL AND started_at IS NOT NULL AND finished_at >= $at(since)
 ORDER BY finished_at DESC LIMIT :limit
 
--- name: prune_pick
--- One chunk of ended jobs that are old enough, oldest first: none of a workflow, none that a live child needs.
-SELECT id FROM dray_jobs AS j
-WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
-    AND workflow_id IS NULL AND NOT fanout_pending
-    AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
-    AND NOT $needed(j)
-ORDER BY finished_at LIMIT :limit $skip_locked
-
 -- name: attempt_list
 -- The ended attempts of a job, oldest first.
 SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at
 FROM dray_attempts WHERE job_id = :id ORDER BY claim
 
 -- name: attempt_trim
--- Keeps the newest attempts of jobs.
-DELETE FROM dray_attempts WHERE job_id $in_ids(ids) AND claim <= (
-    SELECT a.claim FROM dray_attempts AS a WHERE a.job_id = dray_attempts.job_id
-    ORDER BY a.claim DESC LIMIT 1 OFFSET :keep
+-- Keeps the newest attempts of jobs. Which is the first to go is looked up once a job: asked of each attempt it took
+-- 0.8 s for 1,000 jobs with 100 attempts.
+WITH full_job AS MATERIALIZED (
+    SELECT j.id, (SELECT a.claim FROM dray_attempts AS a WHERE a.job_id = j.id
+        ORDER BY a.claim DESC LIMIT 1 OFFSET :keep) AS claim
+    FROM dray_jobs AS j WHERE j.id $in_ids(ids)
+)
+DELETE FROM dray_attempts WHERE job_id $in_ids(ids) AND (job_id, claim) IN (
+    SELECT a.job_id, a.claim FROM full_job AS f JOIN dray_attempts AS a ON a.job_id = f.id AND a.claim <= f.claim
+    WHERE f.claim IS NOT NULL
 )
 
 -- name: log_list

@@ -47,9 +47,14 @@ SELECT id, lease_until FROM dray_workers
 WHERE state IN ('active', 'draining') AND boot = coalesce(CAST(:boot AS text), boot) AND lease_until < $steady
 
 -- name: worker_prune
--- Forgets workers that ended long ago and left nothing running.
-DELETE FROM dray_workers WHERE state IN ('stopped', 'dead') AND stopped_at < $at(before)
-    AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.worker_id = dray_workers.id AND j.state = 'running')
+-- Forgets some of the workers that ended long ago and left nothing running.
+WITH picked AS MATERIALIZED (
+    SELECT w.id FROM dray_workers AS w WHERE w.state IN ('stopped', 'dead') AND w.stopped_at < $at(before)
+        AND NOT EXISTS (SELECT 1 FROM dray_jobs AS j WHERE j.worker_id = w.id AND j.state = 'running')
+    LIMIT :limit
+)
+DELETE FROM dray_workers WHERE id $in_picked
+RETURNING id
 
 -- name: rescue_pick
 -- Running jobs whose worker is dead, stopped or unknown.
