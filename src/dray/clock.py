@@ -30,7 +30,8 @@ class Clock(Protocol):
 
     @property
     def boot(self) -> str:
-        """Names the boot and time namespace within which `steady()` values can be compared."""
+        """Names the boot and time namespace within which `steady()` values can be compared: the same in every process
+        of it. `UNKNOWN_BOOT`: the system does not name it, and no two values can be compared."""
         ...
 
 
@@ -87,14 +88,46 @@ class ManualClock:
 _STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+UNKNOWN_BOOT = "unknown"
+_ONE_CLOCK = 0  # no time namespace has this number
+
+
 @cache
 def _boot() -> str:
     # A time namespace shifts CLOCK_BOOTTIME under the same boot id, so both name the clock.
+    boot_id = _boot_id()
+    return UNKNOWN_BOOT if boot_id is None else f"{boot_id}:{_time_namespace()}"
+
+
+def _boot_id() -> str | None:
+    """What the kernel calls this boot; None: it does not say. When it began is no name: it moves with every change of
+    the wall clock, and no two processes would read the same."""
     try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot_id}:{os.stat('/proc/self/ns/time').st_ino}"  # noqa: PTH116 - follows the magic link
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return _system_value("kern.bootsessionuuid") or _system_value("kern.boot_id")
+
+
+def _time_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/time").st_ino  # noqa: PTH116 - follows the magic link
     except OSError:
-        return f"unknown:{time.time_ns() // 1_000 - time.clock_gettime_ns(_STEADY_CLOCK) // 1_000}"
+        return _ONE_CLOCK  # Linux before 5.6, and every other system
+
+
+def _system_value(name: str) -> str | None:
+    """A value of macOS and the BSDs, which have no /proc; None elsewhere."""
+    import ctypes  # noqa: PLC0415 - Linux does without
+
+    buffer = ctypes.create_string_buffer(128)
+    size = ctypes.c_size_t(len(buffer))
+    try:
+        read = ctypes.CDLL(None, use_errno=True).sysctlbyname
+    except (OSError, AttributeError, TypeError):
+        return None
+    if read(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
+        return None
+    return buffer.raw[: size.value].hex() or None  # some are text, some are not
 
 
 class Ids:

@@ -19,8 +19,10 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.sqlite import files
 from dray.backends.sqlite.database import SqliteDatabase
-from dray.clock import Ids, ManualClock, SystemClock
+from dray.clock import UNKNOWN_BOOT, Ids, ManualClock, SystemClock
 from dray.errors import StorageUnavailable
+from dray.instants import SECOND
+from dray.maintenance import Rescuer
 from dray.model.worker import Judgement, NewWorker
 from tests.backends.lives import judge_as_nobody, live, until
 from tests.backends.processes import Process, ask, error_of
@@ -361,6 +363,82 @@ def test_a_worker_in_another_time_namespace_proves_its_life_and_death_but_its_le
     assert [v.worker_id for v in judgement.dead] == [gone]
     assert [v.worker_id for v in judgement.strangers] == [unproven]
     assert judgement.overdue == []
+
+
+# A boot that the system does not name
+
+
+def unnamed(path: Path) -> tuple[ManualClock, Backend]:
+    clock = ManualClock(boot=UNKNOWN_BOOT)
+    backend = open_backend(f"sqlite:///{path}", clock=clock)
+    backend.migrate()
+    return clock, backend
+
+
+def test_where_no_boot_is_named_the_lock_still_proves_life_and_death(path: Path) -> None:
+    _, backend = unnamed(path)
+    with (
+        closing(backend),
+        closing(backend.watch()) as watch,
+        closing(backend.worker_prove(ids.new(), watch)) as proof,
+    ):
+        living, gone, unseen = proof.path.stem, ids.new(), ids.new()  # type: ignore[attr-defined]
+        locks = {living: proof.lock, gone: add_lock_file(path, gone), unseen: "1:2"}
+        for worker_id, lock in locks.items():
+            worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=UNKNOWN_BOOT, lock=lock)
+            backend.worker_register(worker, LONG)
+
+        judgement = backend.worker_judge()
+
+    assert [v.worker_id for v in judgement.dead] == [gone]
+    assert [v.worker_id for v in judgement.strangers] == [unseen]
+    assert judgement.overdue == []
+
+
+def test_where_no_boot_is_named_a_lease_of_before_the_last_start_keeps_no_job_for_ever(path: Path) -> None:
+    """Its lock file is gone, and its lease ends by the clock of a machine that had been up for a year."""
+    clock, backend = unnamed(path)
+    with closing(backend):
+        add_worker(backend, "1:2", boot=UNKNOWN_BOOT, lease_us=365 * 24 * LONG)
+        rescuer = Rescuer(backend, None, clock, random.Random(7))
+        for _ in range(20):
+            rescuer.tick()
+            clock.advance(SECOND)
+
+        assert [worker.state for worker in backend.worker_list()] == ["dead"]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(UNKNOWN_BOOT, None), ("another:7", UNKNOWN_BOOT)])
+def test_who_cannot_name_the_boot_is_not_taken_for_one_of_another_boot(
+    path: Path, theirs: str, ours: str | None
+) -> None:
+    """A container beside this process may not be allowed to read what names it."""
+    clock = SystemClock() if ours is None else ManualClock(boot=ours)
+    with closing(open_backend(f"sqlite:///{path}", clock=clock)) as backend:
+        backend.migrate()
+        unseen = add_worker(backend, "1:2", boot=theirs)
+
+        judgement = backend.worker_judge()
+
+    assert ([v.worker_id for v in judgement.strangers], judgement.dead) == ([unseen], [])
+
+
+def test_on_a_shared_file_system_a_free_lock_of_a_boot_without_a_name_proves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def network(_: Path) -> str:
+        return "nfs4"
+
+    _, backend = unnamed(path)
+    monkeypatch.setattr(files, "_file_system", network)
+    with closing(backend):
+        gone = ids.new()
+        worker = NewWorker(id=gone, name="w", host="h", pid=1, boot=UNKNOWN_BOOT, lock=add_lock_file(path, gone))
+        backend.worker_register(worker, LONG)
+
+        judgement = backend.worker_judge()
+
+    assert ([v.worker_id for v in judgement.strangers], judgement.dead) == ([gone], [])
 
 
 # Files and rights

@@ -12,10 +12,17 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dray.backends.watch import Watch
+from dray.clock import UNKNOWN_BOOT
 
 if TYPE_CHECKING:
     from dray.backends.database import Session
     from dray.model.worker import Signs
+
+
+def are_comparable(boot: str | None, theirs: str) -> bool:
+    """Whether a lease that was given in the boot `theirs` can be read by the clock of this one; None: the server's
+    clock decides. One that the system does not name may be any boot, also an earlier one of this machine."""
+    return boot is None or (boot == theirs and boot != UNKNOWN_BOOT)
 
 
 class Proof(Protocol):

@@ -7,7 +7,8 @@ purpose. Whoever looks opens the file read-only, never makes it, and takes a sha
 may look at once.
 
 What the lock says holds for the kernel that it was asked of. Of a worker of another boot it says nothing; but a
-disk is one machine's, so on a disk a worker of another boot is gone with that boot.
+disk is one machine's, so on a disk a worker of another boot is gone with that boot. Where the system does not name
+its boot, a free lock on a disk proves death (of this boot or an earlier one), and one that cannot be seen nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from dray.backends.sqlite import files, fork
 from dray.backends.watch import Watch
-from dray.clock import Clock
+from dray.clock import UNKNOWN_BOOT, Clock
 from dray.errors import StorageError, StorageFull, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -136,9 +137,13 @@ class SqliteProofs:
         if worker.lock is None:
             return None
         is_held = self._is_held(self._folder / f"{worker.id}{_SUFFIX}", worker.lock)
-        if is_held or _kernel(worker.boot) == _kernel(self._clock.boot):
+        theirs, ours = _kernel(worker.boot), _kernel(self._clock.boot)
+        if is_held or (theirs == ours != UNKNOWN_BOOT):
             return is_held
-        return False if files.is_on_disk(self._path) else None
+        if not files.is_on_disk(self._path):
+            return None
+        # A boot without a name may be this one: then only what the lock says counts.
+        return is_held if UNKNOWN_BOOT in {theirs, ours} else False
 
     def _is_held(self, path: Path, lock: str | None = None) -> bool | None:
         """Whether a lock file is locked; None: it cannot be told, or it is another file than the one meant."""

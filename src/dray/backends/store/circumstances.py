@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dray.backends import rows
 from dray.backends.database import Database, Session
+from dray.backends.proof import are_comparable
 from dray.model.attempt import Attempt
 from dray.model.circumstance import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Hand, Parent
 from dray.model.closed import Closed
@@ -49,7 +50,7 @@ def _hands(db: Database, tx: Session) -> tuple[Hand, ...]:
 
 
 def _hand(db: Database, worker: Worker, sign: Signs, proven: dict[str, bool], loads: dict[str, int]) -> Hand:
-    is_comparable = db.boot in (None, worker.boot)
+    is_comparable = are_comparable(db.boot, worker.boot)
     return Hand(worker, loads.get(worker.id, 0), proven.get(worker.id), sign.left_us if is_comparable else None)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from dray.backends.database import Database, Session
+from dray.backends.proof import are_comparable
 from dray.instants import SECOND
 from dray.model.worker import Signs
 
@@ -30,7 +31,7 @@ def lives(db: Database, tx: Session) -> dict[str, Life]:
 def _life(signs: Signs, is_proven: bool | None, boot: str | None) -> Life:  # noqa: FBT001 - None: nothing is known
     if is_proven is False:
         return Life.GONE
-    is_comparable = boot in {None, signs.boot}
+    is_comparable = are_comparable(boot, signs.boot)
     is_over = signs.left_us < 0 if is_comparable else signs.unseen_us > _STRANGER_US
     if not is_over:
         return Life.LATE if is_comparable and signs.has_missed_beats else Life.ALIVE

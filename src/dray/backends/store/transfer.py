@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from dray.backends.database import Database, Row, Session
+from dray.backends.proof import are_comparable
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
 from dray.model.worker import Signs
@@ -245,7 +246,7 @@ def _release(tx: Session, shape: Shape, rows: Sequence[Row]) -> None:
 
 def _sorted(live: Sequence[Signs], proven: dict[str, bool], boot: str | None, running: int) -> Hands:
     unproven = [worker for worker in live if worker.id not in proven]
-    strangers = [worker.id for worker in unproven if boot not in {None, worker.boot}]
+    strangers = [worker.id for worker in unproven if not are_comparable(boot, worker.boot)]
     leased = [worker.id for worker in unproven if worker.id not in strangers and worker.left_us >= 0]
     alive = [worker_id for worker_id, is_alive in proven.items() if is_alive]
     return Hands(alive + leased, strangers, running)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
+from dray.backends.proof import are_comparable
 from dray.backends.store import graph
 from dray.backends.store.life import Life, lives
 from dray.backends.store.work import settle_rows
+from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
 from dray.model.lease import Lease
 from dray.model.limits import ATTEMPTS_KEPT
@@ -80,7 +82,7 @@ def judge(db: Database, asker: str | None) -> Judgement:
             continue
         if worker.id in proven:
             judgement.dead.append(verdict)
-        elif db.boot not in {None, worker.boot}:
+        elif not are_comparable(db.boot, worker.boot):
             judgement.strangers.append(verdict)
         elif worker.left_us < 0:
             judgement.overdue.append(verdict)
@@ -88,6 +90,8 @@ def judge(db: Database, asker: str | None) -> Judgement:
 
 
 def overdue(db: Database) -> list[Verdict]:
+    if db.boot == UNKNOWN_BOOT:
+        return []
     return [Verdict(*row) for row in db.read(lambda tx: tx.rows("worker_overdue", boot=db.boot))]
 
 
