@@ -437,6 +437,93 @@ def test_a_lock_is_taken_while_another_thread_waits(sender: Sender, listening: P
     assert answers == [False], "it is told of jobs, and of nothing else"
 
 
+@pytest.fixture
+def greeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """New connections that listen are not greeted before this is set."""
+    greets, connect = threading.Event(), psycopg.connect
+
+    def slow(*args: Any, **options: Any) -> Any:
+        if options.get("application_name") == "dray listen":
+            assert greets.wait(30)
+        return connect(*args, **options)
+
+    monkeypatch.setattr(psycopg, "connect", slow)
+    yield greets
+    greets.set()
+
+
+def test_nobody_waits_for_a_server_that_is_slow_to_greet(
+    sender: Sender, listening: PostgresWatch, greeting: threading.Event
+) -> None:
+    """Neither who waits for jobs nor the heartbeat: both have connections that work."""
+    assert listening.hold(WORKER)
+    settle(listening)
+    kill(sender)
+    began = time.monotonic()
+    wait_until(listening, lambda: not listening.holds)
+    for _ in range(3):
+        assert not listening.wait(0.02)
+        listening.keep(WORKER)
+    assert time.monotonic() - began < 5
+    assert not listening.holds
+
+    greeting.set()
+    wait_until(listening, lambda: listening.holds)
+    assert lock_holders(sender, WORKER) == sessions(sender)
+
+
+def test_a_heartbeat_has_the_lock_taken_again_while_nobody_waits(sender: Sender, listening: PostgresWatch) -> None:
+    """A worker that is always busy does not wait for jobs."""
+    assert listening.hold(WORKER)
+    kill(sender)
+
+    def beat() -> bool:
+        listening.keep(WORKER)
+        return lock_holders(sender, WORKER) != []
+
+    wait_for(beat)
+    assert len(sessions(sender)) == 1
+
+
+def test_a_heartbeat_waits_for_nobody_who_tends_the_connection(listening: PostgresWatch) -> None:
+    with listening._lock:
+        listening.keep(WORKER)
+    assert not listening.holds
+    listening.keep(WORKER)
+    wait_for(lambda: listening.holds)
+
+
+def test_a_watch_that_is_closed_while_it_connects_leaves_no_connection(
+    sender: Sender, listening: PostgresWatch, greeting: threading.Event
+) -> None:
+    kill(sender)
+    wait_until(listening, lambda: listening._is_aside)
+    listening.close()
+    greeting.set()
+
+    wait_for(lambda: not [each for each in threading.enumerate() if each.name == "dray-listen"])
+    assert sessions(sender) == []
+
+
+def test_without_a_thread_to_connect_on_it_is_tried_again_later(
+    sender: Sender, listening: PostgresWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "dray-listen":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        kill(sender)
+        for _ in range(10):
+            listening.wait(0.02)
+        assert not listening.is_pushed
+    wait_until(listening, lambda: listening.is_pushed)
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
     while not condition():

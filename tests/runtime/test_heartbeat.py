@@ -27,10 +27,14 @@ class Far:
         self.error: StorageError | None = None
         self.took = 0  # by an answer, or by none
 
+        self.asked: list[str] = []
+
     def check(self) -> bool:
+        self.asked.append("check")
         return True
 
     def worker_beat(self, *_: object, **__: object) -> Beat:
+        self.asked.append("beat")
         self.clock.advance(self.took)
         if self.error is not None:
             raise self.error
@@ -86,6 +90,14 @@ def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, took: float) -> 
         heartbeat.watch_over(clock.steady())
         clock.advance(max(1_000, int(pause * SECOND)))
         heartbeat.watch_over(clock.steady())
+
+
+def test_the_beat_comes_before_the_look_at_the_proof(heartbeat: Heartbeat, far: Far) -> None:
+    """Whatever becomes of the proof: the lease is renewed by then."""
+    far.asked.clear()
+    heartbeat.tick()
+
+    assert far.asked == ["beat", "check"]
 
 
 @pytest.mark.parametrize("took", [0.0, 0.1, 1.0, 2.0])

@@ -50,8 +50,8 @@ class Proof(Protocol):
         ...
 
     def check(self) -> bool:
-        """Once a beat: takes up again what was dropped. False: somebody took it away for good, and this worker has
-        to come back under a new id. May take as long as connecting does."""
+        """Once a beat: sees to it that what was dropped is taken up again. False: somebody took it away for good, and
+        this worker has to come back under a new id. Never waits for a network."""
         ...
 
     def close(self) -> None:

@@ -84,7 +84,6 @@ class Heartbeat(Service):
         is_durable, self._engine.has_written = self._engine.has_written, False
         self._began = began
         try:
-            is_proven = proof.check()
             beat = self.beat(self._backend, worker_id, durable=is_durable)
         except StorageError as error:
             self._engine.has_written |= is_durable
@@ -94,7 +93,8 @@ class Heartbeat(Service):
         self._outage.ends()
         self._has_stopped_bodies = self._is_away = False
         self._trusted_until = began + self._lease_us
-        self._engine.inbox.hear(worker_id, beat, is_proven=is_proven)
+        # After the beat, which nothing may hold up: the database has answered, whatever has become of the proof.
+        self._engine.inbox.hear(worker_id, beat, is_proven=proof.check())
         if self.stacks.has_more:
             self._answer(worker_id)
             if self.stacks.has_more:

@@ -12,6 +12,9 @@ What a pooler is told of a session stays with one of its connections to the serv
 one there is no lock, which would outlive the worker, and no LISTEN for more than the ping until it is proven: whoever
 uses that connection next would be sent every notification. Not proven, the connection is given up.
 
+A lost connection is made again on a thread of its own: a server, or a network, that takes ten seconds to greet would
+otherwise hold up the worker that waits here, and its heartbeat, though both have connections that work.
+
 All queues share a channel. Who hears much of queues it does not serve listens less often, up to each 50 ms: so many
 workers beside one busy queue cost next to nothing.
 """
@@ -25,8 +28,8 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -61,7 +64,7 @@ _OURS: dict[str, Any] = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
-    "connect_timeout": 3,  # `wait` takes that much longer while a server does not answer at all
+    "connect_timeout": 3,  # the first `wait` or `hold` takes that much longer while a server does not answer at all
     "application_name": "dray listen",
 }
 # The server's side of the same: a host that vanished gives its worker's lock back within the lease. And nobody's
@@ -76,6 +79,15 @@ _LOCK = "SELECT pg_try_advisory_lock(%s::int, %s::int)"
 _UNLOCK = "SELECT pg_advisory_unlock(%s::int, %s::int)"
 _PID = "SELECT pg_backend_pid()"
 _LISTEN = SQL("LISTEN {}")
+
+
+class _Opened(NamedTuple):
+    """A connection as it is handed over: it listens and holds what it should, as far as it may."""
+
+    connection: Connection
+    is_direct: bool
+    is_listening: bool
+    held: str | None
 
 
 class PostgresWatch:
@@ -102,8 +114,11 @@ class PostgresWatch:
         self._ping = Note(f"dray:ping:{os.urandom(8).hex()}", "", 0.0)
         self._notifier = Notifier(send)
         self._bell = Bell()
+        self._nudge = Bell()  # ends a rest, and is no reason to look
         self._lock = threading.Lock()  # around all use of the connection
         self._forked = self._closed = False
+        self._has_tried = False  # to connect; the first time whoever asks waits for it
+        self._is_aside = False  # a thread connects, or does what may take long
         self._connection: Connection | None = None
         self._heard = False
         self._lull = Lull()
@@ -161,6 +176,21 @@ class PostgresWatch:
             self._bell.ring()
         return self.holds
 
+    def keep(self, worker_id: str) -> None:
+        """As `hold`, without waiting for the server or for another thread that does: for a heartbeat."""
+        self._refuse_if_over()
+        if not self._lock.acquire(blocking=False):
+            return  # whoever has it does what is due
+        try:
+            if not self.holds or self._worker_id != worker_id:
+                self._lock_at = 0.0
+            self._worker_id = worker_id
+            self._tend(time.monotonic(), may_wait=False)
+        finally:
+            self._lock.release()
+        if self._heard:
+            self._bell.ring()
+
     def release(self, worker_id: str) -> None:
         """Gives the lock of a worker back, unless another one's is held by now; a lost connection has done so."""
         with self._lock:
@@ -176,6 +206,7 @@ class PostgresWatch:
         began = time.monotonic()
         while True:
             poked = self._bell.silence()
+            self._nudge.silence()
             now = time.monotonic()
             with self._lock:
                 if self._closed:
@@ -186,7 +217,8 @@ class PostgresWatch:
                 patience = PROVEN_POLL if self.is_pushed else SAFETY_POLL
                 wake_at = self._next_at()
                 bell = self._bell.fileno()
-                descriptors = (bell,) if self._connection is None else (bell, self._socket)
+                bells = (bell, self._nudge.fileno())
+                descriptors = bells if self._connection is None else (*bells, self._socket)
             if heard or poked:
                 return True
             until = began + (patience if seconds is None else min(seconds, patience))
@@ -198,34 +230,97 @@ class PostgresWatch:
 
     # The connection
 
-    def _tend(self, now: float) -> None:
+    def _tend(self, now: float, *, may_wait: bool = True) -> None:
         """Takes in what arrived and does what is due; `now` is from before, so that nothing is missed by lateness."""
+        if self._connection is None and (now < self._retry_at or self._is_aside):
+            return
         try:
             if self._connection is None:
-                if now < self._retry_at:
+                if self._has_tried:
+                    self._do_aside(self._connect_aside, now)
                     return
-                self._connect(now)
-                assert self._connection is not None
+                self._has_tried = True
+                self._install(self._open(self._worker_id), now)
+            assert self._connection is not None
             self._take_in(self._connection)
             self._prove(now)
-            self._listen(self._connection)
-            self._take_lock(self._connection, now)
+            if may_wait:
+                self._catch_up(self._connection, now)
+            elif self._is_behind(now):
+                self._do_aside(self._catch_up_aside, now)
         except psycopg.Error as error:
             self._lose(error, now)
 
-    def _connect(self, now: float) -> None:
+    def _do_aside(self, work: Callable[[], None], now: float) -> None:
+        """On a thread of its own, one at a time."""
+        if self._is_aside:
+            return
+        self._is_aside = True
+        try:
+            threading.Thread(target=work, name="dray-listen", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            self._is_aside = False
+            self._lose(psycopg.OperationalError(str(error)), now)
+
+    def _connect_aside(self) -> None:
+        try:
+            opened = self._open(self._worker_id)
+        except psycopg.Error as error:
+            with self._lock:
+                self._is_aside = False
+                if not self._closed:
+                    self._lose(error, time.monotonic())
+        else:
+            with self._lock:
+                self._is_aside = False
+                if self._closed:
+                    opened.connection.close()
+                else:
+                    self._install(opened, time.monotonic())
+        self._nudge.ring()  # whoever waits has to wait on the connection there is now, or try again in time
+
+    def _catch_up_aside(self) -> None:
+        with self._lock:
+            self._is_aside = False
+            self._tend(time.monotonic())
+        self._nudge.ring()
+
+    def _open(self, worker_id: str | None) -> _Opened:
+        """A connection that listens, and holds the worker's lock if it can. Touches nothing that others see."""
         given = conninfo_to_dict(self._conninfo)
         ours = {key: value for key, value in _OURS.items() if key not in given}
         connection: Connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, **ours)
+        try:
+            is_direct, held = _is_direct(connection), None
+            connection.execute(_LISTEN.format(Identifier(self._ping.channel)))
+            if is_direct:
+                connection.execute(_SERVERS)
+                for channel in self._hears:
+                    connection.execute(_LISTEN.format(Identifier(channel)))
+                held = worker_id if worker_id is not None and _lock(connection, worker_id) else None
+        except BaseException:
+            connection.close()
+            raise
+        return _Opened(connection, is_direct, is_direct, held)
+
+    def _install(self, opened: _Opened, now: float) -> None:
         self._start_anew(now)
-        self._connection = connection
-        self._socket = connection.fileno()
+        self._connection, self._is_direct, self._is_listening, self._held = opened
+        self._socket = opened.connection.fileno()
         # For those that arrive together with the answer to something else.
-        connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
-        self._is_direct = _is_direct(connection)
-        if self._is_direct:
-            connection.execute(_SERVERS)
-        connection.execute(_LISTEN.format(Identifier(self._ping.channel)))
+        opened.connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
+        self._heard = True  # what happened until now has been told to nobody
+        if not self.holds:
+            self._lock_at = now + _LOCK_PAUSE  # it was just tried
+
+    def _is_behind(self, now: float) -> bool:
+        """Whether `_catch_up` would ask the server something."""
+        is_to_listen = not self._is_listening and (self._is_direct or self._is_proven)
+        return is_to_listen or now >= self._wants_lock_at() or self._held not in (None, self._worker_id)
+
+    def _catch_up(self, connection: Connection, now: float) -> None:
+        self._listen(connection)
+        self._take_lock(connection, now)
 
     def _listen(self, connection: Connection) -> None:
         if self._is_listening or not (self._is_direct or self._is_proven):
@@ -284,18 +379,17 @@ class PostgresWatch:
         if self.holds or self._worker_id is None or not self._is_direct or now < self._lock_at:
             return
         self._lock_at = now + _LOCK_PAUSE
-        # Refused: the server has not noticed yet that our last connection is gone. Its lock is as good meanwhile.
-        if connection.execute(_LOCK, (WORKER_SPACE, lock_key(self._worker_id))).fetchall()[0][0]:
+        if _lock(connection, self._worker_id):
             self._held = self._worker_id
 
     def _next_at(self) -> float:
         if self._connection is None:
-            return self._retry_at
-        wants_lock = self._worker_id is not None and self._is_direct and not self.holds
-        return min(
-            self._ping_at if self._proof_until is None else self._proof_until,
-            self._lock_at if wants_lock else math.inf,
-        )
+            return math.inf if self._is_aside else self._retry_at
+        return min(self._ping_at if self._proof_until is None else self._proof_until, self._wants_lock_at())
+
+    def _wants_lock_at(self) -> float:
+        is_wanted = self._worker_id is not None and self._is_direct and not self.holds
+        return self._lock_at if is_wanted else math.inf
 
     def _lose(self, error: psycopg.Error, now: float) -> None:
         said = redact(str(error).strip().partition("\n")[0])
@@ -311,7 +405,7 @@ class PostgresWatch:
         self._failures += 1
         self._let_go()
         self._start_anew(now)
-        # From now, not from before: a host that does not answer costs `wait` all of connect_timeout at each try.
+        # From now, not from before: a host that does not answer takes all of connect_timeout at each try.
         pause = (_POOLER_PAUSE if is_hopeless else backoff) * random.uniform(0.5, 1)  # noqa: S311 - not all at once
         self._retry_at = time.monotonic() + pause
 
@@ -331,6 +425,7 @@ class PostgresWatch:
     def after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
         self._forked = self._closed = True
+        self._is_aside = False
         if self._connection is not None and not self._connection.closed:
             # The socket is the parent's: a good-bye on it would be said in its name.
             nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -373,6 +468,11 @@ def _parse(listen_url: str) -> str:
     if not isinstance(address, PostgresAddress):
         raise ConfigError(f"listen_url has to be a PostgreSQL address, not {redact(listen_url)!r}")
     return address.conninfo
+
+
+def _lock(connection: Connection, worker_id: str) -> bool:
+    """Refused: the server has not noticed yet that our last connection is gone. Its lock is as good meanwhile."""
+    return bool(connection.execute(_LOCK, (WORKER_SPACE, lock_key(worker_id))).fetchall()[0][0])
 
 
 def _is_direct(connection: Connection) -> bool:

@@ -41,11 +41,12 @@ class PostgresProof:
         return None
 
     def check(self) -> bool:
-        """Takes the lock again if it was dropped. True without it too: then the lease counts."""
+        """Has the lock taken again if it was dropped, and does not wait for that. True without it too: then the lease
+        counts."""
         if self._closed:
             return False
         try:
-            self._watch.hold(self._worker_id)
+            self._watch.keep(self._worker_id)
         except ForkedConnection:
             return False
         return True
