@@ -663,7 +663,8 @@ def test_a_script_that_ends_has_sent_its_last_notification(address: PostgresAddr
     with psycopg.connect(address.conninfo, autocommit=True) as other:
         other.execute(f'LISTEN "{channels(address.schema).done}"'.encode())
         subprocess.run([sys.executable, "-c", SCRIPT, postgres_url], cwd=ROOT, check=True)
-        assert len(list(other.notifies(timeout=2, stop_after=2))) == 2
+        # One at once, one at the end; a script that stood still between the calls sends the second by itself.
+        assert len(list(other.notifies(timeout=2, stop_after=2))) >= 2
 
 
 # Pokes, idle, fork, end

@@ -6,6 +6,8 @@ import gc
 import logging
 import sqlite3
 import time
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -17,7 +19,33 @@ from dray.backends.sqlite import database as sqlite
 from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution
 from tests.backends import raw
+from tests.conftest import Schemas
 from tests.runtime.watching import LONG, Gate, ended, sql, until
+from tests.server import Server
+
+
+@pytest.fixture(scope="module")
+def quiet_server() -> Generator[Server]:
+    """A server of its own: its transactions are counted, and only ours are to be there."""
+    own = Server("autovacuum=off")
+    yield own
+    own.remove()
+
+
+@pytest.fixture(scope="module")
+def schemas(quiet_server: Server) -> Schemas:
+    return Schemas(quiet_server.url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'jobs.db'}"
+        return
+    server, schemas = (request.getfixturevalue(name) for name in ("quiet_server", "schemas"))
+    schema = schemas.take()
+    yield f"{server.url}&schema={schema}"
+    schemas.give_back(schema)
 
 
 class Statements:
