@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,23 +46,24 @@ _LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class SqliteProof:
     """One worker's lock file, locked for as long as this is open."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, file: FileIO) -> None:
         self.path = path
-        self._descriptor: int | None = descriptor
-        self.lock = _identity(os.fstat(descriptor))
+        # Not the bare number: closing it and noting that it is closed would be two steps, with room for an interrupt.
+        self._file = file
+        self.lock = _identity(os.fstat(file.fileno()))
 
     @property
     def is_held(self) -> bool:
-        return self._descriptor is not None
+        return not self._file.closed
 
     is_certain = True  # it is the kernel's
 
     def fileno(self) -> int | None:
-        return self._descriptor
+        return None if self._file.closed else self._file.fileno()
 
     def check(self) -> bool:
         """Whether the path still leads to the file that is locked: otherwise nobody can see the proof."""
-        if self._descriptor is None:
+        if self._file.closed:
             return False
         try:
             return _identity(self.path.lstat()) == self.lock
@@ -71,7 +73,7 @@ class SqliteProof:
             return True  # out of reach for the moment, for those who look too
 
     def close(self) -> None:
-        if self._descriptor is None:
+        if self._file.closed:
             return
         if self.check():
             # While it is locked: nobody takes it for a dead worker's.
@@ -83,9 +85,7 @@ class SqliteProof:
 
     def let_go(self) -> None:
         """Closes the descriptor and nothing else; in a forked child the lock stays the parent's."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._file.close()
 
 
 class SqliteProofs:
@@ -199,27 +199,27 @@ class SqliteProofs:
             proof.let_go()
 
 
-def _make(path: Path, database: os.stat_result) -> int:
+def _make(path: Path, database: os.stat_result) -> FileIO:
     """A new lock file, locked, that its path leads to."""
     for _ in range(_TRIES):
         _make_folder(path.parent, database)
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, _mode(database))
+            file = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _mode(database)))
         except FileNotFoundError:
             continue  # the last worker took the folder away
         try:
-            _share(descriptor, _mode(database), database)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _identity(path.lstat()) == _identity(os.fstat(descriptor)):
-                return descriptor
+            _share(file.fileno(), _mode(database), database)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _identity(path.lstat()) == _identity(os.fstat(file.fileno())):
+                return file
         except (BlockingIOError, FileNotFoundError):
-            pass  # somebody looked, or swept, between the two steps
+            pass  # another process looked, or swept, between the two steps
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
         with suppress(FileNotFoundError):
             path.unlink()
-        os.close(descriptor)
+        file.close()
     raise OSError(errno.EBUSY, "somebody keeps removing it")
 
 
