@@ -1,0 +1,395 @@
+"""What producers and operators do: enqueue, cancel, retry, delete, pause, list, migrate."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from dray.backends import Backend
+from dray.errors import DrayError, StorageError
+from dray.model.job import CancelResult, Enqueued
+from dray.model.new_job import NewJob
+from dray.model.workflow import Workflow
+from dray.ops.audit import audit
+from tests.backends.world import LEASE_US
+from tests.faults.hand import Hand
+from tests.faults.operation import LARGE, Operation
+
+
+class Enqueue(Operation):
+    """One job: there, whole, if the call returned; whole or not there if it raised; once after it was repeated."""
+
+    def prepare(self) -> None:
+        self.job = self.world.new(args=LARGE, unique_key="only one", tags=("x",))
+
+    def act(self, backend: Backend) -> None:
+        assert backend.job_enqueue([self.job]) == [Enqueued(self.job.id, duplicate=False)]
+
+    def check(self, error: DrayError | None) -> None:
+        found = self.direct.job_get([self.job.id])
+        assert len(found) in ({1} if error is None else {0, 1})
+        for job in found:
+            assert (job.state, job.args, job.unique_lock, job.tags) == ("queued", LARGE, "only one", ("x",))
+
+    def verify(self, backend: Backend) -> None:
+        assert self.total() == 1
+        self.completes(backend, [self.job.id])
+
+
+class EnqueueAtStart(Enqueue):
+    """The first call of a process: it opens the database too."""
+
+    is_cold = True
+
+
+class EnqueueMany(Operation):
+    """One transaction: all of them or none."""
+
+    def prepare(self) -> None:
+        self.made = [self.world.new(queue="later" if number % 2 else "default") for number in range(60)]
+        self.ids = [job.id for job in self.made]
+
+    def act(self, backend: Backend) -> None:
+        assert [each.id for each in backend.job_enqueue(self.made)] == self.ids
+
+    def check(self, error: DrayError | None) -> None:
+        assert self.total() in ({60} if error is None else {0, 60})
+
+    def verify(self, backend: Backend) -> None:
+        assert self.total() == 60
+        self.completes(backend, self.ids)
+
+
+class EnqueueWorkflow(Operation):
+    """Steps, edges and the workflow's own row: all of them or none."""
+
+    def prepare(self) -> None:
+        self.before = self.world.enqueue()
+        self.workflow = Workflow(self.world.ids.new(), "etl", 0)
+        first = self._step("first")
+        middle = self._step("middle", parents=(first.id,))
+        last = self._step("last", parents=(first.id, middle.id, self.before))
+        self.made = [first, middle, last]
+
+    def _step(self, name: str, **options: Any) -> NewJob:
+        return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
+
+    def act(self, backend: Backend) -> None:
+        answer = backend.job_enqueue(self.made, workflow=self.workflow)
+        assert [each.id for each in answer] == [job.id for job in self.made]
+
+    def check(self, error: DrayError | None) -> None:
+        tables = ("dray_workflows", "dray_jobs", "dray_edges")
+        found = tuple(self.place.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables)
+        assert found in ({(1, 4, 4)} if error is None else {(0, 1, 0), (1, 4, 4)})
+
+    def verify(self, backend: Backend) -> None:
+        self.check(None)
+        self.completes(backend, [self.before, *(job.id for job in self.made)])
+
+
+class EnqueueReplacing(Operation):
+    """A job whose unique key is held hands its arguments to the holder."""
+
+    def prepare(self) -> None:
+        self.holder = self.world.enqueue(unique_key="one", args='{"n": 1}')
+        self.job = self.world.new(unique_key="one", args=LARGE, on_conflict="replace")
+
+    def act(self, backend: Backend) -> None:
+        assert backend.job_enqueue([self.job]) == [Enqueued(self.holder, duplicate=True, replaced=True)]
+
+    def check(self, error: DrayError | None) -> None:
+        assert self.world.job(self.holder).args in ({LARGE} if error is None else {LARGE, '{"n": 1}'})
+
+    def verify(self, backend: Backend) -> None:
+        assert self.world.job(self.holder).args == LARGE
+        assert self.total() == 1
+        self.completes(backend, [self.holder])
+
+
+class EnqueueInTransaction(Operation):
+    """On a user's own connection: the job and the user's row, or neither.
+
+    After an error of the enqueue the user goes on and commits: then the row is there without the job, unless SQLite
+    has rolled all of it back, or the connection is lost.
+    """
+
+    def prepare(self) -> None:
+        self.job = self.world.new()
+        self.ledger = Ledger(self)
+        self.has_enqueued = self.has_committed = False
+
+    def act(self, backend: Backend) -> None:
+        with closing(self.ledger.connect()) as connection:
+            self.ledger.note(connection, "order")
+            try:
+                backend.job_enqueue([self.job], connection=connection)
+                self.has_enqueued = True
+            except DrayError:
+                self.ledger.commit(connection)
+                raise
+            self.ledger.commit(connection)
+            self.has_committed = True
+
+    def check(self, error: DrayError | None) -> None:
+        jobs, orders = len(self.direct.job_get([self.job.id])), self.ledger.count("order")
+        if self.has_enqueued:
+            # Whether a commit happened whose answer was lost nobody can know; the two go together.
+            assert (jobs, orders) in ({(1, 1)} if self.has_committed else {(1, 1), (0, 0)})
+        else:
+            assert (jobs, orders) in {(0, 0), (0, 1)}
+
+    def recover(self, backend: Backend) -> None:
+        backend.job_enqueue([self.job])
+
+    def verify(self, backend: Backend) -> None:
+        self.completes(backend, [self.job.id])
+
+
+class Ledger:
+    """A table of the user's own, in the same database."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._place = operation.place
+        schema = getattr(self._place, "schema", None)
+        self._table = "faults_ledger" if schema is None else f'"{schema}".faults_ledger'
+        self._run(f"CREATE TABLE IF NOT EXISTS {self._table} (what text)")
+        self._run(f"DELETE FROM {self._table}")
+
+    def connect(self) -> Any:
+        """A connection of the user's, by the faulty way."""
+        url = self._place.faulty_url
+        with _user_errors():
+            if url.startswith("sqlite"):
+                return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)
+            server, _, schema = url.rpartition("&schema=")
+            return psycopg.connect(server, options=f"-c search_path={schema}")
+
+    def note(self, connection: Any, what: str) -> None:
+        with _user_errors():
+            connection.execute(f"INSERT INTO {self._table} VALUES ('{what}')")
+
+    def commit(self, connection: Any) -> None:
+        with _user_errors():
+            connection.execute("COMMIT")
+
+    def count(self, what: str) -> int:
+        return self._place.rows(f"SELECT count(*) FROM {self._table} WHERE what = '{what}'")[0][0]
+
+    def _run(self, sql: str) -> None:
+        server, _, _ = self._place.direct_url.rpartition("&schema=")
+        if self._place.direct_url.startswith("sqlite"):
+            path = self._place.direct_url.removeprefix("sqlite:///")
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute(sql)
+            return
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(sql.encode())
+
+
+class _user_errors:  # noqa: N801 - reads as a statement
+    """What the driver raises to a user is the user's to handle: here it ends the operation as an error of Dray's."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error | psycopg.Error):
+            raise StorageError(f"a statement of the user's: {error}") from error
+
+
+class Cancel(Operation):
+    """What has not started has ended, with what waits for it; what runs has been asked; the answer says which."""
+
+    def prepare(self) -> None:
+        self.hand = Hand(self.world)
+        self.runs = self.world.enqueue()
+        self.hand.claim(self.direct, 1)
+        self.parent = self.world.enqueue()
+        self.child = self.world.enqueue(parents=(self.parent,))
+        self.other = self.world.enqueue(unique_key="one")
+        self.wanted = {
+            self.runs: CancelResult.REQUESTED,
+            self.parent: CancelResult.CANCELLED,
+            self.other: CancelResult.CANCELLED,
+        }
+
+    def act(self, backend: Backend) -> None:
+        self.answer = backend.job_cancel(list(self.wanted))
+
+    def check(self, error: DrayError | None) -> None:
+        if error is None:
+            assert self.answer == self.wanted
+
+    def verify(self, backend: Backend) -> None:
+        self.hand.work_off(backend)
+        assert [self.state(job_id) for job_id in (self.runs, self.parent, self.child, self.other)] == [
+            "completed",
+            "cancelled(user)",
+            "cancelled(parent)",
+            "cancelled(user)",
+        ]
+
+
+class Retry(Operation):
+    """Ended jobs start over, with the children that were cancelled with them."""
+
+    def prepare(self) -> None:
+        hand = Hand(self.world)
+        self.done = self.world.enqueue()
+        self.failed = self.world.enqueue(max_attempts=1)
+        self.child = self.world.enqueue(parents=(self.failed,))
+        claims = {claim.id: claim for claim in self.direct.job_claim(hand.id, hand.demand(2))}
+        self.world.complete(hand.id, claims[self.done], f'"{LARGE}"'[:2_000])
+        self.world.fail(hand.id, claims[self.failed])
+        assert self.state(self.child) == "cancelled(parent)"
+
+    def act(self, backend: Backend) -> None:
+        self.answer = backend.job_retry([self.done, self.failed])
+
+    def check(self, error: DrayError | None) -> None:
+        states = (self.state(self.done), self.state(self.failed), self.state(self.child))
+        retried = ("queued", "queued", "waiting")
+        assert states in ({retried} if error is None else {retried, ("completed", "failed(error)", "cancelled(parent)")})
+        if error is None:
+            assert sorted(self.answer) == sorted([self.done, self.failed])
+
+    def verify(self, backend: Backend) -> None:
+        assert (self.outcomes(self.done), self.outcomes(self.failed)) == (["completed"], ["error"])
+        self.completes(backend, [self.done, self.failed, self.child])
+
+
+class Delete(Operation):
+    """Jobs go with their history."""
+
+    def prepare(self) -> None:
+        self.gone = [self.world.enqueue(args=LARGE), self.world.enqueue()]
+        self.kept = self.world.enqueue()
+
+    def act(self, backend: Backend) -> None:
+        self.answer = backend.job_delete(self.gone)
+
+    def check(self, error: DrayError | None) -> None:
+        assert self.total() in ({1} if error is None else {1, 3})
+        if error is None:
+            assert sorted(self.answer) == sorted(self.gone)
+
+    def verify(self, backend: Backend) -> None:
+        assert self.total() == 1
+        self.completes(backend, [self.kept])
+
+
+class Pause(Operation):
+    """Once it has returned nothing is claimed from the queue."""
+
+    def prepare(self) -> None:
+        self.job = self.world.enqueue()
+        self.hand = Hand(self.world)
+
+    def act(self, backend: Backend) -> None:
+        self.changed = backend.queue_pause("default")
+
+    def check(self, error: DrayError | None) -> None:
+        if error is None:
+            assert self.changed, "it says that the queue was paused before"
+
+    def verify(self, backend: Backend) -> None:
+        assert backend.job_claim(self.hand.id, self.hand.demand(1)) == []
+        assert backend.queue_resume("default")
+        self.completes(backend, [self.job], self.hand)
+
+
+class Resume(Operation):
+    """Claims go on."""
+
+    def prepare(self) -> None:
+        self.job = self.world.enqueue()
+        self.direct.queue_pause("default")
+
+    def act(self, backend: Backend) -> None:
+        self.changed = backend.queue_resume("default")
+
+    def check(self, error: DrayError | None) -> None:
+        if error is None:
+            assert self.changed, "it says that the queue was not paused"
+
+    def verify(self, backend: Backend) -> None:
+        self.completes(backend, [self.job])
+
+
+class Look(Operation):
+    """Whatever only reads leaves nothing behind."""
+
+    def prepare(self) -> None:
+        self.hand = Hand(self.world)
+        self.job = self.world.enqueue(args=LARGE)
+
+    def act(self, backend: Backend) -> None:
+        demand = self.hand.demand(1)
+        assert [job.id for job in backend.job_list()] == [self.job]
+        assert backend.job_look(self.hand.id, demand, serves_all=True).is_ready
+        assert backend.job_probe(demand)
+        assert backend.job_ended([self.job]).jobs == []
+        assert backend.job_stats(10**9).counts == {"default": {"queued": 1}}
+        assert backend.schema_version() is not None
+        assert backend.worker_judge(self.hand.id).left_us == LEASE_US
+        assert audit(backend, patience=0).broken == ()
+
+    def verify(self, backend: Backend) -> None:
+        self.completes(backend, [self.job], self.hand)
+
+
+class LookAtStart(Operation):
+    """The first call of a process only reads."""
+
+    is_cold = True
+
+    def prepare(self) -> None:
+        self.job = self.world.enqueue()
+
+    def act(self, backend: Backend) -> None:
+        assert [job.id for job in backend.job_list()] == [self.job]
+
+    def verify(self, backend: Backend) -> None:
+        self.completes(backend, [self.job])
+
+
+class ChangeSchedule(Operation):
+    """Operators' verbs on a schedule say whether they changed it."""
+
+    def prepare(self) -> None:
+        now = self.world.clock.now()
+        rule = ("{}", None, 60_000_000, "UTC", "last", 10, "allow", None, now + 60_000_000, None, now, now, None)
+        from dray.model.schedule import Schedule
+
+        self.schedule = Schedule("beat", "task", None, *rule)
+        self.direct.schedule_upsert(self.schedule)
+
+    def act(self, backend: Backend) -> None:
+        self.answers = [
+            backend.schedule_upsert(replace(self.schedule, args='{"n": 2}')),
+            backend.schedule_pause("beat"),
+            backend.schedule_resume("beat", self.schedule.next_at),
+            backend.schedule_delete("beat"),
+        ]
+
+    def check(self, error: DrayError | None) -> None:
+        if error is None:
+            assert self.answers == [True] * 4
+            assert self.direct.schedule_list() == []
+
+    def recover(self, backend: Backend) -> None:
+        backend.schedule_delete("beat")
+
+    def verify(self, backend: Backend) -> None:
+        assert backend.schedule_list() == []
+
+
+PRODUCING = (
+    *(Enqueue, EnqueueAtStart, EnqueueMany, EnqueueWorkflow, EnqueueReplacing, EnqueueInTransaction),
+    *(Cancel, Retry, Delete, Pause, Resume, Look, LookAtStart, ChangeSchedule),
+)

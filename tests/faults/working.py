@@ -1,0 +1,250 @@
+"""What workers do: register, claim, settle, grow, beat, take duties, run a body's own transaction, leave."""
+
+from __future__ import annotations
+
+from dray.backends import Backend
+from dray.backends.store.work import Notes, Report
+from dray.errors import DrayError
+from dray.instants import SECOND
+from dray.model import settlement as model
+from dray.model.attempt import LogLine
+from dray.model.job import Claim, Outcome
+from dray.model.new_job import NewJob
+from dray.model.settlement import Settlement
+from dray.model.worker import NewWorker
+from dray.model.workflow import Workflow
+from tests.backends.world import LEASE_US
+from tests.faults.hand import Hand
+from tests.faults.operation import LARGE, Operation
+from tests.faults.producing import Ledger
+
+
+class Claiming(Operation):
+    """What was claimed without an answer goes back unburned; everything runs once. What is due and what has expired
+    is seen to on the way."""
+
+    def prepare(self) -> None:
+        world = self.world
+        self.hand = Hand(world)
+        self.ids = [world.enqueue(), world.enqueue(queue="later"), world.enqueue(delay_us=SECOND, queue="later")]
+        self.expired = world.enqueue(queue="steps", expires_us=SECOND)
+        self.child = world.enqueue(parents=(self.expired,))
+        world.clock.advance(2 * SECOND)
+
+    def act(self, backend: Backend) -> None:
+        self.hand.claim(backend, 2)
+
+    def check(self, error: DrayError | None) -> None:
+        if error is None:
+            assert self.hand.ran.total() == 2
+
+    def recover(self, backend: Backend) -> None:
+        """The worker rereads what it holds, in any case."""
+
+    def verify(self, backend: Backend) -> None:
+        self.completes(backend, self.ids, self.hand)
+        assert (self.state(self.expired), self.state(self.child)) == ("cancelled(expired)", "cancelled(parent)")
+
+
+class ClaimingAtStart(Claiming):
+    """By a process that has just started."""
+
+    is_cold = True
+
+
+class Settling(Operation):
+    """An outcome whose answer was lost is found to be there; no body runs again, no child is freed twice."""
+
+    def prepare(self) -> None:
+        world, self.hand = self.world, Hand(self.world)
+        self.plain, self.large = world.enqueue(), world.enqueue()
+        self.raises, self.fails = world.enqueue(), world.enqueue(max_attempts=1)
+        self.snoozes, self.stops = world.enqueue(), world.enqueue()
+        self.hand.claim(self.direct, 6)
+        claims = self.hand._held
+        self.children = [
+            world.enqueue(parents=(self.plain,), queue="steps"),
+            world.enqueue(parents=(self.plain, self.large), queue="steps"),
+        ]
+        self.orphan = world.enqueue(parents=(self.fails,), queue="steps")
+        self.next = world.enqueue()
+        self.direct.job_cancel([self.stops])
+        now = world.clock.steady()
+        error = ("ValueError", "no", "trace")
+        ends = [
+            model.completed(claims[self.large], now, now, f'"{"x" * 3_000}"'),
+            model.errored(claims[self.raises], now, now, Outcome.ERROR, 0, *error),
+            model.errored(claims[self.fails], now, now, Outcome.ERROR, 0, *error),
+            model.snoozed(claims[self.snoozes], now, now, 0),
+            model.cancelled(claims[self.stops], now, now),
+        ]
+        self.hand.outcomes |= {end.id: end for end in ends}
+        line = LogLine(self.plain, claims[self.plain].claim, now, "INFO", "app", "a line")
+        self.notes = Notes([line], [Report(self.plain, claims[self.plain].claim, 50.0, "half")])
+
+    def act(self, backend: Backend) -> None:
+        self.hand.exchange(backend, limit=1, notes=self.notes)
+
+    def recover(self, backend: Backend) -> None:
+        self.hand.reread(backend)
+        self.act(backend)
+
+    def verify(self, backend: Backend) -> None:
+        self.hand.work_off(backend)
+        assert self.hand.lost == []
+        once = [self.plain, self.large, *self.children, self.next]
+        twice = [self.raises, self.snoozes]
+        assert {i: self.state(i) for i in (*once, *twice)} == dict.fromkeys((*once, *twice), "completed")
+        wanted = dict.fromkeys(once, 1) | dict.fromkeys(twice, 2) | {self.fails: 1, self.stops: 1}
+        assert self.hand.ran == wanted
+        assert (self.state(self.fails), self.state(self.orphan)) == ("failed(error)", "cancelled(parent)")
+        assert self.state(self.stops) == "cancelled(user)"
+        attempts = {i: (self.world.job(i).attempt, self.outcomes(i)) for i in (self.raises, self.fails, self.snoozes)}
+        assert attempts == {
+            self.raises: (2, ["error"]),
+            self.fails: (1, ["error"]),
+            self.snoozes: (1, []),
+        }
+        assert self.world.job(self.plain).progress == 50.0
+        assert {line.message for _, line in self.direct.log_list(self.plain)} == {"a line"}
+
+
+class Growing(Operation):
+    """A body's end and the steps it has added: both or neither, and the steps once."""
+
+    def prepare(self) -> None:
+        world, self.hand = self.world, Hand(self.world)
+        self.workflow = Workflow(world.ids.new(), "grows", 0)
+        first = self._step("first")
+        after = self._step("after", parents=(first.id,))
+        self.direct.job_enqueue([first, after], workflow=self.workflow)
+        self.hand.claim(self.direct, 1)
+        self.settlement = self.hand.outcomes[first.id]
+        one = self._step("one", parents=(first.id,))
+        two = self._step("two", parents=(one.id,), args=LARGE)
+        self.new = [one, two]
+        self.ids = [first.id, after.id, one.id, two.id]
+
+    def _step(self, name: str, **options: object) -> NewJob:
+        return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
+
+    def act(self, backend: Backend) -> None:
+        settled = backend.job_grow(self.hand.id, self.settlement, self.new)
+        self.hand.wrote([self.settlement], settled)
+
+    def check(self, error: DrayError | None) -> None:
+        has_ended = self.state(self.ids[0]) == "completed"
+        assert self.total() == (4 if has_ended else 2)
+        assert has_ended or error is not None
+
+    def recover(self, backend: Backend) -> None:
+        self.hand.reread(backend)
+        self.act(backend)
+
+    def verify(self, backend: Backend) -> None:
+        self.completes(backend, self.ids, self.hand)
+
+
+class Beating(Operation):
+    """The lease is renewed, and the worker sees what it holds."""
+
+    def prepare(self) -> None:
+        self.hand = Hand(self.world)
+        self.ids = [self.world.enqueue(), self.world.enqueue()]
+        self.hand.claim(self.direct, 2)
+        self.direct.job_cancel(self.ids[:1])
+        self.world.clock.advance(5 * SECOND)
+
+    def act(self, backend: Backend) -> None:
+        self.beat = backend.worker_beat(self.hand.id, LEASE_US, durable=True)
+
+    def verify(self, backend: Backend) -> None:
+        assert self.beat.alive
+        assert [(row.id, row.cancel_requested) for row in self.beat.held] == [
+            (self.ids[0], True),
+            (self.ids[1], False),
+        ]
+        assert self.direct.worker_judge(self.hand.id).left_us == LEASE_US
+        self.completes(backend, self.ids, self.hand)
+
+
+class Coming(Operation):
+    """A worker registers, takes a duty, gives it back and leaves."""
+
+    def prepare(self) -> None:
+        self.worker = NewWorker(
+            id=self.world.ids.new(), name="w", host="here", pid=1, boot=self.world.clock.boot, queues=("default",)
+        )
+
+    def act(self, backend: Backend) -> None:
+        backend.worker_register(self.worker, LEASE_US)
+        term = backend.lease_take("prune", self.worker.id)
+        assert term is not None, "the duty is free"
+        assert backend.lease_renew("prune", self.worker.id, term)
+        self.answers = [
+            backend.lease_resign("prune", self.worker.id, term),
+            backend.worker_deregister(self.worker.id),
+        ]
+
+    def check(self, error: DrayError | None) -> None:
+        assert [each.id for each in self.direct.worker_list()] in ([self.worker.id], [] if error else [self.worker.id])
+        if error is None:
+            assert self.answers == [True, True]
+
+    def recover(self, backend: Backend) -> None:
+        """It comes back under another id."""
+        backend.worker_deregister(self.worker.id)
+        self.prepare()
+        self.act(backend)
+
+    def verify(self, backend: Backend) -> None:
+        assert {each.state for each in self.direct.worker_list()} == {"stopped"}
+        assert self.direct.lease_held() == []
+
+
+class BodysTransaction(Operation):
+    """A body's own writes and its job's end: both or neither, and once, however often it has to be run."""
+
+    def prepare(self) -> None:
+        self.hand = Hand(self.world)
+        self.job = self.world.enqueue()
+        self.child = self.world.enqueue(parents=(self.job,))
+        self.ledger = Ledger(self)
+        (self.claim,) = self.direct.job_claim(self.hand.id, self.hand.demand(1))
+
+    def act(self, backend: Backend) -> None:
+        self._run(backend, self.claim)
+
+    def _run(self, backend: Backend, claim: Claim) -> None:
+        with backend.transaction(fence=(claim.id, self.hand.id, claim.claim)) as connection:
+            self.ledger.note(connection, "paid")
+            backend.job_complete(self.hand.id, self._end(claim), connection)
+
+    def _end(self, claim: Claim) -> Settlement:
+        now = self.world.clock.steady()
+        return model.completed(claim, now, now, '"paid"')
+
+    def check(self, error: DrayError | None) -> None:
+        is_paid, is_done = self.ledger.count("paid") == 1, self.state(self.job) == "completed"
+        assert is_paid == is_done
+        assert is_done or error is not None
+
+    def recover(self, backend: Backend) -> None:
+        """The body has raised: its outcome is an error, unless the job has ended all the same."""
+        now = self.world.clock.steady()
+        error = model.errored(self.claim, now, now, Outcome.ERROR, 0, "StorageError", "lost")
+        settled = backend.job_settle(self.hand.id, [error])
+        if self.state(self.job) == "completed":
+            assert settled.already == [self.job]
+            return
+        (again,) = backend.job_claim(self.hand.id, self.hand.demand(1))
+        self._run(backend, again)
+
+    def verify(self, backend: Backend) -> None:
+        assert (self.state(self.job), self.ledger.count("paid")) == ("completed", 1)
+        while backend.job_fan_out().left:
+            continue
+        self.completes(backend, [self.child], self.hand)
+
+
+WORKING = (Claiming, ClaimingAtStart, Settling, Growing, Beating, Coming, BodysTransaction)
