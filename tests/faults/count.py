@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class Count:
     """Counts the calls into one driver, from any thread, and says which of them is to fail."""
 
     def __init__(self) -> None:
+        self.on_disarm: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._fault: Fault | None = None
         self._start_over()
@@ -38,8 +40,14 @@ class Count:
         self.calls = 0
         self.seen: Counter[str] = Counter()  # calls by their kinds, whether the fault can befall them or not
         self.injected = 0
+        self.first_at = 0.0  # by the monotonic clock, when the first call failed
         self.befell = ""  # what the first call that failed was to do
         self.is_endless = False
+
+    @property
+    def fault(self) -> Fault | None:
+        """The one that is armed."""
+        return self._fault
 
     def arm(self, fault: Fault, at: int, *, lasting: bool = False, only: Callable[[str], bool] = _any) -> None:
         """From now on the call number `at`, of those that the fault can befall, fails; lasting: all after it too.
@@ -54,6 +62,7 @@ class Count:
         """No call fails any more; how many have."""
         with self._lock:
             self._fault = None
+            self.on_disarm()
             return self.injected
 
     def falls_on(self, unit: str, what: str) -> Fault | None:
@@ -67,6 +76,7 @@ class Count:
             if self.calls != self._at and not (self._is_lasting and self.calls > self._at):
                 return None
             self.injected += 1
+            self.first_at = self.first_at or time.monotonic()
             self.befell = self.befell or " ".join(what.split())[:100]
             if self.injected >= MOST:
                 self.is_endless = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sqlite3
 import tempfile
@@ -37,6 +36,7 @@ _EMPTIED = [table for table in TABLES if table != "dray_queues"]
 class Place:
     """What the two databases have in common."""
 
+    name: str
     faults: Sequence[Fault]
     lasting: Sequence[Fault]  # those that are tried again and again too
     worst: Sequence[Fault]  # for the last call of an operation
@@ -47,33 +47,36 @@ class Place:
     def __init__(self) -> None:
         self.count = Count()
         self.clock = ManualClock()
-        self._ids = Ids(self.clock)
-        self._is_open = False
+        self._opened: list[Backend] = []
 
     def open(self) -> None:
-        """Both ways, to tables that are made."""
+        """Both ways, with the time in the test's hands."""
         direct = open_backend(self.direct_url, clock=self.clock)
         direct.migrate()
-        self.world = World(direct, self.clock, self._ids)
+        self.world = World(direct, self.clock, Ids(self.clock))
+        self._opened.append(direct)
         self.reopen()
 
     def reopen(self) -> None:
         """The faulty way again, as a process that has just started."""
-        if self._is_open:
-            self.faulty.close()
-        self._is_open = True
+        for backend in self._opened[1:]:
+            backend.close()
         self.faulty = open_backend(self.faulty_url, clock=self.clock, busy_timeout=BUSY_TIMEOUT)
+        self._opened[1:] = [self.faulty]
 
     def close(self) -> None:
-        self.world.backend.close()
-        self.faulty.close()
-
-    def disarm(self) -> int:
-        """Nothing fails any more; how many calls have."""
-        return self.count.disarm()
+        for backend in self._opened:
+            backend.close()
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What somebody at a SQL prompt sees."""
+        raise NotImplementedError
+
+    def cut_all(self) -> None:
+        """Ends every connection to a server."""
+
+    def run(self, sql: str) -> None:
+        """One statement at that prompt."""
         raise NotImplementedError
 
     def empty(self) -> None:
@@ -84,14 +87,26 @@ class Place:
         """No transaction is open and nobody holds a lock."""
         raise NotImplementedError
 
+    def check_connections_beside_a_worker(self) -> None:
+        """The same, where somebody may be at work for a moment."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self.check_connections()
+            except (AssertionError, sqlite3.OperationalError, psycopg.errors.LockNotAvailable):
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.005)
+
     def check_all_places(self) -> None:
         """As many connections as ever can be used at once."""
         raise NotImplementedError
 
 
 class SqlitePlace(Place):
-    """A file. The folder has a second name; only connections by its first are counted."""
+    """A file. The direct way is the same, while nothing is to fail or by a thread that is spared."""
 
+    name = "SQLite"
     faults = sqlite_driver.FAULTS
     lasting = (sqlite_driver.BUSY, sqlite_driver.IO, sqlite_driver.FULL_UNDONE, sqlite_driver.READ_ONLY)
     worst = (sqlite_driver.IO, sqlite_driver.IO_AFTER)
@@ -99,17 +114,15 @@ class SqlitePlace(Place):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        real, alias = folder / "counted", folder / "beside"
-        real.mkdir()
-        alias.symlink_to(real)
-        self.path = real / "jobs.db"
-        self.faulty_url, self.direct_url = f"sqlite:///{self.path}", f"sqlite:///{alias / 'jobs.db'}"
+        path = folder / "jobs.db"
+        self.faulty_url = self.direct_url = f"sqlite:///{path}"
+        self._prompt = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         self.driver = sqlite_driver.Driver(self.count)
-        self.driver.watch(self.path)
+        self.driver.watch(folder)
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(self.driver.at_work())
-        self.open()
-        self._prompt = sqlite3.connect(alias / "jobs.db", timeout=0, isolation_level=None)
+        with contextlib.closing(open_backend(self.direct_url)) as backend:
+            backend.migrate()
 
     def close(self) -> None:
         super().close()
@@ -119,8 +132,13 @@ class SqlitePlace(Place):
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return self._prompt.execute(sql).fetchall()
 
+    def run(self, sql: str) -> None:
+        self._prompt.execute("PRAGMA busy_timeout = 5000")
+        self._prompt.execute(sql)
+        self._prompt.execute("PRAGMA busy_timeout = 0")
+
     def empty(self) -> None:
-        self._prompt.execute("BEGIN IMMEDIATE")
+        self.run("BEGIN IMMEDIATE")
         for table in (*_EMPTIED, "dray_payloads"):
             self._prompt.execute(f"DELETE FROM {table}")
         self._prompt.execute("UPDATE dray_queues SET paused_at = NULL")
@@ -143,6 +161,7 @@ class SqlitePlace(Place):
 class PostgresPlace(Place):
     """A schema on a server, and a proxy in front of it."""
 
+    name = "PostgreSQL"
     faults = postgres_proxy.FAULTS
     lasting = (
         postgres_proxy.CUT_BEFORE,
@@ -158,7 +177,6 @@ class PostgresPlace(Place):
         self.schema = schema
         self._proxy = postgres_proxy.Proxy(server, self.count)
         self.faulty_url, self.direct_url = (f"{url}&schema={schema}" for url in (self._proxy.url, server))
-        self.open()
         self._prompt = psycopg.connect(server, autocommit=True, application_name="prompt")
         self._prompt.execute(f'SET search_path TO "{schema}"'.encode())
 
@@ -167,12 +185,14 @@ class PostgresPlace(Place):
         self._prompt.close()
         self._proxy.close()
 
-    def disarm(self) -> int:
-        self._proxy.landings = 0
-        return super().disarm()
-
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return self._prompt.execute(sql.encode()).fetchall()
+
+    def cut_all(self) -> None:
+        self._proxy.cut_all()
+
+    def run(self, sql: str) -> None:
+        self._prompt.execute(sql.encode())
 
     def empty(self) -> None:
         with self._prompt.transaction():
@@ -183,9 +203,9 @@ class PostgresPlace(Place):
 
     def check_connections(self) -> None:
         # A session that was cut ends when the server has noticed.
-        deadline = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _PATIENCE
         while found := self.rows(_BUSY_SESSIONS):
-            assert time.monotonic() < deadline, f"sessions that are not idle: {found}"
+            assert time.monotonic() < until, f"sessions that are not idle: {found}"
             time.sleep(0.001)
         self._prompt.execute("SELECT id FROM dray_jobs FOR UPDATE NOWAIT")
         held = self.rows(_HELD_LOCKS)
@@ -240,8 +260,3 @@ def in_memory() -> Generator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="dray-faults-", dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)
-
-
-def soak(name: str, usual: int) -> int:
-    """A number that `make soak` sets higher."""
-    return int(os.environ.get(name, str(usual)))

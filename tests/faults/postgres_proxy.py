@@ -76,6 +76,7 @@ class Proxy:
         self.count = count
         self.server = f"{parse_qs(urlsplit(server).query)['host'][0]}/.s.PGSQL.5432"
         self.landings = 0  # connections to come that find a server which only reads
+        count.on_disarm = self._forget_landings
         self._folder = Path(tempfile.mkdtemp(prefix="dray-proxy-"))
         self.url = server.replace(self.server.removesuffix("/.s.PGSQL.5432"), str(self._folder))
         self._links: set[_Link] = set()
@@ -84,6 +85,9 @@ class Proxy:
         self._listener.listen(64)
         self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)
         self._thread.start()
+
+    def _forget_landings(self) -> None:
+        self.landings = 0
 
     def cut_all(self) -> None:
         """Ends every connection, as a failover does."""

@@ -1,17 +1,19 @@
 """A sqlite3 whose Nth call fails: real connections to a real file, with a count at the driver's edge.
 
-Only connections that are opened by one path are counted, so the same file can be used beside it by another path.
-Every way into SQLite that Dray has goes through `sqlite3.connect` and the cursors of what it returns.
+Every way into SQLite that Dray has goes through `sqlite3.connect` and the cursors of what it returns. A thread can be
+spared, so that a test can use the file while others' calls fail.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 from urllib.parse import quote
@@ -70,7 +72,8 @@ class Driver:
 
     def __init__(self, count: Count) -> None:
         self.count = count
-        self._paths: list[str] = []
+        self.spared: threading.Thread | None = None
+        self._folder = ""
         self._real = sqlite3.connect
         self._connections: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
 
@@ -79,24 +82,31 @@ class Driver:
         with patch.object(sqlite3, "connect", self._connect):
             yield
 
-    def watch(self, path: object) -> None:
-        """Counts what is done on connections that are opened by this path."""
-        self._paths.append(quote(str(path)))
+    def watch(self, folder: Path) -> None:
+        """Counts what is done on connections to files in a folder."""
+        self._folder = quote(str(folder))
+
+    def falls_on(self, unit: str, what: str) -> SqliteFault | None:
+        """The fault that befalls the call that is about to be made."""
+        if threading.current_thread() is self.spared:
+            return None
+        fault = self.count.falls_on(unit, what)
+        assert fault is None or isinstance(fault, SqliteFault)
+        return fault
 
     def open_transactions(self) -> list[sqlite3.Connection]:
         """Connections that were left in a transaction."""
         return [each for each in self._connections if _is_in_transaction(each)]
 
     def _connect(self, database: Any, *args: Any, **options: Any) -> sqlite3.Connection:
-        if not any(path in str(database) for path in self._paths):
+        if self._folder not in str(database):
             return self._real(database, *args, **options)
-        fault = self.count.falls_on(CONNECT, "connect")
+        fault = self.falls_on(CONNECT, "connect")
         if fault is not None:
-            assert isinstance(fault, SqliteFault)
             raise fault.error
         options["factory"] = _counted(options.get("factory", sqlite3.Connection))
         connection = self._real(database, *args, **options)
-        connection.count = self.count  # type: ignore[attr-defined]
+        connection.driver = self  # type: ignore[attr-defined]
         self._connections.add(connection)
         return connection
 
@@ -111,7 +121,7 @@ def _is_in_transaction(connection: sqlite3.Connection) -> bool:
 @cache
 def _counted(factory: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
     class Counted(factory):
-        count: Count | None = None
+        driver: Driver | None = None
 
         def cursor(self, *args: Any, **options: Any) -> Any:
             return super().cursor(*args, **(options or {"factory": Cursor}))
@@ -153,11 +163,10 @@ class Cursor(sqlite3.Cursor):
         return self._call(FETCH, "fetch", super().__next__)
 
     def _call(self, unit: str, what: str, work: Callable[[], T]) -> T:
-        count: Count | None = getattr(self.connection, "count", None)
-        fault = None if count is None else count.falls_on(unit, what)
+        driver: Driver | None = getattr(self.connection, "driver", None)
+        fault = None if driver is None else driver.falls_on(unit, what)
         if fault is None:
             return work()
-        assert isinstance(fault, SqliteFault)
         if fault.when == "after":
             work()
         if fault.when == "undone":

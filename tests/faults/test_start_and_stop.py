@@ -1,0 +1,111 @@
+"""Whichever call fails while a worker starts or stops: it has started, or raised and left nothing; it always stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import dray
+from dray.errors import DrayError
+from dray.ops.audit import audit
+from tests.faults.bench import Bodies, until
+from tests.faults.count import Figures
+from tests.faults.places import Place, PostgresPlace, SqlitePlace, in_memory
+from tests.faults.trial import ALL, RUNS, Trial, Way
+
+_JOBS = 3
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest) -> Generator[Place]:
+    if request.param == "sqlite":
+        with in_memory() as folder:
+            made: Place = SqlitePlace(folder)
+            yield made
+            made.close()
+        return
+    schemas = request.getfixturevalue("schemas")
+    schema = schemas.take()
+    made = PostgresPlace(request.getfixturevalue("postgres_server"), schema)
+    yield made
+    made.close()
+    schemas.give_back(schema)
+
+
+class Run:
+    """A process that has just started: an App, its tasks and its jobs."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        place.empty()
+        self._threads = dray_threads()
+        self.app = dray.App(place.faulty_url, busy_timeout=0.5)
+        self.bodies = Bodies("nothing")
+        self.bodies.register(self.app)
+        self.jobs = [self.app.enqueue("plain", {"label": f"job {n}"}) for n in range(_JOBS)]
+
+    def worker(self) -> Any:
+        return self.app.worker(concurrency=1, lease=1, grace=2)
+
+    def all_is_done(self) -> None:
+        """Another worker, of the same process, finds all well, and each body has run once."""
+        assert not dray_threads() - self._threads, "threads were left"
+        with self.worker():
+            until(lambda: all(job.refresh().state == "completed" for job in self.jobs), "all jobs", self._describe)
+        assert self.bodies.ran == {f"job {n}": 1 for n in range(_JOBS)}
+        self._place.check_connections()
+        assert audit(self.app.backend).broken == ()
+
+    def _describe(self) -> str:
+        return f"{self._place.rows('SELECT state, attempt, crashes, worker_id FROM dray_jobs')}"
+
+
+def dray_threads() -> set[str]:
+    """Those of workers; others go when an App is closed."""
+    return {
+        f"{thread.name} {thread.ident}"
+        for thread in threading.enumerate()
+        if thread.name.startswith("dray-") and "notify" not in thread.name and "wait" not in thread.name
+    }
+
+
+def starting(place: Place, way: Way, at: int) -> int:
+    run = Run(place)
+    with run.app:
+        worker, error = run.worker(), None
+        place.count.arm(way.fault, at, lasting=way.is_lasting)
+        try:
+            worker.start()
+        except DrayError as raised:
+            error = raised.with_traceback(None)
+        finally:
+            injected = place.count.disarm()
+            worker.stop()
+        assert error is None or injected, error
+        run.all_is_done()
+    return injected
+
+
+def stopping(place: Place, way: Way, at: int) -> int:
+    run = Run(place)
+    with run.app:
+        worker = run.worker()
+        worker.start()
+        place.count.arm(way.fault, at, lasting=way.is_lasting)
+        try:
+            worker.stop()
+        finally:
+            injected = place.count.disarm()
+        run.all_is_done()
+    return injected
+
+
+@pytest.mark.parametrize("what", [starting, stopping], ids=["start", "stop"])
+def test_whichever_call_fails_while_a_worker_starts_or_stops(place: Place, what: Any) -> None:
+    figures = Figures(f"faults while a worker is {what.__name__}, {place.name}")
+    trial = Trial(what.__name__, lambda way, at: what(place, way, at), place.count, figures)
+    trial.everywhere(list(map(Way, place.faults)), runs=RUNS if RUNS >= ALL else 6)
+    figures.print()
