@@ -124,6 +124,16 @@ class Bench:
     def condition(self) -> Condition:
         return self.worker.condition()
 
+    @property
+    def is_green(self) -> bool:
+        condition = self.condition
+        return condition.is_healthy and condition.is_ready
+
+    @property
+    def is_red(self) -> bool:
+        condition = self.condition
+        return not condition.is_healthy and not condition.is_ready
+
     # Work
 
     def enqueue_some(self, *, orphan: bool) -> Work:
@@ -149,7 +159,7 @@ class Bench:
 
     def is_well(self) -> None:
         """It is ready, completes a new job, and has left nothing open."""
-        until(lambda: self.condition.is_healthy and self.condition.is_ready, "the worker to be well", self.describe)
+        until(lambda: self.is_green, "the worker to be well", self.describe)
         self._runs += 1
         label = f"afterwards-{self._runs}"
         job = self.direct.enqueue("plain", {"label": label})
@@ -159,7 +169,8 @@ class Bench:
 
     def check_slots(self) -> None:
         """The schedule has a job for each slot from its first to its last, and one."""
-        slots = [slot for (slot,) in self.place.rows("SELECT slot FROM dray_jobs WHERE schedule = 'beat' ORDER BY slot")]
+        found = self.place.rows("SELECT slot FROM dray_jobs WHERE schedule = 'beat' ORDER BY slot")
+        slots = [slot for (slot,) in found]
         gaps = {after - before for before, after in itertools.pairwise(slots)}
         assert gaps in ({SLOT * 1_000_000}, {timedelta(seconds=SLOT)})
 
@@ -216,9 +227,7 @@ class Work:
             assert crashes in ({}, {self._orphan: 1})
 
 
-def until(
-    look: Callable[[], T], what: str, describe: Callable[[], Any] = lambda: "", seconds: float = LONG
-) -> T:
+def until(look: Callable[[], T], what: str, describe: Callable[[], Any] = lambda: "", seconds: float = LONG) -> T:
     """Waits for something to be true, and returns it."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MOST = 300  # faults in one run; a call that makes as many tries would go on for ever
+MOST = 5_000  # faults in one run; a call that makes as many tries would go on for ever
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,11 +137,10 @@ class EnqueueInTransaction(Operation):
 
     def check(self, error: DrayError | None) -> None:
         jobs, orders = len(self.direct.job_get([self.job.id])), self.ledger.count("order")
-        if self.has_enqueued:
-            # Whether a commit happened whose answer was lost nobody can know; the two go together.
-            assert (jobs, orders) in ({(1, 1)} if self.has_committed else {(1, 1), (0, 0)})
-        else:
-            assert (jobs, orders) in {(0, 0), (0, 1)}
+        # Whether a commit happened whose answer was lost nobody can know; there is no job without its order.
+        if self.has_committed:
+            assert (jobs, orders) == (1, 1)
+        assert (jobs, orders) in ({(0, 0), (1, 1)} if self.has_enqueued else {(0, 0), (0, 1), (1, 1)})
 
     def recover(self, backend: Backend) -> None:
         backend.job_enqueue([self.job])
@@ -254,7 +253,9 @@ class Retry(Operation):
     def check(self, error: DrayError | None) -> None:
         states = (self.state(self.done), self.state(self.failed), self.state(self.child))
         retried = ("queued", "queued", "waiting")
-        assert states in ({retried} if error is None else {retried, ("completed", "failed(error)", "cancelled(parent)")})
+        assert states in (
+            {retried} if error is None else {retried, ("completed", "failed(error)", "cancelled(parent)")}
+        )
         if error is None:
             assert sorted(self.answer) == sorted([self.done, self.failed])
 

@@ -153,8 +153,9 @@ class Cursor(sqlite3.Cursor):
     def fetchone(self) -> Any:
         return self._call(FETCH, "fetch", super().fetchone)
 
-    def fetchmany(self, *args: Any) -> Any:
-        return self._call(FETCH, "fetch", lambda: super(Cursor, self).fetchmany(*args))
+    def fetchmany(self, size: int | None = None) -> Any:
+        rows = self.arraysize if size is None else size
+        return self._call(FETCH, "fetch", lambda: super(Cursor, self).fetchmany(rows))
 
     def fetchall(self) -> Any:
         return self._call(FETCH, "fetch", super().fetchall)

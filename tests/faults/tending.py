@@ -67,7 +67,10 @@ class Firing(Operation):
         self.made_at = clock.now()
         for name, overlap in (("each", "allow"), ("alone", "skip")):
             first = self.made_at + MINUTE
-            rule = (*("{}", None, MINUTE, "UTC", "all", 10, overlap, None), *(first, None, self.made_at, self.made_at))
+            rule = (
+                *("{}", None, MINUTE, "UTC", "all", 10, overlap, None),
+                *(first, None, self.made_at, self.made_at),
+            )
             self.direct.schedule_upsert(Schedule(name, "task", None, *rule, None))
         clock.advance(3 * MINUTE + SECOND)
 

@@ -1,7 +1,6 @@
 """A worker that cannot work says so within two beats, for as long as that lasts, and is well again by itself.
 
-Every case is a worker of its own on a database of its own; those of one database run side by side, because they mostly
-wait.
+Every case is a worker of its own on a file or schema of its own. They run side by side, because they mostly wait.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ POSTGRES = (
 def outlast(bench: Bench, case: Case, figures: Figures) -> list[str]:
     """Red while it lasts, green before and after, and the job is done in the end; what was otherwise."""
     place, problems = bench.place, list[str]()
-    assert bench.condition.is_healthy and bench.condition.is_ready
+    assert bench.is_green
     place.count.arm(case.fault, 1, lasting=case.fault is not postgres_proxy.STRANDED, only=case.only)
     began = time.monotonic()
     try:
@@ -88,19 +87,21 @@ def outlast(bench: Bench, case: Case, figures: Figures) -> list[str]:
         took: float | None = None
         green: float = 0.0  # seconds, after it was red
         while (now := time.monotonic()) < began + 2 * LEASE:
-            if is_red(bench):
+            if bench.is_red:
                 took = now - place.count.first_at if took is None else took
             elif took is not None:
                 green += 0.01
             time.sleep(0.01)
         if took is None or took > RED_BY:
-            problems.append(f"red after {took if took is None else round(took, 2)} s; {RED_BY} s are two beats and a half")
+            problems.append(
+                f"red after {took if took is None else round(took, 2)} s; {RED_BY} s are two beats and a half"
+            )
         if green:
             problems.append(f"green again for {green:.2f} s while it could not work")
     finally:
         figures.add(case.name, str(case.fault), place.count.disarm())
     for what, look in (
-        ("green", lambda: bench.condition.is_healthy and bench.condition.is_ready),
+        ("green", lambda: bench.is_green),
         ("the job to be done", lambda: job.refresh().state == "completed" and bench.bodies.ran[case.name] >= 1),
     ):
         try:
@@ -111,11 +112,6 @@ def outlast(bench: Bench, case: Case, figures: Figures) -> list[str]:
         bench.is_well()
         bench.check_slots()
     return problems
-
-
-def is_red(bench: Bench) -> bool:
-    condition = bench.condition
-    return not condition.is_healthy and not condition.is_ready
 
 
 def side_by_side(places: Sequence[Place], cases: Sequence[Case], figures: Figures) -> None:
@@ -129,7 +125,9 @@ def side_by_side(places: Sequence[Place], cases: Sequence[Case], figures: Figure
 
     with ThreadPoolExecutor(len(cases)) as threads:
         runs = [threads.submit(scenario, place, case) for place, case in zip(places, cases, strict=True)]
-    problems = [f"- {case.name}: {problem}" for case, run in zip(cases, runs, strict=True) for problem in run.result()]
+    problems = [
+        f"- {case.name}: {problem}" for case, run in zip(cases, runs, strict=True) for problem in run.result()
+    ]
     assert not problems, "health was not what it should be:\n" + "\n".join(problems)
 
 

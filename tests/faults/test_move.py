@@ -68,7 +68,9 @@ class Road:
 
     def abandon(self) -> None:
         with self._sides(faulty=False) as (source, target):
-            has_begun = bool(self._notes(self.source) or (target.backend.schema_version() and self._notes(self.target)))
+            has_begun = bool(
+                self._notes(self.source) or (target.backend.schema_version() and self._notes(self.target))
+            )
             if has_begun:
                 move.abandon(source, target)
 
@@ -146,7 +148,7 @@ def run(road: Road, count: Count, way: Way, at: int) -> int:
             with deadline(_LONGEST):
                 look_after(road, error, is_wanted=at % 3 > 0)
         except BaseException as problem:
-            problem.add_note(f"the move {'was done' if error is None else f'raised {type(error).__name__}: {error}'}")
+            problem.add_note("it returned" if error is None else f"it raised {type(error).__name__}: {error}")
             raise
         assert error is None or injected, error
         return injected

@@ -1,9 +1,8 @@
-"""Whichever call fails while a worker starts or stops: it has started, or raised and left nothing; it always stops."""
+"""Whichever call fails while a worker starts or stops: it starts, or raises and leaves nothing; it always stops."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -13,26 +12,10 @@ from dray.errors import DrayError
 from dray.ops.audit import audit
 from tests.faults.bench import Bodies, until
 from tests.faults.count import Figures
-from tests.faults.places import Place, PostgresPlace, SqlitePlace, in_memory
+from tests.faults.places import Place
 from tests.faults.trial import ALL, RUNS, Trial, Way
 
 _JOBS = 3
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
-    if request.param == "sqlite":
-        with in_memory() as folder:
-            made: Place = SqlitePlace(folder)
-            yield made
-            made.close()
-        return
-    schemas = request.getfixturevalue("schemas")
-    schema = schemas.take()
-    made = PostgresPlace(request.getfixturevalue("postgres_server"), schema)
-    yield made
-    made.close()
-    schemas.give_back(schema)
 
 
 class Run:

@@ -14,7 +14,7 @@ from dray.errors import DrayError
 from dray.ops.audit import audit
 from tests.faults.count import Figures
 from tests.faults.operation import Operation
-from tests.faults.places import Place, PostgresPlace, SqlitePlace, deadline, in_memory
+from tests.faults.places import Place, SqlitePlace, deadline, in_memory
 from tests.faults.postgres_proxy import FORGOTTEN
 from tests.faults.producing import PRODUCING
 from tests.faults.tending import TENDING, KeepingFile
@@ -24,26 +24,9 @@ from tests.faults.working import WORKING
 _LONGEST = 6.0  # seconds for one operation; only one that goes on for ever takes as long
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
-    if request.param == "sqlite":
-        with in_memory() as folder:
-            made: Place = SqlitePlace(folder)
-            made.open()
-            yield made
-            made.close()
-        return
-    schemas = request.getfixturevalue("schemas")
-    schema = schemas.take()
-    made = PostgresPlace(request.getfixturevalue("postgres_server"), schema)
-    made.open()
-    yield made
-    made.close()
-    schemas.give_back(schema)
-
-
 @pytest.fixture(scope="module")
 def figures(place: Place) -> Generator[Figures]:
+    place.open()
     kept = Figures(f"faults in verbs, {place.name}")
     yield kept
     kept.print()
@@ -70,7 +53,9 @@ def run(place: Place, kind: type[Operation], way: Way, at: int) -> int:
         with deadline(_LONGEST):
             look_after(place, operation, error)
     except BaseException as problem:
-        problem.add_note(f"the operation {'returned' if error is None else f'raised {type(error).__name__}: {error}'}")
+        problem.add_note(
+            f"the operation {'returned' if error is None else f'raised {type(error).__name__}: {error}'}"
+        )
         raise
     assert error is None or injected, error
     return injected

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.bench import Bench, until
 from tests.faults.count import Figures
-from tests.faults.places import Place, PostgresPlace, SqlitePlace, in_memory
+from tests.faults.places import Place
 from tests.faults.postgres_proxy import STRANDED
 from tests.faults.trial import ALL, RUNS, Trial, Way
 
@@ -23,22 +23,6 @@ SOME = 8 if RUNS < ALL else 25  # runs of each fault in a soak, of all faults ot
 MOST_CALLS = 120  # into the driver, while a run's jobs are worked off
 _STRANDED = 0.3  # seconds
 IDLE_CALLS = 10  # of a worker that has nothing to do, in a second or two
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
-    if request.param == "sqlite":
-        with in_memory() as folder:
-            made: Place = SqlitePlace(folder)
-            yield made
-            made.close()
-        return
-    schemas = request.getfixturevalue("schemas")
-    schema = schemas.take()
-    made = PostgresPlace(request.getfixturevalue("postgres_server"), schema)
-    yield made
-    made.close()
-    schemas.give_back(schema)
 
 
 @pytest.fixture
@@ -53,7 +37,7 @@ def run(bench: Bench, way: Way, at: int, caplog: pytest.LogCaptureFixture) -> in
     """One run; how many faults befell it."""
     caplog.clear()
     count = bench.place.count
-    is_about_connecting = way.fault.units == {"connect"}
+    is_about_connecting = way.fault.units == frozenset({"connect"})
     count.arm(way.fault, at % 3 + 1 if is_about_connecting else at)
     if is_about_connecting:
         bench.place.cut_all()  # or there would be no need for another one
@@ -71,7 +55,7 @@ def run(bench: Bench, way: Way, at: int, caplog: pytest.LogCaptureFixture) -> in
 def run_idle(bench: Bench, way: Way, at: int) -> int:
     """The same while there is nothing to do: what comes afterwards is done all the same."""
     count = bench.place.count
-    is_about_connecting = way.fault.units == {"connect"}
+    is_about_connecting = way.fault.units == frozenset({"connect"})
     count.arm(way.fault, 1 if is_about_connecting else at)
     if is_about_connecting:
         bench.place.cut_all()

@@ -107,7 +107,7 @@ class Trial:
     def _run(self, way: Way, at: int) -> int:
         try:
             injected = self._run_once(way, at)
-        except BaseException as problem:  # noqa: BLE001 - all that is wrong is told at once
+        except BaseException as problem:
             if isinstance(problem, KeyboardInterrupt):
                 raise
             injected = self._count.disarm()

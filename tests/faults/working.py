@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dray.backends import Backend
 from dray.backends.store.work import Notes, Report
 from dray.errors import DrayError
@@ -125,7 +127,7 @@ class Growing(Operation):
         self.new = [one, two]
         self.ids = [first.id, after.id, one.id, two.id]
 
-    def _step(self, name: str, **options: object) -> NewJob:
+    def _step(self, name: str, **options: Any) -> NewJob:
         return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
 
     def act(self, backend: Backend) -> None:
@@ -187,7 +189,10 @@ class Coming(Operation):
         ]
 
     def check(self, error: DrayError | None) -> None:
-        assert [each.id for each in self.direct.worker_list()] in ([self.worker.id], [] if error else [self.worker.id])
+        assert [each.id for each in self.direct.worker_list()] in (
+            [self.worker.id],
+            [] if error else [self.worker.id],
+        )
         if error is None:
             assert self.answers == [True, True]
 
