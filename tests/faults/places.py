@@ -217,11 +217,12 @@ class PostgresPlace(Place):
 
 _BUSY_SESSIONS = """
 SELECT pid, state, query FROM pg_stat_activity
-WHERE backend_type = 'client backend' AND application_name LIKE 'dray%' AND state <> 'idle'
+WHERE datname = current_database() AND application_name LIKE 'dray%' AND state <> 'idle'
 """
 _HELD_LOCKS = """
 SELECT pid, locktype, mode FROM pg_locks JOIN pg_stat_activity USING (pid)
-WHERE application_name LIKE 'dray%' AND state = 'idle' AND locktype NOT IN ('advisory', 'virtualxid')
+WHERE datname = current_database() AND application_name LIKE 'dray%' AND state = 'idle'
+    AND locktype NOT IN ('advisory', 'virtualxid')
 """
 
 

@@ -21,6 +21,7 @@ from dray.ops.audit import audit
 from tests.backends.whole import everything, sql
 from tests.cli.test_move import fill
 from tests.faults import postgres_proxy, sqlite_driver
+from tests.faults.bench import until
 from tests.faults.count import Count, Figures
 from tests.faults.places import deadline, in_memory
 from tests.faults.trial import RUNS, Trial, Way
@@ -90,8 +91,9 @@ class Road:
     def check_connections(self) -> None:
         assert len(self.driver.open_transactions()) == 0
         sql(self.source, "PRAGMA wal_checkpoint(TRUNCATE)")
-        busy = "SELECT pid, query FROM pg_stat_activity WHERE application_name = 'dray' AND state LIKE 'idle in%'"
-        assert sql(self.target, busy) == []
+        is_ours = "datname = current_database() AND application_name = 'dray'"
+        look = f"SELECT query FROM pg_stat_activity WHERE {is_ours} AND state LIKE 'idle in%'"
+        until(lambda: sql(self.target, look) == [], "the server to see that its clients have gone")
 
     def has_moved(self) -> None:
         assert everything(self.target) == self._rows
