@@ -10,6 +10,7 @@ import os
 import random
 import threading
 import time
+import weakref
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -138,8 +139,7 @@ class Ids:
         self._rng = rng or random.Random()  # noqa: S311 - ids are unique, not secret
         self._lock = threading.Lock()
         self._last = 0
-        # A child that went on from its parent's counter and seed would make the parent's next ids again.
-        os.register_at_fork(after_in_child=self._start_anew)
+        _makers.add(self)
 
     def new(self) -> str:
         """The next id, in the usual 36-character form: text order is time order."""
@@ -155,7 +155,8 @@ class Ids:
         text = f"{high >> 12:012x}7{high & 0xFFF:03x}{low | _VARIANT:016x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def _start_anew(self) -> None:
+    def after_fork_in_child(self) -> None:
+        """One that went on from its parent's counter and seed would make the parent's next ids again."""
         self._rng = random.Random()  # noqa: S311
         self._lock = threading.Lock()
         self._last = 0
@@ -164,3 +165,14 @@ class Ids:
 _RANDOM_BITS = 74  # 12 beside the version, 62 beside the variant
 _LOW_MASK = (1 << 62) - 1
 _VARIANT = 1 << 63
+
+_makers: weakref.WeakSet[Ids] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for ids in list(_makers):
+        ids.after_fork_in_child()
+
+
+# Once: what is registered is never forgotten, and every fork goes through all of it.
+os.register_at_fork(after_in_child=_tell_child)

@@ -16,6 +16,7 @@ import os
 import sqlite3
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -38,27 +39,34 @@ class _Forks:
     """Tells databases of every fork, one fork at a time."""
 
     def __init__(self) -> None:
-        self.databases: weakref.WeakSet[Forking] = weakref.WeakSet()
+        self._databases: set[weakref.ref[Forking]] = set()
         self.happened = False  # this process is somebody's child, forked after this module was imported
         self._one_at_a_time = threading.Lock()
         self._told: list[Forking] = []
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
+    def watch(self, database: Forking) -> None:
+        self._databases.add(weakref.ref(database, self._databases.discard))
+
     def _before(self) -> None:
         self._one_at_a_time.acquire()
-        self._told = list(self.databases)
+        # A copy first, in one step of the interpreter: other threads open and close databases while a WeakSet is gone
+        # through, and a fork that fails here tells nobody, or those of the fork before.
+        self._told = [database for ref in self._databases.copy() if (database := ref()) is not None]
         for database in self._told:
             database.before_fork()
 
     def _in_parent(self) -> None:
-        for database in self._told:
+        told, self._told = self._told, []  # they live no longer for having been told
+        for database in told:
             database.after_fork_in_parent()
         self._one_at_a_time.release()
 
     def _in_child(self) -> None:
         self.happened = True
         self._one_at_a_time = threading.Lock()
-        for database in self._told:
+        told, self._told = self._told, []
+        for database in told:
             database.after_fork_in_child()
 
 
@@ -67,7 +75,7 @@ _forks = _Forks()
 
 def watch(database: Forking) -> None:
     """Tells a database of every fork of this process."""
-    _forks.databases.add(database)
+    _forks.watch(database)
 
 
 def leak(connection: sqlite3.Connection) -> None:
@@ -86,7 +94,10 @@ class ProcessLocks:
 
     def remember(self) -> None:
         """Before the fork: which files SQLite has open."""
-        self._inodes = {file: file.stat().st_ino for file in self._ranges if file.exists()}
+        self._inodes = {}
+        for file in self._ranges:
+            with suppress(OSError):  # whoever closes it last takes the -shm away
+                self._inodes[file] = file.stat().st_ino
 
     def take(self) -> bool:
         """In the child: takes the locks. False: the files are no longer those that SQLite has open."""

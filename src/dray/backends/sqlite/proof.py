@@ -191,6 +191,7 @@ class SqliteProofs:
 
     def after_fork_in_parent(self) -> None:
         if self._fork_holds_lock:
+            self._fork_holds_lock = False
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
