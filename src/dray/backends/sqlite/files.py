@@ -14,6 +14,7 @@ import stat
 from enum import StrEnum
 from pathlib import Path
 
+from dray.backends.sqlite import version
 from dray.errors import StorageUnavailable
 
 # SQLite's locks and shared memory do not work across the machines that share these.
@@ -108,6 +109,7 @@ def kind(path: Path) -> tuple[str | None, bool]:
 
 def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
     """Makes sure there is a file to open, or says why not."""
+    version.refuse_old(path)
     there = is_there(path)
     if not there and not create:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")

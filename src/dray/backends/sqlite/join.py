@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dray.backends.sqlite import faults
+from dray.backends.sqlite import faults, version
 from dray.errors import ConfigError
 
 log = logging.getLogger("dray")
@@ -20,6 +20,7 @@ _FULL = 2  # of PRAGMA synchronous
 @contextmanager
 def joined(connection: sqlite3.Connection, path: Path) -> Generator[sqlite3.Connection]:
     """Checks the connection and keeps what happens inside to itself if it fails: the caller may go on and commit."""
+    version.refuse_old(path)
     text_factory, connection.text_factory = connection.text_factory, str
     try:
         _check(connection, path)
