@@ -31,8 +31,9 @@ tools:
 		echo "Tests that need one of these programs are skipped; to run them, install as root:$$lacking"; \
 	fi
 
+# Compiled files are kept, whatever the environment says: the tests start thousands of processes.
 test: .venv/ready tools  ## all tests, on SQLite and a real PostgreSQL
-	PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: .venv/ready  ## style, types, layers, SQL statements
 	$(BIN)/ruff check .

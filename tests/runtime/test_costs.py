@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ def quiet_server() -> Generator[Server]:
 
 
 @pytest.fixture(scope="module")
-def schemas(quiet_server: Server) -> Schemas:
-    return Schemas(quiet_server.url)
+def schemas(quiet_server: Server) -> Generator[Schemas]:
+    with closing(Schemas(quiet_server.url)) as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
