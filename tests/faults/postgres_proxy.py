@@ -24,7 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 from tests.faults.count import Count, Fault
 from tests.faults.messages import FLUSH, Answers, Asked, Message, Stream, executed, fatal, query
 
-CONNECT, STATEMENT, COPY = "connect", "statement", "copy"
+CONNECT, CONTROL, STATEMENT, COPY = "connect", "begin or end", "statement", "end of copy"
+_CONTROLS = ("BEGIN", "COMMIT", "ROLLBACK")
 _PATIENCE = 10.0  # seconds that a statement may take before its answer is swallowed
 _MORE = 0.005  # seconds in which the rest of what a client has written arrives
 _CANCEL = 80877102
@@ -40,8 +41,8 @@ class PostgresFault(Fault):
     text: str = ""
 
 
-_STATEMENTS = frozenset({STATEMENT})
-_ALL = frozenset({CONNECT, STATEMENT, COPY})
+_STATEMENTS = frozenset({STATEMENT, CONTROL})
+_ALL = _STATEMENTS | {CONNECT, COPY}
 
 
 def _raises(name: str, sqlstate: str) -> PostgresFault:
@@ -57,7 +58,7 @@ READ_ONLY = _raises("read-only (25006)", "25006")
 FULL = _raises("full (53100)", "53100")
 CANCELLED = _raises("query cancelled (57014)", "57014")
 LOCKED = _raises("lock not available (55P03)", "55P03")
-FORGOTTEN = PostgresFault("prepared statements gone", _STATEMENTS, "deallocate")
+FORGOTTEN = PostgresFault("prepared statements gone", frozenset({STATEMENT}), "deallocate")
 LANDED = PostgresFault("lost, then once on a read-only server", _ALL, "land")
 STRANDED = PostgresFault("lost, then on read-only servers only", _ALL, "strand")
 TOO_MANY = PostgresFault("too many connections (53300)", frozenset({CONNECT}), "refuse", "53300")
@@ -207,8 +208,9 @@ class _Link(threading.Thread):
 
     def _pass_on(self, message: Message) -> None:
         if message.kind in b"EQc":
-            unit = COPY if message.kind == b"c" else STATEMENT
-            fault = self._proxy.count.falls_on(unit, self._what(message))
+            what = self._what(message)
+            unit = COPY if message.kind == b"c" else CONTROL if what.startswith(_CONTROLS) else STATEMENT
+            fault = self._proxy.count.falls_on(unit, what)
             if fault is not None:
                 self._fail(fault, message)
                 return

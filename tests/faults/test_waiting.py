@@ -1,0 +1,78 @@
+"""Whichever call fails while somebody waits for a result: the wait goes on, and the result comes."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import dray
+from dray.clock import Ids, SystemClock
+from dray.model.queue import Demand
+from dray.model.settlement import completed
+from dray.model.worker import NewWorker
+from tests.faults.bench import LONG, until
+from tests.faults.count import Figures
+from tests.faults.places import Place
+from tests.faults.trial import ALL, RUNS, Trial, Way
+
+_SOME_LOOKS = 1.5  # seconds
+_ids = Ids(SystemClock())
+
+
+class Waiting:
+    """A process that waits, by the faulty way, and jobs that end by the direct one."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.start_over()
+
+    def start_over(self) -> None:
+        self.direct = dray.App(self._place.direct_url)
+        self.app = dray.App(self._place.faulty_url, busy_timeout=0.5)
+        clock = SystemClock()
+        worker = NewWorker(id=_ids.new(), name="w", host="here", pid=1, boot=clock.boot)
+        self.direct.backend.worker_register(worker, 3_600_000_000)
+        self._worker_id, self._clock = worker.id, clock
+
+    def close(self) -> None:
+        self.app.close()
+        self.direct.close()
+
+    def run(self, way: Way, at: int) -> int:
+        count = self._place.count
+        job = self.direct.enqueue("any")
+        backend = self.direct.backend
+        (claim,) = backend.job_claim(self._worker_id, Demand(("default",), ("any",), 1))
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(self._wait, job.id)
+            # A first look that fails raises.
+            until(lambda: any(wait.is_under_way for wait in self.app.waiter._waits.get(job.id, ())), "the first look")
+            count.arm(way.fault, at)
+            if way.fault.units == frozenset({"connect"}):
+                self._place.cut_all()
+            ends = time.monotonic() + _SOME_LOOKS
+            until(lambda: count.injected or time.monotonic() > ends, "the fault")
+            injected = count.disarm()
+            now = self._clock.steady()
+            backend.job_settle(self._worker_id, [completed(claim, now, now, '"the result"')])
+            backend.announce_done()
+            assert waiting.result(LONG) == "the result"
+        return injected
+
+    def _wait(self, job_id: str) -> Any:
+        return dray.handle.Job(self.app, job_id).result(timeout=LONG)
+
+
+def test_whoever_waits_for_a_result_gets_it_whichever_call_fails(place: Place) -> None:
+    figures = Figures(f"faults in a wait for a result, {place.name}")
+    waiting = Waiting(place)
+    try:
+        trial = Trial("wait", waiting.run, place.count, figures)
+        calls = range(1, 9) if RUNS >= ALL else range(1, 2)
+        trial.these([(Way(fault), at) for fault in place.faults for at in calls])
+    finally:
+        waiting.close()
+    figures.print()
