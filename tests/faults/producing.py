@@ -172,6 +172,12 @@ class Ledger:
         with _user_errors():
             connection.execute(f"INSERT INTO {self._table} VALUES ('{what}')")
 
+    async def note_async(self, connection: Any, what: str) -> None:
+        with _user_errors():
+            done = connection.execute(f"INSERT INTO {self._table} VALUES ('{what}')")
+            if isinstance(connection, psycopg.AsyncConnection):
+                await done
+
     def commit(self, connection: Any) -> None:
         with _user_errors():
             connection.execute("COMMIT")

@@ -24,7 +24,7 @@ from tests.faults import postgres_proxy, sqlite_driver
 from tests.faults.bench import until
 from tests.faults.count import Count, Figures
 from tests.faults.places import deadline, in_memory
-from tests.faults.trial import RUNS, Trial, Way
+from tests.faults.trial import ALL, RUNS, Trial, Way
 
 _LONGEST = 20.0
 _PORTION = Portion(rows=5)  # several to a table
@@ -187,7 +187,7 @@ def test_whichever_call_of_a_move_fails(side: str, postgres_server: str) -> None
             road = Road(folder, postgres_server, driver, proxy)
             count = counts[side]
             trial = Trial(f"move, {side}", lambda way, at: run(road, count, way, at), count, figures)
-            trial.everywhere(list(map(Way, faults)), runs=RUNS)
+            trial.everywhere(list(map(Way, faults)), runs=RUNS if RUNS >= ALL else 6)
     finally:
         proxy.close()
         figures.print()

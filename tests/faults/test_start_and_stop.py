@@ -90,5 +90,5 @@ def stopping(place: Place, way: Way, at: int) -> int:
 def test_whichever_call_fails_while_a_worker_starts_or_stops(place: Place, what: Any) -> None:
     figures = Figures(f"faults while a worker is {what.__name__}, {place.name}")
     trial = Trial(what.__name__, lambda way, at: what(place, way, at), place.count, figures)
-    trial.everywhere(list(map(Way, place.faults)), runs=RUNS if RUNS >= ALL else 6)
+    trial.everywhere(list(map(Way, place.faults)), runs=RUNS if RUNS >= ALL else 4)
     figures.print()

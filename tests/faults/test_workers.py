@@ -19,10 +19,10 @@ from tests.faults.postgres_proxy import STRANDED
 from tests.faults.trial import ALL, RUNS, Trial, Way
 
 LEASE = 2.0
-SOME = 8 if RUNS < ALL else 25  # runs of each fault in a soak, of all faults otherwise
+SOME = 5 if RUNS < ALL else 25  # runs of each fault in a soak, of all faults otherwise
 MOST_CALLS = 120  # into the driver, while a run's jobs are worked off
 _STRANDED = 0.3  # seconds
-IDLE_CALLS = 10  # of a worker that has nothing to do, in a second or two
+IDLE_CALLS = 6  # of a worker that has nothing to do, in a second or two
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from dray.backends import Backend
@@ -252,4 +253,16 @@ class BodysTransaction(Operation):
         self.completes(backend, [self.child], self.hand)
 
 
-WORKING = (Claiming, ClaimingAtStart, Settling, Growing, Beating, Coming, BodysTransaction)
+class CoroutinesTransaction(BodysTransaction):
+    """The same on an event loop."""
+
+    def _run(self, backend: Backend, claim: Claim) -> None:
+        asyncio.run(self._await(backend, claim))
+
+    async def _await(self, backend: Backend, claim: Claim) -> None:
+        async with backend.atransaction(fence=(claim.id, self.hand.id, claim.claim)) as connection:
+            await self.ledger.note_async(connection, "paid")
+            await backend.job_complete_async(self.hand.id, self._end(claim), connection)
+
+
+WORKING = (Claiming, ClaimingAtStart, Settling, Growing, Beating, Coming, BodysTransaction, CoroutinesTransaction)
