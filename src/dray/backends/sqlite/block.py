@@ -127,7 +127,7 @@ class SqliteTransaction:
         self._block = block = patiently(
             lambda: connect(self._path, Block, check_same_thread=True), self._busy_timeout, self._place
         )
-        block.execute("PRAGMA synchronous = FULL")
+        patiently(lambda: block.execute("PRAGMA synchronous = FULL"), self._busy_timeout, self._place)
         self._blocks[block] = threading.get_ident()
         return block
 

@@ -113,6 +113,11 @@ def make_writer(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
 
 
+def make_reader(connection: sqlite3.Connection) -> None:
+    """Keeps a connection from writing."""
+    connection.execute("PRAGMA query_only = ON")
+
+
 def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> None:
     """Brings the file into write-ahead logging if it is not; try it again while somebody holds a lock."""
     if is_new:

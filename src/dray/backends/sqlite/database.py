@@ -16,7 +16,15 @@ from dray.backends.database import Later, Row
 from dray.backends.errors import DataRefused
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.block import Block, SqliteTransaction
-from dray.backends.sqlite.connect import connect, enter_wal, make_writer, patiently, patiently_awaiting, tolerantly
+from dray.backends.sqlite.connect import (
+    connect,
+    enter_wal,
+    make_reader,
+    make_writer,
+    patiently,
+    patiently_awaiting,
+    tolerantly,
+)
 from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
@@ -90,7 +98,7 @@ class SqliteDatabase:
         self._writer_session: SqliteSession | None = None
         self._synchronous = ""
         self._file: Row | None = None  # the one that is open
-        self._readers = Readers(self._connect)
+        self._readers = Readers(self._connect_reader)
         self._blocks: dict[Block, int] = {}  # each with the thread that it keeps the write lock for
 
     @property
@@ -293,6 +301,11 @@ class SqliteDatabase:
     def _connect(self, way: Way = Way.WRITE) -> sqlite3.Connection:
         return patiently(lambda: connect(self.path, way=way), self._busy_timeout, self.place)
 
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = self._connect()
+        patiently(lambda: make_reader(connection), self._busy_timeout, self.place)
+        return connection
+
     # Users' transactions
 
     def join(
@@ -417,7 +430,7 @@ class SqliteDatabase:
         try:
             known = self._meta(connection)
             self._refuse_to_create(known, create=create)
-            make_writer(connection)
+            patiently(lambda: make_writer(connection), self._busy_timeout, self.place)
             patiently(lambda: enter_wal(connection, self.place, is_new=is_new), self._busy_timeout, self.place)
             if create and migrate.is_behind("sqlite", known):
                 self._upgrade(connection)

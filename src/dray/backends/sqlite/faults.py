@@ -72,7 +72,10 @@ _SAID: dict[int, tuple[type[StorageError], str]] = {
         "is not a SQLite database; choose another path, it was left as it is",
     ),
     sqlite3.SQLITE_CORRUPT: (StorageDamaged, "is damaged ({error}); stop all workers and restore a backup"),
-    sqlite3.SQLITE_IOERR: (StorageError, "the disk did not answer ({error}); nothing of this call was written"),
+    sqlite3.SQLITE_IOERR: (
+        StorageError,
+        "the disk did not answer ({error}); this call may or may not have been written",
+    ),
 }
 
 

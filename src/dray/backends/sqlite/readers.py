@@ -104,7 +104,6 @@ class Visit:
                 del readers.idle[-1]
         if self.connection is None:
             self.connection = readers.connect()
-            self.connection.execute("PRAGMA query_only = ON")
         return self.connection
 
     def view(self, connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:

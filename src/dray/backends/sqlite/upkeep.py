@@ -72,10 +72,7 @@ class SqliteUpkeep:
 
     def vacuum(self, pages: int) -> bool:
         with self._reader() as connection:
-            mode, unused, in_all = (
-                connection.execute(f"PRAGMA {name}").fetchall()[0][0]
-                for name in ("auto_vacuum", "freelist_count", "page_count")
-            )
+            mode, unused, in_all = patiently(lambda: _pages(connection), _PATIENCE, str(self._path))
         spare = max(_UNUSED_PAGES, in_all // _UNUSED_SHARE)  # the next jobs want pages too
         if mode != _INCREMENTAL or unused <= spare:
             return False
@@ -96,6 +93,15 @@ class SqliteUpkeep:
                 raise faults.translate(error, str(self._path)) from error
             return True, 0, 0
         return bool(is_busy), frames, copied
+
+
+def _pages(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """How the file gives pages back, how many it could, and how many it has."""
+    mode, unused, in_all = (
+        connection.execute(f"PRAGMA {name}").fetchall()[0][0]
+        for name in ("auto_vacuum", "freelist_count", "page_count")
+    )
+    return mode, unused, in_all
 
 
 class Deference:

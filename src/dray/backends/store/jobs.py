@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.plain import MANY
-from dray.backends.store import graph, unique
+from dray.backends.store import graph, repeated, unique
 from dray.errors import GraphError, StorageError
 from dray.model.budget import STEP_ROWS, Budget
 from dray.model.job import CancelResult, Enqueued, Job, State
@@ -278,7 +278,7 @@ def delete(db: Database, ids: Sequence[str]) -> list[str]:
 
 def promote(db: Database, limit: int) -> list[str]:
     """The queues that got jobs, one entry a job."""
-    return [row[0] for row in db.write(lambda tx: tx.rows("job_promote", limit=limit), durable=False)]
+    return [row[0] for row in repeated.write(db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)]
 
 
 def next_due(db: Database) -> int | None:
@@ -301,7 +301,7 @@ def upcoming(db: Database) -> Upcoming:
 
 
 def expire(db: Database, limit: int) -> list[str]:
-    expired = [row[0] for row in db.write(lambda tx: tx.rows("job_expire", limit=limit))]
+    expired = [row[0] for row in repeated.write(db, lambda tx: tx.rows("job_expire", limit=limit))]
     if expired:
         graph.fan_out_all(db)
     return expired

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dray.backends.database import Database, Session
+from dray.backends.store import repeated
 from dray.model.queue import Queue
 
 
@@ -15,11 +16,11 @@ def pause(db: Database, name: str) -> bool:
         tx.begin_pause(name)
         return tx.run("queue_pause", name=name) > 0
 
-    return db.write(work)
+    return repeated.write(db, work)
 
 
 def resume(db: Database, name: str) -> bool:
-    return db.write(lambda tx: tx.run("queue_resume", name=name)) > 0
+    return repeated.write(db, lambda tx: tx.run("queue_resume", name=name)) > 0
 
 
 def list_queues(db: Database) -> list[Queue]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dray.backends import rows
 from dray.backends.database import Database, Session
+from dray.backends.store import repeated
 from dray.backends.store.jobs import insert
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
@@ -35,11 +36,12 @@ def upsert(db: Database, schedule: Schedule) -> bool:
         )
         return written > 0
 
-    return db.write(work)
+    return repeated.write(db, work)
 
 
 def change(db: Database, stored: Schedule, wanted: Schedule) -> bool:
-    written = db.write(
+    written = repeated.write(
+        db,
         lambda tx: tx.run(
             "schedule_change",
             name=stored.name,
@@ -56,7 +58,7 @@ def change(db: Database, stored: Schedule, wanted: Schedule) -> bool:
             overlap=wanted.overlap,
             priority=wanted.priority,
             next_at=wanted.next_at,
-        )
+        ),
     )
     return written > 0
 
@@ -102,16 +104,16 @@ def fire(
             fired += insert(tx, [job])
         return fired
 
-    return db.write(work)
+    return repeated.write(db, work)
 
 
 def pause(db: Database, name: str) -> bool:
-    return db.write(lambda tx: tx.run("schedule_pause", name=name)) > 0
+    return repeated.write(db, lambda tx: tx.run("schedule_pause", name=name)) > 0
 
 
 def resume(db: Database, name: str, next_at: int | None) -> bool:
-    return db.write(lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
+    return repeated.write(db, lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
 
 
 def delete(db: Database, name: str) -> bool:
-    return db.write(lambda tx: tx.run("schedule_delete", name=name)) > 0
+    return repeated.write(db, lambda tx: tx.run("schedule_delete", name=name)) > 0

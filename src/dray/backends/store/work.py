@@ -255,7 +255,7 @@ def judge(
         held = (holder, claim) == (worker_id, s.claim)
         if held and state == State.RUNNING:
             settled.locked.append(s.id)
-        elif (held and state == State.COMPLETED) or (claim == s.claim and (s.id, claim) in recorded):
+        elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:  # maybe claimed again since
             settled.already.append(s.id)
         else:
             settled.stale.append(s.id)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.proof import are_comparable
-from dray.backends.store import graph
+from dray.backends.store import graph, repeated
 from dray.backends.store.life import Life, lives
 from dray.backends.store.work import settle_rows
 from dray.clock import UNKNOWN_BOOT
@@ -54,7 +54,7 @@ def deregister(db: Database, worker_id: str) -> bool:
         tx.run("lease_resign_all", holder=worker_id)
         return tx.run("worker_stop", id=worker_id) > 0
 
-    return db.write(work)
+    return repeated.write(db, work)
 
 
 def list_workers(db: Database, limit: int) -> list[Worker]:
@@ -96,10 +96,10 @@ def overdue(db: Database) -> list[Verdict]:
 
 
 def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> list[Rescued]:
-    buried: list[str] = []
+    buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
 
     def work(tx: Session) -> list[Rescued]:
-        buried[:] = [v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done]
+        buried.update(v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done)
         orphans = _orphans(tx, limit)
         given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
         written = tx.settle(given)() if given else []
@@ -107,7 +107,7 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
         taken = {row[0]: row for row in orphans}
         return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
 
-    rescued = db.write(work)
+    rescued = repeated.write(db, work)
     db.proofs.forget(buried)
     if rescued:
         graph.fan_out_all(db)  # what is more is for whoever has that duty: the next rescue does not wait for it
@@ -152,7 +152,8 @@ def renew_lease(db: Database, duty: str, holder: str, term: int) -> bool:
 
 
 def resign_lease(db: Database, duty: str, holder: str, term: int) -> bool:
-    return db.write(lambda tx: tx.run("lease_resign", duty=duty, holder=holder, term=term), durable=False) > 0
+    given = {"duty": duty, "holder": holder, "term": term}
+    return repeated.write(db, lambda tx: tx.run("lease_resign", **given), durable=False) > 0
 
 
 def held_leases(db: Database) -> list[Lease]:
