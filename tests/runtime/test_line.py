@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from queue import Empty
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +12,27 @@ import pytest
 from dray.runtime.runners.line import Line
 
 
+def execution(name: str = "", priority: int = 0, queue: str = "default") -> Any:
+    return SimpleNamespace(name=name, claim=SimpleNamespace(priority=priority, queue=queue))
+
+
 def line_of(count: int) -> tuple[Line, list[Any]]:
-    line, executions = Line(), [object() for _ in range(count)]
-    line.extend(executions)  # type: ignore[arg-type]
+    line, executions = Line(), [execution(str(n)) for n in range(count)]
+    line.extend(executions)
     return line, executions
+
+
+def test_what_is_claimed_later_goes_before_jobs_of_its_queue_with_a_lower_priority() -> None:
+    line = Line()
+    line.extend([execution("a", 5), execution("b", 0), execution("other", -1, "other"), execution("c", 0)])
+    line.extend([execution("urgent", 9), execution("also", 5), execution("late", 0)])
+    line.extend([execution("last", 9, "other"), None])
+
+    taken = [line.take() for _ in range(8)]
+    assert [each.name for each in taken if each is not None] == [  # pyright: ignore[reportAttributeAccessIssue]
+        *("urgent", "a", "also", "b", "last", "other", "c", "late")
+    ]
+    assert line.take(timeout=1) is None
 
 
 def test_the_first_goes_first() -> None:

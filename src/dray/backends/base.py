@@ -261,6 +261,10 @@ class Backend:
         queues have something ready, instead of the demand's."""
         return store.work.look(self.db, worker_id, demand, serves_all=serves_all)
 
+    def job_completed_by(self, worker_id: str, claims: Sequence[tuple[str, int]]) -> set[str]:
+        """The jobs among these that the claims (id, claim) of this worker have themselves completed."""
+        return store.work.completed_by(self.db, worker_id, claims)
+
     def job_progress(
         self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
     ) -> list[bool]:

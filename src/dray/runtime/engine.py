@@ -507,6 +507,8 @@ class Engine:
         """After an outage: what this worker still holds, before it claims again."""
         try:
             beat = self.beat(self._backend, self.worker_id)
+            missing = self._hands.missing(beat.held)
+            written = self._written_by_bodies(missing)
         except StorageError as error:
             self._fail(error)
             return False
@@ -515,9 +517,15 @@ class Engine:
         if not beat.alive:
             self._die()
             return False
-        self._stop_lost(self._hands.lose_missing(beat.held))
+        self._stop_lost(self._hands.lose([each for each in missing if each.claim.id not in written]))
         self._compare(beat)
         return True
+
+    def _written_by_bodies(self, executions: Sequence[Execution]) -> set[str]:
+        """The jobs among these that their bodies have completed in transactions of their own: no other worker does what
+        these bodies still do."""
+        claims = [(each.claim.id, each.claim.claim) for each in executions]
+        return self._backend.job_completed_by(self.worker_id, claims) if claims else set()
 
     def _stop_lost(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
@@ -535,7 +543,11 @@ class Engine:
     def _die(self) -> None:
         """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
-        self._stop_lost(self._hands.lose_all())
+        try:
+            written = self._written_by_bodies(self._hands.running())
+        except StorageError:
+            written = set[str]()  # not known: rather stopped than beside its successor
+        self._stop_lost(self._hands.lose_all(written))
         self._is_dead = True
         self._give_up_id("was declared dead, and takes another id")
 

@@ -7,7 +7,7 @@ nothing in doubt: what cannot be written was somebody else's by then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from dray.instants import SECOND
@@ -181,7 +181,8 @@ class Hands:
         """Its body has completed the job on a connection of its own; what it did afterwards does not count."""
         self.has_heirs = True
         if settlement.state != State.COMPLETED and settlement.error is not None:
-            log.warning("job %s was completed by its body, which then failed: %s", settlement.id, settlement.error)
+            said = escape_control(settlement.error)
+            log.warning("job %s was completed by its body, which then failed: %s", settlement.id, said)
 
     def find(self, row: Held) -> Execution | None:
         """The body that a running row stands for."""
@@ -196,20 +197,26 @@ class Hands:
             if execution is None or execution.claim.claim < row.claim:
                 self.outcomes.setdefault(row.id, released(row, now))
 
-    def lose_missing(self, rows: Sequence[Held]) -> list[Execution]:
-        """Claims that the database does not show are gone, by its crash or a takeover; the bodies that must stop."""
+    def missing(self, rows: Sequence[Held]) -> list[Execution]:
+        """Bodies whose claims are not among the rows that the database shows as this worker's."""
         found = {(row.id, row.claim) for row in rows}
-        missing = [each for each in self.held.values() if (each.claim.id, each.claim.claim) not in found]
-        return self._lose([execution for execution in missing if not execution.is_over])
+        return [each for each in self.running() if (each.claim.id, each.claim.claim) not in found]
 
-    def lose_all(self) -> list[Execution]:
-        """Nothing is this worker's own any more; the bodies that must stop."""
-        running = self._lose([execution for execution in self.held.values() if not execution.is_over])
+    def running(self) -> list[Execution]:
+        """Bodies that run, or are about to, under a claim."""
+        return [execution for execution in self.held.values() if not execution.is_over]
+
+    def lose_all(self, written: Collection[str]) -> list[Execution]:
+        """Nothing is this worker's own any more; the bodies that must stop: not of jobs that they have ended."""
+        running = self.running()
+        lost = self.lose([each for each in running if each.claim.id not in written])
+        self.lost += [each for each in running if each.claim.id in written]
         self.held.clear()
         self.outcomes.clear()
-        return running
+        return lost
 
-    def _lose(self, executions: list[Execution]) -> list[Execution]:
+    def lose(self, executions: list[Execution]) -> list[Execution]:
+        """Their claims are gone, by a crash of the database or a takeover; all of them must stop."""
         _say_lost("stopping their bodies", [execution.claim.id for execution in executions])
         for execution in executions:
             del self.held[execution.claim.id]

@@ -262,6 +262,15 @@ def judge(
     return settled
 
 
+def completed_by(db: Database, worker_id: str, claims: Sequence[tuple[str, int]]) -> set[str]:
+    ids = [job_id for job_id, _ in claims]
+    found, recorded = db.read(
+        lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
+    )
+    ended = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state == State.COMPLETED}
+    return {job_id for job_id, claim in claims if (job_id, claim) in ended.union(recorded)}
+
+
 def report_progress(
     db: Database, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
 ) -> list[bool]:

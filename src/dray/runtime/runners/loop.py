@@ -30,6 +30,7 @@ from dray.runtime.execution import Execution, current
 from dray.runtime.leash import Leash
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report
+from dray.runtime.runners.line import in_order
 
 log = logging.getLogger("dray")
 
@@ -56,6 +57,8 @@ class LoopRunner:
         return 0 if self.outage.is_on else self._size
 
     def start(self, executions: Sequence[Execution]) -> None:
+        if self._ready:
+            executions = in_order(self.take_back(), executions)
         self._ready.extend(executions)
         self._go_on()
 
