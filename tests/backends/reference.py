@@ -64,6 +64,8 @@ class Reference:
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, Schedule] = {}
         self.logs: dict[str, tuple[LogLine, ...]] = {}
+        # (worker, job, claim) -> how it ended, and when that was left, by both clocks
+        self.left: dict[tuple[str, str, int], tuple[Settlement, int, int]] = {}
 
     def tables(self) -> dict[str, Any]:
         """All rows, to compare with another reading of them."""
@@ -390,6 +392,12 @@ class Reference:
     def job_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
         return self.job_exchange(worker_id, settlements, _NO_CLAIMS, durable=durable).settled
 
+    def job_leave(self, worker_id: str, ended: Sequence[tuple[Settlement, Sequence[NewJob]]]) -> None:
+        for settlement, _ in ended:
+            if self._holds(worker_id, settlement.id, settlement.claim):
+                left = settlement, self.clock.now(), self.clock.steady()
+                self.left.setdefault((worker_id, settlement.id, settlement.claim), left)
+
     def job_grow(
         self, worker_id: str, settlement: Settlement, new: Sequence[NewJob], *, durable: bool = False
     ) -> Settled:
@@ -623,6 +631,16 @@ class Reference:
         orphans = [job for job in self._in_state(State.RUNNING) if not self.is_live(job.worker_id)][:limit]
         rescued: list[Rescued] = []
         for job in orphans:
+            found = self.left.get((str(job.worker_id), job.id, job.claim))
+            if found is not None:
+                left, now, steady = found
+                # How long ago that was only the wall clock can tell: whoever rescues may be another machine.
+                later = self.clock.steady() - steady - max(0, self.clock.now() - now)
+                shifted = left._replace(started=left.started + later, finished=left.finished + later)
+                self._settle(str(job.worker_id), [shifted])
+                state = self.jobs[job.id].state
+                rescued.append(Rescued(job.id, job.claim, job.worker_id, state, job.queue, had_ended=True))
+                continue
             crash = model.crashed(
                 job.id,
                 job.claim,

@@ -223,7 +223,7 @@ class Sides:
 
     def empty(self) -> None:
         """All tables as they were at first, and the clock too."""
-        tables = [f"dray_{name}" for name in _TABLES]
+        tables = [f"dray_{name}" for name in (*_TABLES, "outcomes")]
         for table in reversed(tables):
             self.sqlite_user.execute(f"DELETE FROM {table}")
         self.sqlite_user.execute("COMMIT")
@@ -506,6 +506,13 @@ class Machine(RuleBasedStateMachine):
         worker, settlements = self.settlements(chosen, is_stale=False)
         with self.cut_off(dies):
             self.ask("job_settle", worker, settlements, order=_settled)
+
+    @precondition(lambda self: self.claims)
+    @rule(chosen=endings, is_stale=rarely())
+    def leave(self, chosen: list[tuple[int, str, tuple[int, int]]], is_stale: bool) -> None:
+        """The worker may still settle otherwise: what was left counts for whoever takes the job back, if anybody."""
+        worker, settlements = self.settlements(chosen, is_stale)
+        self.ask("job_leave", worker, [(each, ()) for each in settlements])
 
     @precondition(lambda self: self.claims)
     @rule(n=some, wishes=st.lists(wishes, max_size=3), step=st.sampled_from("abcd"), is_stale=rarely(), dies=rarely())

@@ -250,6 +250,7 @@ def test_tables_of_the_first_release_are_upgraded_with_all_that_is_in_them(
     new.close()
     after = contents(empty_url)
     assert after.pop("dray_stacks") == []
+    assert after.pop("dray_outcomes") == []
     assert [row[-1] for row in after["dray_schedules"]] == [None]
     after["dray_schedules"] = [row[:-1] for row in after["dray_schedules"]]
     assert dict(after.pop("dray_meta")) == {"version": "3", "oldest_code": "1"}

@@ -299,8 +299,10 @@ def test_a_lost_answer_to_a_firing_leaves_one_job(world: World, monkeypatch: pyt
     world.clock.advance(MINUTE)
     beside.lose_next_answer(world.backend, monkeypatch)
 
-    assert beside.insist(lambda: fire(world, schedule)) is None
+    fired = beside.insist(lambda: fire(world, schedule))
 
+    # Where the backend repeats it by itself it tells of what it did; a caller that repeats it comes too late.
+    assert fired is None or len(fired) == 1
     assert [made.slot for made in world.backend.job_list()] == [world.clock.now()]
     assert stored(world).next_at == world.clock.now() + MINUTE
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
-CARRIED = ("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs")
+CARRIED = ("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes")
 
 Rows = list[dict[str, Any]]
 

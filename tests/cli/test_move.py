@@ -201,6 +201,8 @@ def close_both(source: str, target: str) -> None:
 )
 def test_everything_is_in_the_target_as_it_was(shell: Shell, source: str, target: str) -> None:
     fill(source)
+    leave = "INSERT INTO dray_outcomes (job_id, claim, worker_id, left_at, outcome)"
+    sql(source, f"{leave} SELECT id, claim, id, created_at, 'how it ended' FROM dray_jobs")
     before = everything(source)
 
     done = moved(shell, source, target, "--chunk", "7")

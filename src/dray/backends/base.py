@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dray.backends.store.history import Stats
     from dray.backends.store.jobs import Ended, Filter, Upcoming
     from dray.backends.store.live import Ask, Changes, Numbers, Panels
+    from dray.backends.store.outcomes import Unwritten
     from dray.backends.store.prune import Pruned
     from dray.backends.store.transfer import Transfer
     from dray.backends.store.work import Exchange, Look, Notes
@@ -251,6 +252,12 @@ class Backend:
         the claim is lost, neither. A step that is there under its id already counts as written; one that cannot be
         written raises as `job_enqueue` does, and then the attempt has not ended either."""
         return store.workflows.grow(self.db, worker_id, settlement, new, durable=durable)
+
+    def job_leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:
+        """Leaves how attempts ended, each with the steps it adds, for whoever takes their jobs back: the worker has
+        to go, and another transaction has locked the rows. Waits for none of them. `job_rescue` writes it once that
+        is over, if the claim still holds; one whose claim is lost is not left."""
+        store.outcomes.leave(self.db, worker_id, ended)
 
     def job_probe(self, demand: Demand) -> bool:
         """Whether anything of a demand is ready, without taking a lock."""

@@ -90,7 +90,10 @@ class Rescuer:
         return [*judgement.overdue, *watched]
 
     def _tell(self, verdicts: Sequence[Verdict], rescued: Sequence[Rescued]) -> None:
-        for worker_id, count in Counter(job.worker_id for job in rescued).items():
+        for job in rescued:
+            if job.had_ended:
+                log.info("job %s had ended when worker %s left; its outcome is written", job.id, job.worker_id)
+        for worker_id, count in Counter(job.worker_id for job in rescued if not job.had_ended).items():
             taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
             log.warning("worker %s is gone; %s", worker_id, taken_back)
         self._backend.announce({job.queue for job in rescued if job.state not in FINAL})

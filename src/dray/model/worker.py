@@ -91,10 +91,11 @@ class Judgement(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """One job taken back from a dead worker, and what became of it."""
+    """One job taken back from a worker that is gone, and what became of it."""
 
     id: str
     claim: int
     worker_id: str | None
     state: str
     queue: str
+    had_ended: bool = False  # its body had: the worker has left how

@@ -29,6 +29,7 @@ from dray.instants import SECOND
 from dray.interrupts import Signal
 from dray.model.job import Claim
 from dray.model.queue import Demand
+from dray.model.settlement import Settled
 from dray.model.worker import Beat
 from dray.runtime.alertness import Alertness
 from dray.runtime.appetite import Appetite, Room
@@ -40,6 +41,7 @@ from dray.runtime.notebook import Notebook
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Runner
 from dray.runtime.timekeeper import Timekeeper
+from dray.text import counted
 
 if TYPE_CHECKING:
     from dray.backends.store.stacks import Asked
@@ -407,6 +409,8 @@ class Engine:
         # What goes with an outcome is no step by itself: while the row is held, both are tried again and again.
         has_noted = not notes.ids.issubset(self._hands.outcomes)
         has_grown = self._grow()
+        if self.inbox.leaves_locked or self._is_retiring:
+            has_grown |= self._leave_aside(answer.settled.locked)
         if not self._outage.pause:
             self._outage.ends()
         has_changed = has_grown or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
@@ -432,6 +436,23 @@ class Engine:
                 self._backend.announce({job.queue for job in new})
                 self._tell_done()
         return has_grown
+
+    def _leave_aside(self, locked: Sequence[str]) -> bool:
+        """Whoever takes these jobs back learns how they ended; whether there was any such."""
+        left = self._hands.with_steps(locked)
+        if not left:
+            return False
+        try:
+            self._backend.job_leave(self.worker_id, left)
+        except StorageError as error:
+            self._fail(error)
+            return False
+        log.warning(
+            "another transaction has locked the rows of %s that ended here: whoever takes them back learns how",
+            counted(len(left), "job"),
+        )
+        self._hands.written([settlement for settlement, _ in left], Settled([], [], [], [], []))
+        return True
 
     def _dispatch(self, claims: Sequence[Claim]) -> None:
         if not claims:
@@ -522,7 +543,7 @@ class Engine:
         return True
 
     def _written_by_bodies(self, executions: Sequence[Execution]) -> set[str]:
-        """The jobs among these that their bodies have completed in transactions of their own: no other worker does what
+        """The jobs among these that their bodies have completed in transactions of their own. No other worker does what
         these bodies still do."""
         claims = [(each.claim.id, each.claim.claim) for each in executions]
         return self._backend.job_completed_by(self.worker_id, claims) if claims else set()

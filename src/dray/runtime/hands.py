@@ -129,6 +129,12 @@ class Hands:
         self._growing = {each.id for each, _ in found}
         return found
 
+    def with_steps(self, ids: Sequence[str]) -> list[tuple[Settlement, Sequence[NewJob]]]:
+        """The outcomes of these jobs, and all that are written with new steps."""
+        growing = {settlement.id: new for settlement, new in self.growing()}
+        wanted = {**dict.fromkeys(ids), **growing}
+        return [(self.outcomes[each], growing.get(each, [])) for each in wanted if each in self.outcomes]
+
     def _grows(self, settlement: Settlement) -> bool:
         """Not if it failed, or went back."""
         is_one = settlement.id in self._growing and settlement.state == State.COMPLETED

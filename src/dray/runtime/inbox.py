@@ -38,6 +38,7 @@ class Inbox:
         self.stuck: deque[Ended] = deque()  # bodies that do not stop; without a settlement only the slot is given up
         self.beats: deque[Heard] = deque()
         self.is_draining = self.is_cut_off = False
+        self.leaves_locked = False
         self.is_poked = self.is_recalled = False
         self.is_rung = False
         self._bell = Bell()
@@ -88,6 +89,11 @@ class Inbox:
     def drain(self) -> None:
         """Nothing more is claimed, and what has not started goes back."""
         self.is_draining = True
+        self.ring()
+
+    def leave_locked(self) -> None:
+        """Time is up: outcomes whose rows another transaction has locked are left for whoever takes the jobs back."""
+        self.leaves_locked = True
         self.ring()
 
     def ring(self) -> None:

@@ -253,6 +253,7 @@ class Worker:
         self._engine.inbox.drain()
         if self._services[-1].is_running and not self._engine.settles_down(self._grace):
             self._engine.stop_all(Stop.SHUTDOWN)
+            self._engine.inbox.leave_locked()
             self._engine.settles_down(KILL_GRACE / SECOND + 2)
         if self._engine.is_empty:
             self._leave()

@@ -35,6 +35,7 @@ TABLES = (
     Table("attempts", ("job_id", "claim"), (_NO_ID, -1), (_LAST_ID, _LAST_NUMBER)),
     Table("edges", ("parent_id", "child_id"), (_NO_ID, _NO_ID), (_LAST_ID, _LAST_ID)),
     Table("logs", ("seq",), (-1,), (_LAST_NUMBER,)),
+    Table("outcomes", ("job_id", "claim"), (_NO_ID, -1), (_LAST_ID, _LAST_NUMBER)),
 )
 # Of processes that work on one database and no other; payloads are in the rows of jobs.
 LEFT = ("workers", "leases", "stacks", "payloads")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.proof import are_comparable
-from dray.backends.store import graph, repeated
+from dray.backends.store import graph, outcomes, repeated
 from dray.backends.store.life import Life, lives
 from dray.backends.store.work import settle_rows
 from dray.clock import UNKNOWN_BOOT
@@ -97,10 +97,14 @@ def overdue(db: Database) -> list[Verdict]:
 
 def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> list[Rescued]:
     buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
+    left: list[tuple[Row, outcomes.Left]] = []
 
     def work(tx: Session) -> list[Rescued]:
         buried.update(v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done)
-        orphans = _orphans(tx, limit)
+        picked = _orphans(tx, limit)
+        ended = outcomes.find(db, tx, [row[0] for row in picked])
+        left[:] = [(row, ended[row[0], row[1]]) for row in picked if (row[0], row[1]) in ended]
+        orphans = [row for row in picked if (row[0], row[1]) not in ended]
         given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
         written = tx.settle(given)() if given else []
         tx.run("attempt_trim", ids=[i for i, *_ in written], keep=ATTEMPTS_KEPT)
@@ -109,8 +113,15 @@ def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> l
 
     rescued = repeated.write(db, work)
     db.proofs.forget(buried)
+    rescued += [
+        Rescued(row[0], row[1], row[2], state, row[7], had_ended=True)
+        for row, each in left
+        if (state := outcomes.write(db, each)) is not None
+    ]
+    if left:
+        db.write(outcomes.forget, durable=False)
     if rescued:
-        graph.fan_out_all(db)  # what is more is for whoever has that duty: the next rescue does not wait for it
+        graph.fan_out_all(db)  # what is more is for the worker with that duty: the next rescue does not wait for it
     return rescued
 
 
@@ -139,7 +150,11 @@ def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
 
 
 def prune(db: Database, before: int, limit: int) -> int:
-    return db.write(lambda tx: len(tx.rows("worker_prune", before=before, limit=limit)), durable=False)
+    def work(tx: Session) -> int:
+        outcomes.forget(tx)
+        return len(tx.rows("worker_prune", before=before, limit=limit))
+
+    return db.write(work, durable=False)
 
 
 def take_lease(db: Database, duty: str, holder: str) -> int | None:

@@ -1,0 +1,15 @@
+-- What keeps a live worker from working, in its own words; NULL: nothing does. Each beat writes it.
+
+ALTER TABLE dray_workers ADD COLUMN trouble TEXT;
+
+-- How bodies ended whose workers had to go while another transaction had locked the jobs' rows: whoever takes such a
+-- job back writes that instead of a crash. Mostly empty. No reference to the job: it would wait for that transaction.
+
+CREATE TABLE dray_outcomes (
+    job_id    TEXT NOT NULL,
+    claim     INTEGER NOT NULL,
+    worker_id TEXT NOT NULL,
+    left_at   INTEGER NOT NULL,
+    outcome   TEXT NOT NULL,
+    PRIMARY KEY (job_id, claim)
+) STRICT, WITHOUT ROWID;

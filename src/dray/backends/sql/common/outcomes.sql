@@ -1,0 +1,18 @@
+-- name: outcome_leave
+-- rows: id, worker_id, claim, outcome
+-- How a body ended whose job another transaction has locked; only while its claim holds.
+INSERT INTO dray_outcomes (job_id, claim, worker_id, left_at, outcome)
+SELECT j.id, j.claim, j.worker_id, $now, CAST(:outcome AS text) FROM dray_jobs AS j
+WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state = 'running'
+ON CONFLICT DO NOTHING
+
+-- name: outcome_find
+-- What was left of the bodies of these jobs, and when, and the time now.
+SELECT job_id, claim, worker_id, outcome, left_at, $now FROM dray_outcomes WHERE job_id $in_ids(ids)
+
+-- name: outcome_forget
+-- Removes what was left of claims that have ended. Reads all there are: they are few.
+DELETE FROM dray_outcomes WHERE NOT EXISTS (
+    SELECT 1 FROM dray_jobs AS j WHERE j.id = dray_outcomes.job_id AND j.claim = dray_outcomes.claim
+        AND j.worker_id = dray_outcomes.worker_id AND j.state = 'running'
+)

@@ -1,0 +1,79 @@
+"""How bodies ended whose workers had to go before they could write it: another transaction had locked the job's row.
+
+A worker leaves the outcome beside the job, in a table that nobody locks. Whoever takes the job back, once the row is
+free and the worker gone, writes it by the worker's own claim instead of a crash: a body that ended is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from dray.backends.database import Database, Session
+from dray.backends.store import workflows
+from dray.errors import GraphError, UnknownJob
+from dray.model.job import State
+from dray.model.new_job import NewJob
+from dray.model.settlement import Settlement, unstorable
+
+Unwritten = tuple[Settlement, Sequence[NewJob]]  # with the steps that it adds to its workflow
+
+
+class Left(NamedTuple):
+    """An outcome that was left."""
+
+    worker_id: str
+    settlement: Settlement
+    new: list[NewJob]
+
+
+def leave(db: Database, worker_id: str, ended: Sequence[Unwritten]) -> None:
+    steady = db.clock.steady()
+    given = [(s.id, worker_id, s.claim, _packed(s, new, steady)) for s, new in ended]
+    db.write(lambda tx: tx.each("outcome_leave", given))
+
+
+def find(db: Database, tx: Session, ids: Sequence[str]) -> dict[tuple[str, int], Left]:
+    """By job and claim."""
+    steady = db.clock.steady()
+    rows = tx.rows("outcome_find", ids=list(ids)) if ids else []
+    return {
+        (job_id, claim): _unpacked(worker_id, text, steady - max(0, now - left_at))
+        for job_id, claim, worker_id, text, left_at, now in rows
+    }
+
+
+def write(db: Database, left: Left) -> str | None:
+    """Ends the attempt as its worker would have; the job's state, None if somebody else was first."""
+    worker_id, settlement, new = left
+    try:
+        settled = workflows.grow(db, worker_id, settlement, new)
+    except (GraphError, UnknownJob) as error:
+        settlement = unstorable(settlement, f"the body returned, but the steps it added cannot be written: {error}")
+        settled = workflows.grow(db, worker_id, settlement, ())
+    if settlement.id in {*settled.stale, *settled.already, *settled.locked}:
+        return None
+    if settlement.id in settled.cancelled:
+        return State.CANCELLED
+    return State.FAILED if settlement.id in settled.refused else settlement.state
+
+
+def forget(tx: Session) -> None:
+    tx.run("outcome_forget")
+
+
+def _packed(settlement: Settlement, new: Sequence[NewJob], steady: int) -> str:
+    """Readings of the steady clock mean nothing to another machine: they become ages."""
+    ages = {"started": steady - settlement.started, "finished": steady - settlement.finished}
+    return json.dumps({"settlement": settlement._asdict() | ages, "new": [asdict(job) for job in new]})
+
+
+def _unpacked(worker_id: str, text: str, left_at: int) -> Left:
+    found: dict[str, Any] = json.loads(text)
+    given = found["settlement"]
+    times = {name: left_at - given[name] for name in ("started", "finished")}
+    lists = ("parents", "tags")
+    new = [NewJob(**job | {name: tuple(job[name]) for name in lists}) for job in found["new"]]
+    return Left(worker_id, Settlement(**given | times), new)
