@@ -28,7 +28,7 @@ TABLES = [
     f"dray_{name}"
     for name in (
         *("logs", "attempts", "edges", "jobs", "workflows"),
-        *("queues", "workers", "leases", "schedules", "stacks"),
+        *("queues", "workers", "leases", "schedules", "stacks", "outcomes"),
     )
 ]
 AS_MADE = [("oldest_code", "1"), ("tables", str(len(TABLES) + 1)), ("version", "3")]
