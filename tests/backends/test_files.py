@@ -471,7 +471,37 @@ def lies_on(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
     monkeypatch.setattr(files, "_file_system", found)
 
 
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs"])
+NETWORK = (
+    *(
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph-fuse",
+    ),
+    *(
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ocfs2",
+        "gfs2",
+        "orangefs",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "fuse.rclone",
+        "fuse.mfs",
+    ),
+    *("vboxsf", "prl_fs", "drvfs", "vmhgfs", "fuse.vmhgfs-fuse"),
+)
+
+
+@pytest.mark.parametrize("kind", NETWORK)
 def test_a_network_file_system_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -508,9 +538,23 @@ def test_a_network_file_system_is_used_where_somebody_insists(
     assert job_ids(str(tmp_path / "jobs.db")) == [made]
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "tmpfs", "overlay", None])
-def test_a_local_or_unknown_file_system_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None
+LOCAL = (
+    "ext4",
+    "xfs",
+    "btrfs",
+    "tmpfs",
+    "overlay",
+    "fuseblk",
+    "fuse.fuse-overlayfs",
+    "fuse.gocryptfs",
+    "ntfs3",
+    None,
+)
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+def test_a_local_file_system_or_one_that_the_kernel_does_not_name_is_used_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str | None
 ) -> None:
     lies_on(monkeypatch, kind)
     backend = open_backend(str(tmp_path / "jobs.db"))
@@ -518,6 +562,82 @@ def test_a_local_or_unknown_file_system_is_used(
     enqueue(backend)
 
     backend.close()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("virtiofs", "a folder of this virtual machine's host"),
+        ("fakeowner", "a folder of this virtual machine's host"),
+        ("fuse.grpcfuse", "a folder of this virtual machine's host"),
+        ("fuse.newfs", "which is not known here"),
+        ("fuse", "which is not known here"),
+    ],
+)
+def test_one_that_may_be_shared_is_used_and_doubted_once_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, said: str
+) -> None:
+    lies_on(monkeypatch, kind)
+    for _ in range(2):
+        backend = open_backend(str(tmp_path / "jobs.db"))
+        enqueue(backend)
+        backend.close()
+
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(f"{tmp_path / 'jobs.db'}: lies on {kind}, {said}")
+
+
+@pytest.mark.parametrize("kind", [*NETWORK, "virtiofs", "fuse.newfs", "fuse.gocryptfs", None])
+def test_only_what_lies_on_a_disk_is_this_machines_alone(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
+    lies_on(monkeypatch, kind)
+
+    assert not files.is_on_disk(Path("/"))
+
+
+def test_where_there_is_no_proc_nothing_is_known_and_nothing_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(path: Path, *_: object, **__: object) -> str:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    backend = open_backend(str(tmp_path / "jobs.db"))
+    monkeypatch.undo()
+
+    enqueue(backend)
+
+    backend.close()
+
+
+def mounted(monkeypatch: pytest.MonkeyPatch, mountinfo: str) -> None:
+    def read_text(*_: object, **__: object) -> str:
+        return mountinfo
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+
+
+def test_a_file_with_a_device_of_its_own_is_found_by_the_mount_it_lies_under(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on btrfs, whose subvolumes have numbers that no mount shows."""
+    folder = tmp_path / "my share" / "deep"
+    folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(folder)
+    shown = str(folder.parent).replace(" ", "\\040")
+    mounted(
+        monkeypatch,
+        "22 1 999:1 / / rw - ext4 /dev/a rw\n"
+        f"36 35 999:2 / {shown} rw - ext4 /dev/b rw\n"
+        f"37 35 999:3 / {shown} rw shared:1 - fuse.sshfs far:/ rw\n"
+        f"38 35 999:4 / {shown}/deeper rw - xfs /dev/c rw\n"
+        f"39 35 999:5 / {shown}er rw - xfs /dev/c rw\n",
+    )
+
+    assert files._file_system(folder) == "fuse.sshfs"
+    assert files._file_system(tmp_path / "link") == "fuse.sshfs"
+    assert files._file_system(tmp_path) == "ext4"
 
 
 def test_the_kernel_tells_what_a_path_lies_on() -> None:
@@ -533,10 +653,7 @@ def test_the_file_system_is_found_by_device_among_all_mounts(tmp_path: Path, mon
         "37 35 0:99 / /tmp rw - tmpfs tmpfs rw\n"
     )
 
-    def read_text(*_: object, **__: object) -> str:
-        return mounts
-
-    monkeypatch.setattr(Path, "read_text", read_text)
+    mounted(monkeypatch, mounts)
 
     assert files._file_system(tmp_path) == "nfs4"
 

@@ -155,6 +155,31 @@ def test_a_network_file_system(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert text.startswith("the file lies on nfs4, which other machines can reach too")
 
 
+@pytest.mark.parametrize(
+    ("kind", "verdict", "said"),
+    [
+        ("virtiofs", "warning", "the file lies on virtiofs, a folder of this virtual machine's host"),
+        ("fuse.newfs", "warning", "the file lies on fuse.newfs, which is not known here"),
+        ("fuse.fuse-overlayfs", "warning", "the file lies in a container's own layer"),
+        ("tmpfs", "warning", "the file lies in memory"),
+        ("fuseblk", "ok", "on fuseblk"),
+        (None, "note", "what file system it lies on is not known here"),
+    ],
+)
+def test_other_file_systems(
+    file: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None, verdict: str, said: str
+) -> None:
+    def system(_: Path) -> str | None:
+        return kind
+
+    monkeypatch.setattr(files, "_file_system", system)
+
+    seen, text = found(str(file), "file-system")
+
+    assert seen == verdict
+    assert text.startswith(said)
+
+
 def test_modes_that_let_others_in(file: Path) -> None:
     assert found(str(file), "permissions") == ("ok", "mode 600, this user can write")
     file.chmod(0o644)

@@ -543,8 +543,7 @@ class Engine:
         return True
 
     def _written_by_bodies(self, executions: Sequence[Execution]) -> set[str]:
-        """The jobs among these that their bodies have completed in transactions of their own. No other worker does what
-        these bodies still do."""
+        """Those of these jobs that their bodies have completed themselves, in transactions of their own."""
         claims = [(each.claim.id, each.claim.claim) for each in executions]
         return self._backend.job_completed_by(self.worker_id, claims) if claims else set()
 

@@ -9,18 +9,18 @@ file is only ever looked at with stat; a new one is made under another name and 
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from enum import StrEnum
 from pathlib import Path
 
-from dray.backends.sqlite import version
+from dray.backends.sqlite import mounts, version
 from dray.errors import StorageUnavailable
 
-# SQLite's locks and shared memory do not work across the machines that share these.
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "ncpfs"}
+log = logging.getLogger("dray")
 
-_DISKS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "jfs", "overlay", "tmpfs"}
+_doubted: set[Path] = set()  # what was said once a process
 
 
 class Way(StrEnum):
@@ -98,13 +98,13 @@ def beside(path: Path, suffix: str) -> Path:
 
 def is_on_disk(path: Path) -> bool:
     """Whether a file lies where only this machine can reach it."""
-    return _file_system(path) in _DISKS
+    return mounts.is_disk(_file_system(path))
 
 
 def kind(path: Path) -> tuple[str | None, bool]:
     """The file system that a path lies on (None: the kernel does not say), and whether machines share it."""
     found = _file_system(path)
-    return found, found in _NETWORK
+    return found, mounts.is_shared(found)
 
 
 def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
@@ -130,13 +130,17 @@ def _refuse_leftovers(path: Path) -> None:
 
 
 def refuse_network(path: Path, *, allow_network: bool) -> None:
-    """An error where other machines may use the same file."""
+    """An error where other machines use the same file, and a warning, once, where they might."""
     kind = _file_system(path if path.exists() else path.parent)
-    if kind in _NETWORK and not allow_network:
+    if mounts.is_shared(kind) and not allow_network:
         raise StorageUnavailable(
             f"{path}: lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
             "use a local disk, or PostgreSQL"
         )
+    doubt = mounts.doubt(kind)
+    if doubt is not None and path not in _doubted:
+        _doubted.add(path)
+        log.warning("%s: lies on %s", path, doubt)
 
 
 def _make(path: Path, mode: int) -> None:
@@ -187,15 +191,4 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _file_system(where: Path) -> str | None:
-    """The type of file system that a path lies on, as the kernel names it; None where it does not say."""
-    try:
-        device = where.stat().st_dev
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts:
-        fields, _, kinds = line.partition(" - ")
-        if fields.split()[2] == wanted:
-            return kinds.split()[0]
-    return None
+    return mounts.kind_of(where)

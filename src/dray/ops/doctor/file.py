@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dray.backends.sqlite import mounts
 from dray.backends.upkeep import FileFacts
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
@@ -25,17 +26,25 @@ def _file_system(subject: Subject) -> Finding | None:
             "there, and workers refuse it",
             "move it to a local disk, or move to PostgreSQL: dray db move",
         )
-    if facts.file_system in _LAYERED:
-        return warning(
-            f"the file lies in a container's own layer ({facts.file_system}): it is gone with the container, and is "
-            "not the same file for another one",
-            "put it on a volume",
-        )
     if facts.file_system is None:
         return note("what file system it lies on is not known here")
-    if facts.file_system == "tmpfs":
+    return _risky(facts.file_system) or ok(f"on {facts.file_system}")
+
+
+def _risky(file_system: str) -> Finding | None:
+    """What may be lost, or damaged, on a file system that is used all the same."""
+    if file_system in _LAYERED:
+        return warning(
+            f"the file lies in a container's own layer ({file_system}): it is gone with the container, and is not "
+            "the same file for another one",
+            "put it on a volume",
+        )
+    if file_system == "tmpfs":
         return warning("the file lies in memory (tmpfs): it is gone with the next boot", "move it to a disk")
-    return ok(f"on {facts.file_system}")
+    doubt = mounts.doubt(file_system)
+    if doubt is not None:
+        return warning(f"the file lies on {doubt}", "let this machine alone use it, or move it to a disk of its own")
+    return None
 
 
 def _permissions(subject: Subject) -> Finding | None:
