@@ -7,8 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
-
 import dray
 from dray.clock import Ids, SystemClock
 from dray.model.queue import Demand
