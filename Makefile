@@ -47,7 +47,9 @@ bench: .venv/ready  ## rates, latency and idle cost beside raw loops; about half
 	$(BIN)/python -m benchmarks.worker
 	$(BIN)/python -m benchmarks.moving
 
-soak: .venv/ready  ## the state machine for 100,000 steps that change a row; a crowd, storms of kills, schedules, 10,000 steps
+soak: .venv/ready tools  ## 100,000 steps of the state machine, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
+	DRAY_SOAK_INTERRUPTS=5040 $(BIN)/python -m pytest -s -p no:randomly tests/interrupts
+	DRAY_SOAK_FAULTS=1000000 $(BIN)/python -m pytest -s -p no:randomly tests/faults
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
 	DRAY_SOAK_SECONDS=30 $(BIN)/python -m pytest -s tests/processes/test_crowd.py tests/processes/test_killed.py -k "thirty_two or storm"
 	DRAY_SOAK_SECONDS=60 $(BIN)/python -m pytest -s tests/processes/test_schedules.py

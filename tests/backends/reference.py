@@ -463,7 +463,7 @@ class Reference:
             job.id,
             attempt=job.attempt - given.gives_back,
             crashes=job.crashes + crashed,
-            error=given.error,
+            error=job.error if given.keeps_error else given.error,
             result=given.result,
             args=None if given.drops_args else job.args,
         )

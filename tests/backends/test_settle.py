@@ -281,6 +281,35 @@ def test_a_release_gives_the_attempt_back_and_leaves_no_record(world: World) -> 
     assert world.backend.attempt_list(job_id) == []
 
 
+def errors_after(world: World, end: Callable[[Claim, int], Settlement]) -> tuple[str | None, str | None]:
+    """The error of a job that failed once, before and after another attempt ends like this."""
+    job_id, worker = world.enqueue(), world.worker()
+    world.fail(worker, world.claim_one(worker))
+    before, claim = world.job(job_id).error, world.claim_one(worker)
+    world.backend.job_settle(worker, [end(claim, world.clock.steady())])
+    return before, world.job(job_id).error
+
+
+def released_later(claim: Claim, at: int) -> Settlement:
+    """As by a process that ends with a body which does not stop."""
+    return model.released(claim, at)._replace(state="scheduled", delay_us=SECOND)
+
+
+def postponed(claim: Claim, at: int) -> Settlement:
+    return model.postponed(claim, at, SECOND)
+
+
+@pytest.mark.parametrize("end", [model.released, released_later, postponed])
+def test_a_job_that_goes_back_unrun_keeps_the_error_it_had(
+    world: World, end: Callable[[Claim, int], Settlement]
+) -> None:
+    assert errors_after(world, end) == ("ValueError: no", "ValueError: no")
+
+
+def test_a_body_that_ran_and_snoozed_leaves_no_error_of_before(world: World) -> None:
+    assert errors_after(world, lambda claim, at: model.snoozed(claim, at, at, 0)) == ("ValueError: no", None)
+
+
 def test_a_released_job_keeps_its_place_in_the_queue_and_a_snoozed_one_goes_behind(world: World) -> None:
     first, second = world.enqueue(), world.enqueue()
     worker = world.worker()

@@ -16,6 +16,9 @@ from dray.app import App
 from dray.clock import SystemClock
 from dray.handle import Job
 from dray.instants import SECOND
+from dray.model import settlement
+from dray.model.queue import Demand
+from dray.model.worker import NewWorker
 from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, sql, state_of, until
 
@@ -288,6 +291,45 @@ def test_the_time_of_misfitting_is_told_from_the_row(app: App, ran: list[str]) -
 
     assert (job.refresh().error or "").startswith(since)
     assert since.startswith("Misfit: since 2")
+
+
+def test_a_worker_that_hands_the_job_back_does_not_start_the_time_of_misfitting_over(
+    app: App, ran: list[str]
+) -> None:
+    job = misfit(app)
+    work_off(app)
+    since = (job.refresh().error or "")[:35]
+    assert since.startswith("Misfit: since 2")
+    sql(app, "UPDATE dray_jobs SET run_at = created_at WHERE id = ?", job.id)
+    backend, stranger = app.backend, NewWorker(id=app.new_id(), name="w", host="h", pid=1, boot=app.clock.boot)
+    backend.worker_register(stranger, 15_000_000)
+    (claim,) = backend.job_claim(stranger.id, Demand(("default",), (job.task,), 1))
+
+    backend.job_settle(stranger.id, [settlement.released(claim, app.clock.steady())])
+
+    assert (state_of(job), (job.error or "")[:35]) == ("queued", since)
+    work_off(app)
+    assert (job.refresh().error or "").startswith(since)
+    assert ran == []
+
+
+def test_where_the_row_cannot_be_read_the_time_of_misfitting_does_not_start_over(
+    app: App, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = misfit(app)
+    work_off(app)
+    since = (job.refresh().error or "")[:35]
+    sql(app, "UPDATE dray_jobs SET run_at = created_at WHERE id = ?", job.id)
+
+    def away(_: object) -> object:
+        raise dray.errors.StorageUnavailable("nobody answers")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(app.backend, "job_get", away)
+        work_off(app)
+
+    assert (state_of(job), job.attempt, (job.error or "")[:35]) == ("scheduled", 0, since)
+    assert ran == []
 
 
 def test_arguments_that_nobody_can_read_fail_the_job_at_once(app: App, ran: list[str]) -> None:

@@ -42,6 +42,7 @@ class Settlement(NamedTuple):
     error_message: str | None = None
     traceback: str | None = None
     counts_crash: bool = False
+    keeps_error: bool = False  # nothing was tried: the error that the job had still tells its story
 
 
 def completed(
@@ -136,8 +137,18 @@ def snoozed(claim: Claim, started: int, finished: int, delay_us: int) -> Settlem
 
 
 def released(claim: Claim | Held, at: int) -> Settlement:
-    """The job goes back unrun (shutdown, pause, a claim whose answer was lost); the attempt is given back."""
-    return Settlement(claim.id, claim.claim, State.QUEUED, None, at, at, delay_us=None, gives_back=True)
+    """The job goes back unrun (shutdown, pause, a claim whose answer was lost); the attempt is given back.
+
+    It keeps its error: since when its arguments have not fitted is counted from there.
+    """
+    return Settlement(
+        claim.id, claim.claim, State.QUEUED, None, at, at, delay_us=None, gives_back=True, keeps_error=True
+    )
+
+
+def postponed(claim: Claim, at: int, delay_us: int) -> Settlement:
+    """The body could not be started now, for no fault of the job's; as `released`, after a delay."""
+    return released(claim, at)._replace(state=State.SCHEDULED, delay_us=delay_us)
 
 
 def child_died(

@@ -202,8 +202,9 @@ def _settled(row: Row) -> dict[str, Any]:
             "crash": crash or None,
             "error": error,
         }
-        said |= dict(zip(("outcome", "error_type", "error_message", "traceback"), attempt, strict=True))
-        given |= {key: value for key, value in said.items() if value is not None}
+        names = ("outcome", "error_type", "error_message", "traceback", "keeps_error")
+        said |= dict(zip(names, attempt, strict=True))
+        given |= {key: value for key, value in said.items() if value is not None and value is not False}
     return given
 
 

@@ -209,7 +209,7 @@ class SqliteSession:
     def _complete(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
         given = [
             (i, w, c, r if r is None or len(r) <= PAYLOAD_SIZE else None, d, s, f)
-            for i, w, c, _, _, _, _, _, _, r, d, _, s, f, _, _, _, _ in rows
+            for i, w, c, _, _, _, _, _, _, r, d, _, s, f, _, _, _, _, _ in rows
         ]
         changed = self.each("job_complete", given)
         done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]
@@ -224,15 +224,15 @@ class SqliteSession:
             "attempt_insert",
             [
                 (i, w, c, outcome, kind, message, trace, s, f)
-                for i, w, c, _, _, _, _, _, _, _, _, _, s, f, outcome, kind, message, trace in rows
+                for i, w, c, _, _, _, _, _, _, _, _, _, s, f, outcome, kind, message, trace, _ in rows
                 if outcome is not None
             ],
         )
         changed = self.each(
             "job_settle",
             [
-                (i, w, c, state, final, reason, delay, back, crash, error, s, f)
-                for i, w, c, state, final, reason, delay, back, crash, _, _, error, s, f, _, _, _, _ in rows
+                (i, w, c, state, final, reason, delay, back, crash, error, keeps, s, f)
+                for i, w, c, state, final, reason, delay, back, crash, _, _, error, s, f, _, _, _, _, keeps in rows
             ],
         )
         done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]

@@ -196,6 +196,7 @@ def settle_rows(
             s.error_type,
             s.error_message,
             s.traceback,
+            s.keeps_error,
         )
         for s in settlements
     ]

@@ -148,7 +148,7 @@ SELECT
     )
 
 -- name: job_settle
--- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback, keeps_error
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that another open transaction holds is
 -- left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested. The claim is
 -- compared as a row, and the ids are asked for twice: a planner that takes the table for empty, as it does until the
@@ -161,7 +161,7 @@ WITH given AS MATERIALIZED (
     FROM (SELECT $now AS now) AS m CROSS JOIN json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid,
         claim integer, state text, reason text, delay_us bigint, gives_back integer, crash integer, result text,
         drops_args boolean, error text, started_age_us bigint, finished_age_us bigint, outcome text,
-        error_type text, error_message text, traceback text)
+        error_type text, error_message text, traceback text, keeps_error boolean)
 ), locked AS MATERIALIZED (
     SELECT g.*, held.started_at AS was_started_at FROM (SELECT * FROM given ORDER BY id) AS g CROSS JOIN LATERAL (
         SELECT j.started_at FROM dray_jobs AS j
@@ -176,7 +176,7 @@ WITH given AS MATERIALIZED (
             WHEN g.final THEN g.reason END,
         run_at = CASE WHEN g.final THEN j.run_at ELSE coalesce(g.run_at, j.run_at) END,
         attempt = j.attempt - coalesce(g.gives_back, 0), crashes = j.crashes + coalesce(g.crash, 0),
-        error = g.error, result = g.result, updated_at = g.now,
+        error = CASE WHEN g.keeps_error THEN j.error ELSE g.error END, result = g.result, updated_at = g.now,
         args = CASE WHEN g.drops_args THEN NULL ELSE j.args END,
         worker_id = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL THEN j.worker_id END,
         started_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL

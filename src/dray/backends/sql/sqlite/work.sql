@@ -104,14 +104,15 @@ UPDATE dray_jobs SET
 WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 
 -- name: job_settle
--- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, started_age_us, finished_age_us
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, keeps_error, started_age_us, finished_age_us
 -- Any other end of an attempt; a job put back or rescued ends as cancelled(user) where a cancel was requested.
 UPDATE dray_jobs SET
     state = CASE WHEN (:final AND NOT :crash) OR cancel_requested_at IS NULL THEN :state ELSE 'cancelled' END,
     reason = CASE WHEN NOT (:final AND NOT :crash) AND cancel_requested_at IS NOT NULL THEN 'user'
         WHEN :final THEN :reason END,
     run_at = CASE WHEN :final OR :delay_us IS NULL THEN run_at ELSE :now + :delay_us END,
-    attempt = attempt - :gives_back, crashes = crashes + :crash, error = :error, updated_at = :now,
+    attempt = attempt - :gives_back, crashes = crashes + :crash, updated_at = :now,
+    error = CASE WHEN :keeps_error THEN error ELSE :error END,
     worker_id = CASE WHEN :final OR cancel_requested_at IS NOT NULL THEN worker_id END,
     started_at = CASE WHEN :final OR cancel_requested_at IS NOT NULL
         THEN coalesce(:now - :started_age_us, started_at) END,
