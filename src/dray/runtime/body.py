@@ -115,8 +115,7 @@ def prepare(execution: Execution) -> Call | Settlement:
         return outcome.unreadable(execution, error, link.clock.steady())
     except StorageError as error:
         log.warning("job %s: the results of its parents cannot be read now: %s", claim.id, error)
-        now = link.clock.steady()
-        return settlement.snoozed(claim, now, now, _STORAGE_PAUSE)
+        return settlement.postponed(claim, link.clock.steady(), _STORAGE_PAUSE)
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001 - a model's own code reads the arguments, and may raise anything
@@ -147,8 +146,9 @@ def _misfitting(execution: Execution, error: Misfit) -> Settlement:
     now = to_datetime(link.clock.now())
     try:
         rows = link.backend.job_get([execution.claim.id])
-    except StorageError:
-        rows = []
+    except StorageError as unread:
+        log.warning("job %s: since when its arguments do not fit cannot be read now: %s", execution.claim.id, unread)
+        return settlement.postponed(execution.claim, link.clock.steady(), _STORAGE_PAUSE)
     since = _since(rows[0].error if rows else None) or now
     shown = f"{_SINCE}{since:%Y-%m-%dT%H:%M:%SZ}: {error}"
     since_us = from_datetime(now) - from_datetime(since)
