@@ -33,14 +33,15 @@ WRITES = [*OUTCOMES, "progress", "log"]
 
 
 def is_refused(world: World, worker: str, claim: Claim, write: str) -> bool:
-    """Writes under a claim; whether the answer says that the claim is lost."""
+    """Writes under a claim; whether the answer says that the claim is lost, or that it has ended the job before."""
     if write == "progress":
         return world.backend.job_progress(worker, [(claim.id, claim.claim, 50.0, "half")]) == [False]
     if write == "log":
         line = LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "late")
         return world.backend.log_write(worker, [line]) == [False]
     settled = world.backend.job_settle(worker, [OUTCOMES[write](claim, world.clock.steady())])
-    return settled == Settled(stale=[claim.id], already=[], locked=[], refused=[], cancelled=[])
+    lost = Settled(stale=[claim.id], already=[], locked=[], refused=[], cancelled=[])
+    return settled in (lost, lost._replace(stale=[], already=[claim.id]))
 
 
 def assert_fenced_off(world: World, worker: str, claim: Claim) -> None:
