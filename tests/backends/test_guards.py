@@ -1,0 +1,129 @@
+"""Guards in the statements: each test fails when its guard is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.instants import SECOND
+from tests.backends import raw
+from tests.backends.world import LEASE_US, World
+
+if TYPE_CHECKING:
+    from dray.model.job import Claim
+
+PATIENCE = 10.0  # seconds; the calls below take milliseconds, unless they wait for the open transaction
+
+Made = Callable[[World], str]
+
+
+def queued(world: World) -> str:
+    return world.enqueue(priority=9)
+
+
+def due(world: World) -> str:
+    """Its time has come, and no worker has queued it yet."""
+    job = world.enqueue(priority=9, run_at=world.clock.now() + SECOND)
+    world.clock.advance(2 * SECOND)
+    return job
+
+
+def expired(world: World) -> str:
+    """Too late to run, and no worker has cancelled it yet."""
+    job = world.enqueue(priority=9, expires_at=world.clock.now() + SECOND)
+    world.clock.advance(2 * SECOND)
+    return job
+
+
+@pytest.mark.parametrize("made", [queued, due, expired])
+def test_a_row_that_a_users_transaction_holds_does_not_block_the_queue(server: World, made: Made) -> None:
+    """Only a server locks single rows. The claim skips the row; a claim that waits for it would hold up the worker
+    for as long as the user's transaction is open."""
+    held, free = made(server), server.enqueue()
+    worker = server.worker()
+
+    def claim() -> list[Claim]:
+        return server.claim(worker, 2)
+
+    with ThreadPoolExecutor(1) as pool, raw.job_held(server.backend, held):
+        claimed = pool.submit(claim).result(PATIENCE)
+        assert [each.id for each in claimed] == [free]
+
+    if made is not expired:
+        assert [each.id for each in server.claim(worker, 2)] == [held]
+
+
+def drain(world: World) -> str:
+    """A worker that has said that it drains, its lease whole."""
+    worker = world.worker()
+    assert world.backend.worker_beat(worker, LEASE_US, "draining").alive
+    return worker
+
+
+def test_a_worker_that_drains_keeps_its_duties(world: World) -> None:
+    """It goes on with them until it resigns: a second holder beside it would do the same work at the same time."""
+    worker, other = world.worker(), world.worker()
+    world.backend.lease_take("prune", worker)
+    world.backend.worker_beat(worker, LEASE_US, "draining")
+
+    held = [(lease.duty, lease.holder, lease.term) for lease in world.backend.lease_held()]
+    assert held == [("prune", worker, 1)]
+    assert world.backend.lease_take("prune", other) is None
+    assert world.backend.lease_renew("prune", worker, 1)
+
+
+def test_a_worker_that_drains_renews_its_lease(world: World) -> None:
+    worker = drain(world)
+    job = world.enqueue()
+    claim = world.claim_one(worker)  # before its engine has heard that it drains
+    world.clock.advance(LEASE_US - SECOND)
+
+    beat = world.backend.worker_beat(worker, LEASE_US, "draining")
+
+    assert beat.alive
+    assert [row.id for row in beat.held] == [job]
+    world.clock.advance(LEASE_US - SECOND)
+    assert world.backend.worker_overdue() == []
+    assert world.complete(worker, claim).stale == []
+
+
+def test_the_jobs_of_a_worker_that_drains_are_not_taken_from_it(world: World) -> None:
+    worker = world.worker()
+    world.enqueue()
+    claim = world.claim_one(worker)
+    world.backend.worker_beat(worker, LEASE_US, "draining")
+
+    assert not world.backend.worker_judge().has_orphans
+    assert world.backend.job_rescue([], rng=world.rng) == []
+    assert world.complete(worker, claim).stale == []
+
+
+def test_a_worker_that_drains_and_dies_is_buried(world: World) -> None:
+    worker = world.worker()
+    job = world.enqueue()
+    world.claim_one(worker)
+    world.backend.lease_take("prune", worker)
+    world.backend.worker_beat(worker, LEASE_US, "draining")
+
+    world.clock.advance(LEASE_US + SECOND)
+    verdicts = world.backend.worker_overdue()
+    assert [verdict.worker_id for verdict in verdicts] == [worker]
+    assert world.backend.worker_judge().overdue == verdicts
+    rescued = world.backend.job_rescue(verdicts, rng=world.rng)
+
+    assert [each.id for each in rescued] == [job]
+    assert not world.backend.worker_beat(worker, LEASE_US, "draining").alive
+    assert world.backend.lease_held() == []
+
+
+def test_a_worker_that_drains_leaves_in_order(world: World) -> None:
+    worker = drain(world)
+    world.backend.lease_take("prune", worker)
+
+    assert world.backend.worker_deregister(worker)
+
+    assert [each.state for each in world.backend.worker_list()] == ["stopped"]
+    assert world.backend.lease_take("prune", world.worker()) == 2
