@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.backends import open_backend
+from dray.backends.sqlite.database import SqliteDatabase
+from dray.clock import Ids, ManualClock
 from dray.instants import SECOND
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
@@ -127,3 +132,17 @@ def test_a_worker_that_drains_leaves_in_order(world: World) -> None:
 
     assert [each.state for each in world.backend.worker_list()] == ["stopped"]
     assert world.backend.lease_take("prune", world.worker()) == 2
+
+
+def test_sqlite_writers_leave_the_log_to_a_worker_that_drains(tmp_path: Path, clock: ManualClock, ids: Ids) -> None:
+    """It still has the duty to copy it back; they would do it a second time, each in a commit of its own."""
+    with closing(open_backend(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)) as backend:
+        backend.migrate()
+        world = World(backend, clock, ids)
+        world.backend.lease_take("checkpoint", drain(world))
+        clock.advance(5 * SECOND)  # after which a writer asks again
+        world.enqueue()
+
+        assert isinstance(backend.db, SqliteDatabase)
+        assert backend.db._writer is not None
+        assert backend.db._writer.execute("PRAGMA wal_autocheckpoint").fetchone()[0] == 40_000
