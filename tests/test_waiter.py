@@ -322,6 +322,39 @@ def test_a_poke_is_a_reason_to_look(world: World, waiter: Waiter, counted: Count
         waiting.result(LONG)
 
 
+def test_a_job_that_ends_while_the_watch_is_being_opened_is_seen_at_once(
+    world: World, waiter: Waiter, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch tells of what happens after it was opened: without a look then, the job would be found a second
+    later."""
+    job, steps = world.enqueue(), list[str]()
+    open_watch, look = backend.watch, backend.job_ended
+
+    def opening(**options: Any) -> Watch:
+        complete(world, job)
+        watch = open_watch(**options)
+        wait = watch.wait
+
+        def waiting(seconds: float | None = None) -> bool:
+            steps.append("wait")
+            return wait(seconds)
+
+        monkeypatch.setattr(watch, "wait", waiting)
+        steps.append("open")
+        return watch
+
+    def looking(ids: Any) -> Any:
+        steps.append("look")
+        return look(ids)
+
+    monkeypatch.setattr(backend, "watch", opening)
+    monkeypatch.setattr(backend, "job_ended", looking)
+
+    assert waiter.wait([job], LONG)[job].result == "7"
+    assert "wait" not in steps
+    assert steps[steps.index("open") :] == ["open", "look"]
+
+
 def test_a_poke_when_nobody_waits_is_nothing(waiter: Waiter, counted: Counted) -> None:
     waiter.poke()
 
