@@ -19,7 +19,7 @@ from tests.backends.lives import live, until
 from tests.backends.processes import Process, enqueue
 from tests.backends.world import LEASE_US, World
 
-NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False)
+NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)
 
 
 def _verdict(backend: Backend, worker_id: str) -> Verdict:
@@ -32,20 +32,23 @@ def _dead(backend: Backend) -> list[str]:
     return [verdict.worker_id for verdict in (*judgement.dead, *judgement.overdue, *judgement.strangers)]
 
 
+def _judged(world: World, asker: str | None = None) -> Judgement:
+    """What is judged, whenever that is."""
+    return world.backend.worker_judge(asker)._replace(clock_at=0)
+
+
 # By the lease
 
 
 def test_a_worker_without_a_proof_is_judged_by_its_lease(world: World) -> None:
     worker = world.worker()
     world.clock.advance(LEASE_US)
-    in_time = world.backend.worker_judge()
+    in_time = _judged(world)
 
     world.clock.advance(1)
 
     assert in_time == NOBODY_IS_DEAD
-    assert world.backend.worker_judge() == Judgement(
-        [], [_verdict(world.backend, worker)], [], None, has_orphans=False
-    )
+    assert _judged(world) == NOBODY_IS_DEAD._replace(overdue=[_verdict(world.backend, worker)])
 
 
 def test_a_worker_that_renewed_its_lease_lives(world: World) -> None:
@@ -53,7 +56,7 @@ def test_a_worker_that_renewed_its_lease_lives(world: World) -> None:
     world.clock.advance(2 * LEASE_US)
     world.backend.worker_beat(worker, LEASE_US)
 
-    assert world.backend.worker_judge() == NOBODY_IS_DEAD
+    assert _judged(world) == NOBODY_IS_DEAD
 
 
 def test_workers_that_ended_are_judged_no_more(world: World) -> None:
@@ -62,19 +65,19 @@ def test_workers_that_ended_are_judged_no_more(world: World) -> None:
     world.bury(buried)
     world.clock.advance(10 * LEASE_US)
 
-    assert world.backend.worker_judge() == NOBODY_IS_DEAD
+    assert _judged(world) == NOBODY_IS_DEAD
 
 
 def test_who_asks_is_not_judged_but_told_what_is_left_of_its_own_lease(world: World) -> None:
     asker, other = world.worker(), world.worker()
     world.clock.advance(10 * SECOND)
-    early = world.backend.worker_judge(asker)
+    early = _judged(world, asker)
     world.clock.advance(10 * SECOND)
 
-    late = world.backend.worker_judge(asker)
+    late = _judged(world, asker)
 
-    assert early == Judgement([], [], [], 5 * SECOND, has_orphans=False)
-    assert late == Judgement([], [_verdict(world.backend, other)], [], -5 * SECOND, has_orphans=False)
+    assert early == NOBODY_IS_DEAD._replace(left_us=5 * SECOND)
+    assert late == NOBODY_IS_DEAD._replace(overdue=[_verdict(world.backend, other)], left_us=-5 * SECOND)
 
 
 def test_an_asker_that_was_declared_dead_has_no_lease_left(world: World) -> None:
@@ -90,7 +93,8 @@ def test_steps_of_the_wall_clock_do_not_matter(world: World, step: int) -> None:
 
     world.clock.step(step)
 
-    assert world.backend.worker_judge() == NOBODY_IS_DEAD
+    judgement = world.backend.worker_judge()
+    assert (judgement.dead, judgement.overdue) == ([], [])
 
 
 # By proof, with real processes

@@ -28,7 +28,7 @@ from tests.backends.lives import judge_as_nobody, live, until
 from tests.backends.processes import Process, ask, error_of
 
 LONG = 3_600_000_000
-NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False)
+NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)
 ids = Ids(SystemClock())
 
 
@@ -56,6 +56,11 @@ def folder_of(path: Path) -> Path:
 def lock_files(path: Path) -> list[str]:
     folder = folder_of(path)
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+
+
+def judged(backend: Backend) -> Judgement:
+    """What is judged, whenever that is."""
+    return backend.worker_judge()._replace(clock_at=0)
 
 
 def dead(backend: Backend) -> list[str]:
@@ -102,7 +107,7 @@ def test_a_stopped_worker_is_no_suspect(backend: Backend, url: str) -> None:
         os.kill(worker.pid, signal.SIGSTOP)
 
         assert backend.worker_suspects() is False
-        assert backend.worker_judge() == NOBODY_IS_DEAD
+        assert judged(backend) == NOBODY_IS_DEAD
 
 
 def test_looking_without_a_worker_finds_nothing_and_makes_nothing(backend: Backend, path: Path) -> None:
@@ -285,7 +290,7 @@ def test_a_replaced_file_proves_nothing_and_its_owner_notices(backend: Backend, 
         worker.say("check")
 
         assert worker.hear() == [False, True]
-        assert backend.worker_judge() == NOBODY_IS_DEAD
+        assert judged(backend) == NOBODY_IS_DEAD
 
 
 def test_a_removed_folder_proves_nothing_and_its_owner_notices(backend: Backend, url: str, path: Path) -> None:
@@ -296,7 +301,7 @@ def test_a_removed_folder_proves_nothing_and_its_owner_notices(backend: Backend,
         worker.say("check")
 
         assert worker.hear() == [False, True]
-        assert (backend.worker_suspects(), backend.worker_judge()) == (False, NOBODY_IS_DEAD)
+        assert (backend.worker_suspects(), judged(backend)) == (False, NOBODY_IS_DEAD)
 
 
 def test_without_a_file_the_lease_decides(backend: Backend) -> None:
@@ -314,7 +319,7 @@ def test_another_file_than_the_rows_proves_nothing(backend: Backend, path: Path)
     worker_id = add_worker(backend, "1:2")
     add_lock_file(path, worker_id)
 
-    assert (backend.worker_suspects(), backend.worker_judge()) == (True, NOBODY_IS_DEAD)
+    assert (backend.worker_suspects(), judged(backend)) == (True, NOBODY_IS_DEAD)
 
 
 def test_a_file_that_may_not_be_read_proves_nothing() -> None:
@@ -502,4 +507,4 @@ def test_lock_files_are_looked_at_with_a_manual_clock_too(url: str, path: Path) 
             worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=clock.boot, lock=proof.lock)
             backend.worker_register(worker, 1)
             clock.advance(LONG)
-            assert backend.worker_judge() == NOBODY_IS_DEAD
+            assert judged(backend) == NOBODY_IS_DEAD

@@ -1,9 +1,11 @@
 """Brings back the jobs of dead workers. Everybody does it: the one who had the duty may be the one who died.
 
-Who is proven dead is buried at once. Where only the lease speaks, two doubts come first. A rescuer that was itself
+Who is proven dead is buried at once. Where only the lease speaks, three doubts come first. A rescuer that was itself
 cut off (its own lease was not renewed for more than a beat, or it did not get to look) cannot know whether others
-were cut off with it, and lets one whole lease pass. And the lease of a worker of another boot cannot be compared with
-any clock here: such a worker is dead if it renews nothing while it is watched for one whole lease.
+were cut off with it, and lets one whole lease pass. So does one that sees the clock which gives the leases go another
+way than its own: a server's that is set forward ends all leases at once. And the lease of a worker of another boot,
+or of before the server's clock was set back, cannot be compared with any clock here: such a worker is dead if it
+renews nothing while it is watched for one whole lease.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ class Rescuer:
         self._backend = backend
         self._clock = clock
         self._rng = rng
-        self._lease_us = lease_us or 0  # 0: not known yet; what is left of the worker's own shows it
+        # Not given: what is left of the worker's own shows it, unless the server's clock was set back since.
+        self._is_lease_given = lease_us is not None
+        self._lease_us = lease_us or 0
         self._look_at = 0
         self._looked_at: int | None = None
+        self._ahead_us: int | None = None  # how far the clock that gives the leases is ahead of ours
         self._trusts_leases_at = 0
         self._strangers: dict[Verdict, int] = {}
 
@@ -60,7 +65,7 @@ class Rescuer:
         judgement = self._backend.worker_judge(self.worker_id)
         now = self._clock.steady()
         self._look_at = now + _LOOK_ANYWAY
-        self._doubt(now, judgement.left_us)
+        self._doubt(now, judgement)
         verdicts = [*judgement.dead, *self._by_lease(now, judgement)]
         if not verdicts and not judgement.has_orphans:
             return pause
@@ -71,14 +76,17 @@ class Rescuer:
         self._look_at = now
         return 0.0
 
-    def _doubt(self, now: int, left_us: int | None) -> None:
-        """Leases mean nothing for a while to a rescuer that was cut off itself."""
-        self._lease_us = max(self._lease_us, left_us or 0) or LEASE_US
+    def _doubt(self, now: int, judgement: Judgement) -> None:
+        """Leases mean nothing for a while to a rescuer that was cut off itself, or whose clock disagrees."""
+        left_us, ahead_us = judgement.left_us, judgement.clock_at - now
+        if not self._is_lease_given:
+            self._lease_us = max(self._lease_us, left_us or 0) or LEASE_US
         beat_us = self._lease_us // 3
         was_away = self._looked_at is not None and now - self._looked_at > beat_us + _LOOK_ANYWAY
         is_late = self.worker_id is not None and (left_us is None or left_us < self._lease_us - 2 * beat_us)
-        self._looked_at = now
-        if was_away or is_late:
+        was_set = self._ahead_us is not None and abs(ahead_us - self._ahead_us) > beat_us
+        self._looked_at, self._ahead_us = now, ahead_us
+        if was_away or is_late or was_set:
             self._trusts_leases_at = now + self._lease_us
             self._strangers.clear()
 

@@ -65,7 +65,7 @@ class Signs(NamedTuple):
     lock: str | None
     lease_until: int
     left_us: int  # of its lease; negative once it is over
-    unseen_us: int  # since its row was last written to
+    unseen_us: int  # since its row was last written to; negative: the clock was set back since
 
     @property
     def has_missed_beats(self) -> bool:
@@ -85,9 +85,10 @@ class Judgement(NamedTuple):
 
     dead: list[Verdict]  # proven, whatever their lease says
     overdue: list[Verdict]  # their lease is over, and nothing proves them alive
-    strangers: list[Verdict]  # leases of another boot, which cannot be compared, and nothing proves anything
+    strangers: list[Verdict]  # leases of another clock, which cannot be compared, and nothing proves anything
     left_us: int | None  # of the asker's own lease; None: it has none
     has_orphans: bool  # whether anything runs in the hands of a worker that is dead, stopped or unknown
+    clock_at: int  # a reading of the clock that leases are given by: the server's where there is one
 
 
 class Rescued(NamedTuple):

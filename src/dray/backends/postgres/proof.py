@@ -68,8 +68,8 @@ class PostgresProofs:
         return None
 
     def witness(self, tx: Session, workers: Sequence[Signs]) -> dict[str, bool]:
-        # A free lock says nothing, so only those are asked about whose lease says that they are dead.
-        overdue = [worker.id for worker in workers if worker.left_us < 0]
+        # A free lock says nothing, so only those are asked about whose lease says that they are dead, or cannot say.
+        overdue = [worker.id for worker in workers if worker.left_us < 0 or worker.unseen_us < 0]
         if not overdue:
             return {}
         held = {row[0] for row in tx.rows("worker_locks", space=WORKER_SPACE)}

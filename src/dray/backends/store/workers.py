@@ -67,22 +67,22 @@ def gone_workers(db: Database) -> set[str]:
 
 
 def judge(db: Database, asker: str | None) -> Judgement:
-    def work(tx: Session) -> tuple[list[Signs], dict[str, bool], bool]:
+    def work(tx: Session) -> tuple[list[Signs], dict[str, bool], Row]:
         found, orphans = tx.later("worker_live"), tx.later("rescue_look")
         live = [Signs(*row) for row in found()]
-        return live, db.proofs.witness(tx, live), bool(orphans()[0][0])
+        return live, db.proofs.witness(tx, live), orphans()[0]
 
-    live, proven, has_orphans = db.read(work)
+    live, proven, (has_orphans, clock_at) = db.read(work)
     db.proofs.sweep({worker.id for worker in live})
     left_us = next((worker.left_us for worker in live if worker.id == asker), None)
-    judgement = Judgement([], [], [], left_us, has_orphans)
+    judgement = Judgement([], [], [], left_us, bool(has_orphans), clock_at)
     for worker in live:
         verdict = Verdict(worker.id, worker.lease_until)
         if worker.id == asker or proven.get(worker.id) is True:
             continue
         if worker.id in proven:
             judgement.dead.append(verdict)
-        elif not are_comparable(db.boot, worker.boot):
+        elif not are_comparable(db.boot, worker.boot) or (db.boot is None and worker.unseen_us < 0):
             judgement.strangers.append(verdict)
         elif worker.left_us < 0:
             judgement.overdue.append(verdict)

@@ -30,6 +30,7 @@ FROM dray_workers ORDER BY state IN ('stopped', 'dead'), id DESC LIMIT :limit
 
 -- name: rescue_look
 -- Whether any running job's worker is dead, stopped or unknown: one step in the index for each worker, not each job.
+-- And what the clock says by which leases are given.
 WITH RECURSIVE holder (id) AS (
     SELECT (SELECT worker_id FROM dray_jobs WHERE state = 'running' ORDER BY worker_id LIMIT 1)
     UNION ALL
@@ -39,7 +40,7 @@ WITH RECURSIVE holder (id) AS (
 )
 SELECT EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM dray_workers AS w WHERE w.id = holder.id AND w.state IN ('active', 'draining')
-))
+)), $steady
 
 -- name: worker_overdue
 -- Live workers of this boot whose lease is over.
