@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.faults.places import Place
+    from tests.faults.databases import FaultyDatabase
 
-for _module in ("operation", "producing", "working", "tending", "hand", "places", "bench"):
+for _module in (
+    *("operation", "producer_operations", "worker_operations", "duty_operations"),
+    *("verb_worker", "databases", "worker"),
+):
     pytest.register_assert_rewrite(f"tests.faults.{_module}")
 
 
@@ -22,19 +25,19 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest) -> Generator[Place]:
+def database(request: pytest.FixtureRequest) -> Generator[FaultyDatabase]:
     """Each database in turn, with a driver that fails when it is told to."""
-    from tests.faults.places import PostgresPlace, SqlitePlace, in_memory
+    from tests.faults.databases import FaultyPostgres, FaultySqlite, in_memory
 
     if request.param == "sqlite":
         with in_memory() as folder:
-            made: Place = SqlitePlace(folder)
+            made: FaultyDatabase = FaultySqlite(folder)
             yield made
             made.close()
         return
     schemas = request.getfixturevalue("schemas")
     schema = schemas.take()
-    made = PostgresPlace(request.getfixturevalue("postgres_server"), schema)
+    made = FaultyPostgres(request.getfixturevalue("postgres_server"), schema)
     yield made
     made.close()
     schemas.give_back(schema)

@@ -16,7 +16,7 @@ class Fault:
     """One way in which a call into a driver can fail."""
 
     name: str
-    units: frozenset[str]  # the kinds of calls that it can befall
+    units: frozenset[str]  # the kinds of calls that can fail so
 
     def __str__(self) -> str:
         return self.name
@@ -38,10 +38,10 @@ class Count:
     def _start_over(self) -> None:
         self._at, self._is_lasting, self._only = 0, False, _any
         self.calls = 0
-        self.seen: Counter[str] = Counter()  # calls by their kinds, whether the fault can befall them or not
+        self.seen: Counter[str] = Counter()  # all calls by their kinds
         self.injected = 0
         self.first_at = 0.0  # by the monotonic clock, when the first call failed
-        self.befell = ""  # what the first call that failed was to do
+        self.first_call = ""  # what the first call that failed was to do
         self.is_endless = False
 
     @property
@@ -50,7 +50,7 @@ class Count:
         return self._fault
 
     def arm(self, fault: Fault, at: int, *, lasting: bool = False, only: Callable[[str], bool] = _any) -> None:
-        """From now on the call number `at`, of those that the fault can befall, fails; lasting: all after it too.
+        """From now on the call number `at`, of the kinds that can fail so, fails; lasting: all after it too.
 
         `only` picks calls by what they are to do.
         """
@@ -65,8 +65,8 @@ class Count:
             self.on_disarm()
             return self.injected
 
-    def falls_on(self, unit: str, what: str) -> Fault | None:
-        """For the driver: the fault that befalls the call that is about to be made."""
+    def fault_for(self, unit: str, what: str) -> Fault | None:
+        """For the driver: how the call that is about to be made fails; None: it does not."""
         with self._lock:
             fault = self._fault
             self.seen[unit] += fault is not None
@@ -77,7 +77,7 @@ class Count:
                 return None
             self.injected += 1
             self.first_at = self.first_at or time.monotonic()
-            self.befell = self.befell or " ".join(what.split())[:100]
+            self.first_call = self.first_call or " ".join(what.split())[:100]
             if self.injected >= MOST:
                 self.is_endless = True
                 self._fault = None

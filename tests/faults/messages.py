@@ -1,4 +1,4 @@
-"""PostgreSQL's protocol, as far as a proxy needs it: messages, and which answers of the server belong to what.
+"""PostgreSQL's protocol, as far as a proxy needs it: messages, and which responses belong to which request.
 
 Version 3: a message is one letter, a length and a body; the very first one of a connection has no letter.
 """
@@ -74,48 +74,48 @@ class Stream:
         return message
 
 
-class Asked:
-    """Something that the server will answer."""
+class Request:
+    """A request that the server will respond to."""
 
     def __init__(self, kind: bytes, *, hidden: bool = False) -> None:
         self.kind = kind
-        self.hidden = hidden  # asked by the proxy: the client must not see the answer
-        self.is_answered = False
+        self.hidden = hidden  # sent by the proxy: the client must not see the response
+        self.is_over = False
         self.is_copying = False  # the server waits for the rows of a COPY
 
 
 _ENDS = {b"P": b"1", b"B": b"2", b"C": b"3", b"D": b"Tn", b"E": b"CIs", b"S": READY, b"Q": READY}
 
 
-class Answers:
-    """Matches the server's messages with what it was asked, in order."""
+class Responses:
+    """Matches the server's messages with the requests, in order."""
 
     def __init__(self) -> None:
-        self.newest = Asked(b"S")  # the server says that it is ready once it has let the client in
-        self._asked = deque([self.newest])
+        self.newest = Request(b"S")  # the server says that it is ready once it has let the client in
+        self._requests = deque([self.newest])
         self.status = b"I"  # of the transaction, when it was last ready
 
-    def ask(self, kind: bytes, *, hidden: bool = False) -> Asked:
-        """Notes that the server was sent something; what is answered last."""
+    def sent(self, kind: bytes, *, hidden: bool = False) -> Request:
+        """Notes a request that was sent; returns the one that the server responds to last."""
         if kind in _ENDS:
-            self.newest = Asked(kind, hidden=hidden)
-            self._asked.append(self.newest)
+            self.newest = Request(kind, hidden=hidden)
+            self._requests.append(self.newest)
         return self.newest
 
     def hear(self, message: Message) -> bool:
         """Takes in a message of the server's; whether the client is to see it."""
-        if message.kind in _NOTICES or not self._asked:
+        if message.kind in _NOTICES or not self._requests:
             return True
-        head = self._asked[0]
+        head = self._requests[0]
         if message.kind == READY:
             self.status = message.body[:1]
-            while self._asked and head.kind not in b"SQ":
+            while self._requests and head.kind not in b"SQ":
                 head = self._pop()  # these were skipped after an error
             self._pop()
             return True
         if message.kind == ERROR:
-            head.is_answered = True
-            while self._asked and self._asked[0].kind not in b"SQ":
+            head.is_over = True
+            while self._requests and self._requests[0].kind not in b"SQ":
                 self._pop()
             return True
         if message.kind == COPY_IN:
@@ -124,9 +124,9 @@ class Answers:
             self._pop()
         return not head.hidden
 
-    def _pop(self) -> Asked:
-        self._asked.popleft().is_answered = True
-        return self._asked[0] if self._asked else Asked(b"S")
+    def _pop(self) -> Request:
+        self._requests.popleft().is_over = True
+        return self._requests[0] if self._requests else Request(b"S")
 
 
 def _string(text: str) -> bytes:

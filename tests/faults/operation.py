@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 from dray.backends import Backend
 from dray.errors import DrayError
 from dray.model.job import Job
-from tests.faults.hand import Hand
-from tests.faults.places import Place
+from tests.faults.databases import FaultyDatabase
+from tests.faults.verb_worker import VerbWorker
 
 LARGE = '{"text": "' + "x" * 3_000 + '"}'  # too large for the row, on SQLite
 
@@ -19,10 +19,10 @@ class Operation:
 
     is_cold = False  # by a process that has just started, with no connection yet
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.world = place.world
-        self.direct = place.world.backend
+    def __init__(self, database: FaultyDatabase) -> None:
+        self.database = database
+        self.world = database.world
+        self.direct = database.world.backend
 
     def prepare(self) -> None:
         """What is there before."""
@@ -52,20 +52,20 @@ class Operation:
 
     def total(self) -> int:
         """How many jobs there are in all."""
-        return self.place.rows("SELECT count(*) FROM dray_jobs")[0][0]
+        return self.database.rows("SELECT count(*) FROM dray_jobs")[0][0]
 
     def outcomes(self, job_id: str) -> list[str]:
         """The recorded attempts."""
         return [attempt.outcome for attempt in self.direct.attempt_list(job_id)]
 
-    def completes(self, backend: Backend, ids: Collection[str], hand: Hand | None = None) -> None:
+    def completes(self, backend: Backend, ids: Collection[str], worker: VerbWorker | None = None) -> None:
         """All that is there is run by the faulty way, which works now, and each of these jobs exactly once."""
-        hand = hand or Hand(self.world)
-        hand.work_off(backend)
+        worker = worker or VerbWorker(self.world)
+        worker.work_off(backend)
         assert {job_id: self.state(job_id) for job_id in ids} == dict.fromkeys(ids, "completed")
-        assert {job_id: hand.ran[job_id] for job_id in ids} == dict.fromkeys(ids, 1)
+        assert {job_id: worker.ran[job_id] for job_id in ids} == dict.fromkeys(ids, 1)
         assert {job.id: job.attempt for job in self.jobs(ids).values()} == dict.fromkeys(ids, 1)
-        assert hand.lost == []
+        assert worker.lost == []
 
     def repeated(self, values: Iterable[object]) -> list[object]:
         return [value for value, times in Counter(values).items() if times > 1]

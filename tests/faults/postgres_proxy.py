@@ -2,7 +2,7 @@
 
 It counts what clients ask for: connections, and statements (Execute, Query, the end of a COPY). Connections are cut
 for real, before the server has seen the statement, or after it has done its work and before the client has the
-answer. Errors are raised by the server itself, in the statement's place, so that transactions and pipelines are in
+answer. Errors are raised by the server itself, in the statement's database, so that transactions and pipelines are in
 the very state that such an error leaves. Everything else passes through.
 """
 
@@ -22,14 +22,14 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from tests.faults.count import Count, Fault
-from tests.faults.messages import FLUSH, Answers, Asked, Message, Stream, executed, fatal, query
+from tests.faults.messages import FLUSH, Message, Request, Responses, Stream, executed, fatal, query
 
 CONNECT, CONTROL, STATEMENT, COPY = "connect", "begin or end", "statement", "end of copy"
 _CONTROLS = ("BEGIN", "COMMIT", "ROLLBACK")
-_PATIENCE = 10.0  # seconds that a statement may take before its answer is swallowed
+_PATIENCE = 10.0  # seconds that a statement may take before its response is swallowed
 _MORE = 0.005  # seconds in which the rest of what a client has written arrives
 _CANCEL = 80877102
-_LANDINGS = {"land": 1, "strand": 1_000_000}  # connections to come that find a server which only reads
+_READ_ONLY_SESSIONS = {"read-only once": 1, "read-only servers": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ READ_ONLY = _raises("read-only (25006)", "25006")
 FULL = _raises("full (53100)", "53100")
 CANCELLED = _raises("query cancelled (57014)", "57014")
 LOCKED = _raises("lock not available (55P03)", "55P03")
-FORGOTTEN = PostgresFault("prepared statements gone", frozenset({STATEMENT}), "deallocate")
-LANDED = PostgresFault("lost, then once on a read-only server", _ALL, "land")
-STRANDED = PostgresFault("lost, then on read-only servers only", _ALL, "strand")
+UNPREPARED = PostgresFault("prepared statements gone", frozenset({STATEMENT}), "deallocate")
+READ_ONLY_ONCE = PostgresFault("lost, then once on a read-only server", _ALL, "read-only once")
+READ_ONLY_SERVERS = PostgresFault("lost, then on read-only servers only", _ALL, "read-only servers")
 TOO_MANY = PostgresFault("too many connections (53300)", frozenset({CONNECT}), "refuse", "53300")
 STARTING = PostgresFault("starting up (57P03)", frozenset({CONNECT}), "refuse", "57P03")
 
 FAULTS = (
     *(CUT_BEFORE, CUT_AFTER, TERMINATED, SERIALIZATION, DEADLOCK, READ_ONLY),
-    *(FULL, CANCELLED, LOCKED, FORGOTTEN, LANDED, STRANDED, TOO_MANY, STARTING),
+    *(FULL, CANCELLED, LOCKED, UNPREPARED, READ_ONLY_ONCE, READ_ONLY_SERVERS, TOO_MANY, STARTING),
 )
 
 
@@ -76,8 +76,8 @@ class Proxy:
     def __init__(self, server: str, count: Count) -> None:
         self.count = count
         self.server = f"{parse_qs(urlsplit(server).query)['host'][0]}/.s.PGSQL.5432"
-        self.landings = 0  # connections to come that find a server which only reads
-        count.on_disarm = self._forget_landings
+        self.read_only_sessions = 0  # how many of the connections to come are read-only for their life
+        count.on_disarm = self._end_read_only
         self._folder = Path(tempfile.mkdtemp(prefix="dray-proxy-"))
         self.url = server.replace(self.server.removesuffix("/.s.PGSQL.5432"), str(self._folder))
         self._links: set[_Link] = set()
@@ -87,8 +87,8 @@ class Proxy:
         self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)
         self._thread.start()
 
-    def _forget_landings(self) -> None:
-        self.landings = 0
+    def _end_read_only(self) -> None:
+        self.read_only_sessions = 0
 
     def cut_all(self) -> None:
         """Ends every connection, as a failover does."""
@@ -127,9 +127,9 @@ class _Link(threading.Thread):
         self._proxy = proxy
         self._client = client
         self._server = socket.socket(socket.AF_UNIX)
-        self._asks = Stream(client, has_started=False)
-        self._says = Stream(self._server, has_started=True)
-        self._answers = Answers()
+        self._from_the_client = Stream(client, has_started=False)
+        self._from_the_server = Stream(self._server, has_started=True)
+        self._responses = Responses()
         self._on_end = on_end
         self._parsed: dict[bytes, str] = {}  # statements by their names
         self._bound = ""  # what the newest Bind is for
@@ -167,18 +167,18 @@ class _Link(threading.Thread):
         if struct.unpack("!I", first.body[:4])[0] == _CANCEL:
             self._server.sendall(first.raw)
             raise _Cut
-        fault = self._proxy.count.falls_on(CONNECT, "connect")
+        fault = self._proxy.count.fault_for(CONNECT, "connect")
         if fault is not None:
             self._fail_to_connect(fault, first)
             return
-        if self._proxy.landings > 0:
-            self._proxy.landings -= 1
+        if self._proxy.read_only_sessions > 0:
+            self._proxy.read_only_sessions -= 1
             first = Message(b"", first.body[:-1] + b"default_transaction_read_only\0on\0\0")
         self._server.sendall(first.raw)
 
     def _first(self) -> Message:
-        while self._asks.receive():
-            for message in self._asks.messages():
+        while self._from_the_client.receive():
+            for message in self._from_the_client.messages():
                 return message
         raise _Cut
 
@@ -186,23 +186,23 @@ class _Link(threading.Thread):
         assert isinstance(fault, PostgresFault)
         if fault.does == "refuse":
             self._client.sendall(fatal(fault.sqlstate, f"injected: {fault.name}").raw)
-        self._land(fault)
+        self._note_read_only(fault)
         if fault.does == "cut after":
             self._server.sendall(first.raw)
-            self._swallow(self._answers.newest)
+            self._swallow(self._responses.newest)
         raise _Cut
 
     # Either way
 
     def _from_server(self) -> bool:
-        is_there = self._says.receive()
-        seen = [message.raw for message in self._says.messages() if self._answers.hear(message)]
+        is_there = self._from_the_server.receive()
+        seen = [message.raw for message in self._from_the_server.messages() if self._responses.hear(message)]
         self._client.sendall(b"".join(seen))
         return is_there
 
     def _from_client(self) -> bool:
-        is_there = self._asks.receive()
-        for message in self._asks.messages():
+        is_there = self._from_the_client.receive()
+        for message in self._from_the_client.messages():
             self._pass_on(message)
         return is_there
 
@@ -210,7 +210,7 @@ class _Link(threading.Thread):
         if message.kind in b"EQc":
             what = self._what(message)
             unit = COPY if message.kind == b"c" else CONTROL if what.startswith(_CONTROLS) else STATEMENT
-            fault = self._proxy.count.falls_on(unit, what)
+            fault = self._proxy.count.fault_for(unit, what)
             if fault is not None:
                 self._fail(fault, message)
                 return
@@ -218,7 +218,7 @@ class _Link(threading.Thread):
         self._send(message)
 
     def _note(self, message: Message) -> None:
-        """Remembers what statements say, for those who wonder which one has failed."""
+        """Remembers what statements say, to tell which one has failed."""
         if message.kind == b"P":
             name, text, _ = message.body.split(b"\0", 2)
             self._parsed[name] = text.decode()
@@ -229,22 +229,22 @@ class _Link(threading.Thread):
     def _what(self, message: Message) -> str:
         return {b"E": self._bound, b"Q": message.text, b"c": "the end of a COPY"}[message.kind]
 
-    def _send(self, message: Message, *, hidden: bool = False) -> Asked:
-        asked = self._answers.ask(message.kind, hidden=hidden)
+    def _send(self, message: Message, *, hidden: bool = False) -> Request:
+        request = self._responses.sent(message.kind, hidden=hidden)
         self._server.sendall(message.raw)
-        return asked
+        return request
 
     # Faults
 
     def _fail(self, fault: Fault, message: Message) -> None:
         assert isinstance(fault, PostgresFault)
-        self._land(fault)
-        if fault.does in {"cut before", *_LANDINGS}:
+        self._note_read_only(fault)
+        if fault.does in {"cut before", *_READ_ONLY_SESSIONS}:
             raise _Cut
         if fault.does == "cut after":
             self._cut_after(message)
         if fault.does == "deallocate":
-            if self._answers.status != b"E":
+            if self._responses.status != b"E":
                 self._run("DEALLOCATE ALL", hidden=True, by_query=message.kind == b"Q")
             self._send(message)
             return
@@ -253,11 +253,11 @@ class _Link(threading.Thread):
             text = f"RAISE EXCEPTION 'injected: {fault.name}' USING ERRCODE = '{fault.sqlstate}';"
         self._run(f"DO $$ BEGIN {text} END $$", hidden=False, by_query=message.kind == b"Q")
 
-    def _land(self, fault: PostgresFault) -> None:
-        self._proxy.landings = _LANDINGS.get(fault.does, self._proxy.landings)
+    def _note_read_only(self, fault: PostgresFault) -> None:
+        self._proxy.read_only_sessions = _READ_ONLY_SESSIONS.get(fault.does, self._proxy.read_only_sessions)
 
     def _run(self, text: str, *, hidden: bool, by_query: bool) -> None:
-        """Has the server do something in the place of a statement, or before it."""
+        """Has the server do something in the database of a statement, or before it."""
         if by_query and not hidden:
             self._send(query(text))
             return
@@ -273,22 +273,21 @@ class _Link(threading.Thread):
             last = self._send(Message(b"S", b""))  # outside a transaction block it is this that commits
         elif message.kind == b"E":
             self._send(FLUSH)
-        self._swallow(last, is_over=message.kind == b"c")
+        self._swallow(last, has_copied=message.kind == b"c")
         raise _Cut
 
     def _next_is_sync(self) -> bool:
-        if not self._asks.peek() and select.select([self._client], [], [], _MORE)[0]:
-            self._asks.receive()
-        return self._asks.peek() == b"S"
+        if not self._from_the_client.peek() and select.select([self._client], [], [], _MORE)[0]:
+            self._from_the_client.receive()
+        return self._from_the_client.peek() == b"S"
 
-    def _swallow(self, last: Asked, *, is_over: bool = False) -> None:
-        """Waits until the server has answered, or wants the rows of a COPY that is not over; the client gets nothing
-        of it."""
+    def _swallow(self, last: Request, *, has_copied: bool = False) -> None:
+        """Waits until the server has responded, or wants the rows of a COPY; the client sees nothing of it."""
         deadline = time.monotonic() + _PATIENCE
-        while not (last.is_answered or (last.is_copying and not is_over)) and time.monotonic() < deadline:
+        while not (last.is_over or (last.is_copying and not has_copied)) and time.monotonic() < deadline:
             if not select.select([self._server], [], [], 0.1)[0]:
                 continue
-            if not self._says.receive():
+            if not self._from_the_server.receive():
                 return
-            for message in self._says.messages():
-                self._answers.hear(message)
+            for message in self._from_the_server.messages():
+                self._responses.hear(message)

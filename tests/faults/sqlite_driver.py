@@ -86,11 +86,11 @@ class Driver:
         """Counts what is done on connections to files in a folder."""
         self._folder = quote(str(folder))
 
-    def falls_on(self, unit: str, what: str) -> SqliteFault | None:
-        """The fault that befalls the call that is about to be made."""
+    def fault_for(self, unit: str, what: str) -> SqliteFault | None:
+        """How the call that is about to be made fails; None: it does not."""
         if threading.current_thread() is self.spared:
             return None
-        fault = self.count.falls_on(unit, what)
+        fault = self.count.fault_for(unit, what)
         assert fault is None or isinstance(fault, SqliteFault)
         return fault
 
@@ -101,7 +101,7 @@ class Driver:
     def _connect(self, database: Any, *args: Any, **options: Any) -> sqlite3.Connection:
         if self._folder not in str(database):
             return self._real(database, *args, **options)
-        fault = self.falls_on(CONNECT, "connect")
+        fault = self.fault_for(CONNECT, "connect")
         if fault is not None:
             raise fault.error
         options["factory"] = _counted(options.get("factory", sqlite3.Connection))
@@ -165,7 +165,7 @@ class Cursor(sqlite3.Cursor):
 
     def _call(self, unit: str, what: str, work: Callable[[], T]) -> T:
         driver: Driver | None = getattr(self.connection, "driver", None)
-        fault = None if driver is None else driver.falls_on(unit, what)
+        fault = None if driver is None else driver.fault_for(unit, what)
         if fault is None:
             return work()
         if fault.when == "after":

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.faults import postgres_proxy, sqlite_driver
-from tests.faults.bench import Bench, until
 from tests.faults.count import Fault, Figures
-from tests.faults.places import Place, PostgresPlace, SqlitePlace, in_memory
+from tests.faults.databases import FaultyDatabase, FaultyPostgres, FaultySqlite, in_memory
+from tests.faults.worker import WorkerUnderTest, until
 
 LEASE = 3.0
 BEAT = LEASE / 3
@@ -66,7 +66,7 @@ SQLITE = (
 POSTGRES = (
     Case("the server is away", postgres_proxy.CUT_BEFORE, is_cut=True),
     Case("the server lets no one in", postgres_proxy.TOO_MANY, is_cut=True),
-    Case("the server only reads", postgres_proxy.STRANDED, is_cut=True),
+    Case("the server only reads", postgres_proxy.READ_ONLY_SERVERS, is_cut=True),
     Case("the disk is full", postgres_proxy.FULL, writes),
     Case("claims take too long", postgres_proxy.CANCELLED, claims),
     Case("outcomes cannot be written", postgres_proxy.LOCKED, settles),
@@ -74,22 +74,22 @@ POSTGRES = (
 )
 
 
-def outlast(bench: Bench, case: Case, figures: Figures) -> list[str]:
+def fail_for_a_while(tested: WorkerUnderTest, case: Case, figures: Figures) -> list[str]:
     """Red while it lasts, green before and after, and the job is done in the end; what was otherwise."""
-    place, problems = bench.place, list[str]()
-    assert bench.is_green
-    place.count.arm(case.fault, 1, lasting=case.fault is not postgres_proxy.STRANDED, only=case.only)
+    database, problems = tested.database, list[str]()
+    assert tested.is_green
+    database.count.arm(case.fault, 1, lasting=case.fault is not postgres_proxy.READ_ONLY_SERVERS, only=case.only)
     began = time.monotonic()
     try:
         if case.is_cut:
-            place.cut_all()
-        job = bench.direct.enqueue("plain", {"label": case.name})
-        until(lambda: place.count.injected, "the fault", bench.describe)
+            database.cut_all()
+        job = tested.direct.enqueue("plain", {"label": case.name})
+        until(lambda: database.count.injected, "the fault", tested.describe)
         took: float | None = None
         green: float = 0.0  # seconds, after it was red
         while (now := time.monotonic()) < began + LASTS:
-            if bench.is_red:
-                took = now - place.count.first_at if took is None else took
+            if tested.is_red:
+                took = now - database.count.first_at if took is None else took
             elif took is not None:
                 green += 0.01
             time.sleep(0.01)
@@ -100,56 +100,56 @@ def outlast(bench: Bench, case: Case, figures: Figures) -> list[str]:
         if green:
             problems.append(f"green again for {green:.2f} s while it could not work")
     finally:
-        figures.add(case.name, str(case.fault), place.count.disarm())
+        figures.add(case.name, str(case.fault), database.count.disarm())
     for what, look in (
-        ("green", lambda: bench.is_green),
-        ("the job to be done", lambda: job.refresh().state == "completed" and bench.bodies.ran[case.name] >= 1),
+        ("green", lambda: tested.is_green),
+        ("the job to be done", lambda: job.refresh().state == "completed" and tested.bodies.ran[case.name] >= 1),
     ):
         try:
-            until(look, what, bench.describe, seconds=AGAIN)
+            until(look, what, tested.describe, seconds=AGAIN)
         except AssertionError as error:
             problems.append(str(error)[:200])
     if not problems:
-        bench.is_well()
-        bench.check_slots()
+        tested.is_well()
+        tested.check_slots()
     return problems
 
 
-def side_by_side(places: Sequence[Place], cases: Sequence[Case], figures: Figures) -> None:
-    def scenario(place: Place, case: Case) -> list[str]:
-        bench = Bench(place, lease=LEASE)
+def side_by_side(databases: Sequence[FaultyDatabase], cases: Sequence[Case], figures: Figures) -> None:
+    def scenario(database: FaultyDatabase, case: Case) -> list[str]:
+        tested = WorkerUnderTest(database, lease=LEASE)
         try:
-            bench.start()
-            return outlast(bench, case, figures)
+            tested.start()
+            return fail_for_a_while(tested, case, figures)
         finally:
-            bench.close()
+            tested.close()
 
     with ThreadPoolExecutor(len(cases)) as threads:
-        runs = [threads.submit(scenario, place, case) for place, case in zip(places, cases, strict=True)]
+        runs = [threads.submit(scenario, database, case) for database, case in zip(databases, cases, strict=True)]
     problems = [
         f"- {case.name}: {problem}" for case, run in zip(cases, runs, strict=True) for problem in run.result()
     ]
     assert not problems, "health was not what it should be:\n" + "\n".join(problems)
 
 
-@pytest.mark.parametrize("database", ["SQLite", "PostgreSQL"])
+@pytest.mark.parametrize("kind", ["SQLite", "PostgreSQL"])
 def test_a_worker_that_cannot_work_is_red_within_two_beats_and_green_again_by_itself(
-    database: str, request: pytest.FixtureRequest
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
-    is_file = database == "SQLite"
+    is_file = kind == "SQLite"
     cases = SQLITE if is_file else POSTGRES
-    figures = Figures(f"faults that last, {database}")
+    figures = Figures(f"faults that last, {kind}")
     with ExitStack() as stack:
-        places: list[Place] = []
+        databases: list[FaultyDatabase] = []
         for _ in cases:
             if is_file:
-                place: Place = SqlitePlace(stack.enter_context(in_memory()))
+                database: FaultyDatabase = FaultySqlite(stack.enter_context(in_memory()))
             else:
                 schemas: Any = request.getfixturevalue("schemas")
                 schema = schemas.take()
                 stack.callback(schemas.give_back, schema)
-                place = PostgresPlace(request.getfixturevalue("postgres_server"), schema)
-            stack.callback(place.close)
-            places.append(place)
-        side_by_side(places, cases, figures)
+                database = FaultyPostgres(request.getfixturevalue("postgres_server"), schema)
+            stack.callback(database.close)
+            databases.append(database)
+        side_by_side(databases, cases, figures)
     figures.print()

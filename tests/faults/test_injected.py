@@ -128,7 +128,7 @@ def test_a_connection_is_lost_before_the_commit_or_after_it(
         through.count.arm(fault, 3)  # BEGIN, INSERT, COMMIT
         with pytest.raises(psycopg.OperationalError):
             write(connection, pipelined=pipelined)
-        assert (through.count.disarm(), through.count.befell) == (1, "COMMIT")
+        assert (through.count.disarm(), through.count.first_call) == (1, "COMMIT")
         assert connection.closed
     assert through.kept() == kept
 
@@ -172,14 +172,14 @@ def test_prepared_statements_vanish(through: Through) -> None:
     with closing(through.connect()) as connection:
         connection.execute("SELECT %s::int", (1,))
         connection.commit()
-        through.count.arm(server.FORGOTTEN, 1)
+        through.count.arm(server.UNPREPARED, 1)
         with pytest.raises(psycopg.errors.InvalidSqlStatementName):
             connection.execute("SELECT %s::int", (1,))
 
 
 def test_a_connection_lands_on_a_server_that_only_reads_and_stays_there(through: Through) -> None:
     with closing(through.connect()) as connection:
-        through.count.arm(server.LANDED, 1)
+        through.count.arm(server.READ_ONLY_ONCE, 1)
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1")
     with closing(through.connect()) as landed, closing(through.connect()) as next_one:

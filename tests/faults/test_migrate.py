@@ -16,7 +16,7 @@ from dray.model.new_job import NewJob
 from dray.ops.audit import audit
 from tests.faults import postgres_proxy, sqlite_driver
 from tests.faults.count import Count, Figures
-from tests.faults.places import deadline, in_memory
+from tests.faults.databases import deadline, in_memory
 from tests.faults.trial import Trial, Way
 
 _LONGEST = 6.0
@@ -93,10 +93,10 @@ def schemas_of(server: str) -> Generator[tuple[Addresses, Count]]:
         proxy.close()
 
 
-@pytest.mark.parametrize("database", ["SQLite", "PostgreSQL"])
-def test_whichever_call_fails_while_the_tables_are_made(database: str, request: pytest.FixtureRequest) -> None:
-    is_file = database == "SQLite"
-    figures = Figures(f"faults while tables are made, {database}")
+@pytest.mark.parametrize("kind", ["SQLite", "PostgreSQL"])
+def test_whichever_call_fails_while_the_tables_are_made(kind: str, request: pytest.FixtureRequest) -> None:
+    is_file = kind == "SQLite"
+    figures = Figures(f"faults while tables are made, {kind}")
     with files() if is_file else schemas_of(request.getfixturevalue("postgres_server")) as (addresses, count):
         runs = 0
 
@@ -105,7 +105,7 @@ def test_whichever_call_fails_while_the_tables_are_made(database: str, request: 
             runs += 1
             return run(addresses(runs), count, way, at)
 
-        trial = Trial(f"migrate, {database}", run_one, count, figures)
+        trial = Trial(f"migrate, {kind}", run_one, count, figures)
         faults = sqlite_driver.FAULTS if is_file else postgres_proxy.FAULTS
         lasting = sqlite_driver.IO if is_file else postgres_proxy.CUT_BEFORE
         trial.everywhere([*map(Way, faults), Way(lasting, is_lasting=True)])

@@ -21,17 +21,17 @@ from dray.ops.audit import audit
 from tests.backends.whole import everything, sql
 from tests.cli.test_move import fill
 from tests.faults import postgres_proxy, sqlite_driver
-from tests.faults.bench import until
 from tests.faults.count import Count, Figures
-from tests.faults.places import deadline, in_memory
+from tests.faults.databases import deadline, in_memory
 from tests.faults.trial import ALL, RUNS, Trial, Way
+from tests.faults.worker import until
 
 _LONGEST = 20.0
 _PORTION = Portion(rows=5)  # several to a table
 _ids = Ids(SystemClock())
 
 
-class Road:
+class Move:
     """A file that is copied for each run, an empty schema for each, and what fails between them."""
 
     def __init__(self, folder: Path, server: str, driver: sqlite_driver.Driver, proxy: postgres_proxy.Proxy) -> None:
@@ -134,13 +134,13 @@ def enqueue(backend: Backend) -> None:
     backend.job_enqueue([NewJob(id=_ids.new(), task="tasks.add")])
 
 
-def run(road: Road, count: Count, way: Way, at: int) -> int:
-    with road.run():
+def run(moving: Move, count: Count, way: Way, at: int) -> int:
+    with moving.run():
         error: DrayError | None = None
         count.arm(way.fault, at, lasting=way.is_lasting)
         try:
             with deadline(_LONGEST):
-                road.move(faulty=True)
+                moving.move(faulty=True)
         except DrayError as raised:
             error = raised.with_traceback(None)
             error.__cause__ = error.__context__ = None
@@ -148,7 +148,7 @@ def run(road: Road, count: Count, way: Way, at: int) -> int:
             injected = count.disarm()
         try:
             with deadline(_LONGEST):
-                look_after(road, error, is_wanted=at % 3 > 0)
+                look_after(moving, error, is_wanted=at % 3 > 0)
         except BaseException as problem:
             problem.add_note("it returned" if error is None else f"it raised {type(error).__name__}: {error}")
             raise
@@ -156,20 +156,20 @@ def run(road: Road, count: Count, way: Way, at: int) -> int:
         return injected
 
 
-def look_after(road: Road, error: DrayError | None, *, is_wanted: bool) -> None:
-    road.check_connections()
-    if error is not None and not is_wanted and not is_done(road):
-        road.abandon()
-        road.has_not_moved()
+def look_after(moving: Move, error: DrayError | None, *, is_wanted: bool) -> None:
+    moving.check_connections()
+    if error is not None and not is_wanted and not is_done(moving):
+        moving.abandon()
+        moving.has_not_moved()
         return
     if error is not None:
-        road.move(faulty=False)
-    road.has_moved()
+        moving.move(faulty=False)
+    moving.has_moved()
 
 
-def is_done(road: Road) -> bool:
+def is_done(moving: Move) -> bool:
     """Whether it ended all the same, and only the answer was lost: then it cannot be taken back."""
-    with opened(road.target) as backend:
+    with opened(moving.target) as backend:
         return backend.schema_version() is not None and "moved_from" in backend.transfer.facts()
 
 
@@ -184,9 +184,9 @@ def test_whichever_call_of_a_move_fails(side: str, postgres_server: str) -> None
     faults = sqlite_driver.FAULTS if side == "source" else postgres_proxy.FAULTS
     try:
         with in_memory() as folder, driver.at_work():
-            road = Road(folder, postgres_server, driver, proxy)
+            moving = Move(folder, postgres_server, driver, proxy)
             count = counts[side]
-            trial = Trial(f"move, {side}", lambda way, at: run(road, count, way, at), count, figures)
+            trial = Trial(f"move, {side}", lambda way, at: run(moving, count, way, at), count, figures)
             trial.everywhere(list(map(Way, faults)), runs=RUNS if RUNS >= ALL else 6)
     finally:
         proxy.close()

@@ -10,10 +10,10 @@ import pytest
 import dray
 from dray.errors import DrayError
 from dray.ops.audit import audit
-from tests.faults.bench import Bodies, until
 from tests.faults.count import Figures
-from tests.faults.places import Place
+from tests.faults.databases import FaultyDatabase
 from tests.faults.trial import ALL, RUNS, Trial, Way
+from tests.faults.worker import Bodies, until
 
 _JOBS = 3
 
@@ -21,11 +21,11 @@ _JOBS = 3
 class Run:
     """A process that has just started: an App, its tasks and its jobs."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        place.empty()
+    def __init__(self, database: FaultyDatabase) -> None:
+        self._database = database
+        database.empty()
         self._threads = dray_threads()
-        self.app = dray.App(place.faulty_url, busy_timeout=0.5)
+        self.app = dray.App(database.faulty_url, busy_timeout=0.5)
         self.bodies = Bodies("nothing")
         self.bodies.register(self.app)
         self.jobs = [self.app.enqueue("plain", {"label": f"job {n}"}) for n in range(_JOBS)]
@@ -35,15 +35,15 @@ class Run:
 
     def all_is_done(self) -> None:
         """Another worker, of the same process, finds all well, and each body has run once."""
-        assert not dray_threads() - self._threads, "threads were left"
+        until(lambda: not dray_threads() - self._threads, "threads to end", dray_threads)
         with self.worker():
             until(lambda: all(job.refresh().state == "completed" for job in self.jobs), "all jobs", self._describe)
         assert self.bodies.ran == {f"job {n}": 1 for n in range(_JOBS)}
-        self._place.check_connections()
+        self._database.check_connections()
         assert audit(self.app.backend).broken == ()
 
     def _describe(self) -> str:
-        return f"{self._place.rows('SELECT state, attempt, crashes, worker_id FROM dray_jobs')}"
+        return f"{self._database.rows('SELECT state, attempt, crashes, worker_id FROM dray_jobs')}"
 
 
 def dray_threads() -> set[str]:
@@ -55,40 +55,40 @@ def dray_threads() -> set[str]:
     }
 
 
-def starting(place: Place, way: Way, at: int) -> int:
-    run = Run(place)
+def starting(database: FaultyDatabase, way: Way, at: int) -> int:
+    run = Run(database)
     with run.app:
         worker, error = run.worker(), None
-        place.count.arm(way.fault, at, lasting=way.is_lasting)
+        database.count.arm(way.fault, at, lasting=way.is_lasting)
         try:
             worker.start()
         except DrayError as raised:
             error = raised.with_traceback(None)
         finally:
-            injected = place.count.disarm()
+            injected = database.count.disarm()
             worker.stop()
         assert error is None or injected, error
         run.all_is_done()
     return injected
 
 
-def stopping(place: Place, way: Way, at: int) -> int:
-    run = Run(place)
+def stopping(database: FaultyDatabase, way: Way, at: int) -> int:
+    run = Run(database)
     with run.app:
         worker = run.worker()
         worker.start()
-        place.count.arm(way.fault, at, lasting=way.is_lasting)
+        database.count.arm(way.fault, at, lasting=way.is_lasting)
         try:
             worker.stop()
         finally:
-            injected = place.count.disarm()
+            injected = database.count.disarm()
         run.all_is_done()
     return injected
 
 
 @pytest.mark.parametrize("what", [starting, stopping], ids=["start", "stop"])
-def test_whichever_call_fails_while_a_worker_starts_or_stops(place: Place, what: Any) -> None:
-    figures = Figures(f"faults while a worker is {what.__name__}, {place.name}")
-    trial = Trial(what.__name__, lambda way, at: what(place, way, at), place.count, figures)
-    trial.everywhere(list(map(Way, place.faults)), runs=RUNS if RUNS >= ALL else 4)
+def test_whichever_call_fails_while_a_worker_starts_or_stops(database: FaultyDatabase, what: Any) -> None:
+    figures = Figures(f"faults while a worker is {what.__name__}, {database.name}")
+    trial = Trial(what.__name__, lambda way, at: what(database, way, at), database.count, figures)
+    trial.everywhere(list(map(Way, database.faults)), runs=RUNS if RUNS >= ALL else 4)
     figures.print()

@@ -13,45 +13,45 @@ import pytest
 from dray.errors import DrayError
 from dray.ops.audit import audit
 from tests.faults.count import Figures
+from tests.faults.databases import FaultyDatabase, FaultySqlite, deadline, in_memory
+from tests.faults.duty_operations import DUTIES, FileUpkeep
 from tests.faults.operation import Operation
-from tests.faults.places import Place, SqlitePlace, deadline, in_memory
-from tests.faults.postgres_proxy import FORGOTTEN
-from tests.faults.producing import PRODUCING
-from tests.faults.tending import TENDING, KeepingFile
+from tests.faults.postgres_proxy import UNPREPARED
+from tests.faults.producer_operations import PRODUCING
 from tests.faults.trial import Trial, Way
-from tests.faults.working import WORKING
+from tests.faults.worker_operations import WORKING
 
 _LONGEST = 6.0  # seconds for one operation; only one that goes on for ever takes as long
 
 
 @pytest.fixture(scope="module")
-def figures(place: Place) -> Generator[Figures]:
-    place.open()
-    kept = Figures(f"faults in verbs, {place.name}")
+def figures(database: FaultyDatabase) -> Generator[Figures]:
+    database.open()
+    kept = Figures(f"faults in verbs, {database.name}")
     yield kept
     kept.print()
 
 
-def run(place: Place, kind: type[Operation], way: Way, at: int) -> int:
-    """One run; how many faults befell it."""
-    place.empty()
+def run(database: FaultyDatabase, kind: type[Operation], way: Way, at: int) -> int:
+    """One run; how many faults first_call it."""
+    database.empty()
     if kind.is_cold:
-        place.reopen()
-    operation = kind(place)
+        database.reopen()
+    operation = kind(database)
     operation.prepare()
     error: DrayError | None = None
-    place.count.arm(way.fault, at, lasting=way.is_lasting)
+    database.count.arm(way.fault, at, lasting=way.is_lasting)
     try:
         with deadline(_LONGEST):
-            operation.act(place.faulty)
+            operation.act(database.faulty)
     except DrayError as raised:
         error = raised.with_traceback(None)
         error.__cause__ = error.__context__ = None  # or its frames would keep cursors open
     finally:
-        injected = place.count.disarm()
+        injected = database.count.disarm()
     try:
         with deadline(_LONGEST):
-            look_after(place, operation, error)
+            look_after(database, operation, error)
     except BaseException as problem:
         problem.add_note(
             f"the operation {'returned' if error is None else f'raised {type(error).__name__}: {error}'}"
@@ -61,45 +61,45 @@ def run(place: Place, kind: type[Operation], way: Way, at: int) -> int:
     return injected
 
 
-def look_after(place: Place, operation: Operation, error: DrayError | None) -> None:
-    assert not place.count.is_endless, "it tried again and again without an end"
-    place.check_connections()
+def look_after(database: FaultyDatabase, operation: Operation, error: DrayError | None) -> None:
+    assert not database.count.is_endless, "it tried again and again without an end"
+    database.check_connections()
     operation.check(error)
     if error is not None:
-        operation.recover(place.faulty)
-    operation.verify(place.faulty)
-    assert audit(place.world.backend, patience=0).broken == ()
-    place.check_connections()
+        operation.recover(database.faulty)
+    operation.verify(database.faulty)
+    assert audit(database.world.backend, patience=0).broken == ()
+    database.check_connections()
 
 
-def fail_everywhere(place: Place, kind: type[Operation], figures: Figures) -> None:
+def fail_everywhere(database: FaultyDatabase, kind: type[Operation], figures: Figures) -> None:
     trial = Trial(
         kind.__name__,
-        lambda way, at: run(place, kind, way, at),
-        place.count,
+        lambda way, at: run(database, kind, way, at),
+        database.count,
         figures,
-        start_over=place.reopen,
+        start_over=database.reopen,
     )
     trial.everywhere(
-        [*map(Way, place.faults), *(Way(fault, is_lasting=True) for fault in place.lasting)],
-        warm_up=place.warm_up,
-        first=[(Way(FORGOTTEN), 1)] if FORGOTTEN in place.faults else [],  # while statements are prepared
-        worst=place.worst,
+        [*map(Way, database.faults), *(Way(fault, is_lasting=True) for fault in database.lasting)],
+        warm_up=database.warm_up,
+        first=[(Way(UNPREPARED), 1)] if UNPREPARED in database.faults else [],  # while statements are prepared
+        worst=database.worst,
     )
-    place.check_all_places()
+    database.check_all_places()
 
 
-@pytest.mark.parametrize("kind", [*PRODUCING, *WORKING, *TENDING], ids=lambda kind: kind.__name__)
-def test_whichever_call_fails(place: Place, kind: type[Operation], figures: Figures) -> None:
-    fail_everywhere(place, kind, figures)
+@pytest.mark.parametrize("kind", [*PRODUCING, *WORKING, *DUTIES], ids=lambda kind: kind.__name__)
+def test_whichever_call_fails(database: FaultyDatabase, kind: type[Operation], figures: Figures) -> None:
+    fail_everywhere(database, kind, figures)
 
 
 def test_whichever_call_for_the_file_fails() -> None:
     with in_memory() as folder:
-        place, figures = SqlitePlace(folder), Figures("faults in the file's upkeep")
-        place.open()
+        database, figures = FaultySqlite(folder), Figures("faults in the file's upkeep")
+        database.open()
         try:
-            fail_everywhere(place, KeepingFile, figures)
+            fail_everywhere(database, FileUpkeep, figures)
         finally:
-            place.close()
+            database.close()
             figures.print()

@@ -1,4 +1,4 @@
-"""Whichever call fails while somebody waits for a result: the wait goes on, and the result comes."""
+"""Whichever call fails while a program waits for a result: the wait goes on, and the result comes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dray.clock import Ids, SystemClock
 from dray.model.queue import Demand
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
-from tests.faults.bench import LONG, until
 from tests.faults.count import Figures
-from tests.faults.places import Place
+from tests.faults.databases import FaultyDatabase
 from tests.faults.trial import ALL, RUNS, Trial, Way
+from tests.faults.worker import LONG, until
 
 _SOME_LOOKS = 1.5  # seconds
 _ids = Ids(SystemClock())
@@ -24,13 +24,13 @@ _ids = Ids(SystemClock())
 class Waiting:
     """A process that waits, by the faulty way, and jobs that end by the direct one."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, database: FaultyDatabase) -> None:
+        self._database = database
         self.start_over()
 
     def start_over(self) -> None:
-        self.direct = dray.App(self._place.direct_url)
-        self.app = dray.App(self._place.faulty_url, busy_timeout=0.5)
+        self.direct = dray.App(self._database.direct_url)
+        self.app = dray.App(self._database.faulty_url, busy_timeout=0.5)
         clock = SystemClock()
         worker = NewWorker(id=_ids.new(), name="w", host="here", pid=1, boot=clock.boot)
         self.direct.backend.worker_register(worker, 3_600_000_000)
@@ -41,7 +41,7 @@ class Waiting:
         self.direct.close()
 
     def run(self, way: Way, at: int) -> int:
-        count = self._place.count
+        count = self._database.count
         job = self.direct.enqueue("any")
         backend = self.direct.backend
         (claim,) = backend.job_claim(self._worker_id, Demand(("default",), ("any",), 1))
@@ -51,7 +51,7 @@ class Waiting:
             until(lambda: any(wait.is_under_way for wait in self.app.waiter._waits.get(job.id, ())), "the first look")
             count.arm(way.fault, at)
             if way.fault.units == frozenset({"connect"}):
-                self._place.cut_all()
+                self._database.cut_all()
             ends = time.monotonic() + _SOME_LOOKS
             until(lambda: count.injected or time.monotonic() > ends, "the fault")
             injected = count.disarm()
@@ -65,12 +65,12 @@ class Waiting:
         return dray.handle.Job(self.app, job_id).result(timeout=LONG)
 
 
-def test_whoever_waits_for_a_result_gets_it_whichever_call_fails(place: Place) -> None:
-    figures = Figures(f"faults in a wait for a result, {place.name}")
-    waiting = Waiting(place)
+def test_a_result_that_is_waited_for_comes_whichever_call_fails(database: FaultyDatabase) -> None:
+    figures = Figures(f"faults in a wait for a result, {database.name}")
+    waiting = Waiting(database)
     try:
-        trial = Trial("wait", waiting.run, place.count, figures)
-        pairs = [(Way(fault), at) for fault in place.faults for at in range(1, 9)]
+        trial = Trial("wait", waiting.run, database.count, figures)
+        pairs = [(Way(fault), at) for fault in database.faults for at in range(1, 9)]
         trial.these(pairs if RUNS >= ALL else random.Random("wait").sample(pairs, 6))
     finally:
         waiting.close()

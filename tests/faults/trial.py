@@ -59,9 +59,9 @@ class Trial:
         first: Sequence[tuple[Way, int]] = (),
         worst: Collection[Fault] = (),
     ) -> None:
-        """N = 1, 2, 3 … until a run is clean, in every way; or so many of all these runs, always the same ones.
+        """N = 1, 2, 3 … until a run is clean, in every way; or a sample of `runs` of them, always the same.
 
-        Of those, `first` and what is `worst`, at the last call, are always among them.
+        `first` is part of the sample, and so is what is `worst` for the last call.
         """
         if runs >= ALL:
             for way in ways:
@@ -111,7 +111,7 @@ class Trial:
             if isinstance(problem, KeyboardInterrupt):
                 raise
             injected = self._count.disarm()
-            self._problems.append((_said(problem), f"{way}, call {at} ({self._count.befell})"))
+            self._problems.append((_said(problem), f"{way}, call {at} ({self._count.first_call})"))
             self._start_over()
         self._figures.add(self._name, str(way), injected)
         return injected
@@ -121,7 +121,7 @@ _NUMBERS = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|\.\.\.[0-9a-f]{12}
 
 
 def _said(problem: BaseException) -> str:
-    """The same for the same problem, whichever job it befell."""
+    """The same for the same problem, whichever job it first_call."""
     notes = "; ".join(getattr(problem, "__notes__", []))
     said = f"{type(problem).__name__}: {problem} [{notes}]".replace("\n", " ")
     return _NUMBERS.sub("…", said)[:500]

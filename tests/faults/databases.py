@@ -25,7 +25,7 @@ from tests.conftest import TABLES
 from tests.faults import postgres_proxy, sqlite_driver
 from tests.faults.count import Count, Fault
 
-BUSY_TIMEOUT = 0.1  # seconds: a lock that nobody gives back is waited for no longer
+BUSY_TIMEOUT = 0.1  # seconds; calls that wait for a lock give up after that
 CONNECTIONS = 20  # of one process, on PostgreSQL
 _PATIENCE = 5.0
 
@@ -33,7 +33,7 @@ _PATIENCE = 5.0
 _EMPTIED = [table for table in TABLES if table != "dray_queues"]
 
 
-class Place:
+class FaultyDatabase:
     """What the two databases have in common."""
 
     name: str
@@ -69,7 +69,7 @@ class Place:
             backend.close()
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """What somebody at a SQL prompt sees."""
+        """The rows of a statement at a SQL prompt."""
         raise NotImplementedError
 
     def cut_all(self) -> None:
@@ -84,11 +84,11 @@ class Place:
         raise NotImplementedError
 
     def check_connections(self) -> None:
-        """No transaction is open and nobody holds a lock."""
+        """No transaction is open and no lock is held."""
         raise NotImplementedError
 
     def check_connections_beside_a_worker(self) -> None:
-        """The same, where somebody may be at work for a moment."""
+        """The same beside a running worker, which may be inside a transaction for a moment."""
         until = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -103,7 +103,7 @@ class Place:
         raise NotImplementedError
 
 
-class SqlitePlace(Place):
+class FaultySqlite(FaultyDatabase):
     """A file. The direct way is the same, while nothing is to fail or by a thread that is spared."""
 
     name = "SQLite"
@@ -149,7 +149,7 @@ class SqlitePlace(Place):
         assert left_open == 0, "connections were left in a transaction"
         self._prompt.execute("BEGIN IMMEDIATE")
         self._prompt.execute("ROLLBACK")
-        # It waits for whoever reads from the log: a statement that was not read to its end does.
+        # Busy while any connection reads from the log; a statement that was not read to its end does.
         ((is_busy, *_),) = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
         assert not is_busy, "a connection still reads"
 
@@ -158,7 +158,7 @@ class SqlitePlace(Place):
         use_at_once(self.faulty, 4)
 
 
-class PostgresPlace(Place):
+class FaultyPostgres(FaultyDatabase):
     """A schema on a server, and a proxy in front of it."""
 
     name = "PostgreSQL"
@@ -227,7 +227,7 @@ WHERE datname = current_database() AND application_name LIKE 'dray%' AND state =
 
 
 def use_at_once(backend: Backend, count: int) -> None:
-    """So many connections of a process read at the same time."""
+    """`count` connections of a process read at the same time."""
     together = threading.Barrier(count)
 
     def look(tx: Session) -> None:

@@ -17,9 +17,9 @@ from dray.model.settlement import Settlement
 from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
 from tests.backends.world import LEASE_US
-from tests.faults.hand import Hand
 from tests.faults.operation import LARGE, Operation
-from tests.faults.producing import Ledger
+from tests.faults.producer_operations import Ledger
+from tests.faults.verb_worker import VerbWorker
 
 
 class Claiming(Operation):
@@ -28,24 +28,24 @@ class Claiming(Operation):
 
     def prepare(self) -> None:
         world = self.world
-        self.hand = Hand(world)
+        self.worker = VerbWorker(world)
         self.ids = [world.enqueue(), world.enqueue(queue="later"), world.enqueue(delay_us=SECOND, queue="later")]
         self.expired = world.enqueue(queue="steps", expires_us=SECOND)
         self.child = world.enqueue(parents=(self.expired,))
         world.clock.advance(2 * SECOND)
 
     def act(self, backend: Backend) -> None:
-        self.hand.claim(backend, 2)
+        self.worker.claim(backend, 2)
 
     def check(self, error: DrayError | None) -> None:
         # Fewer where a server's first answer was lost: the next beat brings those back.
-        assert self.hand.ran.total() <= 2
+        assert self.worker.ran.total() <= 2
 
     def recover(self, backend: Backend) -> None:
         """The worker rereads what it holds, in any case."""
 
     def verify(self, backend: Backend) -> None:
-        self.completes(backend, self.ids, self.hand)
+        self.completes(backend, self.ids, self.worker)
         assert (self.state(self.expired), self.state(self.child)) == ("cancelled(expired)", "cancelled(parent)")
 
 
@@ -59,12 +59,12 @@ class Settling(Operation):
     """An outcome whose answer was lost is found to be there; no body runs again, no child is freed twice."""
 
     def prepare(self) -> None:
-        world, self.hand = self.world, Hand(self.world)
+        world, self.worker = self.world, VerbWorker(self.world)
         self.plain, self.large = world.enqueue(), world.enqueue()
         self.raises, self.fails = world.enqueue(), world.enqueue(max_attempts=1)
         self.snoozes, self.stops = world.enqueue(), world.enqueue()
-        self.hand.claim(self.direct, 6)
-        claims = self.hand._held
+        self.worker.claim(self.direct, 6)
+        claims = self.worker._held
         self.children = [
             world.enqueue(parents=(self.plain,), queue="steps"),
             world.enqueue(parents=(self.plain, self.large), queue="steps"),
@@ -81,25 +81,25 @@ class Settling(Operation):
             model.snoozed(claims[self.snoozes], now, now, 0),
             model.cancelled(claims[self.stops], now, now),
         ]
-        self.hand.outcomes |= {end.id: end for end in ends}
+        self.worker.outcomes |= {end.id: end for end in ends}
         line = LogLine(self.plain, claims[self.plain].claim, now, "INFO", "app", "a line")
         self.notes = Notes([line], [Report(self.plain, claims[self.plain].claim, 50.0, "half")])
 
     def act(self, backend: Backend) -> None:
-        self.hand.exchange(backend, limit=1, notes=self.notes)
+        self.worker.exchange(backend, limit=1, notes=self.notes)
 
     def recover(self, backend: Backend) -> None:
-        self.hand.reread(backend)
+        self.worker.reread(backend)
         self.act(backend)
 
     def verify(self, backend: Backend) -> None:
-        self.hand.work_off(backend)
-        assert self.hand.lost == []
+        self.worker.work_off(backend)
+        assert self.worker.lost == []
         once = [self.plain, self.large, *self.children, self.next]
         twice = [self.raises, self.snoozes]
         assert {i: self.state(i) for i in (*once, *twice)} == dict.fromkeys((*once, *twice), "completed")
         wanted = dict.fromkeys(once, 1) | dict.fromkeys(twice, 2) | {self.fails: 1, self.stops: 1}
-        assert self.hand.ran == wanted
+        assert self.worker.ran == wanted
         assert (self.state(self.fails), self.state(self.orphan)) == ("failed(error)", "cancelled(parent)")
         assert self.state(self.stops) == "cancelled(user)"
         attempts = {i: (self.world.job(i).attempt, self.outcomes(i)) for i in (self.raises, self.fails, self.snoozes)}
@@ -116,13 +116,13 @@ class Growing(Operation):
     """A body's end and the steps it has added: both or neither, and the steps once."""
 
     def prepare(self) -> None:
-        world, self.hand = self.world, Hand(self.world)
+        world, self.worker = self.world, VerbWorker(self.world)
         self.workflow = Workflow(world.ids.new(), "grows", 0)
         first = self._step("first")
         after = self._step("after", parents=(first.id,))
         self.direct.job_enqueue([first, after], workflow=self.workflow)
-        self.hand.claim(self.direct, 1)
-        self.settlement = self.hand.outcomes[first.id]
+        self.worker.claim(self.direct, 1)
+        self.settlement = self.worker.outcomes[first.id]
         one = self._step("one", parents=(first.id,))
         two = self._step("two", parents=(one.id,), args=LARGE)
         self.new = [one, two]
@@ -132,8 +132,8 @@ class Growing(Operation):
         return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
 
     def act(self, backend: Backend) -> None:
-        settled = backend.job_grow(self.hand.id, self.settlement, self.new)
-        self.hand.wrote([self.settlement], settled)
+        settled = backend.job_grow(self.worker.id, self.settlement, self.new)
+        self.worker.wrote([self.settlement], settled)
 
     def check(self, error: DrayError | None) -> None:
         has_ended = self.state(self.ids[0]) == "completed"
@@ -141,25 +141,25 @@ class Growing(Operation):
         assert has_ended or error is not None
 
     def recover(self, backend: Backend) -> None:
-        self.hand.reread(backend)
+        self.worker.reread(backend)
         self.act(backend)
 
     def verify(self, backend: Backend) -> None:
-        self.completes(backend, self.ids, self.hand)
+        self.completes(backend, self.ids, self.worker)
 
 
 class Beating(Operation):
     """The lease is renewed, and the worker sees what it holds."""
 
     def prepare(self) -> None:
-        self.hand = Hand(self.world)
+        self.worker = VerbWorker(self.world)
         self.ids = [self.world.enqueue(), self.world.enqueue()]
-        self.hand.claim(self.direct, 2)
+        self.worker.claim(self.direct, 2)
         self.direct.job_cancel(self.ids[:1])
         self.world.clock.advance(5 * SECOND)
 
     def act(self, backend: Backend) -> None:
-        self.beat = backend.worker_beat(self.hand.id, LEASE_US, durable=True)
+        self.beat = backend.worker_beat(self.worker.id, LEASE_US, durable=True)
 
     def verify(self, backend: Backend) -> None:
         assert self.beat.alive
@@ -167,11 +167,11 @@ class Beating(Operation):
             (self.ids[0], True),
             (self.ids[1], False),
         ]
-        assert self.direct.worker_judge(self.hand.id).left_us == LEASE_US
-        self.completes(backend, self.ids, self.hand)
+        assert self.direct.worker_judge(self.worker.id).left_us == LEASE_US
+        self.completes(backend, self.ids, self.worker)
 
 
-class Coming(Operation):
+class RegisteringAndLeaving(Operation):
     """A worker registers, takes a duty, gives it back and leaves."""
 
     def prepare(self) -> None:
@@ -184,7 +184,7 @@ class Coming(Operation):
         term = backend.lease_take("prune", self.worker.id)
         assert term is not None, "the duty is free"
         assert backend.lease_renew("prune", self.worker.id, term)
-        self.answers = [
+        self.results = [
             backend.lease_resign("prune", self.worker.id, term),
             backend.worker_deregister(self.worker.id),
         ]
@@ -195,7 +195,7 @@ class Coming(Operation):
             [] if error else [self.worker.id],
         )
         if error is None:
-            assert self.answers == [True, True]
+            assert self.results == [True, True]
 
     def recover(self, backend: Backend) -> None:
         """It comes back under another id."""
@@ -208,23 +208,23 @@ class Coming(Operation):
         assert self.direct.lease_held() == []
 
 
-class BodysTransaction(Operation):
+class BodyTransaction(Operation):
     """A body's own writes and its job's end: both or neither, and once, however often it has to be run."""
 
     def prepare(self) -> None:
-        self.hand = Hand(self.world)
+        self.worker = VerbWorker(self.world)
         self.job = self.world.enqueue()
         self.child = self.world.enqueue(parents=(self.job,))
         self.ledger = Ledger(self)
-        (self.claim,) = self.direct.job_claim(self.hand.id, self.hand.demand(1))
+        (self.claim,) = self.direct.job_claim(self.worker.id, self.worker.demand(1))
 
     def act(self, backend: Backend) -> None:
         self._run(backend, self.claim)
 
     def _run(self, backend: Backend, claim: Claim) -> None:
-        with backend.transaction(fence=(claim.id, self.hand.id, claim.claim)) as connection:
+        with backend.transaction(fence=(claim.id, self.worker.id, claim.claim)) as connection:
             self.ledger.note(connection, "paid")
-            backend.job_complete(self.hand.id, self._end(claim), connection)
+            backend.job_complete(self.worker.id, self._end(claim), connection)
 
     def _end(self, claim: Claim) -> Settlement:
         now = self.world.clock.steady()
@@ -239,30 +239,39 @@ class BodysTransaction(Operation):
         """The body has raised: its outcome is an error, unless the job has ended all the same."""
         now = self.world.clock.steady()
         error = model.errored(self.claim, now, now, Outcome.ERROR, 0, "StorageError", "lost")
-        settled = backend.job_settle(self.hand.id, [error])
+        settled = backend.job_settle(self.worker.id, [error])
         if self.state(self.job) == "completed":
             assert settled.already == [self.job]
             return
-        (again,) = backend.job_claim(self.hand.id, self.hand.demand(1))
+        (again,) = backend.job_claim(self.worker.id, self.worker.demand(1))
         self._run(backend, again)
 
     def verify(self, backend: Backend) -> None:
         assert (self.state(self.job), self.ledger.count("paid")) == ("completed", 1)
         while backend.job_fan_out().left:
             continue
-        self.completes(backend, [self.child], self.hand)
+        self.completes(backend, [self.child], self.worker)
 
 
-class CoroutinesTransaction(BodysTransaction):
+class CoroutineTransaction(BodyTransaction):
     """The same on an event loop."""
 
     def _run(self, backend: Backend, claim: Claim) -> None:
         asyncio.run(self._await(backend, claim))
 
     async def _await(self, backend: Backend, claim: Claim) -> None:
-        async with backend.atransaction(fence=(claim.id, self.hand.id, claim.claim)) as connection:
+        async with backend.atransaction(fence=(claim.id, self.worker.id, claim.claim)) as connection:
             await self.ledger.note_async(connection, "paid")
-            await backend.job_complete_async(self.hand.id, self._end(claim), connection)
+            await backend.job_complete_async(self.worker.id, self._end(claim), connection)
 
 
-WORKING = (Claiming, ClaimingAtStart, Settling, Growing, Beating, Coming, BodysTransaction, CoroutinesTransaction)
+WORKING = (
+    Claiming,
+    ClaimingAtStart,
+    Settling,
+    Growing,
+    Beating,
+    RegisteringAndLeaving,
+    BodyTransaction,
+    CoroutineTransaction,
+)

@@ -12,15 +12,15 @@ from dray.model.worker import Rescued
 from dray.model.workflow import Workflow
 from dray.task.options import TaskOptions
 from tests.backends.world import LEASE_US
-from tests.faults.hand import Hand
 from tests.faults.operation import LARGE, Operation
+from tests.faults.verb_worker import VerbWorker
 
 
 class Rescuing(Operation):
     """The jobs of a dead worker: each taken back once, one crash counted, its children told."""
 
     def prepare(self) -> None:
-        world, dead = self.world, [Hand(self.world), Hand(self.world)]
+        world, dead = self.world, [VerbWorker(self.world), VerbWorker(self.world)]
         self.again, self.last = world.enqueue(), world.enqueue(max_attempts=1)
         self.stopped = world.enqueue()
         self.child = world.enqueue(parents=(self.last,), queue="steps")
@@ -28,11 +28,11 @@ class Rescuing(Operation):
         dead[1].claim(self.direct, 1)
         self.direct.job_cancel([self.stopped])
         world.clock.advance(LEASE_US + SECOND)
-        self.hand = Hand(world)
+        self.worker = VerbWorker(world)
         self.rescued: list[Rescued] = []
 
     def act(self, backend: Backend) -> None:
-        judgement = backend.worker_judge(self.hand.id)
+        judgement = backend.worker_judge(self.worker.id)
         self.rescued += backend.job_rescue([*judgement.dead, *judgement.overdue], rng=self.world.rng)
 
     def check(self, error: DrayError | None) -> None:
@@ -54,9 +54,9 @@ class Rescuing(Operation):
         ]
         assert self.state(self.child) == "cancelled(parent)"
         self.world.clock.advance(MINUTE)
-        self.hand.work_off(backend)
+        self.worker.work_off(backend)
         assert (self.state(self.again), self.world.job(self.again).attempt) == ("completed", 2)
-        assert self.hand.ran == {self.again: 1}
+        assert self.worker.ran == {self.again: 1}
 
 
 class Firing(Operation):
@@ -90,7 +90,7 @@ class Pruning(Operation):
     """What is old goes, with its history; what is needed stays."""
 
     def prepare(self) -> None:
-        world, hand = self.world, Hand(self.world)
+        world, worker = self.world, VerbWorker(self.world)
         workflow = Workflow(world.ids.new(), "old", 0)
         first = world.new(workflow_id=workflow.id, step="first")
         self.direct.job_enqueue(
@@ -100,7 +100,7 @@ class Pruning(Operation):
             world.enqueue(args=args)
         self.direct.job_cancel([world.enqueue()])
         self.parent = world.enqueue()
-        hand.work_off(self.direct)
+        worker.work_off(self.direct)
         self.child = world.enqueue(parents=(self.parent,), delay_us=30 * DAY)
         world.clock.advance(8 * DAY)
 
@@ -111,7 +111,7 @@ class Pruning(Operation):
     def verify(self, backend: Backend) -> None:
         assert {job.id for job in self.direct.job_list()} == {self.parent, self.child}
         for table in ("dray_workflows", "dray_attempts", "dray_logs"):
-            assert self.place.rows(f"SELECT count(*) FROM {table}") == [(0,)]
+            assert self.database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
         self.world.clock.advance(30 * DAY)
         backend.job_promote()
         self.completes(backend, [self.child])
@@ -148,7 +148,7 @@ class Promoting(Operation):
         self.completes(backend, self.due)
 
 
-class KeepingFile(Operation):
+class FileUpkeep(Operation):
     """The log is copied back, and unused pages are given back."""
 
     def prepare(self) -> None:
@@ -165,4 +165,4 @@ class KeepingFile(Operation):
         self.completes(backend, [self.job])
 
 
-TENDING = (Rescuing, Firing, Pruning, Promoting)
+DUTIES = (Rescuing, Firing, Pruning, Promoting)

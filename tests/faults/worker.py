@@ -16,7 +16,7 @@ from dray.model.queue import Demand
 from dray.model.worker import NewWorker
 from dray.ops.audit import audit
 from dray.runtime.condition import Condition
-from tests.faults.places import Place, SqlitePlace
+from tests.faults.databases import FaultyDatabase, FaultySqlite
 
 T = TypeVar("T")
 
@@ -73,27 +73,27 @@ class Bodies:
         self.tasks = {task.name: task for task in (plain, grows)}
 
 
-class Bench:
+class WorkerUnderTest:
     """One worker over all runs, and the direct way to its database."""
 
-    def __init__(self, place: Place, *, lease: float) -> None:
-        if isinstance(place, SqlitePlace):
-            place.driver.spared = threading.current_thread()
-        self.place = place
+    def __init__(self, database: FaultyDatabase, *, lease: float) -> None:
+        if isinstance(database, FaultySqlite):
+            database.driver.spared = threading.current_thread()
+        self.database = database
         self.lease = lease
         self._ids = Ids(SystemClock())
         self._runs = 0
-        schema = getattr(place, "schema", None)
+        schema = getattr(database, "schema", None)
         ledger = "faults_ledger" if schema is None else f'"{schema}".faults_ledger'
-        place.run(f"CREATE TABLE {ledger} (what text)")
+        database.run(f"CREATE TABLE {ledger} (what text)")
         self.bodies = Bodies(ledger)
         self._ledger = ledger
-        self.direct = dray.App(place.direct_url)
+        self.direct = dray.App(database.direct_url)
         self.bodies.register(self.direct)
         self._hire()
 
     def _hire(self) -> None:
-        self.app = dray.App(self.place.faulty_url)
+        self.app = dray.App(self.database.faulty_url)
         self.bodies.register(self.app)
         self.worker = self.app.worker(concurrency=2, lease=self.lease, grace=2)
 
@@ -104,9 +104,9 @@ class Bench:
 
     def start_over(self) -> None:
         """Another worker, on tables without jobs: a run that went wrong must not make the next ones do so."""
-        self.place.count.disarm()
+        self.database.count.disarm()
         self._dismiss()
-        self.place.empty()
+        self.database.empty()
         self._hire()
         self.start()
 
@@ -115,10 +115,10 @@ class Bench:
         self.app.close()
 
     def close(self) -> None:
-        self.place.count.disarm()
+        self.database.count.disarm()
         self._dismiss()
         self.direct.close()
-        self.place.run(f"DROP TABLE {self._ledger}")
+        self.database.run(f"DROP TABLE {self._ledger}")
 
     @property
     def condition(self) -> Condition:
@@ -153,7 +153,7 @@ class Bench:
         return job.id
 
     def paid(self, label: str) -> int:
-        return self.place.rows(f"SELECT count(*) FROM {self._ledger} WHERE what = '{label}'")[0][0]
+        return self.database.rows(f"SELECT count(*) FROM {self._ledger} WHERE what = '{label}'")[0][0]
 
     # What must hold
 
@@ -164,13 +164,13 @@ class Bench:
         label = f"afterwards-{self._runs}"
         job = self.direct.enqueue("plain", {"label": label})
         until(lambda: job.refresh().state == "completed", "a new job", self.describe)
-        self.place.check_connections_beside_a_worker()
+        self.database.check_connections_beside_a_worker()
         assert audit(self.direct.backend).broken == ()
 
     def check_slots(self) -> None:
         """The schedule has a job for each slot from its first until now, and one."""
         until(lambda: not self._owes_slots(), "the schedule to have caught up", self.describe)
-        found = self.place.rows("SELECT slot FROM dray_jobs WHERE schedule = 'beat' ORDER BY slot")
+        found = self.database.rows("SELECT slot FROM dray_jobs WHERE schedule = 'beat' ORDER BY slot")
         slots = [slot for (slot,) in found]
         gaps = {after - before for before, after in itertools.pairwise(slots)}
         assert gaps in ({SLOT * 1_000_000}, {timedelta(seconds=SLOT)})
@@ -183,23 +183,23 @@ class Bench:
         return schedule.next_at <= now or now - schedule.created_at < 3 * SLOT * 1_000_000
 
     def describe(self) -> str:
-        rows = self.place.rows("SELECT task, state, attempt, crashes FROM dray_jobs WHERE finished_at IS NULL")
+        rows = self.database.rows("SELECT task, state, attempt, crashes FROM dray_jobs WHERE finished_at IS NULL")
         return f"{self.condition}; not ended: {rows}"
 
 
 class Work:
     """Jobs of one run, and what must have become of them."""
 
-    def __init__(self, bench: Bench, label: str, *, orphan: bool) -> None:
-        self._bench = bench
+    def __init__(self, tested: WorkerUnderTest, label: str, *, orphan: bool) -> None:
+        self._bench = tested
         self.label = label
-        app, tasks = bench.direct, bench.bodies.tasks
+        app, tasks = tested.direct, tested.bodies.tasks
         self.ids = [app.enqueue("plain", {"label": f"{label}-plain-{n}"}).id for n in range(2)]
         self.ids.append(app.enqueue("says", {"label": f"{label}-says"}).id)
         self._fails = app.enqueue("fails_once", {"label": f"{label}-fails"})
         self._pays = app.enqueue("pays", {"label": f"{label}-pays"})
         after = app.enqueue("plain", {"label": f"{label}-after-pays"}, after=[self._pays])
-        self._orphan = bench.orphan(f"{label}-orphan") if orphan else None
+        self._orphan = tested.orphan(f"{label}-orphan") if orphan else None
         flow = app.workflow("grows")
         first = flow.add(tasks["grows"], f"{label}-grows")
         flow.add(tasks["plain"], f"{label}-after-grows", after=[first])
@@ -216,20 +216,20 @@ class Work:
     def check(self, *, once: bool = True) -> None:
         """Each body ran once, where nothing but one fault happened; in any case each job has completed, what was paid
         was paid once, and what was taken back was taken back once."""
-        bench, label = self._bench, self.label
-        jobs = {job.id: job for job in bench.direct.backend.job_get([*self.ids, *(j.id for j in self._run.jobs())])}
+        tested, label = self._bench, self.label
+        jobs = {job.id: job for job in tested.direct.backend.job_get([*self.ids, *(j.id for j in self._run.jobs())])}
         assert {(job.task, job.state, job.reason) for job in jobs.values()} == {
             (task, "completed", None) for task in ("plain", "says", "fails_once", "pays", "grows")
         }
         assert len(self._run.jobs()) == 3
-        assert bench.paid(f"{label}-pays") == 1
+        assert tested.paid(f"{label}-pays") == 1
         parts = ["plain-0", "plain-1", "says", "after-pays", "grows", "grows-grown", "after-grows"]
         parts += ["orphan"] if self._orphan is not None else []
-        ran = {part: bench.bodies.ran[f"{label}-{part}"] for part in parts}
+        ran = {part: tested.bodies.ran[f"{label}-{part}"] for part in parts}
         assert min(ran.values()) >= 1
         if once:
             assert ran == dict.fromkeys(parts, 1)
-            assert bench.bodies.ran[f"{label}-fails"] == 2
+            assert tested.bodies.ran[f"{label}-fails"] == 2
             assert [attempt.outcome for attempt in self._fails.attempts()] == ["error", "completed"]
             crashes = {job.id: job.crashes for job in jobs.values() if job.crashes}
             assert crashes in ({}, {self._orphan: 1})

@@ -15,7 +15,7 @@ from tests.backends.world import LEASE_US, World
 QUEUES = ("default", "later", "steps")
 
 
-class Hand:
+class VerbWorker:
     """Claims, runs bodies that do nothing but count, and writes outcomes until they are written."""
 
     def __init__(self, world: World) -> None:
@@ -41,9 +41,9 @@ class Hand:
 
     def exchange(self, backend: Backend, limit: int = 0, notes: Notes = SILENCE) -> None:
         batch = list(self.outcomes.values())
-        answer = backend.job_exchange(self.id, batch, self.demand(limit), notes)
-        self.wrote(batch, answer.settled)
-        self.run(answer.claims)
+        exchange = backend.job_exchange(self.id, batch, self.demand(limit), notes)
+        self.wrote(batch, exchange.settled)
+        self.run(exchange.claims)
 
     def wrote(self, batch: Sequence[Settlement], settled: Settled) -> None:
         for settlement in batch:

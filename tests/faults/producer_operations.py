@@ -16,8 +16,8 @@ from dray.model.new_job import NewJob
 from dray.model.workflow import Workflow
 from dray.ops.audit import audit
 from tests.backends.world import LEASE_US
-from tests.faults.hand import Hand
 from tests.faults.operation import LARGE, Operation
+from tests.faults.verb_worker import VerbWorker
 
 
 class Enqueue(Operation):
@@ -79,12 +79,12 @@ class EnqueueWorkflow(Operation):
         return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
 
     def act(self, backend: Backend) -> None:
-        answer = backend.job_enqueue(self.made, workflow=self.workflow)
-        assert [each.id for each in answer] == [job.id for job in self.made]
+        enqueued = backend.job_enqueue(self.made, workflow=self.workflow)
+        assert [each.id for each in enqueued] == [job.id for job in self.made]
 
     def check(self, error: DrayError | None) -> None:
         tables = ("dray_workflows", "dray_jobs", "dray_edges")
-        found = tuple(self.place.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables)
+        found = tuple(self.database.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables)
         assert found in ({(1, 4, 4)} if error is None else {(0, 1, 0), (1, 4, 4)})
 
     def verify(self, backend: Backend) -> None:
@@ -137,7 +137,7 @@ class EnqueueInTransaction(Operation):
 
     def check(self, error: DrayError | None) -> None:
         jobs, orders = len(self.direct.job_get([self.job.id])), self.ledger.count("order")
-        # Whether a commit happened whose answer was lost nobody can know; there is no job without its order.
+        # A commit whose answer was lost may have happened. In any case there is no job without its order.
         if self.has_committed:
             assert (jobs, orders) == (1, 1)
         assert (jobs, orders) in ({(0, 0), (1, 1)} if self.has_enqueued else {(0, 0), (0, 1), (1, 1)})
@@ -153,15 +153,15 @@ class Ledger:
     """A table of the user's own, in the same database."""
 
     def __init__(self, operation: Operation) -> None:
-        self._place = operation.place
-        schema = getattr(self._place, "schema", None)
+        self._database = operation.database
+        schema = getattr(self._database, "schema", None)
         self._table = "faults_ledger" if schema is None else f'"{schema}".faults_ledger'
         self._run(f"CREATE TABLE IF NOT EXISTS {self._table} (what text)")
         self._run(f"DELETE FROM {self._table}")
 
     def connect(self) -> Any:
         """A connection of the user's, by the faulty way."""
-        url = self._place.faulty_url
+        url = self._database.faulty_url
         with _user_errors():
             if url.startswith("sqlite"):
                 return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)
@@ -183,12 +183,12 @@ class Ledger:
             connection.execute("COMMIT")
 
     def count(self, what: str) -> int:
-        return self._place.rows(f"SELECT count(*) FROM {self._table} WHERE what = '{what}'")[0][0]
+        return self._database.rows(f"SELECT count(*) FROM {self._table} WHERE what = '{what}'")[0][0]
 
     def _run(self, sql: str) -> None:
-        server, _, _ = self._place.direct_url.rpartition("&schema=")
-        if self._place.direct_url.startswith("sqlite"):
-            path = self._place.direct_url.removeprefix("sqlite:///")
+        server, _, _ = self._database.direct_url.rpartition("&schema=")
+        if self._database.direct_url.startswith("sqlite"):
+            path = self._database.direct_url.removeprefix("sqlite:///")
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 connection.execute(sql)
             return
@@ -208,12 +208,12 @@ class _user_errors:  # noqa: N801 - reads as a statement
 
 
 class Cancel(Operation):
-    """What has not started has ended, with what waits for it; what runs has been asked; the answer says which."""
+    """What has not started has ended, with what waits for it; what runs has been asked to stop. The result says so."""
 
     def prepare(self) -> None:
-        self.hand = Hand(self.world)
+        self.worker = VerbWorker(self.world)
         self.runs = self.world.enqueue()
-        self.hand.claim(self.direct, 1)
+        self.worker.claim(self.direct, 1)
         self.parent = self.world.enqueue()
         self.child = self.world.enqueue(parents=(self.parent,))
         self.other = self.world.enqueue(unique_key="one")
@@ -224,14 +224,14 @@ class Cancel(Operation):
         }
 
     def act(self, backend: Backend) -> None:
-        self.answer = backend.job_cancel(list(self.wanted))
+        self.result = backend.job_cancel(list(self.wanted))
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
-            assert self.answer == self.wanted
+            assert self.result == self.wanted
 
     def verify(self, backend: Backend) -> None:
-        self.hand.work_off(backend)
+        self.worker.work_off(backend)
         assert [self.state(job_id) for job_id in (self.runs, self.parent, self.child, self.other)] == [
             "completed",
             "cancelled(user)",
@@ -244,17 +244,17 @@ class Retry(Operation):
     """Ended jobs start over, with the children that were cancelled with them."""
 
     def prepare(self) -> None:
-        hand = Hand(self.world)
+        worker = VerbWorker(self.world)
         self.done = self.world.enqueue()
         self.failed = self.world.enqueue(max_attempts=1)
         self.child = self.world.enqueue(parents=(self.failed,))
-        claims = {claim.id: claim for claim in self.direct.job_claim(hand.id, hand.demand(2))}
-        self.world.complete(hand.id, claims[self.done], f'"{LARGE}"'[:2_000])
-        self.world.fail(hand.id, claims[self.failed])
+        claims = {claim.id: claim for claim in self.direct.job_claim(worker.id, worker.demand(2))}
+        self.world.complete(worker.id, claims[self.done], f'"{LARGE}"'[:2_000])
+        self.world.fail(worker.id, claims[self.failed])
         assert self.state(self.child) == "cancelled(parent)"
 
     def act(self, backend: Backend) -> None:
-        self.answer = backend.job_retry([self.done, self.failed])
+        self.result = backend.job_retry([self.done, self.failed])
 
     def check(self, error: DrayError | None) -> None:
         states = (self.state(self.done), self.state(self.failed), self.state(self.child))
@@ -263,7 +263,7 @@ class Retry(Operation):
             {retried} if error is None else {retried, ("completed", "failed(error)", "cancelled(parent)")}
         )
         if error is None:
-            assert sorted(self.answer) == sorted([self.done, self.failed])
+            assert sorted(self.result) == sorted([self.done, self.failed])
 
     def verify(self, backend: Backend) -> None:
         assert (self.outcomes(self.done), self.outcomes(self.failed)) == (["completed"], ["error"])
@@ -278,12 +278,12 @@ class Delete(Operation):
         self.kept = self.world.enqueue()
 
     def act(self, backend: Backend) -> None:
-        self.answer = backend.job_delete(self.gone)
+        self.result = backend.job_delete(self.gone)
 
     def check(self, error: DrayError | None) -> None:
         assert self.total() in ({1} if error is None else {1, 3})
         if error is None:
-            assert sorted(self.answer) == sorted(self.gone)
+            assert sorted(self.result) == sorted(self.gone)
 
     def verify(self, backend: Backend) -> None:
         assert self.total() == 1
@@ -295,7 +295,7 @@ class Pause(Operation):
 
     def prepare(self) -> None:
         self.job = self.world.enqueue()
-        self.hand = Hand(self.world)
+        self.worker = VerbWorker(self.world)
 
     def act(self, backend: Backend) -> None:
         self.changed = backend.queue_pause("default")
@@ -305,9 +305,9 @@ class Pause(Operation):
             assert self.changed, "it says that the queue was paused before"
 
     def verify(self, backend: Backend) -> None:
-        assert backend.job_claim(self.hand.id, self.hand.demand(1)) == []
+        assert backend.job_claim(self.worker.id, self.worker.demand(1)) == []
         assert backend.queue_resume("default")
-        self.completes(backend, [self.job], self.hand)
+        self.completes(backend, [self.job], self.worker)
 
 
 class Resume(Operation):
@@ -332,22 +332,22 @@ class Look(Operation):
     """Whatever only reads leaves nothing behind."""
 
     def prepare(self) -> None:
-        self.hand = Hand(self.world)
+        self.worker = VerbWorker(self.world)
         self.job = self.world.enqueue(args=LARGE)
 
     def act(self, backend: Backend) -> None:
-        demand = self.hand.demand(1)
+        demand = self.worker.demand(1)
         assert [job.id for job in backend.job_list()] == [self.job]
-        assert backend.job_look(self.hand.id, demand, serves_all=True).is_ready
+        assert backend.job_look(self.worker.id, demand, serves_all=True).is_ready
         assert backend.job_probe(demand)
         assert backend.job_ended([self.job]).jobs == []
         assert backend.job_stats(10**9).counts == {"default": {"queued": 1}}
         assert backend.schema_version() is not None
-        assert backend.worker_judge(self.hand.id).left_us == LEASE_US
+        assert backend.worker_judge(self.worker.id).left_us == LEASE_US
         assert audit(backend, patience=0).broken == ()
 
     def verify(self, backend: Backend) -> None:
-        self.completes(backend, [self.job], self.hand)
+        self.completes(backend, [self.job], self.worker)
 
 
 class LookAtStart(Operation):
@@ -377,7 +377,7 @@ class ChangeSchedule(Operation):
         self.direct.schedule_upsert(self.schedule)
 
     def act(self, backend: Backend) -> None:
-        self.answers = [
+        self.results = [
             backend.schedule_upsert(replace(self.schedule, args='{"n": 2}')),
             backend.schedule_pause("beat"),
             backend.schedule_resume("beat", self.schedule.next_at),
@@ -386,7 +386,7 @@ class ChangeSchedule(Operation):
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
-            assert self.answers == [True] * 4
+            assert self.results == [True] * 4
             assert self.direct.schedule_list() == []
 
     def recover(self, backend: Backend) -> None:
