@@ -40,7 +40,6 @@ class FaultyDatabase:
     faults: Sequence[Fault]
     lasting: Sequence[Fault]  # those that are tried again and again too
     worst: Sequence[Fault]  # for the last call of an operation
-    warm_up: int  # runs after which an operation is done as it always will be
     direct_url: str
     faulty_url: str
 
@@ -110,7 +109,6 @@ class FaultySqlite(FaultyDatabase):
     faults = sqlite_driver.FAULTS
     lasting = (sqlite_driver.BUSY, sqlite_driver.IO, sqlite_driver.FULL_UNDONE, sqlite_driver.READ_ONLY)
     worst = (sqlite_driver.IO, sqlite_driver.IO_AFTER)
-    warm_up = 2
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -170,7 +168,6 @@ class FaultyPostgres(FaultyDatabase):
         postgres_proxy.CANCELLED,
     )
     worst = (postgres_proxy.CUT_BEFORE, postgres_proxy.CUT_AFTER)
-    warm_up = 4  # with statements that are prepared
 
     def __init__(self, server: str, schema: str) -> None:
         super().__init__()

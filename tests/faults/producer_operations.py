@@ -208,7 +208,7 @@ class _user_errors:  # noqa: N801 - reads as a statement
 
 
 class Cancel(Operation):
-    """What has not started has ended, with what waits for it; what runs has been asked to stop. The result says so."""
+    """What has not started has ended, with what waits for it; what runs was asked to stop. The result says so."""
 
     def prepare(self) -> None:
         self.worker = VerbWorker(self.world)

@@ -173,6 +173,7 @@ def test_prepared_statements_vanish(through: Through) -> None:
         connection.execute("SELECT %s::int", (1,))
         connection.commit()
         through.count.arm(server.UNPREPARED, 1)
+        connection.execute("SELECT %s::int", (1,))  # the server was asked for this one before
         with pytest.raises(psycopg.errors.InvalidSqlStatementName):
             connection.execute("SELECT %s::int", (1,))
 

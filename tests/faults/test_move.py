@@ -187,7 +187,7 @@ def test_whichever_call_of_a_move_fails(side: str, postgres_server: str) -> None
             moving = Move(folder, postgres_server, driver, proxy)
             count = counts[side]
             trial = Trial(f"move, {side}", lambda way, at: run(moving, count, way, at), count, figures)
-            trial.everywhere(list(map(Way, faults)), runs=RUNS if RUNS >= ALL else 6)
+            trial.everywhere(list(map(Way, faults)), runs=RUNS if RUNS >= ALL else 6, at_a_time=3)
     finally:
         proxy.close()
         figures.print()

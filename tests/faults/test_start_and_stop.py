@@ -90,5 +90,5 @@ def stopping(database: FaultyDatabase, way: Way, at: int) -> int:
 def test_whichever_call_fails_while_a_worker_starts_or_stops(database: FaultyDatabase, what: Any) -> None:
     figures = Figures(f"faults while a worker is {what.__name__}, {database.name}")
     trial = Trial(what.__name__, lambda way, at: what(database, way, at), database.count, figures)
-    trial.everywhere(list(map(Way, database.faults)), runs=RUNS if RUNS >= ALL else 4)
+    trial.everywhere(list(map(Way, database.faults)), runs=RUNS if RUNS >= ALL else 4, at_a_time=3)
     figures.print()

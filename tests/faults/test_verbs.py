@@ -17,10 +17,11 @@ from tests.faults.databases import FaultyDatabase, FaultySqlite, deadline, in_me
 from tests.faults.duty_operations import DUTIES, FileUpkeep
 from tests.faults.operation import Operation
 from tests.faults.postgres_proxy import UNPREPARED
-from tests.faults.producer_operations import PRODUCING
+from tests.faults.producer_operations import PRODUCING, Enqueue, Look
 from tests.faults.trial import Trial, Way
-from tests.faults.worker_operations import WORKING
+from tests.faults.worker_operations import WORKING, Settling
 
+_UNTIL_PREPARED = 4  # runs
 _LONGEST = 6.0  # seconds for one operation; only one that goes on for ever takes as long
 
 
@@ -80,10 +81,11 @@ def fail_everywhere(database: FaultyDatabase, kind: type[Operation], figures: Fi
         figures,
         start_over=database.reopen,
     )
+    prepares = UNPREPARED in database.faults and kind in {Enqueue, Look, Settling}
     trial.everywhere(
         [*map(Way, database.faults), *(Way(fault, is_lasting=True) for fault in database.lasting)],
-        warm_up=database.warm_up,
-        first=[(Way(UNPREPARED), 1)] if UNPREPARED in database.faults else [],  # while statements are prepared
+        warm_up=_UNTIL_PREPARED if prepares else 1,
+        first=[(Way(UNPREPARED), 1)] if prepares else [],
         worst=database.worst,
     )
     database.check_all_places()

@@ -70,7 +70,7 @@ def test_a_result_that_is_waited_for_comes_whichever_call_fails(database: Faulty
     waiting = Waiting(database)
     try:
         trial = Trial("wait", waiting.run, database.count, figures)
-        pairs = [(Way(fault), at) for fault in database.faults for at in range(1, 9)]
+        pairs = [(Way(fault), at) for fault in database.faults for at in range(1, 4)]
         trial.these(pairs if RUNS >= ALL else random.Random("wait").sample(pairs, 6))
     finally:
         waiting.close()

@@ -55,15 +55,19 @@ class Trial:
         ways: Sequence[Way],
         *,
         runs: int = RUNS,
+        at_a_time: int | None = None,
         warm_up: int = 1,
         first: Sequence[tuple[Way, int]] = (),
         worst: Collection[Fault] = (),
     ) -> None:
         """N = 1, 2, 3 … until a run is clean, in every way; or a sample of `runs` of them, always the same.
 
+        `at_a_time`: not in every way, but in so few of them at each call, in turn, because a run takes long.
         `first` is part of the sample, and so is what is `worst` for the last call.
         """
-        if runs >= ALL:
+        if runs >= ALL and at_a_time is not None:
+            self._in_turn(ways, at_a_time)
+        elif runs >= ALL:
             for way in ways:
                 at = 1
                 while self._run(way, at):
@@ -72,6 +76,11 @@ class Trial:
             for way, at in self._sample(ways, runs, warm_up, first, worst):
                 self._run(way, at)
         self._tell()
+
+    def _in_turn(self, ways: Sequence[Way], at_a_time: int) -> None:
+        at = 1
+        while sum(self._run(ways[(at * at_a_time + n) % len(ways)], at) for n in range(at_a_time)):
+            at += 1
 
     def these(self, pairs: Sequence[tuple[Way, int]]) -> None:
         """Just these runs."""
