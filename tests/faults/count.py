@@ -37,6 +37,7 @@ class Count:
 
     def _start_over(self) -> None:
         self._at, self._is_lasting, self._only = 0, False, _any
+        self._then: Callable[[], None] | None = None
         self.calls = 0
         self.seen: Counter[str] = Counter()  # all calls by their kinds
         self.injected = 0
@@ -49,14 +50,23 @@ class Count:
         """The one that is armed."""
         return self._fault
 
-    def arm(self, fault: Fault, at: int, *, lasting: bool = False, only: Callable[[str], bool] = _any) -> None:
+    def arm(
+        self,
+        fault: Fault,
+        at: int,
+        *,
+        lasting: bool = False,
+        only: Callable[[str], bool] = _any,
+        then: Callable[[], None] | None = None,
+    ) -> None:
         """From now on the call number `at`, of the kinds that can fail so, fails; lasting: all after it too.
 
-        `only` picks calls by what they are to do.
+        `only` picks calls by what they are to do. `then` is called before the next call after the one that failed.
         """
         with self._lock:
             self._start_over()
             self._fault, self._at, self._is_lasting, self._only = fault, at, lasting, only
+            self._then = then
 
     def disarm(self) -> int:
         """No call fails any more; how many have."""
@@ -67,6 +77,9 @@ class Count:
 
     def fault_for(self, unit: str, what: str) -> Fault | None:
         """For the driver: how the call that is about to be made fails; None: it does not."""
+        if self.injected and (then := self._then) is not None:
+            self._then = None
+            then()
         with self._lock:
             fault = self._fault
             self.seen[unit] += fault is not None
