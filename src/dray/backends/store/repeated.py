@@ -12,14 +12,18 @@ T = TypeVar("T")
 
 
 def write(db: Database, work: Callable[[Session], T], *, durable: bool = True) -> T:
-    """Runs `work` and commits. If the last try has found nothing to do, what the try before it did is the answer."""
-    before: list[T] = []
+    """Runs `work` and commits. A try that finds nothing to do returns what an earlier try did, if the database says that
+    it was committed: otherwise another process has done the same meanwhile."""
+    before: list[tuple[str | None, T]] = []
 
     def tried(tx: Session) -> T:
+        number = tx.later("transaction_number")
         answer = work(tx)
-        if before and not answer:
-            return before[-1]
-        before.append(answer)
+        if not answer:
+            for done_as, done in reversed(before):
+                if done and tx.rows("transaction_committed", number=done_as)[0][0]:
+                    return done
+        before.append((number()[0][0], answer))
         return answer
 
     return db.write(tried, durable=durable)

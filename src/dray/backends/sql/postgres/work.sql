@@ -214,3 +214,11 @@ SELECT $now
 -- name: migrate_lock
 -- One migration at a time.
 SELECT pg_advisory_xact_lock(:space, :key)
+
+-- name: transaction_number
+-- What this transaction is known by, also once it is over.
+SELECT CAST(pg_current_xact_id() AS text)
+
+-- name: transaction_committed
+-- Whether a transaction, whose answer was lost, was committed.
+SELECT pg_xact_status(CAST(CAST(:number AS text) AS xid8)) = 'committed'

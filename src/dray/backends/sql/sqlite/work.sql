@@ -175,3 +175,11 @@ SELECT
         SELECT json_group_array(json_array(s.id, s.job_id, s.claim)) FROM
             (SELECT id, job_id, claim FROM dray_stacks WHERE worker_id = :id AND answered_at IS NULL LIMIT 10) AS s
     )
+
+-- name: transaction_number
+-- No transaction is run again here: the answer to a COMMIT cannot be lost.
+SELECT NULL
+
+-- name: transaction_committed
+-- Never asked.
+SELECT CAST(:number AS text) IS NOT NULL
