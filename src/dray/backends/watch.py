@@ -91,14 +91,14 @@ def _close(descriptors: Iterable[int]) -> None:
         os.close(descriptor)
 
 
-def rest(descriptors: Sequence[int], seconds: float) -> bool:
-    """Sleeps until a descriptor can be read or the time is over; whether one can.
+def rest(descriptors: Sequence[int], seconds: float | None = None) -> bool:
+    """Sleeps until a descriptor can be read or the time is over, if there is one; whether one can.
 
     One that was closed meanwhile counts as readable: its owner has rung, or finds out when it looks.
     """
-    seconds = max(0.0, seconds)
-    if seconds < _COARSE and max(descriptors) < _SELECT_LIMIT:
-        # poll() counts in whole milliseconds.
+    seconds = None if seconds is None else max(0.0, seconds)
+    if max(descriptors) < _SELECT_LIMIT:
+        # Counts in microseconds, where poll() does in milliseconds, and knows terminals on every system.
         try:
             return bool(select.select(descriptors, (), (), seconds)[0])
         except OSError:
@@ -106,8 +106,7 @@ def rest(descriptors: Sequence[int], seconds: float) -> bool:
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(seconds * 1_000))
+    return bool(poll.poll(None if seconds is None else seconds * 1_000))
 
 
-_COARSE = 0.01  # seconds from which on a millisecond more does not matter
-_SELECT_LIMIT = 1024
+_SELECT_LIMIT = 1024  # descriptors from here on are refused: a process may have more files open than that

@@ -7,12 +7,13 @@ So the main thread must not sleep on a lock, which nothing would wake, but on a 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Self
+
+from dray.backends.watch import rest
 
 SUPERVISED = "DRAY_SUPERVISED"  # in the environment of workers that have a supervisor
 
@@ -64,7 +65,7 @@ class Signals:
     def wait(self, is_over: Callable[[], bool]) -> None:
         """Sleeps until it is."""
         while not is_over():
-            select.select([self._hears], [], [])
+            rest([self._hears])
             try:
                 os.read(self._hears, 4096)
             except BlockingIOError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from types import FrameType
 from typing import Protocol
 
+from dray.backends.watch import rest
 from dray.clock import Clock, SystemClock
 from dray.instants import SECOND
 from dray.runtime.children import kernel
@@ -89,7 +89,7 @@ class Supervisor:
                 self._look()
                 if not any(worker.is_wanted or worker.process for worker in self._workers):
                     break
-                select.select([wakes], [], [], self._rest())
+                rest([wakes.fileno()], self._rest())
                 with contextlib.suppress(BlockingIOError):
                     wakes.recv(4096)
         return self._code()
@@ -204,10 +204,10 @@ class Supervisor:
         """Seconds until something is due; None: until a signal comes."""
         due = [worker.due_at for worker in self._workers if worker.is_wanted and worker.process is None]
         due += [at for at in (self._kill_at, *(worker.kill_at for worker in self._workers)) if at is not None]
-        rest = max(0, min(due) - self._clock.steady()) / SECOND if due else None
+        seconds = max(0, min(due) - self._clock.steady()) / SECOND if due else None
         if self._reload is None or self._told is not None:
-            return rest
-        return self._reload.rest() if rest is None else min(rest, self._reload.rest())
+            return seconds
+        return self._reload.rest() if seconds is None else min(seconds, self._reload.rest())
 
     # Changes
 

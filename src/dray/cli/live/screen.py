@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import sys
 import termios
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
 
-from dray.backends.watch import Bell
+from dray.backends.watch import Bell, rest
 from dray.cli.live import keys
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # the other screen, no cursor, no wrapping
@@ -129,9 +128,9 @@ class Screen:
 
     def wait(self, seconds: float) -> list[str]:
         """Sleeps until a key is pressed, the bell rings or the time is over; the keys."""
-        ready = select.select([self._in, self.bell], [], [], max(0.0, seconds))[0]
+        rest([self._in, self.bell.fileno()], seconds)
         self.bell.silence()
-        return self._keys() if self._in in ready else []
+        return self._keys() if rest([self._in], 0) else []
 
     def _keys(self) -> list[str]:
         text = self._read()
@@ -139,7 +138,7 @@ class Screen:
             self.is_over = True  # the terminal is gone
         deadline = time.monotonic() + _ESCAPE_PAUSE
         while keys.is_begun(text) and (left := deadline - time.monotonic()) > 0:
-            if select.select([self._in], [], [], left)[0]:
+            if rest([self._in], left):
                 text += self._read()
         return keys.keys(text)
 

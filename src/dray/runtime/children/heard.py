@@ -16,7 +16,7 @@ from dray.runtime.capture import NAME_BYTES
 from dray.text import clean
 
 _STATES = FINAL | {State.SCHEDULED, State.QUEUED}  # that the end of an attempt leads to
-_TRUTHS = ("gives_back", "drops_args", "counts_crash")
+_TRUTHS = ("gives_back", "drops_args", "counts_crash", "keeps_error")
 _TEXTS = ("outcome", "reason", "result", "error", "error_type", "error_message", "traceback")
 
 
