@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 def write(db: Database, work: Callable[[Session], T], *, durable: bool = True) -> T:
-    """Runs `work` and commits. A try that finds nothing to do returns what an earlier try did, if that was committed by
-    what the database says: otherwise another process has done the same meanwhile."""
+    """Runs `work` and commits. A try that finds nothing to do returns what an earlier one did, if the database
+    knows that as committed: otherwise another process has done the same meanwhile."""
     before: list[tuple[str | None, T]] = []
 
     def tried(tx: Session) -> T:
