@@ -9,6 +9,7 @@ import atexit
 import fcntl
 import json
 import os
+import pkgutil
 import pty
 import shutil
 import struct
@@ -124,7 +125,7 @@ def _plain_server() -> _Server:
 
 
 def _main() -> None:
-    import_module("tests.cli.loaded")
+    _load_everything()
     for line in sys.stdin:
         request = json.loads(line)
         os.environ.clear()
@@ -133,6 +134,15 @@ def _main() -> None:
         answers = [run(request, words) for words in request["lines"]]
         sys.stdout.write(json.dumps(answers) + "\n")
         sys.stdout.flush()
+
+
+def _load_everything() -> None:
+    import dray
+
+    for module in pkgutil.walk_packages(dray.__path__, "dray."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    import_module("rich.table")
 
 
 def _in_pipes(request: dict[str, Any], words: list[str]) -> tuple[int, str, str]:

@@ -31,7 +31,9 @@ PATIENCE = 60.0
 _NOT_INHERITED = ("DRAY_", "PYTEST", "COLUMNS", "NO_COLOR")
 _numbers = itertools.count()
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.cli.loaded", "tests.cli.shell"])
+_forks.set_forkserver_preload(
+    ["dray.cli.run", "dray.app", "dray.backends.postgres", "dray.runtime.worker", "tests.cli.shell"]
+)
 
 TASKS = """
 import asyncio, logging, os, pathlib, time
