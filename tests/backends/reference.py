@@ -444,14 +444,14 @@ class Reference:
         return job is not None and is_own and job.state in {State.RUNNING, State.COMPLETED}
 
     def stands(self, worker_id: str, given: Settlement) -> bool:
-        """Whether this worker ended this claim, the newest, before. A release or a snooze leaves no trace."""
+        """Whether this worker ended this very claim before. A release or a snooze leaves no trace."""
         job = self.jobs.get(given.id)
-        if job is None or job.claim != given.claim:
+        if job is None:
             return False
         recorded = self.attempts.get((given.id, given.claim))
         if recorded is not None:
             return recorded.worker_id == worker_id and recorded.outcome != Outcome.CRASHED
-        return (job.worker_id, job.state) == (worker_id, State.COMPLETED)
+        return (job.worker_id, job.claim, job.state) == (worker_id, given.claim, State.COMPLETED)
 
     def _write_end(self, worker_id: str, given: Settlement, *, crashed: bool = False) -> Job:
         job, now, steady = self.jobs[given.id], self.clock.now(), self.clock.steady()

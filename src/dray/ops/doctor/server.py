@@ -41,7 +41,7 @@ def _commits(subject: Subject) -> Finding | None:
         )
     if found.synchronous_commit == "off":
         return warning(
-            "synchronous_commit is off: a power loss can forget jobs whose enqueue has returned",
+            "synchronous_commit is off: a power loss can forget jobs that were enqueued with connection=",
             "ALTER DATABASE … SET synchronous_commit = on",
         )
     return ok(f"fsync on, synchronous_commit {found.synchronous_commit}")

@@ -1,8 +1,9 @@
 -- name: doctor_server
--- The server's time, version and role, what its commits wait for, and its connections: how many there may be for
+-- The server's time, version and role, what commits wait for by default, and its connections: how many there may be for
 -- ordinary users, how many there are, and how many of them are Dray's.
 SELECT clock_timestamp(), CAST(current_setting('server_version_num') AS bigint), current_setting('server_version'),
-    pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
+    pg_is_in_recovery(), current_setting('fsync'),
+    (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'),
     current_setting('full_page_writes'), current_setting('autovacuum'),
     CAST(current_setting('max_connections') AS bigint)
         - CAST(current_setting('superuser_reserved_connections') AS bigint),
