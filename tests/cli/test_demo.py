@@ -85,7 +85,8 @@ def test_an_interrupt_cleans_up(local: Shell, number: signal.Signals) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         os.kill(process.pid, number)
-        assert process.wait(30) == 130
+        code = process.wait(30)
+        assert code == 130, process.stderr.read() if process.stderr is not None else code
 
     assert folders(local) == []
     until(lambda: not processes_of(local))
