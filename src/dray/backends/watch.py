@@ -58,7 +58,7 @@ class Bell:
     """Wakes a thread that rests; rung any number of times before that thread looks, it wakes it once."""
 
     def __init__(self) -> None:
-        if sys.platform == "linux":
+        if hasattr(os, "eventfd"):
             self._hears = self._rings = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         else:
             self._hears, self._rings = os.pipe()

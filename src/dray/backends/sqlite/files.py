@@ -79,7 +79,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _may(path: Path, mode: int) -> bool:
-    return os.access(path, mode, effective_ids=True)
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _can_be_logged(path: Path) -> bool:

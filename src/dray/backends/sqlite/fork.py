@@ -25,6 +25,7 @@ from dray.backends.sqlite import files
 # Of SQLite's file format: the bytes on which a reader holds its shared lock, and the guard byte of the -shm.
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_GUARD = 128
+_OPEN = "/proc/self/fd"  # the descriptors of this process; /dev/fd where there is no /proc
 
 
 class Forking(Protocol):
@@ -123,7 +124,7 @@ class ProcessLocks:
 def _has_open(file: Path) -> bool:
     try:
         wanted = file.stat()
-        with os.scandir("/proc/self/fd") as entries:
+        with os.scandir(_OPEN if os.path.isdir(_OPEN) else "/dev/fd") as entries:  # noqa: PTH112
             return any(_leads_to(int(entry.name), wanted) for entry in entries)
     except OSError:
         return False

@@ -57,10 +57,11 @@ class _Child:
         self._is_forked = False
         self._tasks: dict[tuple[places.Place, str], Task[..., Any]] = {}  # found so far
         faulthandler.enable(slate.descriptor)
-        faulthandler.register(kernel.STACK_SIGNAL, slate.descriptor)
+        if kernel.STACK_SIGNAL is not None:
+            faulthandler.register(kernel.STACK_SIGNAL, slate.descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, self._on_sigterm)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, kernel.STACK_SIGNAL})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, kernel.SIGNALS)
         logging.getLogger("dray").addHandler(_Echo(self._pipe))
         self._forking = threading.local()
         os.register_at_fork(
@@ -180,7 +181,8 @@ class _Child:
         self._is_forked = True
         self._is_armed = False
         self._pipe.cut()
-        faulthandler.unregister(kernel.STACK_SIGNAL)
+        if kernel.STACK_SIGNAL is not None:
+            faulthandler.unregister(kernel.STACK_SIGNAL)
         faulthandler.disable()
         for descriptor in (*self._locks, self._slate.descriptor):
             with contextlib.suppress(OSError):

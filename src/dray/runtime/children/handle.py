@@ -160,7 +160,7 @@ class Child:
                 self._slate.order(self._jobs, stop)
                 if not self._has_shown_stack:  # first, so that it shows what is being stopped
                     self._has_shown_stack = True
-                    kernel.kill(self.pid, kernel.STACK_SIGNAL)
+                    kernel.ask_for_stack(self.pid)
                 kernel.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
@@ -175,8 +175,7 @@ class Child:
             if self._is_buried:
                 return None
             before = self._slate.size
-            kernel.kill(self.pid, kernel.STACK_SIGNAL)
-            return self._slate.await_stack(before)
+            return self._slate.await_stack(before) if kernel.ask_for_stack(self.pid) else None
 
     def last_stack(self) -> str | None:
         """What it wrote when it was told to stop, or when it crashed."""
@@ -197,9 +196,10 @@ class Child:
     def _ended(self) -> str:
         message = wire.Inbox(self._status).wait()
         if message is None:
-            # The nursery keeps nobody's number any more; the kernel has killed the child.
+            # The nursery keeps nobody's number any more; the kernel has killed the child. Where the kernel does not,
+            # the child lives on, and `bury` has to kill it: no attempt runs beside the next.
             with self._guard:
-                self._is_buried = True
+                self._is_buried = kernel.HAS_DEATH_SIGNAL
             return "the process that ran it was killed, because the one that had started it ended"
         code = int(message["status"])
         if code < 0:

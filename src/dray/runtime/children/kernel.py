@@ -1,4 +1,8 @@
-"""What the kernel does for families of processes, where Python has no call for it."""
+"""What the kernel does for families of processes, where Python has no call for it.
+
+Linux does all of it. Elsewhere (macOS, the BSDs) something else is done for what is missing: nothing here fails when
+it is imported.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,25 @@ import ctypes
 import os
 import signal
 import time
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
-# Asks a child for its stack. A signal of its own: bodies may use the two for users.
-STACK_SIGNAL = signal.SIGRTMIN + 12
+
+def _stack_signal() -> int | None:
+    if hasattr(signal, "SIGRTMIN"):
+        return signal.SIGRTMIN + 12
+    return getattr(signal, "SIGINFO", None)  # a terminal's, and children have none
+
+
+# Asks a child for its stack. A signal of its own: bodies may use the two for users. None: it cannot be asked.
+STACK_SIGNAL = _stack_signal()
+SIGNALS = {signal.SIGTERM} if STACK_SIGNAL is None else {signal.SIGTERM, STACK_SIGNAL}  # that a child is sent
 
 
 _prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+HAS_DEATH_SIGNAL = _prctl is not None
 
 
 def ask_for_death_signal(number: int) -> None:
@@ -27,6 +41,32 @@ def set_name(name: str) -> None:
     """What ps and top show; at most 15 characters."""
     if _prctl is not None:
         _prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def ask_for_stack(pid: int) -> bool:
+    """Has a child write down where it is; False: there is no signal for that here."""
+    if STACK_SIGNAL is None:
+        return False
+    kill(pid, STACK_SIGNAL)
+    return True
+
+
+class Ended(NamedTuple):
+    """How a child of this process has ended."""
+
+    code: int  # negative: the signal that killed it
+    is_reaped: bool  # its number may be another process's from here on
+
+
+def ended(pid: int) -> Ended | None:
+    """How a child has ended, if it has. It keeps its number until it is reaped, where an end can be told alone."""
+    if hasattr(os, "waitid"):
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if found is None:
+            return None
+        return Ended(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status, is_reaped=False)
+    found_pid, status = os.waitpid(pid, os.WNOHANG)
+    return Ended(os.waitstatus_to_exitcode(status), is_reaped=True) if found_pid else None
 
 
 def kill(pid: int, number: int) -> None:
@@ -56,7 +96,11 @@ def await_end_of_group(group: int, seconds: float) -> bool:
 
 
 def _has_members(group: int) -> bool:
-    for name in os.listdir("/proc"):  # noqa: PTH208 - as are the next: there may be thousands
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208 - as are the next: there may be thousands
+    except OSError:
+        return _answers(group)
+    for name in names:
         if not name.isdigit():
             continue
         try:
@@ -67,3 +111,12 @@ def _has_members(group: int) -> bool:
         if int(its_group) == group and state not in b"ZX":
             return True
     return False
+
+
+def _answers(group: int) -> bool:
+    """The same without /proc: whether a signal could be sent to any of them."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):  # the latter: macOS says so of those that have ended
+        return False
+    return True

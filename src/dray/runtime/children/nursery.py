@@ -1,7 +1,8 @@
 """The process that forks a worker's children: it has one thread, no connection, and nothing of the user's.
 
 It forks on request, tells of each end, and keeps the dead until their slot has buried their process group: until
-then no other process can have their number.
+then no other process can have their number. (Where the kernel cannot tell of an end alone, as on macOS before Python
+3.13, they are reaped at once, and their number may be another's a moment later.)
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import NamedTuple
 from dray.runtime.children import kernel, wire
 
 _LAST_GRACE = 5.0  # seconds for children to end in, once everything else has
-_BLOCKED = {signal.SIGTERM, kernel.STACK_SIGNAL}  # until a child is ready for them; here for ever
 
 
 class Birth(NamedTuple):
@@ -36,7 +36,8 @@ class _Charge:
 
     def __init__(self, status: socket.socket) -> None:
         self.status = status
-        self.has_ended = False  # and is not reaped yet
+        self.has_ended = False
+        self.is_reaped = False  # otherwise it keeps its number
         self.is_let_go = False  # nobody asks for it any more
 
 
@@ -44,7 +45,7 @@ def main(command: int, worker_pid: int) -> None:
     """Runs the nursery, and in each process that it forks, the child."""
     kernel.set_name("dray-nursery")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, kernel.SIGNALS)  # until a child is ready for them; here for ever
     nursery = _Nursery(socket.socket(fileno=command), worker_pid)
     nursery.move_in()
     from dray.runtime.children import child  # noqa: PLC0415 - with all that it needs, once for all children
@@ -167,15 +168,15 @@ class _Nursery:
         """Tells of those who have ended; reaps those whom nobody asks for any more."""
         for pid, charge in list(self._charges.items()):
             if not charge.has_ended:
-                found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                found = kernel.ended(pid)
                 if found is None:
                     continue
-                charge.has_ended = True
-                how = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+                charge.has_ended, charge.is_reaped = True, found.is_reaped
                 if not charge.is_let_go:
-                    _tell(charge, {"status": how})
+                    _tell(charge, {"status": found.code})
             if charge.is_let_go:
-                os.waitpid(pid, 0)
+                if not charge.is_reaped:
+                    os.waitpid(pid, 0)
                 del self._charges[pid]
 
     def _let_go(self, pid: int) -> None:

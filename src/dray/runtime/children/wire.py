@@ -21,6 +21,7 @@ _LENGTH = struct.Struct("!I")
 _INT = struct.Struct("i")
 _CHUNK = 1 << 16
 _DESCRIPTORS = 4
+_CLOSED_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # 0: not on macOS
 
 
 class Garbled(Exception):
@@ -51,7 +52,7 @@ class Inbox:
         try:
             # Not socket.recv_fds: it leaves its flags out, and then whatever a body starts inherits what came.
             room = socket.CMSG_SPACE(_DESCRIPTORS * _INT.size)
-            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, room, flags | socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, room, flags | _CLOSED_ON_EXEC)
         except BlockingIOError:
             return False
         except ConnectionResetError:  # the other side has ended with something unread
@@ -59,7 +60,10 @@ class Inbox:
         for level, kind, given in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 whole = len(given) - len(given) % _INT.size
-                self.descriptors += [number for (number,) in _INT.iter_unpack(given[:whole])]
+                came = [number for (number,) in _INT.iter_unpack(given[:whole])]
+                for number in came if not _CLOSED_ON_EXEC else ():
+                    os.set_inheritable(number, False)  # noqa: FBT003
+                self.descriptors += came
         self._data += data
         return bool(data)
 

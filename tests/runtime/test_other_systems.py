@@ -1,0 +1,176 @@
+"""Systems that lack what Linux has (macOS): every module can be imported, and jobs run in child processes.
+
+What they lack is taken away from every interpreter that is started here: signals in real time, /proc, prctl, inotify,
+epoll, event descriptors, waitid and more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LACKING = """
+    import builtins, ctypes, io, os, select, signal, socket, sys, sysconfig, time
+
+    sysconfig.get_config_vars()  # it looks for a file that is named after the platform
+    sys.platform = "darwin"
+    taken = {
+        signal: ("SIGRTMIN", "SIGRTMAX", "SIGPWR", "sigwaitinfo", "sigtimedwait"),
+        os: ("eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "pipe2", "memfd_create",
+            "waitid", "P_PID", "WNOWAIT", "pidfd_open", "sched_getaffinity", "O_PATH", "O_TMPFILE"),
+        select: ("epoll",),
+        socket: ("MSG_CMSG_CLOEXEC", "SO_PEERCRED", "TCP_USER_TIMEOUT"),
+        time: ("CLOCK_BOOTTIME",),
+    }
+    for module, names in taken.items():
+        for name in names:
+            if hasattr(module, name):
+                delattr(module, name)
+
+    def hiding(call):
+        def hidden(path=".", *args, **options):
+            if isinstance(path, (str, bytes, os.PathLike)) and os.fsdecode(path).startswith("/proc"):
+                raise FileNotFoundError(2, "No such file or directory", path)
+            return call(path, *args, **options)
+        return hidden
+
+    readers = {os: ("listdir", "scandir", "stat", "open", "readlink"), builtins: ("open",), io: ("open",)}
+    for module, names in readers.items():
+        for name in names:
+            setattr(module, name, hiding(getattr(module, name)))
+
+    class Library:
+        def __init__(self, *args, **options):
+            self._found = load(*args, **options)
+        def __getattr__(self, name):
+            if name in {"prctl", "inotify_init1", "inotify_add_watch", "inotify_rm_watch"}:
+                raise AttributeError(name)
+            return getattr(self._found, name)
+
+    load, ctypes.CDLL = ctypes.CDLL, Library
+"""
+
+IMPORT_ALL = """
+    import importlib, json, pkgutil
+    import dray
+
+    found = [module.name for module in pkgutil.walk_packages(dray.__path__, "dray.") if "__main__" not in module.name]
+    refused = {}
+    for name in found:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            refused[name] = repr(error)
+    print(json.dumps({"modules": len(found), "refused": refused}))
+"""
+
+BODIES = """
+    import os, signal, time
+    from pathlib import Path
+    import dray
+
+    app = dray.App(os.environ["URL"], migrate=True)
+    trace = Path("trace")
+
+    @app.task(name="add", runner="process")
+    def add(a: int, b: int, ctx: dray.Context) -> int:
+        ctx.log.info("adding")
+        return a + b
+
+    @app.task(name="die", runner="process", max_attempts=1)
+    def die() -> None:
+        os._exit(7)
+
+    @app.task(name="hang", runner="process", max_attempts=1, timeout=0.5)
+    def hang() -> None:
+        time.sleep(60)
+
+    @app.task(name="orphaned", runner="process", max_attempts=2, retry=0)
+    def orphaned(ctx: dray.Context) -> str:
+        if ctx.attempt == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+            while True:
+                with trace.open("a") as file:
+                    file.write(".")
+                time.sleep(0.01)
+        before = trace.stat().st_size
+        time.sleep(0.5)
+        return "it lives on" if trace.stat().st_size > before else "it is gone"
+
+    @app.task(name="plain")
+    def plain() -> str:
+        return "plain"
+"""
+
+RUN_ALL = """
+    import json
+    import bodies
+    from dray.runtime.children import kernel
+
+    def outcome(job):
+        try:
+            return job.result(timeout=60)
+        except Exception as error:
+            return type(error).__name__
+
+    with bodies.app.worker(concurrency=2):
+        made = {name: getattr(bodies, name).enqueue() for name in ("plain", "die", "hang")}
+        made["add"] = bodies.add.enqueue(1, 2)
+        results = {name: outcome(job) for name, job in made.items()}
+        results["orphaned"] = outcome(bodies.orphaned.enqueue())  # it kills what starts the others' processes
+        reasons = {name: job.refresh().reason for name, job in made.items() if job.refresh().reason}
+        lines = [line.message for line in made["add"].logs()]
+    lacks = [kernel.STACK_SIGNAL is None, not kernel.HAS_DEATH_SIGNAL]
+    print(json.dumps({"results": results, "reasons": reasons, "lines": lines, "lacks": lacks}))
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder in which Python finds itself on another system."""
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(LACKING), encoding="utf-8")
+    (tmp_path / "bodies.py").write_text(textwrap.dedent(BODIES), encoding="utf-8")
+    return tmp_path
+
+
+def _run(script: str, folder: Path, **variables: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": str(folder), **variables},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_module_can_be_imported(elsewhere: Path) -> None:
+    found = _run(IMPORT_ALL, elsewhere)
+
+    assert found["refused"] == {}
+    assert found["modules"] > 200
+
+
+def test_jobs_run_in_child_processes_that_end_when_they_have_to(elsewhere: Path, url: str) -> None:
+    found = _run(RUN_ALL, elsewhere, URL=url)
+
+    assert found["lacks"] == [True, True]
+    assert found["results"] == {
+        "plain": "plain",
+        "add": 3,
+        "die": "JobFailed",
+        "hang": "JobFailed",
+        "orphaned": "it is gone",
+    }
+    assert found["reasons"] == {"die": "crashed", "hang": "timeout"}
+    assert found["lines"] == ["adding"]
