@@ -71,6 +71,13 @@ def escape_control(text: str) -> str:
     return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def escape_lines(text: str) -> str:
+    """As `escape_control`, with its lines kept, for a traceback. Those after the first are indented: none of them can
+    be taken for a record of the log."""
+    first, *others = text.split("\n")
+    return "\n".join([escape_control(first), *(f"    {escape_control(line)}" for line in others)])
+
+
 def redact(text: str) -> str:
     """The text with ``***`` for each password in a database address: in a URL or in libpq's ``password=…``.
 

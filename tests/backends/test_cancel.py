@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dray.backends.store import graph
+from dray.errors import StorageLocked
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Claim, Outcome, Reason
@@ -220,3 +222,23 @@ def test_an_operator_retry_forgets_the_request(world: World) -> None:
 
     job = world.job(claim.id)
     assert (job.state, job.cancel_requested_at) == ("scheduled", None)
+
+
+def test_a_cancel_that_is_written_is_no_error_though_its_children_cannot_be_told_now(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = world.enqueue()
+    child = world.enqueue(parents=(parent,))
+
+    def refuse(*_: object) -> None:
+        raise StorageLocked("somebody holds the lock; nothing was written")
+
+    with monkeypatch.context() as locked:
+        locked.setattr(graph, "fan_out", refuse)
+        answer = world.backend.job_cancel([parent])
+    before = world.job(child).state
+    world.backend.job_fan_out()  # as the worker with that duty does
+
+    assert answer == {parent: CancelResult.CANCELLED}
+    assert (before, world.job(child).state) == ("waiting", "cancelled")
+    assert "are told later" in caplog.text

@@ -198,6 +198,20 @@ def test_children_enqueued_in_the_same_transaction_are_freed_too(world: World, u
     assert [world.job(new.id).state for new in (child, later)] == ["queued", "queued"]
 
 
+def test_a_worker_can_ask_which_jobs_its_bodies_have_completed(world: World, url: str) -> None:
+    held, other = Held(world), Held(world)
+    asked = [(each.id, each.claim.claim) for each in (held, other)]
+    with beside.connect(url) as user:
+        world.backend.job_complete(held.worker, held.completion(), user)
+        before = world.backend.job_completed_by(held.worker, asked) if url.startswith("postgres") else set[str]()
+        user.commit()
+
+    assert before == set()
+    assert world.backend.job_completed_by(held.worker, asked) == {held.id}
+    assert world.backend.job_completed_by(other.worker, asked) == set()
+    assert world.backend.job_completed_by(held.worker, [(held.id, held.claim.claim + 1)]) == set()
+
+
 # On a server, where others may have the row
 
 

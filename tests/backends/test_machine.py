@@ -942,7 +942,14 @@ def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]
 ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
     *("transaction", "atransaction", "transfer", "job_enqueue_async", "job_complete", "job_complete_async"),
-    *("job_look", "job_ended", "job_find", "job_upcoming", "lease_held"),  # other ways to read the same rows
+    *(
+        "job_look",
+        "job_ended",
+        "job_find",
+        "job_upcoming",
+        "job_completed_by",
+        "lease_held",
+    ),  # other ways to read the same rows
     *("job_circumstances", "job_prunable", "job_prune_steps", "workflow_find"),
     *("live_changes", "live_newest_times", "live_last_line", "live_panels", "live_numbers"),
     *("examine", "verify", "copier", "audit_part", "audit_whole", "audit_orphans"),

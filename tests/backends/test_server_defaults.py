@@ -15,6 +15,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.backends.plain import MANY
 from dray.backends.postgres import PostgresDatabase
+from dray.backends.statements import catalogue
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from dray.model.queue import Demand
 from tests.backends.processes import enqueue, job_ids, new_job
@@ -157,6 +158,12 @@ def test_many_jobs_take_longer_than_a_statement_may(own: OwnDatabase, backend: B
     own.set("statement_timeout", "50ms")
     own.end_sessions()
     assert len(backend.job_enqueue([new_job() for _ in range(100 * MANY)])) == 100 * MANY
+
+
+@pytest.mark.parametrize("name", ["queue_list", "schedule_list", "job_counts", "job_oldest_queued"])
+def test_names_have_the_same_order_whatever_the_locale(name: str) -> None:
+    """Read, not run: the server of the tests is built without locales."""
+    assert 'COLLATE "C"' in catalogue("postgres")[name].text.partition("ORDER BY")[2]
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from dray.app import App
 from dray.instants import SECOND
 from dray.runtime import timekeeper, worker
+from dray.settings import Settings
+from tests.runtime import kinds
 from tests.runtime.watching import until
 
 
@@ -23,6 +26,16 @@ def app(url: str) -> Generator[App]:
     until(lambda: not [thread for thread in threading.enumerate() if _is_ours(thread) and thread not in before])
     if url.startswith("sqlite:"):
         assert not list(Path(url.removeprefix("sqlite:///")).parent.glob("*-workers/*"))
+
+
+@pytest.fixture
+def kinds_app(url: str) -> Generator[App]:
+    """The App of `kinds`, whose bodies child processes can find, on this test's database."""
+    before = kinds.app.settings
+    kinds.app.settings = replace(before, url=Settings.of(url).url)
+    with kinds.app as opened:
+        yield opened
+    kinds.app.settings, kinds.app._opened = before, None
 
 
 def _is_ours(thread: threading.Thread) -> bool:

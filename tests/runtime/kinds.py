@@ -1,6 +1,10 @@
-"""Bodies that take no time, one for each kind of runner; a child process finds them here."""
+"""Bodies for each kind of runner; a child process finds them here."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
 
 import dray
 
@@ -8,7 +12,8 @@ app = dray.App("sqlite:///kinds.db")
 
 
 @app.task(name="of-thread")
-def of_thread() -> None: ...
+def of_thread() -> None:
+    """Takes no time, as the next two."""
 
 
 @app.task(name="of-async")
@@ -17,3 +22,106 @@ async def of_async() -> None: ...
 
 @app.task(name="of-process", runner="process")
 def of_process() -> None: ...
+
+
+# Bodies that complete their jobs themselves and go on: PATH.begun, until there is PATH.go, then PATH.ended
+
+
+def _begin(path: str) -> None:
+    Path(f"{path}.begun").touch()
+
+
+def _goes_on(path: str) -> bool:
+    return not Path(f"{path}.go").exists()
+
+
+def _end(path: str) -> None:
+    Path(f"{path}.ended").touch()
+
+
+@app.task(name="written-thread")
+def written_thread(path: str, ctx: dray.Context) -> None:
+    with ctx.transaction():
+        pass
+    _begin(path)
+    while _goes_on(path):
+        time.sleep(0.005)
+    _end(path)
+
+
+@app.task(name="written-async")
+async def written_async(path: str, ctx: dray.Context) -> None:
+    async with ctx.transaction():
+        pass
+    _begin(path)
+    while _goes_on(path):
+        await asyncio.sleep(0.005)
+    _end(path)
+
+
+@app.task(name="written-process", runner="process")
+def written_process(path: str, ctx: dray.Context) -> None:
+    with ctx.transaction():
+        pass
+    _begin(path)
+    while _goes_on(path):
+        time.sleep(0.005)
+    _end(path)
+
+
+@app.task(name="written-elsewhere")
+def written_elsewhere(path: str, ctx: dray.Context) -> None:
+    """In a transaction of the user's: nobody tells the worker when that commits."""
+    with app.backend.transaction() as connection:
+        ctx.complete(connection=connection)
+    _begin(path)
+    while _goes_on(path):
+        time.sleep(0.005)
+    _end(path)
+
+
+@app.task(name="unwritten")
+def unwritten(path: str) -> None:
+    """The same without completing its job."""
+    _begin(path)
+    while _goes_on(path):
+        time.sleep(0.005)
+    _end(path)
+
+
+# Bodies whose words look like records of a log
+
+FORGERY = "harmless\nERROR forged\r\nERROR forged\x1b[2J\u2028ERROR forged"
+
+
+@app.task(name="forge", max_attempts=1)
+def forge() -> None:
+    raise ValueError(FORGERY)
+
+
+@app.task(name="forge-again", max_attempts=2, retry=3600)
+def forge_again() -> None:
+    raise ValueError(FORGERY)
+
+
+@app.task(name="forge-written")
+def forge_written(ctx: dray.Context) -> None:
+    with ctx.transaction():
+        pass
+    raise ValueError(FORGERY)
+
+
+@app.task(name="forge-elsewhere")
+def forge_elsewhere(ctx: dray.Context) -> None:
+    with app.backend.transaction() as connection:
+        ctx.complete(connection=connection)
+    raise ValueError(FORGERY)
+
+
+@app.task(name="forge-process", runner="process")
+def forge_process(ctx: dray.Context) -> None:
+    """By a line of its own, and by what Dray has to say about it in the child."""
+    ctx.log.warning(FORGERY)
+    with ctx.transaction():
+        pass
+    raise ValueError(FORGERY)

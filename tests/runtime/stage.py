@@ -43,6 +43,9 @@ class Link:
     def began(self, execution: Execution) -> None:
         self._tell(lambda: self.begun.append(execution))
 
+    def written(self, execution: Execution) -> None:
+        assert execution.is_written
+
     def note(self, execution: Execution) -> None:
         def take() -> None:
             self.notes += 1

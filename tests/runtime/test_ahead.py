@@ -205,6 +205,34 @@ def test_what_is_claimed_ahead_starts_in_order(app: App) -> None:
     assert ran == list(range(500))
 
 
+@pytest.mark.parametrize("why", ["one attempt", "a crash"])
+def test_what_may_not_be_claimed_ahead_does_not_wait_until_all_else_has_run(app: App, why: str) -> None:
+    """Its priority is higher than that of whatever the worker could claim ahead instead, for ever."""
+    ran: list[str] = []
+
+    @app.task(name="plain")
+    def plain() -> None:
+        ran.append("plain")
+        time.sleep(0.002)
+
+    @app.task(name="delicate", max_attempts=1 if why == "one attempt" else 3)
+    def delicate() -> None:
+        ran.append("delicate")
+
+    plain.enqueue_many([()] * 600)
+    waiting = delicate.using(priority=9, delay=3_600).enqueue()
+    with app.worker(concurrency=1) as worker:
+        worker._engine._appetite.noted(2_500)
+        until(lambda: len(ran) >= 50)
+        sql(app, f"UPDATE dray_jobs SET crashes = 1 WHERE id = '{waiting.id}'" if why == "a crash" else "SELECT 1")
+        before = len(ran)
+        sql(app, f"UPDATE dray_jobs SET state = 'queued', run_at = created_at WHERE id = '{waiting.id}'")
+        assert ended(waiting) == "completed"
+        at = ran.index("delicate") if "delicate" in ran else len(ran)  # after a crash it runs in a child process
+
+    assert at - before < 300  # a few dozen, on a machine that is not busy
+
+
 def test_leaving_hands_back_what_was_claimed_ahead(app: App) -> None:
     gate = Gate()
 

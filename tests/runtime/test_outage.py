@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -119,43 +118,3 @@ def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
 
         assert ended(job) == "completed"
         assert worker.condition().is_ready
-
-
-def by_ctx_transaction(ctx: dray.Context, app: App) -> None:
-    with ctx.transaction():
-        pass
-
-
-def by_ctx_complete(ctx: dray.Context, app: App) -> None:
-    with app.backend.transaction() as connection:
-        ctx.complete(connection=connection)
-
-
-@pytest.mark.parametrize("complete", [by_ctx_transaction, by_ctx_complete], ids=lambda each: each.__name__)
-def test_a_body_goes_on_after_its_own_commit_though_the_database_was_away(
-    app: App,
-    quick: Task[..., Any],
-    complete: Callable[[dray.Context, App], None],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Its job is not running any more, but nobody else has it: it is completed."""
-    gate, went_on = Gate(), list[str]()
-
-    @app.task(name="commits")
-    def commits(ctx: dray.Context) -> None:
-        complete(ctx, app)
-        gate.pass_through()
-        went_on.append("to the end")
-
-    with app.worker(concurrency=2, lease=60) as worker:
-        job = commits.enqueue()
-        gate.await_arrival()
-        fail_once(worker, "job_exchange", monkeypatch)
-        quick.enqueue().result(timeout=LONG)  # written after what is held was read again
-        gate.open()
-        until(lambda: not worker._engine.executions())
-
-    assert went_on == ["to the end"]
-    assert state_of(job) == "completed"
-    assert "stopping their bodies" not in caplog.text

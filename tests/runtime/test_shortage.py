@@ -6,7 +6,6 @@ import errno
 import subprocess
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from dray.errors import DrayError
 from dray.runtime import engine
 from dray.runtime.children import handle
 from dray.runtime.worker import Worker
-from dray.settings import Settings
 from dray.task import Task
-from tests.runtime import kinds
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
 KINDS = ["thread", "async", "process"]
@@ -70,13 +67,8 @@ def claimed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def app(url: str) -> Generator[App]:
-    """The App of the bodies that child processes can find, on this test's database."""
-    before = kinds.app.settings
-    kinds.app.settings = replace(before, url=Settings.of(url).url)
-    with kinds.app as opened:
-        yield opened
-    kinds.app.settings, kinds.app._opened = before, None
+def app(kinds_app: App) -> App:
+    return kinds_app
 
 
 @pytest.fixture

@@ -198,7 +198,8 @@ def test_what_comes_after_it_is_only_logged(
     assert run(app, job) == ("completed",)
     assert (outcomes(job), orders()) == (["completed"], 1)
     (record,) = [record for record in caplog.records if record.name == "dray" and job.id in record.getMessage()]
-    assert "too late" in record.getMessage()
+    assert "ValueError: too late" in record.getMessage()
+    assert "Traceback" in record.getMessage()
 
 
 def test_what_it_returns_after_it_is_dropped_and_that_is_said(

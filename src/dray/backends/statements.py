@@ -99,6 +99,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$in_(ids|texts)\((\w+)\)", r"IN (SELECT value FROM json_each(:\2))"),
         (r"\$texts\((\w+)\)", r"json_each(:\1)"),
         (r"\$in_picked\b", "IN (SELECT id FROM picked)"),
+        (r"\$by_text\((\w+)\)", r"\1"),
         (
             r"\$job_columns\b",
             _JOB_COLUMNS.format(args="coalesce(j.args, p.args)", result="coalesce(j.result, p.result)"),
@@ -127,6 +128,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$in_ids\((\w+)\)", r"= ANY (ARRAY(SELECT value::uuid FROM $texts(\1)))"),
         (r"\$in_texts\((\w+)\)", r"= ANY (ARRAY(SELECT value FROM $texts(\1)))"),
         (r"\$in_picked\b", "= ANY (ARRAY(SELECT id FROM picked))"),
+        (r"\$by_text\((\w+)\)", r'\1 COLLATE "C"'),  # as SQLite and Python order text, whatever the database's locale
         (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),
         (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
         (r"\$live_columns\b", _LIVE_COLUMNS),

@@ -44,6 +44,7 @@ class Appetite:
         self._rng = rng
         self._budget = budget  # jobs that it takes in all; None: as many as there are
         self._mean_us: float | None = None  # of a body's time; None: not known yet
+        self._is_short = False  # the last claim brought less than was asked for
 
     def served(self, ready: Iterable[str]) -> None:
         """Where all queues are served: those that have anything ready, else those that last had."""
@@ -61,6 +62,10 @@ class Appetite:
         """What to claim, while so many jobs are claimed and not ended; `room`: all that can be run."""
         limit = max(0, self.concurrency - in_hand)
         ahead = max(0, self.concurrency + self._ahead() - in_hand - limit)
+        if not limit and self._is_short:
+            # Perhaps a job came first that is never claimed ahead. Topped up for ever, a worker has no slot for it:
+            # jobs of lower priority would go before it for as long as there are any.
+            ahead = 0
         if self._budget is not None:
             limit, ahead = min(limit, self._budget), 0
         if room is not None:
@@ -71,6 +76,11 @@ class Appetite:
     def is_sated(self) -> bool:
         """Whether all that it was to take has been taken."""
         return self._budget == 0
+
+    def answered(self, demand: Demand, count: int) -> None:
+        """So many were claimed, of what was asked for."""
+        if demand.limit or demand.ahead:
+            self._is_short = count < demand.limit + demand.ahead
 
     def fed(self, count: int) -> None:
         """So many were claimed. The next turn is another queue's, each as often as it weighs and evenly spread."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +24,6 @@ from dray.runtime.context import Context
 from dray.runtime.execution import Execution, Interrupted, current
 from dray.runtime.leash import Leash
 from dray.task import Misfit
-from dray.text import escape_control
 
 log = logging.getLogger("dray")
 
@@ -97,10 +95,9 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
     if execution.is_written:
         # Not as exc_info: that prints the error's own text as it is, and with it lines that look like the log's.
         log.warning(
-            "job %s: its transaction has completed it; the error after that is only logged: %s\n%s",
+            "job %s: its transaction has completed it; the error after that is only logged: %s",
             execution.claim.id,
-            escape_control(outcome.described(error)),
-            "".join(traceback.format_tb(error.__traceback__)).rstrip(),
+            outcome.traced(error),
         )
         return None
     return outcome.raised(execution, error, execution.link.clock.steady(), execution.link.rng)

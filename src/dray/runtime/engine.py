@@ -184,16 +184,25 @@ class Engine:
         if self._notebook.add(execution):
             self.inbox.ring()
 
+    def written(self, execution: Execution) -> None:
+        """Its flag says so, to whoever would stop it."""
+
     def settles_down(self, seconds: float) -> bool:
         """Waits until nothing is left, or could come, but bodies that do not stop; whether that came in time."""
         self.is_idle.clear()
         self.inbox.look_soon()  # an engine that sleeps would not set it again
         return self.is_idle.wait(seconds)
 
-    def stop_all(self, cause: Stop, by: int | None = None) -> None:
+    def stop_all(self, cause: Stop) -> None:
         for execution in self.executions():
             if not execution.is_over:
-                self.timekeeper.stop(execution, cause, by)
+                self.timekeeper.stop(execution, cause)
+
+    def give_up(self, by: int) -> None:
+        """Stops whatever another worker may run soon; a body that has completed its job will not be run again."""
+        for execution in self.executions():
+            if not (execution.is_over or execution.is_written):
+                self.timekeeper.stop(execution, Stop.SHUTDOWN, by)
 
     # Resting
 
@@ -400,6 +409,7 @@ class Engine:
         self._notebook.keep(answer.late)
         written = self._hands.written(batch, answer.settled)
         self._hands.has_heirs |= answer.has_more_children
+        self._appetite.answered(demand, len(answer.claims))
         self._dispatch(answer.claims)
         if written.any_final:
             self._tell_done()
@@ -563,10 +573,12 @@ class Engine:
     def _die(self) -> None:
         """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
+        running = self._hands.running()
         try:
-            written = self._written_by_bodies(self._hands.running())
+            written = self._written_by_bodies(running)
         except StorageError:
-            written = set[str]()  # not known: rather stopped than beside its successor
+            # Not known of those that ended in a user's transaction: rather stopped than beside their successors.
+            written = {each.claim.id for each in running if each.is_written}
         self._stop_lost(self._hands.lose_all(written))
         self._is_dead = True
         self._give_up_id("was declared dead, and takes another id")

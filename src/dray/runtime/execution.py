@@ -36,6 +36,10 @@ class Link(Protocol):
         """There are lines or a report to be written."""
         ...
 
+    def written(self, execution: Execution) -> None:
+        """The body has completed its job in a transaction of its own, and goes on."""
+        ...
+
 
 class Stop(StrEnum):
     """Why a body is to stop before its end."""

@@ -15,7 +15,6 @@ from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.model.worker import WorkerState
 from dray.runtime.condition import Obstacle
-from dray.runtime.execution import Stop
 from dray.runtime.outage import Outage
 from dray.runtime.service import Service
 from dray.runtime.stacks import Stacks
@@ -143,4 +142,4 @@ class Heartbeat(Service):
             self._has_stopped_bodies = True
             self._engine.inbox.cut_off()
             log.warning("worker %s is cut off and stops what it runs", self._engine.worker_id)
-            self._engine.stop_all(Stop.SHUTDOWN, by=self._trusted_until - _LAST_MOMENT)
+            self._engine.give_up(by=self._trusted_until - _LAST_MOMENT)

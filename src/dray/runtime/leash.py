@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Coroutine, Generator
 from typing import Any
 
+from dray.text import escape_control
+
 log = logging.getLogger("dray")
 
 
@@ -62,4 +64,4 @@ class Leash:
         try:
             self._body.close()
         except BaseException as error:  # noqa: BLE001 - its clean-up may raise anything; it is over either way
-            log.debug("a coroutine that was cut off said: %r", error)
+            log.debug("a coroutine that was cut off raised %s", escape_control(type(error).__name__))

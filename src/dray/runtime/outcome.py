@@ -18,7 +18,7 @@ from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.runtime.execution import Execution, Interrupted, Stop
 from dray.steering import Cancel, Fail, Retry, Snooze
 from dray.task import next_delay_us, policy_delay_us
-from dray.text import bounded, clean, clean_traceback, redact
+from dray.text import bounded, clean, clean_traceback, escape_lines, redact
 
 if TYPE_CHECKING:
     from dray.clock import Rng
@@ -141,6 +141,11 @@ def _delay_us(execution: Execution, error: BaseException, rng: Rng) -> int | Non
 def described(error: BaseException) -> str:
     """An error in one line, whatever it is."""
     return f"{_kind(error)}: {_message(error)}"
+
+
+def traced(error: BaseException) -> str:
+    """An error with its traceback, for a log."""
+    return escape_lines((_trace(error) or described(error)).rstrip("\n"))
 
 
 def _policy_us(execution: Execution, rng: Rng) -> int:

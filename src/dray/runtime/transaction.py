@@ -68,7 +68,7 @@ class Transaction(CleanExit):
             raise
         self._sync.leave(error)
         if error is None:
-            self._execution.is_written = True
+            self._has_written()
 
     def cleanup(self) -> None:
         if self._sync is not None:
@@ -97,7 +97,11 @@ class Transaction(CleanExit):
             raise
         await self._async.__aexit__(kind, error, trace)
         if error is None:
-            self._execution.is_written = True
+            self._has_written()
+
+    def _has_written(self) -> None:
+        self._execution.is_written = True
+        self._execution.link.written(self._execution)
 
     @property
     def _fence(self) -> tuple[str, str, int]:

@@ -15,7 +15,7 @@ from dray.errors import (
     StorageLocked,
     StorageUnavailable,
 )
-from dray.text import redact
+from dray.text import escape_control, redact
 
 _CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
 _UNPREPARED = {"42P05", "26000"}  # a prepared statement is there already, or is gone
@@ -43,7 +43,7 @@ def is_lost(error: psycopg.Error) -> bool:
 
 def translate(error: psycopg.Error, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
-    said = redact(str(error).strip().partition("\n")[0])
+    said = escape_control(redact(str(error).strip().partition("\n")[0]))  # it may quote a value: a body's words
     kind, text = _sentence(error)
     return kind(f"{place}: {text.format(said=said)}")
 

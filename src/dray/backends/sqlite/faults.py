@@ -16,6 +16,7 @@ from dray.errors import (
     StorageLocked,
     StorageUnavailable,
 )
+from dray.text import escape_control
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH}
@@ -38,22 +39,22 @@ def is_undecodable(error: sqlite3.Error) -> bool:
 
 def translate(error: sqlite3.Error, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
-    code = primary_code(error)
+    code, said = primary_code(error), escape_control(str(error))
     if code in _BUSY:
         return locked(place, None)
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
-        return DatabaseClosed(f"{place}: {error}")  # only a move puts triggers on our tables
+        return DatabaseClosed(f"{place}: {said}")  # only a move puts triggers on our tables
     if code in _REFUSED or isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):
-        return DataRefused(f"{place}: {error}")
-    if "no such table: dray_" in str(error):
+        return DataRefused(f"{place}: {said}")
+    if "no such table: dray_" in said:
         return SchemaMissing(f"{place}: Dray's tables are missing; run `dray db init`")
-    kind, text = _SAID.get(code, (StorageError, "{error}"))
-    return kind(f"{place}: " + text.format(error=error, user=os.getuid()))
+    kind, text = _SAID.get(code, (StorageError, "{said}"))
+    return kind(f"{place}: " + text.format(said=said, user=os.getuid()))
 
 
 _NOT_WRITABLE = (
     StorageUnavailable,
-    "cannot be written by user {user}: {error}; the file, its -wal and -shm and their directory must be writable",
+    "cannot be written by user {user}: {said}; the file, its -wal and -shm and their directory must be writable",
 )
 _SAID: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_FULL: (
@@ -65,16 +66,16 @@ _SAID: dict[int, tuple[type[StorageError], str]] = {
     sqlite3.SQLITE_AUTH: _NOT_WRITABLE,
     sqlite3.SQLITE_CANTOPEN: (
         StorageUnavailable,
-        "cannot be opened by user {user}: {error}; check the path and its rights",
+        "cannot be opened by user {user}: {said}; check the path and its rights",
     ),
     sqlite3.SQLITE_NOTADB: (
         StorageUnavailable,
         "is not a SQLite database; choose another path, it was left as it is",
     ),
-    sqlite3.SQLITE_CORRUPT: (StorageDamaged, "is damaged ({error}); stop all workers and restore a backup"),
+    sqlite3.SQLITE_CORRUPT: (StorageDamaged, "is damaged ({said}); stop all workers and restore a backup"),
     sqlite3.SQLITE_IOERR: (
         StorageError,
-        "the disk did not answer ({error}); this call may or may not have been written",
+        "the disk did not answer ({said}); this call may or may not have been written",
     ),
 }
 

@@ -9,16 +9,19 @@ would not see the edges just decided, and would not bring their children back.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dray.backends.database import Database, Session
-from dray.errors import GraphError, UnknownJob
+from dray.errors import GraphError, StorageError, UnknownJob
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.workflow import Edge, decide_edge, order
+
+log = logging.getLogger("dray")
 
 
 class Place(NamedTuple):
@@ -142,15 +145,35 @@ def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
 
 def fan_out_all(db: Database) -> bool:
     """Goes on until nothing is left, nothing moves (rows that somebody's open transaction holds), or so much is done
-    that others should have a turn; whether to go on then."""
+    that others should have a turn; whether somebody has to go on then.
+
+    The end of the parents is written by now. If the database fails here, that is no error of the call that wrote it:
+    its answer would be lost, and "nothing was written" would be wrong. The flags stay, for whoever has that duty.
+    """
+    try:
+        return _fan_out_a_turn(db)
+    except StorageError as error:
+        log.warning("the children of jobs that ended are told later: %s", error)
+        return True
+
+
+def fan_out_to_end(db: Database) -> None:
+    """The same without a turn for others: for calls after which a user looks at the children."""
+    try:
+        while _fan_out_a_turn(db):
+            continue
+    except StorageError as error:
+        log.warning("the children of jobs that ended are told later: %s", error)
+
+
+def _fan_out_a_turn(db: Database) -> bool:
     decided = 0
-    while True:
+    while decided < FANOUT_CHUNK:
         step = fan_out(db)
         decided += step.decided
         if not step.left or not step.decided:
             return False
-        if decided >= FANOUT_CHUNK:
-            return True
+    return True
 
 
 def revive_children(tx: Session, parents: list[str]) -> None:

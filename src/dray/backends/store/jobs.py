@@ -221,8 +221,7 @@ def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
         }
 
     answer = db.write(work)
-    while graph.fan_out_all(db):
-        continue
+    graph.fan_out_to_end(db)
     return answer
 
 

@@ -99,8 +99,8 @@ def grow(
         return work.exchange(
             db, worker_id, [unstorable(settlement, str(error))], work.NOTHING, durable=durable
         ).settled
-    while has_children and graph.fan_out_all(db):
-        continue
+    if has_children:
+        graph.fan_out_to_end(db)
     return work.judge(db, worker_id, [settlement], written, [])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dray.model.attempt import LogLine
 from dray.model.job import FINAL, Claim, State
-from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_MESSAGE_BYTES
+from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.capture import NAME_BYTES
 from dray.text import clean
@@ -35,6 +35,14 @@ def report(given: Any) -> tuple[float | None, str | None]:
         if not 0 <= percent <= 100:
             raise ValueError("a percentage that is none")
     return percent, None if said is None else _text(said, ERROR_MESSAGE_BYTES)
+
+
+def said(given: Any) -> tuple[int, str]:
+    """A line for the worker's own log, and its level."""
+    level, text = given
+    if not isinstance(level, int):
+        raise TypeError(f"a level that is a {type(level).__name__}")
+    return level, _text(text, TRACEBACK_BYTES)
 
 
 def lines(claim: Claim, given: Any, now: int) -> list[LogLine]:

@@ -110,6 +110,11 @@ class Pipe:
                 else:
                     self._later = later
 
+    def written(self, execution: Execution) -> None:
+        with self._turn():
+            if execution is self._execution:
+                self._send({"written": True})
+
     def say(self, level: int, message: str) -> None:
         """A line for the worker's own log."""
         self._said.append((level, message))

@@ -31,6 +31,7 @@ from dray.runtime.leash import Leash
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report
 from dray.runtime.runners.line import in_order
+from dray.text import escape_control
 
 log = logging.getLogger("dray")
 
@@ -221,7 +222,8 @@ class _Ring:
             try:
                 self._loop.run_forever()
             except BaseException as error:  # noqa: BLE001 - SystemExit in a task of a body's leaves the loop by here
-                log.warning("a coroutine's task raised %s; the loop goes on", type(error).__name__)
+                kind = escape_control(type(error).__name__)
+                log.warning("a coroutine's task raised %s; the loop goes on", kind)
         self._loop.run_until_complete(self._finish())
         self._loop.close()
 

@@ -27,6 +27,7 @@ from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report
 from dray.runtime.runners.line import Line
 from dray.task import Task
+from dray.text import escape_control, escape_lines
 
 log = logging.getLogger("dray")
 
@@ -362,20 +363,23 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
         link.note(execution)
         if not message["is_shown"]:
             _show(lines)
+    elif "written" in message:
+        execution.is_written = True
     elif "grown" in message:
         execution.grown.append(unpacked(message["grown"], execution.claim.workflow_id))
     else:
-        level, said = message["said"]
-        log.log(int(level), "%s", said)
+        level, said = heard.said(message["said"])
+        log.log(level, "%s", escape_lines(said))
 
 
 def _show(lines: Sequence[LogLine]) -> None:
     """Puts lines of a child into the log of this process, as those of bodies in threads are."""
     levels = logging.getLevelNamesMapping()
     for line in lines:
-        logger, level = logging.getLogger(line.logger), levels.get(line.level, logging.INFO)
+        name, message = escape_control(line.logger), escape_lines(line.message)
+        logger, level = logging.getLogger(name), levels.get(line.level, logging.INFO)
         if logger.isEnabledFor(level):
-            logger.handle(logger.makeRecord(line.logger, level, "", 0, line.message, (), None))
+            logger.handle(logger.makeRecord(name, level, "", 0, message, (), None))
 
 
 def _outcome(execution: Execution, message: wire.Message) -> Settlement | None:

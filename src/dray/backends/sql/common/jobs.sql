@@ -165,11 +165,11 @@ RETURNING id
 
 -- name: job_counts
 -- How many jobs there are, by queue and state.
-SELECT queue, state, count(*) FROM dray_jobs GROUP BY queue, state ORDER BY queue, state
+SELECT queue, state, count(*) FROM dray_jobs GROUP BY queue, state ORDER BY $by_text(queue), state
 
 -- name: job_oldest_queued
 -- Since when the first job of each queue could have run.
-SELECT queue, min(run_at) FROM dray_jobs WHERE state = 'queued' GROUP BY queue ORDER BY queue
+SELECT queue, min(run_at) FROM dray_jobs WHERE state = 'queued' GROUP BY queue ORDER BY $by_text(queue)
 
 -- name: job_finished_since
 -- How many jobs ended since an instant, by state.

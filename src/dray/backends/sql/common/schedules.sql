@@ -33,7 +33,7 @@ FROM dray_schedules WHERE name = :name
 -- All schedules by name.
 SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, priority, next_at, last_at,
     created_at, updated_at, paused_at
-FROM dray_schedules ORDER BY name
+FROM dray_schedules ORDER BY $by_text(name)
 
 -- name: schedule_due
 -- The schedules whose time has come.

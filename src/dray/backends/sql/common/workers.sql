@@ -120,7 +120,7 @@ UPDATE dray_queues SET paused_at = NULL WHERE name = :name AND paused_at IS NOT 
 
 -- name: queue_list
 -- All queues by name.
-SELECT name, priority, paused_at, created_at FROM dray_queues ORDER BY name
+SELECT name, priority, paused_at, created_at FROM dray_queues ORDER BY $by_text(name)
 
 -- name: meta_list
 -- The version of the tables and the oldest code that may write to them.

@@ -1,0 +1,52 @@
+"""A worker's log is its own: whatever bodies raise or say, no line of it is theirs to begin."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Generator
+
+import pytest
+
+from dray.app import App
+from dray.text import escape_lines
+from tests.runtime.watching import until
+
+BODIES = ["forge", "forge-again", "forge-written", "forge-elsewhere", "forge-process"]
+
+
+@pytest.fixture
+def app(kinds_app: App) -> App:
+    return kinds_app
+
+
+@pytest.fixture
+def written() -> Generator[io.StringIO]:
+    """What a worker's log would be: a record a line, its level first."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+    root, level = logging.getLogger(), logging.getLogger().level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_no_body_can_forge_a_line(app: App, written: io.StringIO, name: str) -> None:
+    app.enqueue(name)
+
+    assert app.worker().run_until_idle() == 1
+
+    until(lambda: "forged" in written.getvalue())
+    lines = written.getvalue().splitlines()  # at everything that any reader might take for the end of one
+    assert [line for line in lines if line.startswith("ERROR")] == []
+    assert "\x1b" not in written.getvalue()
+    assert [line for line in lines if "harmless" in line] != []
+
+
+def test_a_traceback_keeps_its_lines_and_none_of_them_begins_a_record() -> None:
+    assert escape_lines("Traceback\n  File x\nE: a\rb") == "Traceback\n      File x\n    E: a\\rb"
+    assert escape_lines("one line") == "one line"
