@@ -23,6 +23,7 @@ from dray.clock import Ids, ManualClock
 from dray.errors import SchemaMissing, StorageError, StorageUnavailable, UnknownJob
 from dray.waiter import Waiter, _Pace
 from tests.backends.world import World
+from tests.runtime.watching import until
 from tests.server import Server
 
 LONG = 30.0
@@ -391,6 +392,7 @@ def test_close_wakes_who_waits_and_the_next_wait_starts_anew(world: World, waite
     job = world.enqueue()
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(waiter.wait, [job], LONG) for _ in range(2)]
+        until(lambda: len(waiter._everybody()) == 2)
         counted.await_look()
         waiter.close()
         for each in waiting:

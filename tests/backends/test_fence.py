@@ -15,6 +15,7 @@ from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.attempt import LogLine
 from dray.model.job import Claim, Outcome, Reason
+from dray.model.queue import Demand
 from dray.model.settlement import Settled, Settlement
 from tests.backends import raw
 
@@ -200,6 +201,22 @@ def test_writes_to_a_job_that_is_gone_are_refused(world: World) -> None:
     world.backend.job_delete([claim.id])
 
     assert_fenced_off(world, worker, claim)
+
+
+def test_an_outcome_from_before_a_job_was_deleted_and_enqueued_again_is_stale(world: World) -> None:
+    """Under its old id its claims are counted from one again."""
+    new, worker = world.new(), world.worker()
+    world.backend.job_enqueue([new])
+    claim, now = world.claim_one(worker), world.clock.steady()
+    old = model.completed(claim, now, now, None)
+    world.backend.job_settle(worker, [model.released(claim, now)])
+    world.backend.job_delete([claim.id])
+    world.backend.job_enqueue([new])
+
+    answer = world.backend.job_exchange(worker, [old], Demand(("default",), ("task",), 1))
+
+    assert [(each.id, each.claim) for each in answer.claims] == [(claim.id, claim.claim)]
+    assert (answer.settled.stale, answer.settled.locked) == ([claim.id], [])
 
 
 def test_a_stale_outcome_does_not_stop_those_beside_it(world: World) -> None:

@@ -29,6 +29,12 @@ def quick(label: str, ctx: dray.Context) -> str:
         return label
 
 
+@app.task(max_crashes=1_000)
+def sturdy(label: str, ctx: dray.Context) -> str:
+    """The same, however often its worker is killed."""
+    return quick(label, ctx)
+
+
 @app.task
 def moment() -> int:
     """When the body started, by a clock that all processes of a machine share."""

@@ -65,7 +65,7 @@ def stopped(yard: Yard) -> None:
 
 def beat(yard: Yard) -> None:
     """A slot each second, and whoever comes late fires all that were missed."""
-    task = f"{APPS}.quick"
+    task = f"{APPS}.sturdy"
     yard.app.schedule("beat", task, every=1, args={"label": "beat"}, misfire="all", misfire_limit=1000)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from dray.backends import rows
@@ -94,7 +94,7 @@ def exchange(
         turn = _transact(db, worker_id, (), demand, durable=durable)._replace(unkept=unkept)
     has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
     has_more = bool(has_children and graph.fan_out_all(db))
-    settled = judge(db, worker_id, settlements, written, refused)
+    settled = judge(db, worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
     return Exchange(settled, turn.promoted, turn.claims, has_more, _late(db, worker_id, turn.unkept))
 
 
@@ -238,8 +238,13 @@ def judge(
     settlements: Sequence[Settlement],
     written: list[Row],
     refused: list[str],
+    claimed: Collection[str] = (),
 ) -> Settled:
-    """Sorts the outcomes that were not written: lost, there already, or only locked for the moment."""
+    """Sorts the outcomes that were not written: lost, there already, or only locked for the moment.
+
+    `claimed`: jobs that were claimed in the same transaction, so nothing of them ran before. A job that was deleted
+    and enqueued again under its id counts its claims from one: an older outcome would look like one of the new claim.
+    """
     states = {row[0]: row[1] for row in written}
     cancelled = [s.id for s in settlements if s.state not in FINAL and states.get(s.id) == State.CANCELLED]
     missing = [s for s in settlements if s.id not in states]
@@ -254,7 +259,9 @@ def judge(
     for s in missing:
         _, state, claim, holder = rows_by_id.get(s.id, (s.id, None, None, None))
         held = (holder, claim) == (worker_id, s.claim)
-        if held and state == State.RUNNING:
+        if s.id in claimed:
+            settled.stale.append(s.id)
+        elif held and state == State.RUNNING:
             settled.locked.append(s.id)
         elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:  # maybe claimed again since
             settled.already.append(s.id)
