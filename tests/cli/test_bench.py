@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
+from dray.ops import bench
 from dray.ops.bench import Rate, Spread, drain_rate, rate_of
 from tests.cli.session import CTRL_C, Session
 from tests.cli.shell import Shell, until
@@ -119,10 +120,14 @@ def test_a_spread_is_of_all_samples() -> None:
     assert Spread.of([0.25]) == Spread(0.25, 0.25, 1)
 
 
-def test_a_drain_ends_with_the_last_job_or_the_time() -> None:
-    counts = iter([5, 7, 15])
-    assert drain_rate(lambda: next(counts), 10, seconds=60, pause=0).count == 10
-    assert drain_rate(lambda: 5, 10, seconds=0.01, pause=0).count == 0
+def test_a_drain_counts_from_its_start_and_ends_with_the_last_job_or_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = [5]
+    assert drain_rate(lambda: counts[-1], lambda: counts.append(15), 10, seconds=60, pause=0).count == 10
+    assert drain_rate(lambda: counts[-1], lambda: counts.append(16), 10, seconds=0.01, pause=0).count == 1
+    monkeypatch.setattr(bench, "_FIRST_JOB", 0.02)
+    assert drain_rate(lambda: 5, lambda: None, 10, seconds=0.01, pause=0).count == 0
 
 
 def test_only_scratch_places_are_ever_removed(tmp_path: Path) -> None:

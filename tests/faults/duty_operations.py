@@ -41,10 +41,10 @@ class Rescuing(Operation):
 
     def recover(self, backend: Backend) -> None:
         self.act(backend)
-        while backend.job_fan_out().left:  # as the duty does, where a rescue was cut off
-            continue
 
     def verify(self, backend: Backend) -> None:
+        while backend.job_fan_out().left:  # as the duty does, where the children could not be told at once
+            continue
         taken = [self.again, self.last, self.stopped]
         assert [self.state(i) for i in taken] == ["scheduled", "failed(crashed)", "cancelled(user)"]
         assert [(self.world.job(i).crashes, self.outcomes(i)) for i in taken] == [
@@ -137,10 +137,10 @@ class Promoting(Operation):
 
     def recover(self, backend: Backend) -> None:
         self.act(backend)
-        while backend.job_fan_out().left:
-            continue
 
     def verify(self, backend: Backend) -> None:
+        while backend.job_fan_out().left:
+            continue
         assert [self.state(i) for i in (*self.due, self.expired, self.child)] == [
             *("queued", "queued"),
             *("cancelled(expired)", "cancelled(parent)"),

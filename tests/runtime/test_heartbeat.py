@@ -55,7 +55,7 @@ class Bodies:
     def find(self, _: object) -> None:
         return None
 
-    def stop_all(self, _: object, by: int) -> None:
+    def give_up(self, by: int) -> None:
         self.stopped_at, self.by = self._clock.steady(), by
 
 

@@ -46,8 +46,10 @@ class Service(ABC):
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._is_ending:
+        while True:
             self._woken.clear()
+            if self._is_ending:  # looked at after the clear: or an `end` in between would be slept through
+                return
             self._woken.wait(self._step())
 
     def _step(self) -> float:

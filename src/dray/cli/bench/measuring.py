@@ -44,8 +44,8 @@ def measure(seconds: float, jobs: int, interrupts: Interrupts, tell: Callable[[s
     tell("drain: one worker process")
     app.pause(_QUEUE)
     with _worker(interrupts):
-        app.resume(_QUEUE)
-        drain = drain_rate(_done, enqueue.count + enqueue_many.count, seconds * 0.3)
+        total = enqueue.count + enqueue_many.count
+        drain = drain_rate(_done, lambda: app.resume(_QUEUE), total, seconds * 0.3)
     return Figures(raw=raw, enqueue=enqueue, enqueue_many=enqueue_many, drain=drain, pick_up=pick_up)
 
 
