@@ -265,7 +265,7 @@ def test_a_schedule_that_is_added_beside_a_worker_fires_at_once_and_tells_its_bo
         seen.append((ctx.schedule, ctx.slot))
 
     with live.worker():
-        time.sleep(0.2)  # the keeper rests
+        time.sleep(0.2)  # the runner rests
         began = time.monotonic()
         live.schedule("beat", note, every=0.1, misfire="all")
         until(lambda: len(seen) >= 3)

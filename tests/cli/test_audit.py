@@ -13,7 +13,7 @@ import pytest
 from dray.ops.audit import RULES, audit
 from tests.backends.processes import raw_sql
 from tests.cli.shell import Shell, plain
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 
 BREAK = "UPDATE dray_jobs SET waiting_on = 1 WHERE id = '{id}'"
 SAYS = RULES["freed"]
@@ -85,25 +85,25 @@ def test_it_makes_no_file(local: Shell) -> None:
 
 
 @pytest.fixture
-def churning(url: str, tmp_path: Path) -> Generator[Yard]:
-    yard = Yard(url, tmp_path / "yard")
-    yield yard
-    yard.close()
+def churning(url: str, tmp_path: Path) -> Generator[Fleet]:
+    fleet = Fleet(url, tmp_path / "fleet")
+    yield fleet
+    fleet.close()
 
 
-def test_nothing_is_reported_of_a_database_that_is_worked_on_whatever_happens(churning: Yard) -> None:
-    yard, looks = churning, 0
-    workers = [yard.launch("tests.cli.churn", lease=2, concurrency=4) for _ in range(2)]
-    churner = yard.run(["-m", "tests.cli.churn", "6"])
+def test_nothing_is_reported_of_a_database_that_is_worked_on_whatever_happens(churning: Fleet) -> None:
+    fleet, looks = churning, 0
+    workers = [fleet.launch("tests.cli.churn", lease=2, concurrency=4) for _ in range(2)]
+    churner = fleet.run(["-m", "tests.cli.churn", "6"])
     while churner.is_alive or looks < 3:
-        found = audit(yard.app.backend, chunk=random.choice([50, 1000]))
-        assert found.holds, (found, yard.describe())
+        found = audit(fleet.app.backend, chunk=random.choice([50, 1000]))
+        assert found.holds, (found, fleet.describe())
         looks += 1
         if looks == 3:
             workers.pop().kill()
-            workers.append(yard.launch("tests.cli.churn", lease=2, concurrency=4))
+            workers.append(fleet.launch("tests.cli.churn", lease=2, concurrency=4))
 
     assert churner.wait() == 0, churner.said
-    yard.until(lambda: yard.states().get("completed"), "a job to complete")
+    fleet.until(lambda: fleet.states().get("completed"), "a job to complete")
     assert [worker.end() for worker in workers] == [0, 0]
-    yard.audit()
+    fleet.audit()

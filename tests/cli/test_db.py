@@ -26,7 +26,7 @@ from dray.model.new_job import NewJob
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
 from tests.cli.shell import TASKS, Shell, plain
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 
 
 @pytest.fixture(scope="session")
@@ -427,14 +427,14 @@ def test_a_terminal_shows_how_far_it_is_and_what_was_made(filled: Shell) -> None
 
 
 @pytest.fixture
-def busy(tmp_path: Path) -> Generator[Yard]:
-    yard = Yard(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path / "yard")
-    yield yard
-    yard.close()
+def busy(tmp_path: Path) -> Generator[Fleet]:
+    fleet = Fleet(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path / "fleet")
+    yield fleet
+    fleet.close()
 
 
 def test_a_copy_made_under_load_holds_all_that_was_there_before_and_holds_together(
-    busy: Yard, tmp_path: Path
+    busy: Fleet, tmp_path: Path
 ) -> None:
     for _ in range(2):
         busy.start(concurrency=4)

@@ -181,7 +181,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_behind(
     assert audit(app.backend).broken == ()
 
 
-WORKER_THREADS = ("dray-engine", "dray-heartbeat", "dray-keeper", "dray-rescue", "dray-timekeeper", "dray-run")
+WORKER_THREADS = ("dray-engine", "dray-heartbeat", "dray-duties", "dray-rescue", "dray-stopper", "dray-run")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")

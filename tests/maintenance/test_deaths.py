@@ -1,4 +1,4 @@
-"""A worker with every duty is killed, stopped or cut off, and another's keeper sees it; real processes."""
+"""A worker with every duty is killed, stopped or cut off, and another's runner sees it; real processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dray.backends.postgres.session import lock_key
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import Ids, SystemClock
 from dray.instants import SECOND
-from dray.maintenance import Keeper, Rescuer, duties
+from dray.maintenance import DutyRunner, Rescuer, duties
 from tests.backends.lives import live, register
 from tests.backends.processes import Process, enqueue
 
@@ -38,8 +38,8 @@ class Survivor:
         self._proof = backend.worker_prove(self.id, self._watch)
         register(backend, self.id, self._proof, LEASE_US)
         rescuer = Rescuer(backend, self.id, clock, rng)
-        self._keeper = Keeper(backend, self.id, (rescuer, *duties(backend, clock, rng)), clock, rng)
-        rescuer.on_burial = self._keeper.look_for_duties
+        self._duty_runner = DutyRunner(backend, self.id, (rescuer, *duties(backend, clock, rng)), clock, rng)
+        rescuer.on_burial = self._duty_runner.look_for_duties
 
     def live_until(self, condition: Callable[[], bool], seconds: float) -> float:
         """How long it took."""
@@ -50,7 +50,7 @@ class Survivor:
             if now >= beat_at:
                 assert self.backend.worker_beat(self.id, LEASE_US).alive
                 beat_at = now + LEASE_US / SECOND / 3
-            time.sleep(min(self._keeper.tick(), max(0.0, beat_at - time.monotonic())))
+            time.sleep(min(self._duty_runner.tick(), max(0.0, beat_at - time.monotonic())))
         return time.monotonic() - began
 
     def live_for(self, seconds: float) -> None:
@@ -58,7 +58,7 @@ class Survivor:
         self.live_until(lambda: time.monotonic() >= ends, seconds + 20)
 
     def close(self) -> None:
-        self._keeper.resign()
+        self._duty_runner.resign()
         self._proof.close()
         self._watch.close()
 

@@ -124,9 +124,9 @@ def test_a_chain_of_a_hundred_thousand_steps_given_last_first() -> None:
 
 def test_a_fan_of_a_hundred_thousand_children_with_one_heir() -> None:
     children = [f"child{n}" for n in range(100_000)]
-    fan: Graph = {"heir": children, **{child: ["root"] for child in children}, "root": []}
+    fan: Graph = {"successor": children, **{child: ["root"] for child in children}, "root": []}
 
-    assert order(fan) == ["root", *children, "heir"]
+    assert order(fan) == ["root", *children, "successor"]
 
 
 @pytest.mark.parametrize(

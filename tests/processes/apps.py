@@ -1,6 +1,6 @@
 """The tasks that worker processes of these tests run; each keeps the ledger. The database is that of DRAY_URL.
 
-Tests enqueue them by name: `yard.app.enqueue("tests.processes.apps.nap", {"label": "a"})`.
+Tests enqueue them by name: `fleet.app.enqueue("tests.processes.apps.nap", {"label": "a"})`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 from tests.processes.places import Places, Together
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def yard(url: str, tmp_path: Path) -> Generator[Yard]:
+def fleet(url: str, tmp_path: Path) -> Generator[Fleet]:
     """Each database in turn."""
-    made = Yard(url, tmp_path / "yard")
+    made = Fleet(url, tmp_path / "fleet")
     yield made
     made.close()
 
@@ -29,19 +29,19 @@ def places(tmp_path_factory: pytest.TempPathFactory, postgres_server: str, schem
 
 
 @pytest.fixture
-def sqlite_yard(places: Places) -> Generator[Yard]:
+def sqlite_yard(places: Places) -> Generator[Fleet]:
     with places.sqlite() as made:
         yield made
 
 
 @pytest.fixture
-def postgres_yard(places: Places) -> Generator[Yard]:
+def postgres_yard(places: Places) -> Generator[Fleet]:
     with places.postgres() as made:
         yield made
 
 
 @pytest.fixture
-def yards(sqlite_yard: Yard, postgres_yard: Yard) -> list[Yard]:
+def fleets(sqlite_yard: Fleet, postgres_yard: Fleet) -> list[Fleet]:
     """Both databases at once, for `side_by_side`."""
     return [sqlite_yard, postgres_yard]
 

@@ -1,12 +1,12 @@
 """Worker processes for tests: started, stopped, killed, looked at, and gone when the test is over.
 
-    def test_something(yard: Yard) -> None:
-        job = yard.enqueue("quick", label="a")        # by name, of tests.processes.apps
-        worker = yard.start(lease=3, concurrency=2)   # options of app.worker()
-        yard.until(lambda: yard.ledger.ends("a"))
+    def test_something(fleet: Fleet) -> None:
+        job = fleet.enqueue("quick", label="a")        # by name, of tests.processes.apps
+        worker = fleet.start(lease=3, concurrency=2)   # options of app.worker()
+        fleet.until(lambda: fleet.ledger.ends("a"))
         worker.kill()
 
-Every process that a yard starts, and whatever those start, carries a mark in its environment: that is how what was
+Every process that a fleet starts, and whatever those start, carries a mark in its environment: that is how what was
 left behind is found. Nothing may be.
 """
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Process:
-    """One worker process, or anything else that a yard has started."""
+    """One worker process, or anything else that a fleet has started."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], cwd: Path) -> None:
         self.log = log
@@ -107,7 +107,7 @@ class Process:
         return [line for line in self.said.splitlines() if line.startswith(levels)]
 
 
-class Yard:
+class Fleet:
     """One database, its ledger, and the processes that a test starts there."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -195,7 +195,7 @@ class Yard:
         assert not left, f"processes {left} have outlived their worker"
 
     def left(self) -> list[int]:
-        """Every living process of this yard that is none of those it has started itself."""
+        """Every living process of this fleet that is none of those it has started itself."""
         own = {process.pid for process in self.processes if process.is_alive}
         return [pid for pid in _marked(f"{_MARK}={self._mark}".encode()) if pid not in own]
 
@@ -286,10 +286,10 @@ def until(
     return answer
 
 
-def side_by_side(yards: Sequence[Yard], scenario: Callable[[Yard], None]) -> None:
+def side_by_side(fleets: Sequence[Fleet], scenario: Callable[[Fleet], None]) -> None:
     """The same at once on several databases, because it mostly waits; all that went wrong is told."""
-    with ThreadPoolExecutor(len(yards)) as threads:
-        runs = [threads.submit(scenario, yard) for yard in yards]
+    with ThreadPoolExecutor(len(fleets)) as threads:
+        runs = [threads.submit(scenario, fleet) for fleet in fleets]
     errors = [error for run in runs if (error := run.exception()) is not None]
     if errors:
         raise errors[0] if len(errors) == 1 else BaseExceptionGroup("on several databases", errors)
@@ -308,4 +308,4 @@ def _marked(mark: bytes) -> Iterator[int]:
                     yield int(entry.name)
 
 
-__all__ = ["APPS", "PATIENCE", "ROOT", "Process", "Yard", "side_by_side", "until"]
+__all__ = ["APPS", "PATIENCE", "ROOT", "Fleet", "Process", "side_by_side", "until"]

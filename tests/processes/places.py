@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.processes.harness import Yard, side_by_side
+from tests.processes.harness import Fleet, side_by_side
 from tests.server import Server
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _AT_ONCE = 5  # of a file; with all of them, and four files at once, two cores t
 
 
 class Places:
-    """Makes yards, and servers that may be harmed."""
+    """Makes fleets, and servers that may be harmed."""
 
     def __init__(self, folder: Path, postgres_server: str, schemas: Schemas) -> None:
         self._folder = folder
@@ -36,27 +36,27 @@ class Places:
         self._lock = threading.Lock()
 
     @contextmanager
-    def sqlite(self) -> Generator[Yard]:
+    def sqlite(self) -> Generator[Fleet]:
         folder = self._new_folder()
-        with _closing(Yard(f"sqlite:///{folder / 'jobs.db'}", folder / "yard")) as yard:
-            yield yard
+        with _closing(Fleet(f"sqlite:///{folder / 'jobs.db'}", folder / "fleet")) as fleet:
+            yield fleet
 
     @contextmanager
-    def postgres(self) -> Generator[Yard]:
+    def postgres(self) -> Generator[Fleet]:
         with self._lock:
             schema = self._schemas.take()
-        with _closing(Yard(f"{self._server}&schema={schema}", self._new_folder())) as yard:
-            yield yard
+        with _closing(Fleet(f"{self._server}&schema={schema}", self._new_folder())) as fleet:
+            yield fleet
         with self._lock:
             self._schemas.give_back(schema)
 
     @contextmanager
-    def server(self) -> Generator[tuple[Server, Yard]]:
+    def server(self) -> Generator[tuple[Server, Fleet]]:
         """A server of its own."""
         server = Server()
         try:
-            with _closing(Yard(f"{server.url}&schema=own", self._new_folder())) as yard:
-                yield server, yard
+            with _closing(Fleet(f"{server.url}&schema=own", self._new_folder())) as fleet:
+                yield server, fleet
         finally:
             server.remove()
 
@@ -67,17 +67,17 @@ class Places:
 
 
 @contextmanager
-def _closing(yard: Yard) -> Generator[Yard]:
+def _closing(fleet: Fleet) -> Generator[Fleet]:
     try:
-        yield yard
+        yield fleet
     finally:
-        yard.close()
+        fleet.close()
 
 
 Scenario = Callable[[Places], None]
 
 
-def on_both(scenario: Callable[[Yard], None]) -> Scenario:
+def on_both(scenario: Callable[[Fleet], None]) -> Scenario:
     """The same on both databases, side by side."""
 
     @functools.wraps(scenario)

@@ -12,7 +12,7 @@ import pytest
 
 import dray
 from dray.handle import Job
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
@@ -20,8 +20,8 @@ RUNNING = ("wait_in_thread", "wait_on_loop", "wait_in_child", "wait_with_family"
 SOON = 5.0  # seconds; a request is learned in milliseconds, and a child may be slow to die
 
 
-def wait(yard: Yard, task: str, **using: Any) -> Job[Any]:
-    return yard.enqueue(f"{STOP}.{task}", label=task, path=str(yard.folder / "go"), using=using)
+def wait(fleet: Fleet, task: str, **using: Any) -> Job[Any]:
+    return fleet.enqueue(f"{STOP}.{task}", label=task, path=str(fleet.folder / "go"), using=using)
 
 
 def test_running_bodies_are_stopped_with_all_that_they_have_started(together: Together) -> None:
@@ -29,29 +29,29 @@ def test_running_bodies_are_stopped_with_all_that_they_have_started(together: To
 
 
 @on_both
-def running(yard: Yard) -> None:
-    worker = yard.start(STOP, concurrency=4, lease=60)  # a beat, which brings requests too, comes each 20 s
-    jobs = [wait(yard, task) for task in RUNNING]
-    yard.until(lambda: len(yard.ledger.starts()) == 4 and len(yard.ledger.entries("sleeper")) == 3)
+def running(fleet: Fleet) -> None:
+    worker = fleet.start(STOP, concurrency=4, lease=60)  # a beat, which brings requests too, comes each 20 s
+    jobs = [wait(fleet, task) for task in RUNNING]
+    fleet.until(lambda: len(fleet.ledger.starts()) == 4 and len(fleet.ledger.entries("sleeper")) == 3)
     began = time.monotonic()
     assert [job.cancel() for job in jobs] == [True] * 4
-    yard.ended(jobs)
+    fleet.ended(jobs)
     assert time.monotonic() - began < SOON
 
     for job in jobs:
         assert (job.refresh().state, job.reason) == ("cancelled", "user")
-        assert yard.outcomes(job) == ["cancelled"]
+        assert fleet.outcomes(job) == ["cancelled"]
         assert job.cancel() is False, "it has ended"
     with pytest.raises(dray.JobCancelled):
         jobs[0].result(timeout=1)
-    assert {entry.label for entry in yard.ledger.entries("raised")} == set(RUNNING), "a body could not clean up"
-    assert [entry for entry in yard.ledger.entries("sleeper") if is_alive(entry.more)] == []
-    assert yard.ledger.ends() == []
+    assert {entry.label for entry in fleet.ledger.entries("raised")} == set(RUNNING), "a body could not clean up"
+    assert [entry for entry in fleet.ledger.entries("sleeper") if is_alive(entry.more)] == []
+    assert fleet.ledger.ends() == []
 
-    again = [yard.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
-    yard.ended(again)
+    again = [fleet.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
+    fleet.ended(again)
     assert worker.end() == 0
-    yard.until(lambda: not yard.left(), "its children to be gone")
+    fleet.until(lambda: not fleet.left(), "its children to be gone")
 
 
 def test_what_does_not_run_yet_never_does(together: Together) -> None:
@@ -59,31 +59,31 @@ def test_what_does_not_run_yet_never_does(together: Together) -> None:
 
 
 @on_both
-def not_yet_running(yard: Yard) -> None:
+def not_yet_running(fleet: Fleet) -> None:
     """Waiting for a parent, for its time, for a free slot; and claimed ahead behind a long body."""
-    worker = yard.start(STOP, concurrency=1)
+    worker = fleet.start(STOP, concurrency=1)
     for _ in range(40):  # short ones, so that it claims ahead
-        yard.enqueue(f"{STOP}.in_thread", label="short")
-    long = wait(yard, "wait_in_thread")
-    queued = [yard.enqueue(f"{STOP}.in_thread", label="never") for _ in range(20)]
-    scheduled = yard.enqueue(f"{STOP}.in_thread", label="never", using={"delay": 1})
-    waiting = yard.enqueue(f"{STOP}.in_thread", label="never", using={"after": [long]})
-    child = yard.enqueue(f"{STOP}.in_thread", label="never", using={"after": [queued[0]]})
-    yard.until(lambda: yard.ledger.starts("wait_in_thread"), "the long one to start")
+        fleet.enqueue(f"{STOP}.in_thread", label="short")
+    long = wait(fleet, "wait_in_thread")
+    queued = [fleet.enqueue(f"{STOP}.in_thread", label="never") for _ in range(20)]
+    scheduled = fleet.enqueue(f"{STOP}.in_thread", label="never", using={"delay": 1})
+    waiting = fleet.enqueue(f"{STOP}.in_thread", label="never", using={"after": [long]})
+    child = fleet.enqueue(f"{STOP}.in_thread", label="never", using={"after": [queued[0]]})
+    fleet.until(lambda: fleet.ledger.starts("wait_in_thread"), "the long one to start")
     jobs = [*queued, scheduled, waiting]
     assert [job.cancel() for job in jobs] == [True] * len(jobs)
     # Those that are claimed ahead end when their worker has heard of it, though it has no free slot.
-    yard.ended([*jobs, child])
+    fleet.ended([*jobs, child])
     assert [job.cancel() for job in jobs] == [False] * len(jobs)
 
-    (yard.folder / "go").touch()
-    yard.ended([long])
+    (fleet.folder / "go").touch()
+    fleet.ended([long])
     assert {(job.refresh().state, job.reason) for job in jobs} == {("cancelled", "user")}
     assert (child.refresh().state, child.reason) == ("cancelled", "parent")
     assert long.refresh().state == "completed"
-    last = yard.enqueue(f"{STOP}.in_thread", label="last", using={"delay": 1.2})
-    yard.ended([last])
-    assert yard.ledger.starts("never") == []
+    last = fleet.enqueue(f"{STOP}.in_thread", label="last", using={"delay": 1.2})
+    fleet.ended([last])
+    assert fleet.ledger.starts("never") == []
     assert worker.end() == 0
 
 
@@ -92,13 +92,13 @@ def test_a_body_that_completes_all_the_same_is_completed(together: Together) -> 
 
 
 @on_both
-def completed_anyway(yard: Yard) -> None:
-    yard.start(STOP, concurrency=1)
-    job = yard.enqueue(f"{STOP}.ask_until_cancelled", label="deaf")
-    yard.until(lambda: yard.ledger.starts("deaf"))
+def completed_anyway(fleet: Fleet) -> None:
+    fleet.start(STOP, concurrency=1)
+    job = fleet.enqueue(f"{STOP}.ask_until_cancelled", label="deaf")
+    fleet.until(lambda: fleet.ledger.starts("deaf"))
     assert job.cancel() is True
     assert job.result(timeout=20) == "completed anyway"
-    assert yard.outcomes(job) == ["completed"]
+    assert fleet.outcomes(job) == ["completed"]
     assert job.cancel() is False
 
 
@@ -107,34 +107,34 @@ def test_a_job_whose_worker_dies_after_the_request_is_cancelled_not_retried(toge
 
 
 @on_both
-def worker_dies(yard: Yard) -> None:
+def worker_dies(fleet: Fleet) -> None:
     """The request comes while its worker stands still, and the worker is killed before it can obey."""
-    worker = yard.start(STOP, concurrency=1, lease=2)
-    job = wait(yard, "wait_in_thread")
-    yard.until(yard.ledger.starts)
-    yard.still(worker)
+    worker = fleet.start(STOP, concurrency=1, lease=2)
+    job = wait(fleet, "wait_in_thread")
+    fleet.until(fleet.ledger.starts)
+    fleet.still(worker)
     assert job.cancel() is True
     assert job.cancel() is True, "it is still running, and asked to stop"
     assert job.refresh().state == "running"
     worker.kill()
-    yard.start(STOP, concurrency=1, lease=2)
-    yard.ended([job])
+    fleet.start(STOP, concurrency=1, lease=2)
+    fleet.ended([job])
     assert (job.refresh().state, job.reason) == ("cancelled", "user")
-    assert len(yard.ledger.starts()) == 1
+    assert len(fleet.ledger.starts()) == 1
 
 
 def breaking_down(harm: str) -> Scenario:
     """As with the death of a worker: whatever would put the job back ends it instead."""
 
     @on_both
-    def scenario(yard: Yard) -> None:
-        yard.start(STOP, concurrency=1)
-        job = yard.enqueue(f"{STOP}.break_when_told", label="told", harm=harm)
-        yard.until(yard.ledger.starts)
+    def scenario(fleet: Fleet) -> None:
+        fleet.start(STOP, concurrency=1)
+        job = fleet.enqueue(f"{STOP}.break_when_told", label="told", harm=harm)
+        fleet.until(fleet.ledger.starts)
         assert job.cancel() is True
-        yard.ended([job])
+        fleet.ended([job])
         assert (job.refresh().state, job.reason) == ("cancelled", "user")
-        assert len(yard.ledger.starts()) == 1
+        assert len(fleet.ledger.starts()) == 1
 
     return scenario
 
@@ -152,13 +152,13 @@ def test_a_job_that_was_asked_to_stop_is_not_handed_back_at_shutdown(together: T
 
 
 @on_both
-def shut_down(yard: Yard) -> None:
+def shut_down(fleet: Fleet) -> None:
     """The body is deaf to both; the process ends with it."""
-    pipe = yard.folder / "pipe"
+    pipe = fleet.folder / "pipe"
     os.mkfifo(pipe)
-    worker = yard.start(STOP, concurrency=1, grace=0.2)
-    job = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe))
-    yard.until(yard.ledger.starts)
+    worker = fleet.start(STOP, concurrency=1, grace=0.2)
+    job = fleet.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe))
+    fleet.until(fleet.ledger.starts)
     assert job.cancel() is True
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
@@ -170,16 +170,16 @@ def test_a_running_job_cannot_be_retried_or_deleted(together: Together) -> None:
 
 
 @on_both
-def retried_while_it_runs(yard: Yard) -> None:
-    yard.start(STOP, concurrency=1)
-    job = wait(yard, "wait_in_thread")
-    yard.until(yard.ledger.starts)
+def retried_while_it_runs(fleet: Fleet) -> None:
+    fleet.start(STOP, concurrency=1)
+    job = wait(fleet, "wait_in_thread")
+    fleet.until(fleet.ledger.starts)
     assert (job.retry(), job.delete(), job.refresh().state) == (False, False, "running")
-    (yard.folder / "go").touch()
-    yard.ended([job])
-    assert len(yard.ledger.starts()) == 1
+    (fleet.folder / "go").touch()
+    fleet.ended([job])
+    assert len(fleet.ledger.starts()) == 1
     assert job.retry() is True
-    yard.until(lambda: len(yard.ledger.ends()) == 2, "it to run anew")
+    fleet.until(lambda: len(fleet.ledger.ends()) == 2, "it to run anew")
 
 
 def is_alive(pid: int) -> bool:

@@ -6,7 +6,7 @@ import signal
 import time
 
 from tests.processes import clockwork
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 from tests.processes.places import Together, on_both
 
 LEASE = 1.0
@@ -23,61 +23,61 @@ def test_no_live_job_is_rescued_and_no_due_one_forgotten_when_clocks_are_set_bac
 
 
 @on_both
-def forward(yard: Yard) -> None:
-    stepped(yard, FORWARD)
+def forward(fleet: Fleet) -> None:
+    stepped(fleet, FORWARD)
 
 
 @on_both
-def back(yard: Yard) -> None:
-    stepped(yard, BACK)
+def back(fleet: Fleet) -> None:
+    stepped(fleet, BACK)
 
 
-def stepped(yard: Yard, step: signal.Signals) -> None:
+def stepped(fleet: Fleet, step: signal.Signals) -> None:
     """Both workers' on SQLite, where one machine has one clock; one of the two on PostgreSQL: the server's counts."""
-    workers = [yard.launch(lease=LEASE, environment=STEPPING) for _ in range(2)]
-    yard.until(lambda: len(yard.live_workers()) == 2, "the workers")
-    ids = {yard.worker_of(worker) for worker in workers}
-    job = yard.enqueue("until_there", label="long", path=str(yard.folder / "long"))
-    yard.until(lambda: yard.ledger.starts("long"), "the long body")
+    workers = [fleet.launch(lease=LEASE, environment=STEPPING) for _ in range(2)]
+    fleet.until(lambda: len(fleet.live_workers()) == 2, "the workers")
+    ids = {fleet.worker_of(worker) for worker in workers}
+    job = fleet.enqueue("until_there", label="long", path=str(fleet.folder / "long"))
+    fleet.until(lambda: fleet.ledger.starts("long"), "the long body")
     # Due in an hour and a little by the clock of now: at once, or in two hours, after the step.
-    far = yard.enqueue("quick", label="far", using={"delay": 3_601.5})
-    soon = yard.enqueue("quick", label="soon", using={"delay": 2})
+    far = fleet.enqueue("quick", label="far", using={"delay": 3_601.5})
+    soon = fleet.enqueue("quick", label="soon", using={"delay": 2})
 
-    for worker in workers if yard.is_sqlite else workers[:1]:
+    for worker in workers if fleet.is_sqlite else workers[:1]:
         worker.send(step)
     stepped_at = time.monotonic()
     time.sleep(3 * LEASE)
 
-    assert yard.states().get("running") == 1
-    if step is FORWARD or not yard.is_sqlite:
+    assert fleet.states().get("running") == 1
+    if step is FORWARD or not fleet.is_sqlite:
         assert soon.result(timeout=30) == "soon"
-        assert yard.ledger.starts("soon")[0].at - stepped_at < 10
-    if step is FORWARD and yard.is_sqlite:
+        assert fleet.ledger.starts("soon")[0].at - stepped_at < 10
+    if step is FORWARD and fleet.is_sqlite:
         assert far.result(timeout=30) == "far"
     else:
-        assert yard.ledger.starts("far") == []
-    (yard.folder / "long.1").touch()
+        assert fleet.ledger.starts("far") == []
+    (fleet.folder / "long.1").touch()
     assert job.result(timeout=30) == "attempt 1"
-    assert yard.outcomes(job) == ["completed"]
-    assert {yard.worker_of(worker) for worker in workers} == ids
+    assert fleet.outcomes(job) == ["completed"]
+    assert {fleet.worker_of(worker) for worker in workers} == ids
 
     # Death is noticed as ever.
-    mortal = yard.enqueue("first_until_killed", label="mortal")
-    (start,) = yard.until(lambda: yard.ledger.starts("mortal"), "the mortal one")
+    mortal = fleet.enqueue("first_until_killed", label="mortal")
+    (start,) = fleet.until(lambda: fleet.ledger.starts("mortal"), "the mortal one")
     (victim,) = [worker for worker in workers if worker.pid == start.pid]
     victim.kill()
     assert mortal.result(timeout=30) == "attempt 2"
     workers.remove(victim)
 
     # What is enqueued from here on starts as ever, delayed or not: workers and whoever enqueues agree again.
-    for worker in workers if yard.is_sqlite else workers[:1]:
+    for worker in workers if fleet.is_sqlite else workers[:1]:
         worker.send(BACK if step is FORWARD else FORWARD)
-    assert yard.enqueue("quick", label="now").result(timeout=30) == "now"
-    assert yard.enqueue("quick", label="in a moment", using={"delay": 0.5}).result(timeout=30) == "in a moment"
+    assert fleet.enqueue("quick", label="now").result(timeout=30) == "now"
+    assert fleet.enqueue("quick", label="in a moment", using={"delay": 0.5}).result(timeout=30) == "in a moment"
     assert soon.result(timeout=30) == "soon"
     assert {worker.end() for worker in workers} == {0}
     assert [line for worker in workers for line in worker.lines("ERROR", "CRITICAL", "Traceback")] == []
-    yard.audit()
+    fleet.audit()
 
 
 TOGETHER = (forward, back)

@@ -6,26 +6,28 @@ import os
 import time
 from collections import Counter
 
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 
 CROWD = 32
 SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "8"))
 
 
-def test_thirty_two_processes_enqueue_and_work_on_one_file(sqlite_yard: Yard) -> None:
-    yard = sqlite_yard
+def test_thirty_two_processes_enqueue_and_work_on_one_file(sqlite_yard: Fleet) -> None:
+    fleet = sqlite_yard
     until = time.monotonic() + SECONDS
-    crowd = [yard.run(["-m", "tests.processes.crowd", str(until)]) for _ in range(CROWD)]
+    crowd = [fleet.run(["-m", "tests.processes.crowd", str(until)]) for _ in range(CROWD)]
 
     codes = [process.wait(SECONDS + 90) for process in crowd]
 
     assert codes == [0] * CROWD, next(process.said for process in crowd if process.wait())
-    made = {entry.label: entry.more for entry in yard.ledger.entries("made")}
+    made = {entry.label: entry.more for entry in fleet.ledger.entries("made")}
     assert len(made) == CROWD
     assert sum(made.values()) > CROWD
     labels = [f"{pid}-{number}" for pid, count in made.items() for number in range(count)]
-    assert yard.states() == {"completed": len(labels)}
-    assert Counter(entry.label for entry in yard.ledger.ends()) == Counter(labels)
+    assert fleet.states() == {"completed": len(labels)}
+    assert Counter(entry.label for entry in fleet.ledger.ends()) == Counter(labels)
     assert [process.said for process in crowd if process.said] == []
-    print(f"{len(labels)} jobs; the slowest enqueue took {max(e.more for e in yard.ledger.entries('slowest')):.3f} s")
-    yard.audit()
+    print(
+        f"{len(labels)} jobs; the slowest enqueue took {max(e.more for e in fleet.ledger.entries('slowest')):.3f} s"
+    )
+    fleet.audit()

@@ -15,61 +15,61 @@ import pytest
 
 from dray.config import PostgresAddress, parse_address
 from dray.handle import Job
-from tests.processes.harness import APPS, Process, Yard
+from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Places, Scenario, Together
 
 ATTEMPTS = [1, 3]
 
 
 @contextmanager
-def held(yard: Yard, job: Job[Any]) -> Generator[Job[Any]]:
+def held(fleet: Fleet, job: Job[Any]) -> Generator[Job[Any]]:
     """A child of the job, enqueued in a transaction that is open until the block ends."""
-    address = parse_address(yard.url)
+    address = parse_address(fleet.url)
     assert isinstance(address, PostgresAddress)
     with psycopg.connect(address.conninfo) as connection:
         options: Any = {"after": [job], "connection": connection}
-        yield yard.app.enqueue(f"{APPS}.quick", {"label": "child"}, **options)
+        yield fleet.app.enqueue(f"{APPS}.quick", {"label": "child"}, **options)
 
 
-def ended_body(yard: Yard, worker: Process, job: Job[Any]) -> None:
+def ended_body(fleet: Fleet, worker: Process, job: Job[Any]) -> None:
     """Lets the body end, and waits until the worker has had time to find that it cannot write that."""
-    (yard.folder / "go.1").touch()
-    yard.until(lambda: yard.ledger.ends("parent"), "the body to end")
-    marker = yard.enqueue("quick", label="marker")
-    yard.ended([marker])
+    (fleet.folder / "go.1").touch()
+    fleet.until(lambda: fleet.ledger.ends("parent"), "the body to end")
+    marker = fleet.enqueue("quick", label="marker")
+    fleet.ended([marker])
     assert job.refresh().state == "running"
 
 
 def leaving(max_attempts: int) -> Scenario:
     def scenario(places: Places) -> None:
-        with places.postgres() as yard:
-            worker = yard.start(concurrency=2, lease=3, grace=0.5)
-            its_id = yard.worker_of(worker)
+        with places.postgres() as fleet:
+            worker = fleet.start(concurrency=2, lease=3, grace=0.5)
+            its_id = fleet.worker_of(worker)
             assert its_id is not None
             using = {"max_attempts": max_attempts}
-            job = yard.enqueue("until_there", label="parent", path=str(yard.folder / "go"), using=using)
-            yard.until(lambda: yard.ledger.starts("parent"), "the body to run")
-            with held(yard, job) as child:
-                ended_body(yard, worker, job)
+            job = fleet.enqueue("until_there", label="parent", path=str(fleet.folder / "go"), using=using)
+            fleet.until(lambda: fleet.ledger.starts("parent"), "the body to run")
+            with held(fleet, job) as child:
+                ended_body(fleet, worker, job)
                 assert worker.end() == 0
-                assert yard.worker_state(its_id) == "stopped"
+                assert fleet.worker_state(its_id) == "stopped"
                 assert "another transaction has locked the rows of 1 job" in worker.said
                 # A successor comes while the row is still locked, and does nothing about it.
-                successor = yard.start(concurrency=2, lease=3)
-                yard.ended([yard.enqueue("quick", label="later")])
+                successor = fleet.start(concurrency=2, lease=3)
+                fleet.ended([fleet.enqueue("quick", label="later")])
                 assert job.refresh().state == "running"
-            yard.ended([job, child])
+            fleet.ended([job, child])
 
             assert (job.refresh().state, job.result(), job.refresh().attempt) == ("completed", "attempt 1", 1)
-            assert yard.outcomes(job) == ["completed"]
+            assert fleet.outcomes(job) == ["completed"]
             (attempt,) = job.attempts()
             assert attempt.worker == its_id
-            assert len(yard.ledger.starts("parent")) == 1
+            assert len(fleet.ledger.starts("parent")) == 1
             assert child.refresh().state == "completed"
-            assert yard.sql("SELECT * FROM dray_outcomes") == []
+            assert fleet.sql("SELECT * FROM dray_outcomes") == []
             assert successor.end() == 0
             assert successor.lines("WARNING", "ERROR") == [], successor.said
-            yard.audit()
+            fleet.audit()
 
     return scenario
 
@@ -87,22 +87,22 @@ def test_a_row_that_is_free_within_grace_is_waited_for(together: Together) -> No
 
 
 def patient(places: Places) -> None:
-    with places.postgres() as yard:
-        worker = yard.start(concurrency=2, lease=3)
+    with places.postgres() as fleet:
+        worker = fleet.start(concurrency=2, lease=3)
         using = {"max_attempts": 1}
-        job = yard.enqueue("until_there", label="parent", path=str(yard.folder / "go"), using=using)
-        yard.until(lambda: yard.ledger.starts("parent"), "the body to run")
-        its_id = yard.worker_of(worker)
+        job = fleet.enqueue("until_there", label="parent", path=str(fleet.folder / "go"), using=using)
+        fleet.until(lambda: fleet.ledger.starts("parent"), "the body to run")
+        its_id = fleet.worker_of(worker)
         assert its_id is not None
-        with held(yard, job):
-            ended_body(yard, worker, job)
+        with held(fleet, job):
+            ended_body(fleet, worker, job)
             worker.terminate()
-            yard.until(lambda: yard.worker_state(its_id) == "draining", "it to stop claiming")
+            fleet.until(lambda: fleet.worker_state(its_id) == "draining", "it to stop claiming")
             assert worker.is_alive
         assert worker.wait() == 0
         assert (job.refresh().state, job.result()) == ("completed", "attempt 1")
         assert "another transaction" not in worker.said
-        yard.audit()
+        fleet.audit()
 
 
 TOGETHER = (*LEAVING.values(), patient)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import network
-from tests.processes.harness import APPS, Process, Yard
+from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Places, Together
 from tests.server import Server
 
@@ -25,27 +25,27 @@ AWAY = 4.0  # seconds: twice the lease
 FEW = 8  # lines for one outage, from the four threads of a worker that notice it
 
 
-def busy(yard: Yard, lease: float = LEASE) -> list[Process]:
+def busy(fleet: Fleet, lease: float = LEASE) -> list[Process]:
     """Two workers in the middle of much work, each with a body that waits for a file among it."""
     queues = [[f"only-{number}", "default"] for number in range(2)]
-    workers = [yard.start(concurrency=4, queues=each, lease=lease) for each in queues]
+    workers = [fleet.start(concurrency=4, queues=each, lease=lease) for each in queues]
     for number in range(2):
-        path = str(yard.folder / f"long-{number}")
-        yard.enqueue("until_there", label=f"long-{number}", path=path, using={"queue": f"only-{number}"})
-        yard.until(lambda: yard.ledger.starts(f"long-{number}"), "a long body")  # noqa: B023
-    yard.enqueue_many("nap", [{"label": f"nap-{n}", "seconds": 0.05} for n in range(200)])
-    yard.until(lambda: len(yard.ledger.ends()) > 20, "work to flow")
+        path = str(fleet.folder / f"long-{number}")
+        fleet.enqueue("until_there", label=f"long-{number}", path=path, using={"queue": f"only-{number}"})
+        fleet.until(lambda: fleet.ledger.starts(f"long-{number}"), "a long body")  # noqa: B023
+    fleet.enqueue_many("nap", [{"label": f"nap-{n}", "seconds": 0.05} for n in range(200)])
+    fleet.until(lambda: len(fleet.ledger.ends()) > 20, "work to flow")
     return workers
 
 
-def nothing_was_lost(yard: Yard, workers: list[Process], jobs: int, few: int = FEW) -> None:
+def nothing_was_lost(fleet: Fleet, workers: list[Process], jobs: int, few: int = FEW) -> None:
     """All is done, by workers that nobody has declared dead and that have not said much about it."""
     for number in range(2):
-        (yard.folder / f"long-{number}.1").touch()
-    yard.until(lambda: yard.states() == {"completed": jobs}, "all jobs to complete", seconds=60)
-    assert yard.sql("SELECT outcome FROM dray_attempts WHERE outcome = 'crashed'") == []
-    assert yard.sql("SELECT id FROM dray_workers WHERE state = 'dead'") == []
-    assert {entry.label for entry in yard.ledger.ends()} == {
+        (fleet.folder / f"long-{number}.1").touch()
+    fleet.until(lambda: fleet.states() == {"completed": jobs}, "all jobs to complete", seconds=60)
+    assert fleet.sql("SELECT outcome FROM dray_attempts WHERE outcome = 'crashed'") == []
+    assert fleet.sql("SELECT id FROM dray_workers WHERE state = 'dead'") == []
+    assert {entry.label for entry in fleet.ledger.ends()} == {
         *(f"nap-{n}" for n in range(200)),
         *(f"long-{n}" for n in range(2)),
         *(f"later-{n}" for n in range(jobs - 202)),
@@ -55,20 +55,20 @@ def nothing_was_lost(yard: Yard, workers: list[Process], jobs: int, few: int = F
         assert worker.lines("ERROR", "CRITICAL", "Traceback") == [], worker.said
         assert len(worker.lines("WARNING")) <= few, worker.said
         assert len(worker.said.splitlines()) <= 2 * few, worker.said
-    yard.audit()
+    fleet.audit()
 
 
-def waits_under_way(yard: Yard) -> int:
-    waits = {wait for each in list(yard.app.waiter._waits.values()) for wait in each}
+def waits_under_way(fleet: Fleet) -> int:
+    waits = {wait for each in list(fleet.app.waiter._waits.values()) for wait in each}
     return sum(wait.is_under_way for wait in waits)
 
 
-def told_to_stop(yard: Yard) -> set[str]:
-    return {entry.label for entry in yard.ledger.entries("stop")}
+def told_to_stop(fleet: Fleet) -> set[str]:
+    return {entry.label for entry in fleet.ledger.entries("stop")}
 
 
-def later(yard: Yard, count: int = 5) -> None:
-    yard.enqueue_many("quick", [{"label": f"later-{n}"} for n in range(count)])
+def later(fleet: Fleet, count: int = 5) -> None:
+    fleet.enqueue_many("quick", [{"label": f"later-{n}"} for n in range(count)])
 
 
 def test_a_server_that_was_down_for_longer_than_a_lease(together: Together) -> None:
@@ -77,23 +77,23 @@ def test_a_server_that_was_down_for_longer_than_a_lease(together: Together) -> N
 
 def down(places: Places) -> None:
     """A worker that cannot reach it stops its bodies before the lease ends, and runs them again afterwards."""
-    with places.server() as (server, yard), ThreadPoolExecutor(2) as threads:
-        workers = busy(yard)
-        longs = yard.app.jobs(state="running", task=f"{APPS}.until_there")
+    with places.server() as (server, fleet), ThreadPoolExecutor(2) as threads:
+        workers = busy(fleet)
+        longs = fleet.app.jobs(state="running", task=f"{APPS}.until_there")
         waiting = [threads.submit(job.result, 60) for job in longs]
-        yard.until(lambda: waits_under_way(yard) == 2, "two who wait for results")
+        fleet.until(lambda: waits_under_way(fleet) == 2, "two who wait for results")
         server.stop()
         stopped_at = time.monotonic()
         try:
-            yard.until(lambda: told_to_stop(yard) >= {"long-0", "long-1"}, "bodies to be stopped")
-            assert max(entry.at for entry in yard.ledger.entries("stop")) - stopped_at < LEASE + 1
+            fleet.until(lambda: told_to_stop(fleet) >= {"long-0", "long-1"}, "bodies to be stopped")
+            assert max(entry.at for entry in fleet.ledger.entries("stop")) - stopped_at < LEASE + 1
             time.sleep(max(0.0, stopped_at + AWAY - time.monotonic()))
         finally:
             server.start()
         for long in ("long-0", "long-1"):
-            yard.until(lambda: len(yard.ledger.starts(long)) == 2, "it to run again")  # noqa: B023
-        later(yard)
-        nothing_was_lost(yard, workers, 207)
+            fleet.until(lambda: len(fleet.ledger.starts(long)) == 2, "it to run again")  # noqa: B023
+        later(fleet)
+        nothing_was_lost(fleet, workers, 207)
         # Those who were waiting for results all the time have noticed nothing.
         assert [each.result() for each in waiting] == ["attempt 1"] * 2
 
@@ -104,15 +104,15 @@ def test_a_server_that_crashed_and_was_up_again_within_the_lease(together: Toget
 
 def crashed(places: Places) -> None:
     """Bodies run on, and their outcomes count."""
-    with places.server() as (server, yard):
-        workers = busy(yard, lease=30)
-        ids = [yard.worker_of(worker) for worker in workers]
-        yard.sql("SELECT pg_current_xact_id()")  # a durable commit: the claims before it outlive the crash
+    with places.server() as (server, fleet):
+        workers = busy(fleet, lease=30)
+        ids = [fleet.worker_of(worker) for worker in workers]
+        fleet.sql("SELECT pg_current_xact_id()")  # a durable commit: the claims before it outlive the crash
         server.crash()
-        later(yard)
-        nothing_was_lost(yard, workers, 207)
-        assert [len(yard.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
-        assert all_workers(yard) == ids
+        later(fleet)
+        nothing_was_lost(fleet, workers, 207)
+        assert [len(fleet.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
+        assert all_workers(fleet) == ids
 
 
 def test_a_server_that_hangs_for_longer_than_a_lease(together: Together) -> None:
@@ -121,9 +121,9 @@ def test_a_server_that_hangs_for_longer_than_a_lease(together: Together) -> None
 
 def hung(places: Places) -> None:
     """Nobody gets an answer; afterwards the locks of those who live are still held."""
-    with places.server() as (server, yard):
-        workers = busy(yard)
-        ids = [yard.worker_of(worker) for worker in workers]
+    with places.server() as (server, fleet):
+        workers = busy(fleet)
+        ids = [fleet.worker_of(worker) for worker in workers]
         frozen = processes_of(server)
         assert len(frozen) > 5
         for pid in frozen:
@@ -133,9 +133,9 @@ def hung(places: Places) -> None:
         finally:
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
-        later(yard)
-        nothing_was_lost(yard, workers, 207)
-        assert all_workers(yard) == ids
+        later(fleet)
+        nothing_was_lost(fleet, workers, 207)
+        assert all_workers(fleet) == ids
 
 
 def test_sessions_that_are_ended_over_and_over_for_longer_than_a_lease(together: Together) -> None:
@@ -143,17 +143,17 @@ def test_sessions_that_are_ended_over_and_over_for_longer_than_a_lease(together:
 
 
 def cut_again_and_again(places: Places) -> None:
-    with places.server() as (_, yard):
-        workers = busy(yard)
+    with places.server() as (_, fleet):
+        workers = busy(fleet)
         times = 12
         for _ in range(times):
-            yard.sql(
+            fleet.sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE application_name LIKE 'dray%' AND pid <> pg_backend_pid()"
             )
             time.sleep(AWAY / times)
-        later(yard)
-        nothing_was_lost(yard, workers, 207, few=times + FEW)
+        later(fleet)
+        nothing_was_lost(fleet, workers, 207, few=times + FEW)
 
 
 def test_a_file_that_was_locked_for_longer_than_a_lease(together: Together) -> None:
@@ -162,18 +162,18 @@ def test_a_file_that_was_locked_for_longer_than_a_lease(together: Together) -> N
 
 def locked(places: Places) -> None:
     """Bodies run on: the kernel proves their workers alive. Nobody gets to write meanwhile."""
-    with places.sqlite() as yard:
-        workers = busy(yard)
-        ids = [yard.worker_of(worker) for worker in workers]
-        locker = yard.run(["-m", "tests.processes.locker", str(AWAY)])
-        yard.until(lambda: yard.ledger.entries("locked"), "the lock")
+    with places.sqlite() as fleet:
+        workers = busy(fleet)
+        ids = [fleet.worker_of(worker) for worker in workers]
+        locker = fleet.run(["-m", "tests.processes.locker", str(AWAY)])
+        fleet.until(lambda: fleet.ledger.entries("locked"), "the lock")
         began = time.monotonic()
-        later(yard)  # waits for its turn, and gets it
+        later(fleet)  # waits for its turn, and gets it
         assert time.monotonic() - began > AWAY / 2
         assert locker.wait() == 0
-        nothing_was_lost(yard, workers, 207)
-        assert [len(yard.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
-        assert all_workers(yard) == ids
+        nothing_was_lost(fleet, workers, 207)
+        assert [len(fleet.ledger.starts(f"long-{n}")) for n in range(2)] == [1, 1]
+        assert all_workers(fleet) == ids
 
 
 def test_a_file_that_is_locked_while_workers_start_and_end(together: Together) -> None:
@@ -181,19 +181,19 @@ def test_a_file_that_is_locked_while_workers_start_and_end(together: Together) -
 
 
 def locked_at_either_end(places: Places) -> None:
-    with places.sqlite() as yard:
-        yard.enqueue("quick", label="first")
-        locker = yard.run(["-m", "tests.processes.locker", "3"])
-        yard.until(lambda: yard.ledger.entries("locked"), "the lock")
-        worker = yard.launch(lease=1)
+    with places.sqlite() as fleet:
+        fleet.enqueue("quick", label="first")
+        locker = fleet.run(["-m", "tests.processes.locker", "3"])
+        fleet.until(lambda: fleet.ledger.entries("locked"), "the lock")
+        worker = fleet.launch(lease=1)
         assert locker.wait() == 0
-        yard.until(lambda: yard.ledger.ends("first"), "the worker to have come through")
-        again = yard.run(["-m", "tests.processes.locker", "3"])
-        yard.until(lambda: len(yard.ledger.entries("locked")) == 2, "the second lock")
+        fleet.until(lambda: fleet.ledger.ends("first"), "the worker to have come through")
+        again = fleet.run(["-m", "tests.processes.locker", "3"])
+        fleet.until(lambda: len(fleet.ledger.entries("locked")) == 2, "the second lock")
         code = worker.end()
         assert again.wait() == 0
         assert code == 0
-        assert yard.states() == {"completed": 1}
+        assert fleet.states() == {"completed": 1}
         assert worker.lines("ERROR", "CRITICAL", "Traceback") == []
 
 
@@ -204,60 +204,60 @@ def test_a_worker_whose_network_is_gone_stops_its_bodies_before_others_take_them
 def cable_pulled(places: Places) -> None:
     """The packets vanish and nobody is told; the server and everybody else go on. The server finds out by its
     keepalives; the worker has to stop its bodies before that, by its own clock."""
-    with network.network() as net, far_server(places) as yard:
-        lonely = start_at_the_far_end(yard, net)
-        first_id = yard.worker_of(lonely)
+    with network.network() as net, far_server(places) as fleet:
+        lonely = start_at_the_far_end(fleet, net)
+        first_id = fleet.worker_of(lonely)
         tasks = ("until_there", "deaf_in_process", "deaf_async")
-        jobs = [yard.enqueue("until_there", label="until_there", path=str(yard.folder / "long"))]
-        jobs += [yard.enqueue(task, label=task) for task in tasks[1:]]
-        yard.until(lambda: len(yard.ledger.starts()) == 3, "the bodies")
-        heir = yard.start(lease=FAR_LEASE)
+        jobs = [fleet.enqueue("until_there", label="until_there", path=str(fleet.folder / "long"))]
+        jobs += [fleet.enqueue(task, label=task) for task in tasks[1:]]
+        fleet.until(lambda: len(fleet.ledger.starts()) == 3, "the bodies")
+        successor = fleet.start(lease=FAR_LEASE)
         net.pull()
         over_at = time.monotonic() + FAR_LEASE
-        yard.until(lambda: time.monotonic() >= over_at)
-        assert [yard.ledger.alive(task) for task in tasks] == [[], [], []]
-        yard.until(lambda: len(yard.ledger.starts()) == 6, "the heir to take over", seconds=60)
-        assert yard.ledger.entries("overlap") == []
+        fleet.until(lambda: time.monotonic() >= over_at)
+        assert [fleet.ledger.alive(task) for task in tasks] == [[], [], []]
+        fleet.until(lambda: len(fleet.ledger.starts()) == 6, "the successor to take over", seconds=60)
+        assert fleet.ledger.entries("overlap") == []
         net.plug()
-        yard.until(lambda: yard.worker_of(lonely) not in {first_id, None}, "it to come back", seconds=60)
-        (yard.folder / "long.2").touch()
+        fleet.until(lambda: fleet.worker_of(lonely) not in {first_id, None}, "it to come back", seconds=60)
+        (fleet.folder / "long.2").touch()
         assert [job.result(timeout=30) for job in jobs] == ["attempt 2"] * 3
-        assert [yard.outcomes(job) for job in jobs] == [["crashed", "completed"]] * 3
-        assert heir.end() == 0
-        again = yard.enqueue("quick", label="afterwards")
+        assert [fleet.outcomes(job) for job in jobs] == [["crashed", "completed"]] * 3
+        assert successor.end() == 0
+        again = fleet.enqueue("quick", label="afterwards")
         assert again.result(timeout=30) == "afterwards"
         # Its newest: a network that only just works may swallow the answer to a first registration.
-        assert again.attempts()[0].worker == yard.worker_of(lonely) != first_id
+        assert again.attempts()[0].worker == fleet.worker_of(lonely) != first_id
         assert lonely.end() == 0
         assert len(lonely.lines("WARNING")) <= 8, lonely.said
-        yard.audit()
+        fleet.audit()
 
 
 @contextmanager
-def far_server(places: Places) -> Generator[Yard]:
-    """A yard on a server that listens at this end of the cable too."""
-    with places.server() as (server, yard):
+def far_server(places: Places) -> Generator[Fleet]:
+    """A fleet on a server that listens at this end of the cable too."""
+    with places.server() as (server, fleet):
         rules = server.data / "pg_hba.conf"
         rules.write_text(f"{rules.read_text()}\nhost all all {network.HOST}/30 trust\n")
         server.stop()
         server.start("-h", network.HOST)
-        yield yard
+        yield fleet
 
 
-def start_at_the_far_end(yard: Yard, net: network.Network) -> Process:
+def start_at_the_far_end(fleet: Fleet, net: network.Network) -> Process:
     url = f"postgresql://postgres@{network.HOST}/postgres?schema=own"
-    worker = yard.run(
+    worker = fleet.run(
         ["-m", "tests.processes.serve", APPS, json.dumps({"lease": FAR_LEASE})],
         {"DRAY_URL": url},
         under=["ip", "netns", "exec", net.name],
     )
-    yard.until(lambda: yard.worker_of(worker), "the worker at the far end")
+    fleet.until(lambda: fleet.worker_of(worker), "the worker at the far end")
     return worker
 
 
-def all_workers(yard: Yard) -> list[str]:
+def all_workers(fleet: Fleet) -> list[str]:
     """The ids of all workers that ever were, oldest first."""
-    return [each[0] for each in yard.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY started_at, id")]
+    return [each[0] for each in fleet.sql("SELECT CAST(id AS text) FROM dray_workers ORDER BY started_at, id")]
 
 
 def processes_of(server: Server) -> list[int]:

@@ -8,7 +8,7 @@ from collections import Counter
 from datetime import timedelta
 
 from tests.processes import clockwork
-from tests.processes.harness import APPS, Process, Yard
+from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Together, on_both
 
 SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "10"))
@@ -21,25 +21,25 @@ def test_each_slot_is_fired_once_though_whoever_has_the_duty_is_killed_each_seco
 
 
 @on_both
-def killed_each_second(yard: Yard) -> None:
+def killed_each_second(fleet: Fleet) -> None:
     """The clock of one worker in two is five seconds ahead, and those that die are started again."""
-    beat(yard)
-    workers = [launch(yard, number) for number in range(3)]
-    yard.until(lambda: holder(yard, workers), "somebody to have the duty")
+    beat(fleet)
+    workers = [launch(fleet, number) for number in range(3)]
+    fleet.until(lambda: holder(fleet, workers), "somebody to have the duty")
     kills = 0
     over_at = time.monotonic() + SECONDS
     while time.monotonic() < over_at:
         time.sleep(1.0)
-        victim = holder(yard, workers)
+        victim = holder(fleet, workers)
         if victim is not None:
             victim.kill()
             kills += 1
             workers.remove(victim)
-            workers.append(launch(yard, kills))
+            workers.append(launch(fleet, kills))
 
-    finish(yard, workers)
+    finish(fleet, workers)
     assert kills >= SECONDS / 4
-    assert slots(yard) >= SECONDS
+    assert slots(fleet) >= SECONDS
 
 
 def test_slots_are_met_while_whoever_has_the_duty_stands_still(together: Together) -> None:
@@ -47,54 +47,54 @@ def test_slots_are_met_while_whoever_has_the_duty_stands_still(together: Togethe
 
 
 @on_both
-def stopped(yard: Yard) -> None:
+def stopped(fleet: Fleet) -> None:
     """It lives, as far as anybody can tell: nobody takes its duty."""
-    workers = [yard.launch(lease=30) for _ in range(2)]
-    yard.until(lambda: holder(yard, workers), "somebody to have the duty")
-    holding = holder(yard, workers)
+    workers = [fleet.launch(lease=30) for _ in range(2)]
+    fleet.until(lambda: holder(fleet, workers), "somebody to have the duty")
+    holding = holder(fleet, workers)
     assert holding is not None
-    yard.still(holding)
-    beat(yard)
+    fleet.still(holding)
+    beat(fleet)
 
-    yard.until(lambda: slots(yard) >= 3, "slots that a deputy fires", seconds=20)
+    fleet.until(lambda: slots(fleet) >= 3, "slots that a deputy fires", seconds=20)
 
-    assert holder(yard, workers) is holding
+    assert holder(fleet, workers) is holding
     holding.go_on()
-    finish(yard, workers)
+    finish(fleet, workers)
 
 
-def beat(yard: Yard) -> None:
+def beat(fleet: Fleet) -> None:
     """A slot each second, and whoever comes late fires all that were missed."""
     task = f"{APPS}.sturdy"
-    yard.app.schedule("beat", task, every=1, args={"label": "beat"}, misfire="all", misfire_limit=1000)
+    fleet.app.schedule("beat", task, every=1, args={"label": "beat"}, misfire="all", misfire_limit=1000)
 
 
-def launch(yard: Yard, number: int) -> Process:
-    return yard.launch(lease=LEASE, environment=AHEAD if number % 2 else None)
+def launch(fleet: Fleet, number: int) -> Process:
+    return fleet.launch(lease=LEASE, environment=AHEAD if number % 2 else None)
 
 
-def holder(yard: Yard, workers: list[Process]) -> Process | None:
+def holder(fleet: Fleet, workers: list[Process]) -> Process | None:
     """The process that has the duty, if it is alive."""
-    live = dict(yard.live_workers())
-    held = [lease.holder for lease in yard.app.backend.lease_held() if lease.duty == "schedule"]
+    live = dict(fleet.live_workers())
+    held = [lease.holder for lease in fleet.app.backend.lease_held() if lease.duty == "schedule"]
     pids = [live.get(worker_id or "") for worker_id in held]
     return next((worker for worker in workers if worker.pid in pids and worker.is_alive), None)
 
 
-def slots(yard: Yard) -> int:
-    return yard.sql("SELECT count(*) FROM dray_jobs WHERE schedule = 'beat'")[0][0]
+def slots(fleet: Fleet) -> int:
+    return fleet.sql("SELECT count(*) FROM dray_jobs WHERE schedule = 'beat'")[0][0]
 
 
-def finish(yard: Yard, workers: list[Process]) -> None:
+def finish(fleet: Fleet, workers: list[Process]) -> None:
     """Each slot from the first to the last that was fired has one job, and all of them run."""
-    yard.until(lambda: all(map(yard.worker_of, workers)), "all workers")
-    fired = slots(yard)
-    yard.until(lambda: slots(yard) > fired, "one more slot")
-    assert yard.app.pause_schedule("beat")
-    yard.until(lambda: set(yard.states()) == {"completed"}, "all jobs to complete")
-    (info,) = yard.app.schedules()
+    fleet.until(lambda: all(map(fleet.worker_of, workers)), "all workers")
+    fired = slots(fleet)
+    fleet.until(lambda: slots(fleet) > fired, "one more slot")
+    assert fleet.app.pause_schedule("beat")
+    fleet.until(lambda: set(fleet.states()) == {"completed"}, "all jobs to complete")
+    (info,) = fleet.app.schedules()
     assert info.last_at is not None
-    counted = Counter(job.slot for job in yard.app.jobs(limit=10_000))
+    counted = Counter(job.slot for job in fleet.app.jobs(limit=10_000))
     expected = {
         info.created_at + timedelta(seconds=k) for k in range(1, (info.last_at - info.created_at).seconds + 1)
     }
@@ -103,7 +103,7 @@ def finish(yard: Yard, workers: list[Process]) -> None:
     assert counted.keys() - expected == set()
     assert {worker.end() for worker in workers} == {0}
     assert [line for worker in workers for line in worker.lines("ERROR", "CRITICAL", "Traceback")] == []
-    yard.audit()
+    fleet.audit()
 
 
 TOGETHER = (killed_each_second, stopped)

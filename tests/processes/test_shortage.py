@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from tests.processes.harness import APPS, Process, Yard
+from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Together, on_both
 
 NOBODY = 65534
@@ -52,37 +52,37 @@ def test_what_cannot_be_started_goes_back_and_runs_when_the_limit_is_lifted(toge
 
 
 @on_both
-def starved(yard: Yard) -> None:
+def starved(fleet: Fleet) -> None:
     words = ["-c", "4", "--lease", str(LEASE), "--health-port", "0"]
-    worker = yard.run(["-m", "dray", "worker", f"{APPS}_limited:app", *words], under=another_user())
-    yard.until(lambda: yard.worker_of(worker), "the worker to register")
-    go = yard.folder / "go"
-    long = yard.enqueue("until_there", label="long", path=str(go))
-    yard.until(lambda: yard.ledger.starts("long"), "the first thread")
+    worker = fleet.run(["-m", "dray", "worker", f"{APPS}_limited:app", *words], under=another_user())
+    fleet.until(lambda: fleet.worker_of(worker), "the worker to register")
+    go = fleet.folder / "go"
+    long = fleet.enqueue("until_there", label="long", path=str(go))
+    fleet.until(lambda: fleet.ledger.starts("long"), "the first thread")
     assert (probe(worker, "/health"), probe(worker, "/ready")) == ((200, ""), (200, ""))
 
     worker.send(signal.SIGUSR1)
-    yard.until(lambda: limit(worker) == "1", "the limit")
+    fleet.until(lambda: limit(worker) == "1", "the limit")
     tasks = ("until_there", "until_there_async", "until_there_in_process")
-    jobs = [yard.enqueue(task, label=task, path=str(go)) for task in tasks for _ in range(2)]
-    yard.until(lambda: probe(worker, "/ready")[0] == 503, "it to say that it is not ready")
+    jobs = [fleet.enqueue(task, label=task, path=str(go)) for task in tasks for _ in range(2)]
+    fleet.until(lambda: probe(worker, "/ready")[0] == 503, "it to say that it is not ready")
     assert "cannot start" in probe(worker, "/ready")[1]
-    yard.until(lambda: probe(worker, "/health")[0] == 503, "it to say so twice", seconds=LEASE)
-    yard.until(lambda: yard.states() == {"running": 1, "queued": 6}, "what cannot run to go back")
-    assert [(job.refresh().attempt, yard.outcomes(job)) for job in jobs] == [(0, [])] * 6
+    fleet.until(lambda: probe(worker, "/health")[0] == 503, "it to say so twice", seconds=LEASE)
+    fleet.until(lambda: fleet.states() == {"running": 1, "queued": 6}, "what cannot run to go back")
+    assert [(job.refresh().attempt, fleet.outcomes(job)) for job in jobs] == [(0, [])] * 6
 
     worker.send(signal.SIGUSR2)
-    yard.until(lambda: probe(worker, "/ready") == (200, ""), "it to be ready again")
+    fleet.until(lambda: probe(worker, "/ready") == (200, ""), "it to be ready again")
     assert probe(worker, "/health") == (200, "")
-    (yard.folder / "go.1").touch()
-    yard.ended([long, *jobs])
-    assert yard.states() == {"completed": 7}
+    (fleet.folder / "go.1").touch()
+    fleet.ended([long, *jobs])
+    assert fleet.states() == {"completed": 7}
     assert [job.refresh().attempt for job in (long, *jobs)] == [1] * 7
-    assert len(yard.ledger.starts()) == 7
+    assert len(fleet.ledger.starts()) == 7
     assert worker.end() == 0
     assert worker.lines("Traceback") == [], worker.said
     assert worker.said.count("can't start new thread") <= 3, worker.said
-    yard.audit()
+    fleet.audit()
 
 
 TOGETHER = (starved,)

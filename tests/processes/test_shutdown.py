@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.handle import Job
-from tests.processes.harness import Process, Yard
+from tests.processes.harness import Fleet, Process
 from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
@@ -19,54 +19,54 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 AT_ONCE = 3.0  # seconds; ten times what it takes
 
 
-def wait(yard: Yard, task: str, label: str, **using: Any) -> Job[Any]:
+def wait(fleet: Fleet, task: str, label: str, **using: Any) -> Job[Any]:
     """A job that runs until `let_go`."""
-    return yard.enqueue(f"{STOP}.{task}", label=label, path=str(yard.folder / "go"), using=using)
+    return fleet.enqueue(f"{STOP}.{task}", label=label, path=str(fleet.folder / "go"), using=using)
 
 
-def let_go(yard: Yard) -> None:
-    (yard.folder / "go").touch()
+def let_go(fleet: Fleet) -> None:
+    (fleet.folder / "go").touch()
 
 
-def started(yard: Yard, count: int) -> None:
-    yard.until(lambda: len(yard.ledger.starts()) >= count, f"{count} bodies to start")
+def started(fleet: Fleet, count: int) -> None:
+    fleet.until(lambda: len(fleet.ledger.starts()) >= count, f"{count} bodies to start")
 
 
 def draining(number: signal.Signals) -> Scenario:
     """A lease of two seconds, and a drain of three: the worker must go on beating, or it would be declared dead."""
 
     @on_both
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4, lease=2)
-        its_id = yard.worker_of(worker)
+    def scenario(fleet: Fleet) -> None:
+        worker = fleet.start(STOP, concurrency=4, lease=2)
+        its_id = fleet.worker_of(worker)
         assert its_id is not None
-        jobs = [wait(yard, task, task) for task in WAITERS]
-        started(yard, 3)
+        jobs = [wait(fleet, task, task) for task in WAITERS]
+        started(fleet, 3)
         worker.send(number)
-        yard.until(lambda: yard.worker_state(its_id) == "draining", "the worker to say that it drains")
+        fleet.until(lambda: fleet.worker_state(its_id) == "draining", "the worker to say that it drains")
 
         # There is a free slot, but it takes nobody any more; a second worker does.
-        late = yard.enqueue(f"{STOP}.in_thread", label="late")
-        witness = yard.start(STOP, concurrency=1, lease=2)
-        yard.ended([late])
-        assert [entry.pid for entry in yard.ledger.starts("late")] == [witness.pid]
-        beats = [last_seen(yard, its_id)]
+        late = fleet.enqueue(f"{STOP}.in_thread", label="late")
+        witness = fleet.start(STOP, concurrency=1, lease=2)
+        fleet.ended([late])
+        assert [entry.pid for entry in fleet.ledger.starts("late")] == [witness.pid]
+        beats = [last_seen(fleet, its_id)]
         for _ in range(3):
-            yard.until(lambda: last_seen(yard, its_id) != beats[-1], "another beat", seconds=10)
-            beats.append(last_seen(yard, its_id))
-        assert yard.worker_state(its_id) == "draining"
+            fleet.until(lambda: last_seen(fleet, its_id) != beats[-1], "another beat", seconds=10)
+            beats.append(last_seen(fleet, its_id))
+        assert fleet.worker_state(its_id) == "draining"
         assert [job.refresh().state for job in jobs] == ["running"] * 3
 
         if number == signal.SIGHUP:
             worker.send(number)  # from the kernel, after the shell's
-        let_go(yard)
+        let_go(fleet)
         assert worker.wait() == 0
         assert [job.refresh().state for job in jobs] == ["completed"] * 3
-        assert {len(yard.ledger.starts(task)) for task in WAITERS} == {1}
-        assert {yard.outcomes(job)[0] for job in jobs} == {"completed"}
-        assert yard.worker_state(its_id) == "stopped"
+        assert {len(fleet.ledger.starts(task)) for task in WAITERS} == {1}
+        assert {fleet.outcomes(job)[0] for job in jobs} == {"completed"}
+        assert fleet.worker_state(its_id) == "stopped"
         assert witness.end() == 0
-        yard.until(lambda: not yard.left(), "its children to be gone")
+        fleet.until(lambda: not fleet.left(), "its children to be gone")
 
     return scenario
 
@@ -84,25 +84,25 @@ def test_what_does_not_end_within_grace_is_handed_back_with_its_attempt(together
 
 
 @on_both
-def handed_back(yard: Yard) -> None:
-    worker = yard.start(STOP, concurrency=4, grace=0.5)
-    jobs = [wait(yard, task, task, max_attempts=1) for task in WAITERS]
-    jobs.append(wait(yard, "wait_with_family", "family", max_attempts=1))
-    started(yard, 4)
+def handed_back(fleet: Fleet) -> None:
+    worker = fleet.start(STOP, concurrency=4, grace=0.5)
+    jobs = [wait(fleet, task, task, max_attempts=1) for task in WAITERS]
+    jobs.append(wait(fleet, "wait_with_family", "family", max_attempts=1))
+    started(fleet, 4)
     assert worker.end() == 0
 
     for job in jobs:
         assert (job.refresh().state, job.attempt, job.reason) == ("queued", 0, None)
-        assert yard.outcomes(job) == []
-    raised = {entry.label for entry in yard.ledger.entries("raised")}
+        assert fleet.outcomes(job) == []
+    raised = {entry.label for entry in fleet.ledger.entries("raised")}
     assert raised == {*WAITERS, "family"}, "a body could not clean up"
-    yard.until(lambda: not yard.left(), "its children, and theirs, to be gone")
+    fleet.until(lambda: not fleet.left(), "its children, and theirs, to be gone")
 
-    let_go(yard)
-    yard.start(STOP, concurrency=4)
-    yard.ended(jobs[:3])  # the fourth leaves sleepers behind when it ends well
+    let_go(fleet)
+    fleet.start(STOP, concurrency=4)
+    fleet.ended(jobs[:3])  # the fourth leaves sleepers behind when it ends well
     assert [job.refresh().state for job in jobs[:3]] == ["completed"] * 3
-    assert yard.ledger.entries("overlap") == []
+    assert fleet.ledger.entries("overlap") == []
 
 
 def test_what_was_claimed_ahead_goes_back_unrun(together: Together) -> None:
@@ -110,26 +110,26 @@ def test_what_was_claimed_ahead_goes_back_unrun(together: Together) -> None:
 
 
 @on_both
-def claimed_ahead(yard: Yard) -> None:
+def claimed_ahead(fleet: Fleet) -> None:
     """Short bodies make the worker claim ahead; then a long one has the only slot when the signal comes."""
-    short = [yard.enqueue(f"{STOP}.in_thread", label="short") for _ in range(60)]
-    long = wait(yard, "wait_in_thread", "long")
-    behind = [yard.enqueue(f"{STOP}.in_thread", label="behind") for _ in range(60)]
-    worker = yard.start(STOP, concurrency=1)
-    yard.until(lambda: yard.ledger.starts("long"), "the long one to start")
+    short = [fleet.enqueue(f"{STOP}.in_thread", label="short") for _ in range(60)]
+    long = wait(fleet, "wait_in_thread", "long")
+    behind = [fleet.enqueue(f"{STOP}.in_thread", label="behind") for _ in range(60)]
+    worker = fleet.start(STOP, concurrency=1)
+    fleet.until(lambda: fleet.ledger.starts("long"), "the long one to start")
     worker.terminate()
-    yard.until(lambda: set(yard.states()) == {"completed", "running", "queued"}, "what is ahead to be back")
-    yard.until(lambda: yard.states()["running"] == 1, "what is ahead to be back")
-    let_go(yard)
+    fleet.until(lambda: set(fleet.states()) == {"completed", "running", "queued"}, "what is ahead to be back")
+    fleet.until(lambda: fleet.states()["running"] == 1, "what is ahead to be back")
+    let_go(fleet)
     assert worker.wait() == 0
 
-    assert yard.states() == {"completed": len(short) + 1, "queued": len(behind)}
-    assert yard.sql("SELECT DISTINCT attempt FROM dray_jobs WHERE state = 'queued'") == [(0,)]
-    assert yard.ledger.starts("behind") == []
-    yard.start(STOP, concurrency=2)
-    yard.ended([*behind, long])
-    assert len(yard.ledger.starts()) == len(short) + 1 + len(behind)
-    yard.audit()
+    assert fleet.states() == {"completed": len(short) + 1, "queued": len(behind)}
+    assert fleet.sql("SELECT DISTINCT attempt FROM dray_jobs WHERE state = 'queued'") == [(0,)]
+    assert fleet.ledger.starts("behind") == []
+    fleet.start(STOP, concurrency=2)
+    fleet.ended([*behind, long])
+    assert len(fleet.ledger.starts()) == len(short) + 1 + len(behind)
+    fleet.audit()
 
 
 def test_a_worker_that_was_told_to_end_while_it_stood_still_does_so_when_it_goes_on(together: Together) -> None:
@@ -137,11 +137,11 @@ def test_a_worker_that_was_told_to_end_while_it_stood_still_does_so_when_it_goes
 
 
 @on_both
-def told_while_stopped(yard: Yard) -> None:
+def told_while_stopped(fleet: Fleet) -> None:
     """The kernel may then give the signal to any thread, and Python acts on it in the main one only."""
     for number in SIGNALS:
-        worker = yard.start(STOP, concurrency=2)
-        yard.ended([yard.enqueue(f"{STOP}.in_thread", label="warm")])
+        worker = fleet.start(STOP, concurrency=2)
+        fleet.ended([fleet.enqueue(f"{STOP}.in_thread", label="warm")])
         worker.pause()
         worker.send(number)
         worker.go_on()
@@ -153,44 +153,44 @@ def test_a_worker_that_is_told_to_end_while_it_renews_itself_does_not_come_back(
 
 
 @on_both
-def told_while_renewing(yard: Yard) -> None:
+def told_while_renewing(fleet: Fleet) -> None:
     """A thread does not stop, so the process is to be renewed; the signal comes before it is."""
-    worker = yard.start(STOP, concurrency=2)
+    worker = fleet.start(STOP, concurrency=2)
     using = {"timeout": 1, "max_attempts": 1}
-    stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", using=using)
-    neighbour = wait(yard, "wait_in_thread", "neighbour")
-    started(yard, 2)
-    yard.ended([stuck])
-    yard.until(lambda: "renewing this process" in worker.said, "the worker to give up on its thread")
+    stuck = fleet.enqueue(f"{STOP}.hang", label="stuck", way="sleep", using=using)
+    neighbour = wait(fleet, "wait_in_thread", "neighbour")
+    started(fleet, 2)
+    fleet.ended([stuck])
+    fleet.until(lambda: "renewing this process" in worker.said, "the worker to give up on its thread")
     worker.terminate()
     time.sleep(0.2)  # nothing tells that a signal which changes nothing yet has arrived
-    let_go(yard)
+    let_go(fleet)
     assert worker.wait(15) == 0
     assert neighbour.refresh().state == "completed"
-    assert "active" not in {worker.state for worker in yard.app.workers()}
+    assert "active" not in {worker.state for worker in fleet.app.workers()}
 
 
 def told_twice(number: signal.Signals) -> Scenario:
     @on_both
-    def scenario(yard: Yard) -> None:
-        worker = yard.start(STOP, concurrency=4, lease=2)
-        its_id = yard.worker_of(worker)
+    def scenario(fleet: Fleet) -> None:
+        worker = fleet.start(STOP, concurrency=4, lease=2)
+        its_id = fleet.worker_of(worker)
         assert its_id is not None
-        jobs = [wait(yard, task, task) for task in (*WAITERS, "wait_with_family")]
-        started(yard, 4)
+        jobs = [wait(fleet, task, task) for task in (*WAITERS, "wait_with_family")]
+        started(fleet, 4)
         worker.send(number)
-        yard.until(lambda: yard.worker_state(its_id) == "draining", "the worker to drain")
+        fleet.until(lambda: fleet.worker_state(its_id) == "draining", "the worker to drain")
         began = time.monotonic()
         worker.send(number)
         assert worker.wait() == 128 + number
         assert time.monotonic() - began < AT_ONCE
         # As after kill -9: nothing of it is left, and others take its jobs.
-        yard.until(lambda: not yard.left(), "its children, and theirs, to be gone")
-        yard.start(STOP, concurrency=4, lease=2)
-        yard.until(lambda: all(yard.outcomes(job)[:1] == ["crashed"] for job in jobs), "its jobs to be rescued")
-        let_go(yard)
-        yard.ended(jobs)
-        assert yard.ledger.entries("overlap") == []
+        fleet.until(lambda: not fleet.left(), "its children, and theirs, to be gone")
+        fleet.start(STOP, concurrency=4, lease=2)
+        fleet.until(lambda: all(fleet.outcomes(job)[:1] == ["crashed"] for job in jobs), "its jobs to be rescued")
+        let_go(fleet)
+        fleet.ended(jobs)
+        assert fleet.ledger.entries("overlap") == []
 
     return scenario
 
@@ -208,26 +208,26 @@ def test_a_thread_that_does_not_stop_loses_its_job_in_the_last_write(together: T
 
 
 @on_both
-def last_write(yard: Yard) -> None:
+def last_write(fleet: Fleet) -> None:
     """The process ends with it, so that the job is free for others, and unburned."""
-    pipe = yard.folder / "pipe"
+    pipe = fleet.folder / "pipe"
     os.mkfifo(pipe)
-    worker = yard.start(STOP, concurrency=2, grace=0.5, lease=2)
-    stuck = yard.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe), using={"max_attempts": 1})
-    started(yard, 1)
-    witness = yard.start(STOP, concurrency=1, lease=2)
+    worker = fleet.start(STOP, concurrency=2, grace=0.5, lease=2)
+    stuck = fleet.enqueue(f"{STOP}.deaf_until", label="deaf", path=str(pipe), using={"max_attempts": 1})
+    started(fleet, 1)
+    witness = fleet.start(STOP, concurrency=1, lease=2)
     worker.terminate()
-    yard.until(lambda: len(yard.ledger.starts("deaf")) == 2 or not worker.is_alive, "it to be handed on")
+    fleet.until(lambda: len(fleet.ledger.starts("deaf")) == 2 or not worker.is_alive, "it to be handed on")
     assert worker.wait() == 0
-    yard.until(lambda: len(yard.ledger.starts("deaf")) == 2, "somebody else to run it")
-    assert yard.ledger.entries("overlap") == []
-    again = yard.ledger.starts("deaf")[1]
+    fleet.until(lambda: len(fleet.ledger.starts("deaf")) == 2, "somebody else to run it")
+    assert fleet.ledger.entries("overlap") == []
+    again = fleet.ledger.starts("deaf")[1]
     assert (again.pid, again.attempt) == (witness.pid, 1)
     os.close(os.open(pipe, os.O_WRONLY))
     assert stuck.result(timeout=20) == "attempt 1"
-    assert yard.outcomes(stuck) == ["completed"]
+    assert fleet.outcomes(stuck) == ["completed"]
     assert witness.end() == 0
-    yard.audit()
+    fleet.audit()
 
 
 def test_a_signal_while_the_worker_starts_is_not_lost(together: Together) -> None:
@@ -235,14 +235,14 @@ def test_a_signal_while_the_worker_starts_is_not_lost(together: Together) -> Non
 
 
 @on_both
-def told_while_starting(yard: Yard) -> None:
+def told_while_starting(fleet: Fleet) -> None:
     """Sent at every stage of the start: the process ends, and leaves no worker that counts as alive."""
     for pause in (0.05, 0.15, 0.25, 0.35, 0.45, 0.6):
-        worker = yard.launch(STOP)
+        worker = fleet.launch(STOP)
         time.sleep(pause)  # no signal to wait for: the point is to meet it unprepared
         worker.terminate()
         assert worker.wait(10) in {0, -signal.SIGTERM}
-    assert [worker_id for worker_id, _ in yard.live_workers()] == []
+    assert [worker_id for worker_id, _ in fleet.live_workers()] == []
 
 
 def test_a_worker_ends_though_a_body_has_left_a_thread(together: Together) -> None:
@@ -250,24 +250,24 @@ def test_a_worker_ends_though_a_body_has_left_a_thread(together: Together) -> No
 
 
 @on_both
-def left_a_thread(yard: Yard) -> None:
+def left_a_thread(fleet: Fleet) -> None:
     """Python waits at its end for threads that are no daemons; a worker that was told to end does not."""
-    worker = cli_worker(yard)
-    job = yard.enqueue(f"{STOP}.leave_a_thread", label="left")
-    yard.ended([job])
+    worker = cli_worker(fleet)
+    job = fleet.enqueue(f"{STOP}.leave_a_thread", label="left")
+    fleet.ended([job])
     assert job.refresh().state == "completed"
     assert worker.end() == 0
 
 
-def cli_worker(yard: Yard, *options: str) -> Process:
+def cli_worker(fleet: Fleet, *options: str) -> Process:
     """`dray worker`, as people start it."""
-    worker = yard.run(["-m", "dray", "worker", f"{STOP}:app", *options])
-    yard.until(lambda: yard.worker_of(worker), f"worker {worker.pid} to register")
+    worker = fleet.run(["-m", "dray", "worker", f"{STOP}:app", *options])
+    fleet.until(lambda: fleet.worker_of(worker), f"worker {worker.pid} to register")
     return worker
 
 
-def last_seen(yard: Yard, worker_id: str) -> Any:
-    return yard.sql(f"SELECT last_seen_at FROM dray_workers WHERE id = '{worker_id}'")[0][0]
+def last_seen(fleet: Fleet, worker_id: str) -> Any:
+    return fleet.sql(f"SELECT last_seen_at FROM dray_workers WHERE id = '{worker_id}'")[0][0]
 
 
 TOGETHER = (

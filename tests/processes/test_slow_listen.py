@@ -14,37 +14,37 @@ def test_a_slow_reconnect_stops_no_body_and_delays_no_outcome(together: Together
 
 
 def slow(places: Places) -> None:
-    with places.postgres() as yard:
-        path = yard.folder / "slow"
-        worker = yard.start(
+    with places.postgres() as fleet:
+        path = fleet.folder / "slow"
+        worker = fleet.start(
             f"{APPS}_slow_listen", environment={"DRAY_TEST_SLOW": str(path)}, concurrency=4, lease=LEASE
         )
-        its_id = yard.worker_of(worker)
-        long = yard.enqueue("until_there", label="long", path=str(yard.folder / "go"))
-        yard.until(lambda: yard.ledger.starts("long"), "a body to run")
+        its_id = fleet.worker_of(worker)
+        long = fleet.enqueue("until_there", label="long", path=str(fleet.folder / "go"))
+        fleet.until(lambda: fleet.ledger.starts("long"), "a body to run")
         path.write_text(str(SLOW))
-        terminated = yard.sql(
+        terminated = fleet.sql(
             "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a JOIN pg_locks AS l ON l.pid = a.pid"
             " WHERE a.application_name = 'dray listen' AND l.locktype = 'advisory'"
             f" AND l.objid = {lock_of(its_id)}::oid"
         )
         assert terminated == [(True,)]
-        yard.until(lambda: yard.ledger.entries("connecting"), "it to connect again")
+        fleet.until(lambda: fleet.ledger.entries("connecting"), "it to connect again")
 
-        job = yard.enqueue("quick", label="quick")
-        yard.ended([job])
-        assert yard.ledger.entries("connected") == []  # claimed, run and written meanwhile
-        yard.until(lambda: yard.ledger.entries("connected"), "it to be connected")
+        job = fleet.enqueue("quick", label="quick")
+        fleet.ended([job])
+        assert fleet.ledger.entries("connected") == []  # claimed, run and written meanwhile
+        fleet.until(lambda: fleet.ledger.entries("connected"), "it to be connected")
         path.unlink()
-        (yard.folder / "go.1").touch()
-        yard.ended([long])
+        (fleet.folder / "go.1").touch()
+        fleet.ended([long])
 
-        assert [entry.what for entry in yard.ledger.entries(label="long")] == ["start", "end"]
-        assert (yard.outcomes(long), long.refresh().attempt) == (["completed"], 1)
-        assert yard.worker_of(worker) == its_id
+        assert [entry.what for entry in fleet.ledger.entries(label="long")] == ["start", "end"]
+        assert (fleet.outcomes(long), long.refresh().attempt) == (["completed"], 1)
+        assert fleet.worker_of(worker) == its_id
         assert not [line for line in worker.lines("WARNING") if "cut off" in line], worker.said
         assert worker.end() == 0
-        yard.audit()
+        fleet.audit()
 
 
 def lock_of(worker_id: str | None) -> int:

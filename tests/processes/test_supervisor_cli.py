@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Process, Yard
+from tests.processes.harness import Fleet, Process
 from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
@@ -17,17 +17,17 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 AT_ONCE = 3.0  # seconds; ten times what it takes
 
 
-def supervise(yard: Yard, count: int = 2, *options: str) -> Process:
+def supervise(fleet: Fleet, count: int = 2, *options: str) -> Process:
     """`dray worker`, with all of its workers there."""
     command = ["-m", "dray", "worker", f"{STOP}:app", "--processes", str(count), "--lease", "2", *options]
-    supervisor = yard.run(command)
-    yard.until(lambda: len(workers_of(yard, supervisor)) == count, f"{count} workers to register")
+    supervisor = fleet.run(command)
+    fleet.until(lambda: len(workers_of(fleet, supervisor)) == count, f"{count} workers to register")
     return supervisor
 
 
-def workers_of(yard: Yard, supervisor: Process) -> dict[int, str]:
+def workers_of(fleet: Fleet, supervisor: Process) -> dict[int, str]:
     """The live workers, by process, all of them children of the supervisor."""
-    return {pid: worker_id for worker_id, pid in yard.live_workers() if parent(pid) == supervisor.pid}
+    return {pid: worker_id for worker_id, pid in fleet.live_workers() if parent(pid) == supervisor.pid}
 
 
 def test_a_worker_that_is_killed_is_started_anew_and_its_job_runs_again(together: Together) -> None:
@@ -35,45 +35,45 @@ def test_a_worker_that_is_killed_is_started_anew_and_its_job_runs_again(together
 
 
 @on_both
-def killed(yard: Yard) -> None:
-    supervisor = supervise(yard, 2, "-c", "1")
-    job = yard.enqueue(f"{STOP}.wait_in_thread", label="job", path=str(yard.folder / "go"))
-    yard.until(yard.ledger.starts)
-    before = workers_of(yard, supervisor)
-    victim = yard.ledger.starts()[0].pid
+def killed(fleet: Fleet) -> None:
+    supervisor = supervise(fleet, 2, "-c", "1")
+    job = fleet.enqueue(f"{STOP}.wait_in_thread", label="job", path=str(fleet.folder / "go"))
+    fleet.until(fleet.ledger.starts)
+    before = workers_of(fleet, supervisor)
+    victim = fleet.ledger.starts()[0].pid
     assert victim in before
     os.kill(victim, signal.SIGKILL)
 
-    yard.until(lambda: len(set(workers_of(yard, supervisor)) - set(before)) == 1, "another to take its place")
-    yard.until(lambda: len(yard.ledger.starts()) == 2, "the job to be rescued")
-    (yard.folder / "go").touch()
-    yard.ended([job])
-    assert yard.outcomes(job) == ["crashed", "completed"]
-    assert yard.ledger.entries("overlap") == []
-    assert len(workers_of(yard, supervisor)) == 2
+    fleet.until(lambda: len(set(workers_of(fleet, supervisor)) - set(before)) == 1, "another to take its place")
+    fleet.until(lambda: len(fleet.ledger.starts()) == 2, "the job to be rescued")
+    (fleet.folder / "go").touch()
+    fleet.ended([job])
+    assert fleet.outcomes(job) == ["crashed", "completed"]
+    assert fleet.ledger.entries("overlap") == []
+    assert len(workers_of(fleet, supervisor)) == 2
     assert supervisor.end() == 0
-    yard.until(lambda: not yard.left(), "all of them to be gone")
+    fleet.until(lambda: not fleet.left(), "all of them to be gone")
 
 
 def told(number: signal.Signals) -> Scenario:
     @on_both
-    def scenario(yard: Yard) -> None:
-        supervisor = supervise(yard, 2, "-c", "1")
+    def scenario(fleet: Fleet) -> None:
+        supervisor = supervise(fleet, 2, "-c", "1")
         jobs = [
-            yard.enqueue(f"{STOP}.wait_in_thread", label=f"job {each}", path=str(yard.folder / "go"))
+            fleet.enqueue(f"{STOP}.wait_in_thread", label=f"job {each}", path=str(fleet.folder / "go"))
             for each in range(2)
         ]
-        yard.until(lambda: len(yard.ledger.starts()) == 2)
-        ids = list(workers_of(yard, supervisor).values())
+        fleet.until(lambda: len(fleet.ledger.starts()) == 2)
+        ids = list(workers_of(fleet, supervisor).values())
         supervisor.send(number)
-        yard.until(lambda: {yard.worker_state(each) for each in ids} == {"draining"}, "both to drain")
-        late = yard.enqueue(f"{STOP}.in_thread", label="late")
-        (yard.folder / "go").touch()
+        fleet.until(lambda: {fleet.worker_state(each) for each in ids} == {"draining"}, "both to drain")
+        late = fleet.enqueue(f"{STOP}.in_thread", label="late")
+        (fleet.folder / "go").touch()
         assert supervisor.wait() == 0
 
-        assert yard.left() == [], "the supervisor ends after its workers"
+        assert fleet.left() == [], "the supervisor ends after its workers"
         assert [job.refresh().state for job in [*jobs, late]] == ["completed", "completed", "queued"]
-        assert {yard.worker_state(each) for each in ids} == {"stopped"}
+        assert {fleet.worker_state(each) for each in ids} == {"stopped"}
 
     return scenario
 
@@ -90,24 +90,26 @@ def told_everybody(count: int) -> Scenario:
     """systemd sends SIGTERM to every process of a service: supervisor, workers, and the children that run bodies."""
 
     @on_both
-    def scenario(yard: Yard) -> None:
+    def scenario(fleet: Fleet) -> None:
         if count == 1:
-            top = yard.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2"])
-            yard.until(lambda: yard.worker_of(top), "the worker to register")
+            top = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2"])
+            fleet.until(lambda: fleet.worker_of(top), "the worker to register")
         else:
-            top = supervise(yard, count, "-c", "1")
-        path = str(yard.folder / "go")
-        jobs = [yard.enqueue(f"{STOP}.{task}", label=task, path=path) for task in ("wait_in_thread", "wait_in_child")]
-        yard.until(lambda: len(yard.ledger.starts()) == 2)
-        ids = [worker_id for worker_id, _ in yard.live_workers()]
-        for pid in {top.pid, *yard.left()}:
+            top = supervise(fleet, count, "-c", "1")
+        path = str(fleet.folder / "go")
+        jobs = [
+            fleet.enqueue(f"{STOP}.{task}", label=task, path=path) for task in ("wait_in_thread", "wait_in_child")
+        ]
+        fleet.until(lambda: len(fleet.ledger.starts()) == 2)
+        ids = [worker_id for worker_id, _ in fleet.live_workers()]
+        for pid in {top.pid, *fleet.left()}:
             os.kill(pid, signal.SIGTERM)
-        yard.until(lambda: {yard.worker_state(each) for each in ids} == {"draining"}, "all of them to drain")
-        (yard.folder / "go").touch()
+        fleet.until(lambda: {fleet.worker_state(each) for each in ids} == {"draining"}, "all of them to drain")
+        (fleet.folder / "go").touch()
         assert top.wait() == 0
         assert [job.refresh().state for job in jobs] == ["completed"] * 2
-        assert len(yard.ledger.starts()) == 2
-        yard.until(lambda: not yard.left(), "all of them to be gone")
+        assert len(fleet.ledger.starts()) == 2
+        fleet.until(lambda: not fleet.left(), "all of them to be gone")
 
     return scenario
 
@@ -125,33 +127,33 @@ def test_what_outlasts_grace_is_handed_back_by_each(together: Together) -> None:
 
 
 @on_both
-def handed_back(yard: Yard) -> None:
-    supervisor = supervise(yard, 2, "-c", "1", "--grace", "0.3")
+def handed_back(fleet: Fleet) -> None:
+    supervisor = supervise(fleet, 2, "-c", "1", "--grace", "0.3")
     jobs = [
-        yard.enqueue(f"{STOP}.{task}", label=task, path=str(yard.folder / "go"), using={"max_attempts": 1})
+        fleet.enqueue(f"{STOP}.{task}", label=task, path=str(fleet.folder / "go"), using={"max_attempts": 1})
         for task in ("wait_in_thread", "wait_with_family")
     ]
-    yard.until(lambda: len(yard.ledger.starts()) == 2)
+    fleet.until(lambda: len(fleet.ledger.starts()) == 2)
     assert supervisor.end() == 0
     assert [(job.refresh().state, job.attempt) for job in jobs] == [("queued", 0)] * 2
-    yard.until(lambda: not yard.left(), "children, and theirs, to be gone")
+    fleet.until(lambda: not fleet.left(), "children, and theirs, to be gone")
 
 
 def told_twice(number: signal.Signals) -> Scenario:
     @on_both
-    def scenario(yard: Yard) -> None:
-        supervisor = supervise(yard, 2, "-c", "1")
+    def scenario(fleet: Fleet) -> None:
+        supervisor = supervise(fleet, 2, "-c", "1")
         for task in ("wait_in_thread", "wait_with_family"):
-            yard.enqueue(f"{STOP}.{task}", label=task, path=str(yard.folder / "go"))
-        yard.until(lambda: len(yard.ledger.starts()) == 2)
-        ids = list(workers_of(yard, supervisor).values())
+            fleet.enqueue(f"{STOP}.{task}", label=task, path=str(fleet.folder / "go"))
+        fleet.until(lambda: len(fleet.ledger.starts()) == 2)
+        ids = list(workers_of(fleet, supervisor).values())
         supervisor.send(number)
-        yard.until(lambda: {yard.worker_state(each) for each in ids} == {"draining"}, "both to drain")
+        fleet.until(lambda: {fleet.worker_state(each) for each in ids} == {"draining"}, "both to drain")
         began = time.monotonic()
         supervisor.send(number)
         assert supervisor.wait() == 128 + number
         assert time.monotonic() - began < AT_ONCE
-        yard.until(lambda: not yard.left(), "all of them to be gone")
+        fleet.until(lambda: not fleet.left(), "all of them to be gone")
 
     return scenario
 
@@ -169,19 +171,19 @@ def test_workers_end_in_good_order_when_their_supervisor_is_killed(together: Tog
 
 
 @on_both
-def orphaned(yard: Yard) -> None:
+def orphaned(fleet: Fleet) -> None:
     """They get SIGTERM from the kernel: what they run may end."""
-    supervisor = supervise(yard, 2, "-c", "1")
-    job = yard.enqueue(f"{STOP}.wait_in_thread", label="job", path=str(yard.folder / "go"))
-    yard.until(yard.ledger.starts)
-    ids = list(workers_of(yard, supervisor).values())
+    supervisor = supervise(fleet, 2, "-c", "1")
+    job = fleet.enqueue(f"{STOP}.wait_in_thread", label="job", path=str(fleet.folder / "go"))
+    fleet.until(fleet.ledger.starts)
+    ids = list(workers_of(fleet, supervisor).values())
     supervisor.kill()
-    yard.until(lambda: "active" not in {yard.worker_state(each) for each in ids}, "both to drain")
+    fleet.until(lambda: "active" not in {fleet.worker_state(each) for each in ids}, "both to drain")
     assert job.refresh().state == "running"
-    (yard.folder / "go").touch()
-    yard.until(lambda: not yard.left(), "both to end")
+    (fleet.folder / "go").touch()
+    fleet.until(lambda: not fleet.left(), "both to end")
     assert job.refresh().state == "completed"
-    assert {yard.worker_state(each) for each in ids} == {"stopped"}
+    assert {fleet.worker_state(each) for each in ids} == {"stopped"}
 
 
 def test_a_worker_whose_thread_does_not_stop_is_replaced_by_a_new_process(together: Together) -> None:
@@ -189,17 +191,17 @@ def test_a_worker_whose_thread_does_not_stop_is_replaced_by_a_new_process(togeth
 
 
 @on_both
-def renewed(yard: Yard) -> None:
-    supervisor = supervise(yard, 2, "-c", "2")
+def renewed(fleet: Fleet) -> None:
+    supervisor = supervise(fleet, 2, "-c", "2")
     using = {"timeout": 1, "max_attempts": 2}
-    stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
-    yard.until(yard.ledger.starts)
-    its_pid = yard.ledger.starts()[0].pid
-    yard.ended([stuck])
-    assert yard.outcomes(stuck) == ["timeout", "completed"]
-    assert yard.ledger.entries("overlap") == []
-    yard.until(lambda: len(workers_of(yard, supervisor)) == 2, "another to take its place")
-    assert its_pid not in workers_of(yard, supervisor)
+    stuck = fleet.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
+    fleet.until(fleet.ledger.starts)
+    its_pid = fleet.ledger.starts()[0].pid
+    fleet.ended([stuck])
+    assert fleet.outcomes(stuck) == ["timeout", "completed"]
+    assert fleet.ledger.entries("overlap") == []
+    fleet.until(lambda: len(workers_of(fleet, supervisor)) == 2, "another to take its place")
+    assert its_pid not in workers_of(fleet, supervisor)
     assert supervisor.end() == 0
 
 
@@ -208,13 +210,13 @@ def test_a_burst_ends_when_the_work_is_done(together: Together) -> None:
 
 
 @on_both
-def burst(yard: Yard) -> None:
-    jobs = [yard.enqueue(f"{STOP}.in_thread", label=f"{number}") for number in range(50)]
-    supervisor = yard.run(["-m", "dray", "worker", f"{STOP}:app", "--processes", "2", "--burst"])
+def burst(fleet: Fleet) -> None:
+    jobs = [fleet.enqueue(f"{STOP}.in_thread", label=f"{number}") for number in range(50)]
+    supervisor = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "--processes", "2", "--burst"])
     assert supervisor.wait() == 0
     assert {job.refresh().state for job in jobs} == {"completed"}
-    assert len(yard.ledger.starts()) == 50
-    assert yard.left() == []
+    assert len(fleet.ledger.starts()) == 50
+    assert fleet.left() == []
 
 
 def test_a_burst_that_is_told_to_end_does_so_in_good_order(together: Together) -> None:
@@ -222,15 +224,15 @@ def test_a_burst_that_is_told_to_end_does_so_in_good_order(together: Together) -
 
 
 @on_both
-def burst_told(yard: Yard) -> None:
-    path = str(yard.folder / "go")
-    jobs = [yard.enqueue(f"{STOP}.wait_in_thread", label=f"{number}", path=path) for number in range(5)]
-    worker = yard.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--burst"])
-    yard.until(lambda: len(yard.ledger.starts()) == 2, "two to start")
-    (its_id,) = [worker_id for worker_id, _ in yard.live_workers()]
+def burst_told(fleet: Fleet) -> None:
+    path = str(fleet.folder / "go")
+    jobs = [fleet.enqueue(f"{STOP}.wait_in_thread", label=f"{number}", path=path) for number in range(5)]
+    worker = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--burst"])
+    fleet.until(lambda: len(fleet.ledger.starts()) == 2, "two to start")
+    (its_id,) = [worker_id for worker_id, _ in fleet.live_workers()]
     worker.terminate()
-    yard.until(lambda: yard.worker_state(its_id) == "draining", "the worker to drain")
-    (yard.folder / "go").touch()
+    fleet.until(lambda: fleet.worker_state(its_id) == "draining", "the worker to drain")
+    (fleet.folder / "go").touch()
     assert worker.wait() == 0
     assert [job.refresh().state for job in jobs] == ["completed"] * 2 + ["queued"] * 3
 
@@ -240,17 +242,17 @@ def test_one_job_is_one_job_though_its_body_does_not_stop(together: Together) ->
 
 
 @on_both
-def once_stuck(yard: Yard) -> None:
+def once_stuck(fleet: Fleet) -> None:
     """The process ends with the body, and does not begin anew for the retry."""
     using = {"timeout": 1, "max_attempts": 2}
-    stuck = yard.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
-    other = yard.enqueue(f"{STOP}.in_thread", label="other")
-    worker = yard.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--once"])
+    stuck = fleet.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
+    other = fleet.enqueue(f"{STOP}.in_thread", label="other")
+    worker = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--once"])
     assert worker.wait() == 0
-    assert yard.outcomes(stuck) == ["timeout"]
+    assert fleet.outcomes(stuck) == ["timeout"]
     assert stuck.refresh().state in {"scheduled", "queued"}
     assert other.refresh().state == "queued"
-    assert len(yard.ledger.starts()) == 1
+    assert len(fleet.ledger.starts()) == 1
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,9 @@ def once_stuck(yard: Yard) -> None:
         (["worker", f"{STOP}:app", "--processes", "2", "--url", "postgresql://nobody@127.0.0.1:1/none"], 6),
     ],
 )
-def test_what_cannot_work_ends_with_one_code_and_no_storm(sqlite_yard: Yard, arguments: list[str], code: int) -> None:
+def test_what_cannot_work_ends_with_one_code_and_no_storm(
+    sqlite_yard: Fleet, arguments: list[str], code: int
+) -> None:
     supervisor = sqlite_yard.run(["-m", "dray", *arguments], {"PGCONNECT_TIMEOUT": "2"})
     assert supervisor.wait() == code, supervisor.said
     assert "Traceback" not in supervisor.said

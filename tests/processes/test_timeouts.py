@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from dray.handle import Job
-from tests.processes.harness import Yard
+from tests.processes.harness import Fleet
 from tests.processes.places import Places, Together, on_both
 
 STOP = "tests.processes.apps_stop"
@@ -33,9 +33,9 @@ STOPPABLE = [
 ]
 
 
-def hang(yard: Yard, task: str, way: str, *, max_attempts: int, **more: Any) -> Job[Any]:
+def hang(fleet: Fleet, task: str, way: str, *, max_attempts: int, **more: Any) -> Job[Any]:
     using = {"timeout": 1, "max_attempts": max_attempts}
-    return yard.enqueue(f"{STOP}.{task}", label=f"{task} {way}", way=way, using=using, **more)
+    return fleet.enqueue(f"{STOP}.{task}", label=f"{task} {way}", way=way, using=using, **more)
 
 
 def test_whatever_can_be_stopped_ends_as_timeout_within_eight_seconds(together: Together) -> None:
@@ -43,10 +43,10 @@ def test_whatever_can_be_stopped_ends_as_timeout_within_eight_seconds(together: 
 
 
 @on_both
-def stopped_in_time(yard: Yard) -> None:
-    worker = yard.start(STOP, concurrency=len(STOPPABLE))
-    jobs = {(task, way): hang(yard, task, way, max_attempts=1) for task, way in STOPPABLE}
-    yard.ended(list(jobs.values()))
+def stopped_in_time(fleet: Fleet) -> None:
+    worker = fleet.start(STOP, concurrency=len(STOPPABLE))
+    jobs = {(task, way): hang(fleet, task, way, max_attempts=1) for task, way in STOPPABLE}
+    fleet.ended(list(jobs.values()))
 
     for which, job in jobs.items():
         (attempt,) = job.attempts()
@@ -57,13 +57,13 @@ def stopped_in_time(yard: Yard) -> None:
     assert in_child is not None
     assert "in _breed" in (in_child.traceback or ""), "where a killed child was is not told"
 
-    sleepers = [entry.more for entry in yard.ledger.entries("sleeper")]
+    sleepers = [entry.more for entry in fleet.ledger.entries("sleeper")]
     assert len(sleepers) == SLEEPERS
     assert [pid for pid in sleepers if is_alive(pid)] == []
     assert "does not stop" not in worker.said, "it had to be renewed"
-    assert_all_runners_work(yard)
+    assert_all_runners_work(fleet)
     assert worker.end() == 0
-    yard.until(lambda: not yard.left(), "its children to be gone")
+    fleet.until(lambda: not fleet.left(), "its children to be gone")
 
 
 def test_no_retry_starts_before_the_attempt_that_timed_out_is_gone(together: Together) -> None:
@@ -71,18 +71,18 @@ def test_no_retry_starts_before_the_attempt_that_timed_out_is_gone(together: Tog
 
 
 @on_both
-def retried_when_gone(yard: Yard) -> None:
+def retried_when_gone(fleet: Fleet) -> None:
     """With two workers, and no pause before the retry: whoever is first would start it too early."""
-    workers = [yard.start(STOP, concurrency=len(STOPPABLE)) for _ in range(2)]
-    jobs = [hang(yard, task, way, max_attempts=2, attempts=1) for task, way in STOPPABLE]
-    yard.ended(jobs)
+    workers = [fleet.start(STOP, concurrency=len(STOPPABLE)) for _ in range(2)]
+    jobs = [hang(fleet, task, way, max_attempts=2, attempts=1) for task, way in STOPPABLE]
+    fleet.ended(jobs)
 
-    assert yard.states() == {"completed": len(jobs)}
+    assert fleet.states() == {"completed": len(jobs)}
     for job in jobs:
-        assert yard.outcomes(job) == ["timeout", "completed"]
+        assert fleet.outcomes(job) == ["timeout", "completed"]
         assert job.result(timeout=1) == "attempt 2"
-    assert yard.ledger.entries("overlap") == []
-    assert {len(yard.ledger.starts(f"{task} {way}")) for task, way in STOPPABLE} == {2}
+    assert fleet.ledger.entries("overlap") == []
+    assert {len(fleet.ledger.starts(f"{task} {way}")) for task, way in STOPPABLE} == {2}
     assert not any("does not stop" in worker.said for worker in workers), "one had to be renewed"
     assert [worker.end() for worker in workers] == [0, 0]
 
@@ -92,36 +92,36 @@ def test_a_thread_that_does_not_stop_holds_its_job_until_the_process_is_renewed(
 
 
 @on_both
-def held_until_renewed(yard: Yard) -> None:
+def held_until_renewed(fleet: Fleet) -> None:
     """Two workers: the retry is free for either as soon as the first attempt cannot go on."""
-    first = yard.start(STOP, concurrency=3)
-    stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
-    neighbour = yard.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=str(yard.folder / "go"))
-    yard.until(lambda: len(yard.ledger.starts()) == 2, "both to start")
-    its_worker = yard.worker_of(first)
-    second = yard.start(STOP, concurrency=3)
+    first = fleet.start(STOP, concurrency=3)
+    stuck = hang(fleet, "hang", "sleep", max_attempts=2, attempts=1)
+    neighbour = fleet.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=str(fleet.folder / "go"))
+    fleet.until(lambda: len(fleet.ledger.starts()) == 2, "both to start")
+    its_worker = fleet.worker_of(first)
+    second = fleet.start(STOP, concurrency=3)
 
-    yard.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
-    late = [yard.enqueue(f"{STOP}.in_thread", label=f"late {number}") for number in range(5)]
-    yard.ended(late)
-    assert {entry.pid for entry in yard.ledger.starts() if entry.label.startswith("late")} == {second.pid}
+    fleet.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
+    late = [fleet.enqueue(f"{STOP}.in_thread", label=f"late {number}") for number in range(5)]
+    fleet.ended(late)
+    assert {entry.pid for entry in fleet.ledger.starts() if entry.label.startswith("late")} == {second.pid}
     # It drains: the neighbour may end, and until it has, the stuck one is not free for anybody.
     assert stuck.refresh().state == "running"
-    assert len(yard.ledger.starts("hang sleep")) == 1
-    (yard.folder / "go").touch()
+    assert len(fleet.ledger.starts("hang sleep")) == 1
+    (fleet.folder / "go").touch()
 
-    yard.ended([stuck, neighbour])
-    assert yard.outcomes(stuck) == ["timeout", "completed"]
-    assert yard.outcomes(neighbour) == ["completed"]
-    assert len(yard.ledger.starts("neighbour")) == 1
-    assert yard.ledger.entries("overlap") == []
+    fleet.ended([stuck, neighbour])
+    assert fleet.outcomes(stuck) == ["timeout", "completed"]
+    assert fleet.outcomes(neighbour) == ["completed"]
+    assert len(fleet.ledger.starts("neighbour")) == 1
+    assert fleet.ledger.entries("overlap") == []
     # The same process, another program in it, another worker.
-    yard.until(lambda: yard.worker_of(first) not in {None, its_worker}, "the worker to come back")
+    fleet.until(lambda: fleet.worker_of(first) not in {None, its_worker}, "the worker to come back")
     assert first.is_alive
     second.kill()
-    assert_all_runners_work(yard)
+    assert_all_runners_work(fleet)
     assert first.end() == 0
-    yard.audit()
+    fleet.audit()
 
 
 def test_a_slow_good_bye_frees_nothing_early(together: Together) -> None:
@@ -130,23 +130,23 @@ def test_a_slow_good_bye_frees_nothing_early(together: Together) -> None:
 
 def slow_good_bye(places: Places) -> None:
     """Somebody migrates the table of duties while the process is to be renewed: its body lives on for as long."""
-    with places.postgres() as yard, psycopg.connect(yard.url.partition("&schema=")[0]) as other:
-        first = yard.start(STOP, concurrency=2)
-        its_id = yard.worker_of(first)
+    with places.postgres() as fleet, psycopg.connect(fleet.url.partition("&schema=")[0]) as other:
+        first = fleet.start(STOP, concurrency=2)
+        its_id = fleet.worker_of(first)
         assert its_id is not None
-        yard.until(lambda: yard.duties_of(its_id), "the first to have duties")
-        stuck = hang(yard, "hang", "sleep", max_attempts=2, attempts=1)
-        yard.until(yard.ledger.starts)
-        schema = yard.url.partition("schema=")[2]
+        fleet.until(lambda: fleet.duties_of(its_id), "the first to have duties")
+        stuck = hang(fleet, "hang", "sleep", max_attempts=2, attempts=1)
+        fleet.until(fleet.ledger.starts)
+        schema = fleet.url.partition("schema=")[2]
         other.execute(f'LOCK TABLE "{schema}".dray_leases IN ACCESS EXCLUSIVE MODE'.encode())
         # After the lock, which has to be there before the body is out of time: a machine may be slow to start one.
-        second = yard.start(STOP, concurrency=2)
-        yard.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
+        second = fleet.start(STOP, concurrency=2)
+        fleet.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
         time.sleep(4)  # in which nothing is to happen: twice the pause before such a retry
         other.rollback()
-        yard.ended([stuck])
-        assert yard.outcomes(stuck) == ["timeout", "completed"]
-        assert yard.ledger.entries("overlap") == []
+        fleet.ended([stuck])
+        assert fleet.outcomes(stuck) == ["timeout", "completed"]
+        assert fleet.ledger.entries("overlap") == []
         assert second.end() == 0
 
 
@@ -155,13 +155,13 @@ def test_the_last_attempt_of_a_thread_that_does_not_stop_has_failed_at_once(toge
 
 
 @on_both
-def failed_at_once(yard: Yard) -> None:
+def failed_at_once(fleet: Fleet) -> None:
     """Nothing can overlap with it any more: nobody waits for the rest of the process."""
-    worker = yard.start(STOP, concurrency=4)
-    stuck = [hang(yard, "hang", "sleep", max_attempts=1), hang(yard, "hang_on_loop", "sleep", max_attempts=1)]
-    path = str(yard.folder / "go")
-    neighbour = yard.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=path)
-    yard.ended(stuck)
+    worker = fleet.start(STOP, concurrency=4)
+    stuck = [hang(fleet, "hang", "sleep", max_attempts=1), hang(fleet, "hang_on_loop", "sleep", max_attempts=1)]
+    path = str(fleet.folder / "go")
+    neighbour = fleet.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=path)
+    fleet.ended(stuck)
 
     for job in stuck:
         (attempt,) = job.attempts()
@@ -170,13 +170,13 @@ def failed_at_once(yard: Yard) -> None:
         assert attempt.error is not None
         assert "in _sleep" in (attempt.error.traceback or ""), "where it hangs is not told"
     assert neighbour.refresh().state == "running"
-    before = yard.worker_of(worker)
-    (yard.folder / "go").touch()
-    yard.ended([neighbour])
-    yard.until(lambda: yard.worker_of(worker) not in {None, before}, "the worker to come back")
-    assert_all_runners_work(yard)
+    before = fleet.worker_of(worker)
+    (fleet.folder / "go").touch()
+    fleet.ended([neighbour])
+    fleet.until(lambda: fleet.worker_of(worker) not in {None, before}, "the worker to come back")
+    assert_all_runners_work(fleet)
     assert worker.end() == 0
-    assert {len(yard.ledger.starts(label)) for label in ("hang sleep", "hang_on_loop sleep", "neighbour")} == {1}
+    assert {len(fleet.ledger.starts(label)) for label in ("hang sleep", "hang_on_loop sleep", "neighbour")} == {1}
 
 
 def test_what_a_coroutine_does_in_a_thread_is_part_of_its_attempt(together: Together) -> None:
@@ -184,15 +184,15 @@ def test_what_a_coroutine_does_in_a_thread_is_part_of_its_attempt(together: Toge
 
 
 @on_both
-def in_a_thread_of_its_own(yard: Yard) -> None:
+def in_a_thread_of_its_own(fleet: Fleet) -> None:
     """Cancelled, it leaves `asyncio.to_thread` at once, and the thread behind: no retry may start beside that."""
-    workers = [yard.start(STOP, concurrency=2) for _ in range(2)]
-    job = hang(yard, "hang_on_loop", "to_thread", max_attempts=2, attempts=1)
-    yard.until(lambda: len(yard.ledger.starts()) == 2, "the body and its thread to start")
-    yard.ended([job])
-    assert yard.outcomes(job) == ["timeout", "completed"]
-    assert yard.ledger.entries("overlap") == []
-    yard.until(lambda: active(yard) == {worker.pid for worker in workers}, "the renewed one to be there again")
+    workers = [fleet.start(STOP, concurrency=2) for _ in range(2)]
+    job = hang(fleet, "hang_on_loop", "to_thread", max_attempts=2, attempts=1)
+    fleet.until(lambda: len(fleet.ledger.starts()) == 2, "the body and its thread to start")
+    fleet.ended([job])
+    assert fleet.outcomes(job) == ["timeout", "completed"]
+    assert fleet.ledger.entries("overlap") == []
+    fleet.until(lambda: active(fleet) == {worker.pid for worker in workers}, "the renewed one to be there again")
     assert [worker.end() for worker in workers] == [0, 0]
 
 
@@ -201,21 +201,21 @@ def test_a_coroutine_that_blocks_its_loop_is_renewed_away_with_its_neighbours_un
 
 
 @on_both
-def blocked_loop(yard: Yard) -> None:
+def blocked_loop(fleet: Fleet) -> None:
     """Coroutines beside it cannot go on: they are handed back, and the blocked one is retried."""
-    worker = yard.start(STOP, concurrency=4, grace=1)
-    path = yard.folder / "go"
-    beside = yard.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path))
-    yard.until(lambda: yard.ledger.starts("beside"), "the neighbour to start")
-    stuck = hang(yard, "hang_on_loop", "sleep", max_attempts=2, attempts=1)
-    yard.until(lambda: len(yard.ledger.starts("beside")) == 2, "the neighbour to start anew")
+    worker = fleet.start(STOP, concurrency=4, grace=1)
+    path = fleet.folder / "go"
+    beside = fleet.enqueue(f"{STOP}.wait_on_loop", label="beside", path=str(path))
+    fleet.until(lambda: fleet.ledger.starts("beside"), "the neighbour to start")
+    stuck = hang(fleet, "hang_on_loop", "sleep", max_attempts=2, attempts=1)
+    fleet.until(lambda: len(fleet.ledger.starts("beside")) == 2, "the neighbour to start anew")
     path.touch()
 
-    yard.ended([stuck, beside])
-    assert yard.outcomes(stuck) == ["timeout", "completed"]
-    assert yard.outcomes(beside) == ["completed"]
+    fleet.ended([stuck, beside])
+    assert fleet.outcomes(stuck) == ["timeout", "completed"]
+    assert fleet.outcomes(beside) == ["completed"]
     assert beside.attempt == 1, "the neighbour was charged"
-    assert yard.ledger.entries("overlap") == []
+    assert fleet.ledger.entries("overlap") == []
     assert worker.end() == 0
 
 
@@ -224,31 +224,31 @@ def test_hundreds_of_timeouts_wear_nothing_out(together: Together) -> None:
 
 
 @on_both
-def worn_out(yard: Yard) -> None:
+def worn_out(fleet: Fleet) -> None:
     """Exceptions that are raised into threads hit anything that runs there; no lock may be left taken."""
-    worker = yard.start(STOP, queues="default", concurrency=4)
+    worker = fleet.start(STOP, queues="default", concurrency=4)
     using = {"timeout": 0.02, "max_attempts": 1}
     talks = ("log", "progress", "enqueue", "read")
-    jobs = [yard.enqueue(f"{STOP}.chatter", label="", about=about, using=using) for about in talks * 25]
-    yard.ended(jobs, seconds=60)
+    jobs = [fleet.enqueue(f"{STOP}.chatter", label="", about=about, using=using) for about in talks * 25]
+    fleet.ended(jobs, seconds=60)
     assert {(job.refresh().state, job.reason) for job in jobs} == {("failed", "timeout")}
     assert "does not stop" not in worker.said
-    assert_all_runners_work(yard)
+    assert_all_runners_work(fleet)
     assert worker.end() == 0
 
 
-def assert_all_runners_work(yard: Yard) -> None:
+def assert_all_runners_work(fleet: Fleet) -> None:
     """The worker is as good as before."""
-    since = len(yard.ledger.ends())
-    again = [yard.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
-    yard.ended(again)
+    since = len(fleet.ledger.ends())
+    again = [fleet.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
+    fleet.ended(again)
     assert [job.refresh().state for job in again] == ["completed"] * 3
-    assert len(yard.ledger.ends()) == since + 3
+    assert len(fleet.ledger.ends()) == since + 3
 
 
-def active(yard: Yard) -> set[int]:
+def active(fleet: Fleet) -> set[int]:
     """The processes whose workers claim jobs."""
-    return {worker.pid for worker in yard.app.workers() if worker.state == "active"}
+    return {worker.pid for worker in fleet.app.workers() if worker.state == "active"}
 
 
 def took(attempt: Any) -> timedelta:

@@ -12,7 +12,7 @@ import time
 from dray.handle import Run
 from dray.model.job import FINAL
 from tests.processes import apps
-from tests.processes.harness import Process, Yard, side_by_side
+from tests.processes.harness import Fleet, Process, side_by_side
 
 WIDTH = int(os.environ.get("DRAY_SOAK_STEPS", "400"))
 KILLS = 6 if WIDTH < 1_000 else 40
@@ -21,41 +21,41 @@ LEASE = 1.0
 NAP = 0.15 if WIDTH < 1_000 else 0.02
 
 
-def test_the_last_step_runs_once_after_all_others_though_workers_are_killed(yards: list[Yard]) -> None:
-    side_by_side(yards, fan_out_and_in)
+def test_the_last_step_runs_once_after_all_others_though_workers_are_killed(fleets: list[Fleet]) -> None:
+    side_by_side(fleets, fan_out_and_in)
 
 
-def fan_out_and_in(yard: Yard) -> None:
-    workers = [yard.start(lease=LEASE, concurrency=4) for _ in range(4)]
-    run = enqueue(yard)
+def fan_out_and_in(fleet: Fleet) -> None:
+    workers = [fleet.start(lease=LEASE, concurrency=4) for _ in range(4)]
+    run = enqueue(fleet)
     rng = random.Random(4)
     deadline = time.monotonic() + BOUND
     kills = 0
     while run.state not in FINAL:
-        assert time.monotonic() < deadline, (run.counts, yard.describe())
+        assert time.monotonic() < deadline, (run.counts, fleet.describe())
         if kills < KILLS and run.progress.done > kills * WIDTH / KILLS:
             kills += 1
-            replace_one(yard, workers, rng)
+            replace_one(fleet, workers, rng)
         time.sleep(0.02)
 
     assert run.state == "completed", run.counts
     assert kills >= KILLS / 2
     assert run.progress == (WIDTH + 2, WIDTH + 2)
     labels = {"first", "last", *(f"child {n}" for n in range(WIDTH))}
-    ends = yard.ledger.ends()
+    ends = fleet.ledger.ends()
     assert {entry.label for entry in ends} == labels
-    assert (run.job("last").attempt, len(yard.ledger.ends("last"))) == (1, 1)
-    (begun,) = yard.ledger.starts("last")
+    assert (run.job("last").attempt, len(fleet.ledger.ends("last"))) == (1, 1)
+    (begun,) = fleet.ledger.starts("last")
     assert {entry.label for entry in ends if entry.at < begun.at} == labels - {"last"}
-    assert yard.app.backend.job_reconcile() == ([], [])
-    yard.until(lambda: all(map(yard.worker_of, workers)), "the workers to register")
+    assert fleet.app.backend.job_reconcile() == ([], [])
+    fleet.until(lambda: all(map(fleet.worker_of, workers)), "the workers to register")
     assert [worker.end() for worker in workers] == [0] * 4
-    yard.audit()
+    fleet.audit()
 
 
-def enqueue(yard: Yard) -> Run:
-    wf = yard.app.workflow("wide")
-    nap = yard.app.task(name=apps.nap.name, max_attempts=50, max_crashes=50)(apps.nap.function)
+def enqueue(fleet: Fleet) -> Run:
+    wf = fleet.app.workflow("wide")
+    nap = fleet.app.task(name=apps.nap.name, max_attempts=50, max_crashes=50)(apps.nap.function)
     first = wf.add(nap, "first", 0, step="first")
     children = [wf.add(nap, f"child {n}", NAP, after=first) for n in range(WIDTH)]
     # When it runs nobody is killed any more: it has one attempt, and takes it.
@@ -63,7 +63,7 @@ def enqueue(yard: Yard) -> Run:
     return wf.enqueue()
 
 
-def replace_one(yard: Yard, workers: list[Process], rng: random.Random) -> None:
+def replace_one(fleet: Fleet, workers: list[Process], rng: random.Random) -> None:
     place = rng.randrange(len(workers))
     workers[place].kill()
-    workers[place] = yard.launch(lease=LEASE, concurrency=4)
+    workers[place] = fleet.launch(lease=LEASE, concurrency=4)

@@ -11,7 +11,7 @@ import pytest
 
 from dray.app import App
 from dray.instants import SECOND
-from dray.runtime import timekeeper, worker
+from dray.runtime import stopper, worker
 from dray.settings import Settings
 from tests.runtime import kinds
 from tests.runtime.watching import until
@@ -45,7 +45,7 @@ def _is_ours(thread: threading.Thread) -> bool:
 @pytest.fixture
 def quick_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that does not stop is given up after 0.6 seconds instead of 6."""
-    monkeypatch.setattr(timekeeper, "KILL_GRACE", SECOND // 2)
-    monkeypatch.setattr(timekeeper, "_LAST_GRACE", SECOND // 10)
-    monkeypatch.setattr(timekeeper, "_AGAIN", SECOND // 10)
+    monkeypatch.setattr(stopper, "KILL_GRACE", SECOND // 2)
+    monkeypatch.setattr(stopper, "_LAST_GRACE", SECOND // 10)
+    monkeypatch.setattr(stopper, "_AGAIN", SECOND // 10)
     monkeypatch.setattr(worker, "KILL_GRACE", SECOND // 2)

@@ -120,7 +120,7 @@ class Stage:
         return execution
 
     def end(self) -> tuple[Execution, Settlement | None]:
-        """The next execution that is over. As a timekeeper does, it tells those again that are to stop and have not:
+        """The next execution that is over. As a stopper does, it tells those again that are to stop and have not:
         a signal that comes at the very moment before a call sleeps is seen only after it."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:

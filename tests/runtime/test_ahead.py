@@ -222,7 +222,7 @@ def test_what_may_not_be_claimed_ahead_does_not_wait_until_all_else_has_run(app:
     plain.enqueue_many([()] * 600)
     waiting = delicate.using(priority=9, delay=3_600).enqueue()
     with app.worker(concurrency=1) as worker:
-        worker._engine._appetite.noted(2_500)
+        worker._engine._claim_policy.body_took(2_500)
         until(lambda: len(ran) >= 50)
         sql(app, f"UPDATE dray_jobs SET crashes = 1 WHERE id = '{waiting.id}'" if why == "a crash" else "SELECT 1")
         before = len(ran)
@@ -273,7 +273,8 @@ def test_a_pause_hands_back_at_once_what_was_claimed_ahead(
     blocker = hold.using(priority=1).enqueue()
     teach(app, 50)
     with app.worker(concurrency=1) as worker, App(url) as other:
-        worker._engine._appetite.noted(1)  # as after many short ones
+        until(worker._engine.is_idle.is_set)  # its first claim, of a queue that it did not know, has been in vain
+        worker._engine._claim_policy.body_took(1)  # as after many short ones
         other.resume("default")  # one in this process may come after the claim, and hand back too
         gate.await_arrival()
         assert running(app) > 1

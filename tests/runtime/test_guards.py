@@ -139,7 +139,7 @@ def test_a_job_that_was_claimed_ahead_and_cancelled_by_another_process_does_not_
     cancelled, other = note.enqueue("cancelled"), note.enqueue("other")
     with app.worker(concurrency=1) as worker, App(url) as elsewhere:
         until(worker._engine.is_idle.is_set)  # its first claim, of a queue that it did not know, has been in vain
-        worker._engine._appetite.noted(1)  # as after many short ones
+        worker._engine._claim_policy.body_took(1)  # as after many short ones
         elsewhere.resume("default")
         gate.await_arrival()
         assert state_of(cancelled) == "running"  # claimed ahead

@@ -82,7 +82,7 @@ def heartbeat(clock: ManualClock, far: Far, bodies: Bodies) -> Heartbeat:
 
 
 def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, took: float) -> None:
-    """Beats, each of which takes so long and fails, and looks of the timekeeper between two, for a lease and more."""
+    """Beats, each of which takes so long and fails, and looks of the stopper between two, for a lease and more."""
     far.took = int(took * SECOND)
     ends = clock.steady() + 2 * LEASE
     while clock.steady() < ends:

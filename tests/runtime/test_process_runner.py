@@ -371,11 +371,11 @@ def test_what_a_body_starts_holds_neither_the_lock_nor_the_socket(tmp_path: Path
 
 def test_children_start_anew_when_what_forks_them_is_killed(stage: Stage, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    nursery = stage.result(bodies.who_am_i)["parent"]
+    forker = stage.result(bodies.who_am_i)["parent"]
     stage.start(bodies.sleep, begun=str(begun))
     await_file(begun)
 
-    os.kill(nursery, signal.SIGKILL)
+    os.kill(forker, signal.SIGKILL)
 
     settlement = stage.settled()
     assert settlement.outcome == "crashed"

@@ -245,13 +245,13 @@ stage.settled()
     worker = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     try:
         group = await_number(begun)
-        nursery = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
+        forker = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
         assert len(group_members(group)) == 11
     finally:
         worker.kill()
         worker.wait()
 
-    await_that(lambda: not is_alive(nursery) and not group_members(group))
+    await_that(lambda: not is_alive(forker) and not group_members(group))
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -270,16 +270,16 @@ stage.settled()
 """
     worker = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     group = await_number(begun)
-    nursery = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(nursery, signal.SIGSTOP)  # so that nobody ends the child
+    forker = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(forker, signal.SIGSTOP)  # so that nobody ends the child
     worker.kill()
     worker.wait()
     try:
         with lock.open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
-        os.kill(nursery, signal.SIGCONT)
+        os.kill(forker, signal.SIGCONT)
 
-    await_that(lambda: not is_alive(nursery) and not group_members(group))
+    await_that(lambda: not is_alive(forker) and not group_members(group))
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -191,7 +191,7 @@ def test_a_worker_without_a_thread_of_its_own_does_not_start_and_leaves_nothing(
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.name == "dray-keeper":
+        if thread.name == "dray-duties":
             raise RuntimeError("can't start new thread")
         start(thread)
 
@@ -201,7 +201,7 @@ def test_a_worker_without_a_thread_of_its_own_does_not_start_and_leaves_nothing(
             app.worker().start()
 
     assert [worker.state for worker in app.workers()] == ["stopped"]
-    assert not [thread for thread in threading.enumerate() if thread.name in {"dray-heartbeat", "dray-timekeeper"}]
+    assert not [thread for thread in threading.enumerate() if thread.name in {"dray-heartbeat", "dray-stopper"}]
 
 
 def test_a_worker_stops_in_order_without_a_thread_to_stop_it(

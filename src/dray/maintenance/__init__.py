@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from dray.maintenance.checkpointer import Checkpointer
 from dray.maintenance.declarer import Declarer
 from dray.maintenance.duty import Duty
+from dray.maintenance.duty_runner import DutyRunner
 from dray.maintenance.fanner import Fanner
-from dray.maintenance.keeper import Keeper
 from dray.maintenance.promoter import Promoter
 from dray.maintenance.pruner import Pruner
 from dray.maintenance.reconciler import Reconciler
@@ -34,4 +34,4 @@ def duties(backend: Backend, clock: Clock, rng: Rng, retention: Retention | None
     )
 
 
-__all__ = ["Declarer", "Duty", "Keeper", "Rescuer", "Scheduler", "duties"]
+__all__ = ["Declarer", "Duty", "DutyRunner", "Rescuer", "Scheduler", "duties"]

@@ -1,8 +1,11 @@
-"""What a duty is."""
+"""What a duty is, and how its intervals are spread."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from dray.clock import Rng
 
 
 class Duty(Protocol):
@@ -21,3 +24,8 @@ class Duty(Protocol):
     def tick(self) -> float:
         """Does one bounded step; seconds until the next."""
         ...
+
+
+def jittered(seconds: float, rng: Rng) -> float:
+    """Up to a fifth less, so that workers that were started together drift apart. Never later than promised."""
+    return seconds * (1 - rng.random() / 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dray.maintenance.pace import jittered
+from dray.maintenance.duty import jittered
 
 if TYPE_CHECKING:
     from dray.backends import Backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dray.maintenance.pace import jittered
+from dray.maintenance.duty import jittered
 from dray.model.limits import FANOUT_CHUNK
 from dray.text import counted
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
-from dray.maintenance.pace import jittered
+from dray.maintenance.duty import jittered
 from dray.model.job import FINAL
 from dray.model.worker import Judgement, Rescued, Verdict
 from dray.text import counted

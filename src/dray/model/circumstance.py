@@ -27,7 +27,7 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class WorkerView:
     """A worker as a job sees it."""
 
     worker: Worker
@@ -69,8 +69,8 @@ class Circumstances:
     now: int
     job: Job
     paused_at: int | None  # its queue
-    hands: tuple[Hand, ...]  # workers that are not known to have ended
-    holder: Hand | None  # the worker that has it; None: nobody, or one that is not known
+    workers: tuple[WorkerView, ...]  # workers that are not known to have ended
+    holder: WorkerView | None  # the worker that has it; None: nobody, or one that is not known
     parents: tuple[Parent, ...]  # whose edges are not fulfilled, at most PARENTS_LIMIT, those that ended first
     ahead: Mapping[str, int]  # task -> jobs that come before it in its queue, at most AHEAD_LIMIT of each
     last: Attempt | None  # the newest that is recorded

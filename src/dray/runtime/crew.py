@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import ConfigError
-from dray.runtime.appetite import Room
+from dray.runtime.claiming import Capacity
 from dray.runtime.execution import Execution
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report, Runner
@@ -63,7 +63,7 @@ class Crew:
             runner = self._runners[kind] = self._make(kind)
         return runner
 
-    def mend(self) -> Room | None:
+    def mend(self) -> Capacity | None:
         """Has runners make the threads and processes that they lack; what it can run without them. None: all."""
         short = {kind: runner for kind, runner in self._runners.items() if runner.outage.is_on}
         if not short:
@@ -72,7 +72,7 @@ class Crew:
             runner.mend()
         capacities = {kind: runner.capacity for kind, runner in short.items()}
         tasks = [name for name, task in self._tasks.items() if capacities.get(task.options.runner, 1)]
-        return Room(min([each for each in capacities.values() if each], default=self._size), tuple(tasks))
+        return Capacity(min([each for each in capacities.values() if each], default=self._size), tuple(tasks))
 
     def outages(self) -> list[Outage]:
         """Of what bodies run in. For any thread."""

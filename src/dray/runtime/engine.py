@@ -31,16 +31,15 @@ from dray.model.job import Claim
 from dray.model.queue import Demand
 from dray.model.settlement import Settled
 from dray.model.worker import Beat
-from dray.runtime.alertness import Alertness
-from dray.runtime.appetite import Appetite, Room
+from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy
 from dray.runtime.condition import Obstacle
 from dray.runtime.execution import Execution, Stop
-from dray.runtime.hands import Hands
+from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
-from dray.runtime.notebook import Notebook
+from dray.runtime.notes import NoteBuffer
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Runner
-from dray.runtime.timekeeper import Timekeeper
+from dray.runtime.stopper import Stopper
 from dray.text import counted
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ _ISOLATED_PAUSE = 5 * SECOND  # for a job that may run in a child process only, 
 _LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
 _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
-_HEIRS_PAUSE, _MOST_WAITS_FOR_HEIRS = 0.01, 100  # seconds; later it is left to the duty
+_FANOUT_PAUSE, _MOST_FANOUT_WAITS = 0.01, 100  # seconds; later it is left to the duty
 _SHORTEST_REST = 0.0005
 
 
@@ -64,7 +63,7 @@ class Crew(Protocol):
     """The runners of a worker."""
 
     def runner_of(self, claim: Claim) -> Runner: ...
-    def mend(self) -> Room | None: ...
+    def mend(self) -> Capacity | None: ...
     def outages(self) -> list[Outage]: ...
     def take_back(self) -> list[Execution]: ...
 
@@ -78,7 +77,7 @@ class Engine:
         backend: Backend,
         bodies_backend: Callable[[], Backend],
         watch: Watch,
-        appetite: Appetite,
+        claim_policy: ClaimPolicy,
         clock: Clock,
         rng: Rng,
         *,
@@ -105,25 +104,25 @@ class Engine:
         self._backend = backend
         self._bodies_backend = bodies_backend
         self._watch = watch
-        self._appetite = appetite
+        self._claim_policy = claim_policy
         self._tasks = tasks
         self._on_dead = on_dead
         self._on_done = on_done
         self._on_failure = on_failure
         self._durable = durable
-        self._hands = Hands()
-        self._notebook = Notebook()
+        self._in_flight = InFlight()
+        self._notes = NoteBuffer()
         self._outage = Outage("use the database")
-        self.timekeeper = Timekeeper(clock, self._hands.executions, on_stuck)
-        self._alertness = Alertness(hears_own=watch.hears_own)
+        self.stopper = Stopper(clock, self._in_flight.executions, on_stuck)
+        self._poll_policy = PollPolicy(hears_own=watch.hears_own)
         self._is_drained = False
-        self._waits_for_heirs = 0
+        self._fanout_waits = 0
         self._is_full = False
         self._is_dead = False
         self._is_retiring = False
         self._must_reread = False
         self._fed_at = clock.steady()
-        self._room: Room | None = None  # what it can run; None: all that it was asked to
+        self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
         self._unclaiming: Obstacle | None = None  # it has to take another id before it claims again
 
     # For other threads
@@ -136,12 +135,12 @@ class Engine:
     @property
     def ran(self) -> int:
         """How many bodies have ended."""
-        return self._hands.ran
+        return self._in_flight.ran
 
     @property
     def stopped(self) -> int:
         """How many of them were stopped because the worker ends, and their jobs handed back."""
-        return self._hands.stopped
+        return self._in_flight.stopped
 
     @property
     def running(self) -> int:
@@ -149,7 +148,7 @@ class Engine:
         return sum(each.started is not None and not each.is_over for each in self.executions())
 
     def executions(self) -> Collection[Execution]:
-        return self._hands.executions()
+        return self._in_flight.executions()
 
     def find(self, asked: Asked) -> Execution | None:
         """The body that somebody asks about, if it may run."""
@@ -159,11 +158,11 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return self._hands.is_empty and not (self.inbox.ended or self.inbox.refused)
+        return self._in_flight.is_empty and not (self.inbox.ended or self.inbox.refused)
 
     @property
     def has_nothing_to_write(self) -> bool:
-        return not (self._hands.outcomes or self.inbox.stuck or self.inbox.ended or self.inbox.refused)
+        return not (self._in_flight.outcomes or self.inbox.stuck or self.inbox.ended or self.inbox.refused)
 
     @property
     def is_spent(self) -> bool:
@@ -177,11 +176,11 @@ class Engine:
         return [*found, *(each._replace(stops_claims=True) for each in missing if each is not None)]
 
     def began(self, execution: Execution) -> None:
-        self.timekeeper.began(execution)
+        self.stopper.began(execution)
         self.on_began(execution)
 
     def note(self, execution: Execution) -> None:
-        if self._notebook.add(execution):
+        if self._notes.add(execution):
             self.inbox.ring()
 
     def written(self, execution: Execution) -> None:
@@ -196,13 +195,13 @@ class Engine:
     def stop_all(self, cause: Stop) -> None:
         for execution in self.executions():
             if not execution.is_over:
-                self.timekeeper.stop(execution, cause)
+                self.stopper.stop(execution, cause)
 
     def give_up(self, by: int) -> None:
         """Stops whatever another worker may run soon; a body that has completed its job will not be run again."""
         for execution in self.executions():
             if not (execution.is_over or execution.is_written):
-                self.timekeeper.stop(execution, Stop.SHUTDOWN, by)
+                self.stopper.stop(execution, Stop.SHUTDOWN, by)
 
     # Resting
 
@@ -210,23 +209,23 @@ class Engine:
         """Sleeps until there is something to do."""
         if seconds <= 0:
             return
-        deaf = self._outage.pause or max(self._alertness.pause, _FULL_PAUSE if self._is_full else 0.0)
+        deaf = self._outage.pause or max(self._poll_policy.pause, _FULL_PAUSE if self._is_full else 0.0)
         if deaf and self.inbox.doze(min(deaf, seconds)):
             return
         seconds -= deaf
         if seconds > 0:
             is_changed = self.inbox.nap(self._watch.poke, lambda: self._watch.wait(seconds))
-            self._alertness.woken(by_change=is_changed, by_ring=self.inbox.is_rung)
+            self._poll_policy.woken(by_change=is_changed, by_ring=self.inbox.is_rung)
 
     def _full_rest(self, now: int) -> float:
         """No free slot, or not allowed to claim: only outcomes, notes and cancels matter."""
-        is_draining, alertness = self.inbox.is_draining, self._alertness
-        if (is_draining and self.is_spent) or (self._appetite.is_sated and self.is_empty):
+        is_draining, poll = self.inbox.is_draining, self._poll_policy
+        if (is_draining and self.is_spent) or (self._claim_policy.is_exhausted and self.is_empty):
             self._become_idle()
         if is_draining and self.is_empty:
             self.has_ended.set()
-        if alertness.is_hungry and self._hands.held and now - alertness.looked_at >= _FULL_PAUSE * SECOND:
-            alertness.is_hungry = False
+        if poll.may_have_work and self._in_flight.held and now - poll.looked_at >= _FULL_PAUSE * SECOND:
+            poll.may_have_work = False
             self._look(NOTHING, now)
         self._is_full = True
         return self._outage.pause or self._at_most(_LONGEST_REST, now)
@@ -235,9 +234,9 @@ class Engine:
         self._is_full = False
         if self._outage.pause:
             return self._outage.pause
-        if self.is_empty and self._room is None:
+        if self.is_empty and self._capacity is None:
             self._become_idle()
-        due_at = self._alertness.due_at
+        due_at = self._poll_policy.due_at
         due_in = _LONGEST_REST if due_at is None else max(_SHORTEST_REST, (due_at - now) / SECOND)
         return self._at_most(min(_LONGEST_REST, due_in), now)
 
@@ -247,14 +246,14 @@ class Engine:
             self.on_idle()
 
     def _at_most(self, seconds: float, now: int) -> float:
-        if self._hands.has_heirs:
+        if self._in_flight.fanout_pending:
             return 0.0
-        notes_us = self._notebook.pause(now)
+        notes_us = self._notes.pause(now)
         if notes_us is not None:
             seconds = min(seconds, max(_SHORTEST_REST, notes_us / SECOND))
-        if self._hands.count > self._appetite.concurrency:
+        if self._in_flight.count > self._claim_policy.concurrency:
             seconds = min(seconds, _STALE_AHEAD / SECOND)
-        return seconds if self._room is None else min(seconds, _SHORT_REST)
+        return seconds if self._capacity is None else min(seconds, _SHORT_REST)
 
     # Working
 
@@ -265,7 +264,7 @@ class Engine:
             return self._step()
         except Exception as error:
             # A defect. What was claimed in this step may be known to nobody; and the worker does not work.
-            self._must_reread = self._alertness.is_hungry = True
+            self._must_reread = self._poll_policy.may_have_work = True
             self._outage.goes_on(error, self.clock.steady())
             raise
         finally:
@@ -274,7 +273,7 @@ class Engine:
     def _step(self) -> float:
         self.inbox.open()
         self._absorb()
-        self._room = self.crew.mend()
+        self._capacity = self.crew.mend()
         if self.inbox.is_draining and self.is_empty:
             return self._full_rest(self.clock.steady())  # whatever the database does, it can go
         if self._is_dead or (self._is_retiring and self.is_empty):
@@ -285,13 +284,13 @@ class Engine:
             return self._outage.pause
         now = self.clock.steady()
         demand = self._demand()
-        if not self._hands.outcomes and not self._notebook.is_due(now, self._hands):
+        if not self._in_flight.outcomes and not self._notes.is_due(now, self._in_flight):
             if not demand.limit:
                 return self._full_rest(now)
             if not self._sees_work(demand, now):
                 return self._idle_rest(now)
             demand = self._demand()  # the look may have brought other queues
-        elif now - self._alertness.looked_at > _LOOK_PAUSE:
+        elif now - self._poll_policy.looked_at > _LOOK_PAUSE:
             self._look(demand, now)
         return self._exchange(demand)
 
@@ -299,23 +298,23 @@ class Engine:
         """Whether it knows what it holds, and has passed on what had ended. False: it died, or cannot now."""
         if self._is_dead or (self._must_reread and not self._reread()):
             return False
-        return not self._hands.has_heirs or self._free_heirs()
+        return not self._in_flight.fanout_pending or self._fan_out()
 
     def _absorb(self) -> None:
         """Takes in what other threads have said."""
         inbox = self.inbox
         if inbox.is_poked:
             inbox.is_poked = False
-            self._alertness.is_hungry = True
+            self._poll_policy.may_have_work = True
         ended = inbox.ended
-        while ended and len(self._hands.outcomes) < _BATCH:
+        while ended and len(self._in_flight.outcomes) < _BATCH:
             execution, settlement = ended.popleft()
             if execution.started is not None:
                 ended_at = self.clock.steady() if settlement is None else settlement.finished
-                self._appetite.noted(ended_at - execution.started)
-            self._hands.end(execution, settlement)
+                self._claim_policy.body_took(ended_at - execution.started)
+            self._in_flight.end(execution, settlement)
             if settlement is None:
-                self._alertness.is_hungry = True  # it may have enqueued something in its transaction
+                self._poll_policy.may_have_work = True  # it may have enqueued something in its transaction
                 if execution.is_written:
                     self._tell_done()
         while inbox.refused:
@@ -323,93 +322,93 @@ class Engine:
         while inbox.stuck:
             execution, settlement = inbox.stuck.popleft()
             if settlement is None:
-                self._hands.give_up_slot(execution)
+                self._in_flight.give_up_slot(execution)
             else:
-                self._hands.settle(execution, settlement)
+                self._in_flight.settle(execution, settlement)
 
     def _put_back(self, execution: Execution) -> None:
         """There is nothing to run it in: another worker may have it at once."""
-        self._appetite.unfed(1)
+        self._claim_policy.gave_back(1)
         # By its task it could run here: until children can be started, every claim would bring it again.
         delay_us = _ISOLATED_PAUSE if execution.claim.crashes else None
-        self._hands.hand_back([execution], self.clock.steady(), delay_us)
+        self._in_flight.hand_back([execution], self.clock.steady(), delay_us)
 
     def _hand_back(self) -> None:
         """What is claimed and has not started goes back: the worker ends, a job was cancelled, bodies take long."""
         now = self.clock.steady()
-        is_stale = self._hands.count > self._appetite.concurrency and now - self._fed_at > _STALE_AHEAD
+        is_stale = self._in_flight.count > self._claim_policy.concurrency and now - self._fed_at > _STALE_AHEAD
         inbox = self.inbox
         is_ending = inbox.is_draining and not self._is_drained
         if is_stale:
-            self._appetite.spoilt()
+            self._claim_policy.stop_claiming_ahead()
         if is_stale or is_ending or inbox.is_recalled:
             inbox.is_recalled, self._is_drained = False, inbox.is_draining
-            self._alertness.looked_at = 0
-            self._alertness.is_hungry = True
-            self._hands.hand_back(self.crew.take_back(), now)
+            self._poll_policy.looked_at = 0
+            self._poll_policy.may_have_work = True
+            self._in_flight.hand_back(self.crew.take_back(), now)
 
     def _demand(self) -> Demand:
         inbox = self.inbox
         if inbox.is_draining or inbox.is_cut_off or self._is_retiring:
             return NOTHING
-        return self._appetite.demand(self._hands.count, self._room)
+        return self._claim_policy.demand(self._in_flight.count, self._capacity)
 
     def _sees_work(self, demand: Demand, now: int) -> bool:
         """Whether it is time to claim: mostly after a look, before anybody takes the write lock for nothing."""
-        alertness = self._alertness
-        if not alertness.wants_work(now):
+        poll = self._poll_policy
+        if not poll.wants_work(now):
             return False
-        if demand.queues and alertness.claims_at_once():
+        if demand.queues and poll.claims_at_once():
             return True
         is_there = self._look(demand, now)
         if is_there is None:
             return False  # and it stays hungry: nothing but the next look tells that the database is back
-        alertness.looked(in_vain=not is_there)
+        poll.looked(found=is_there)
         return is_there
 
     def _look(self, demand: Demand, now: int) -> bool | None:
         """Whether there is work; learns of cancels on the way. None: the database could not be read."""
-        self._alertness.looked_at = now
+        self._poll_policy.looked_at = now
         try:
-            seen = self._backend.job_look(self.worker_id, demand, serves_all=self._appetite.serves_all)
+            seen = self._backend.job_look(self.worker_id, demand, serves_all=self._claim_policy.serves_all)
         except StorageError as error:
             self._fail(error)
             return None
-        if self._appetite.serves_all:
-            self._appetite.served(seen.queues)
+        if self._claim_policy.serves_all:
+            self._claim_policy.set_ready_queues(seen.queues)
         for row in seen.cancels:
-            self._cancel(self._hands.find(row))
+            self._cancel(self._in_flight.find(row))
         if seen.asked:
             self.on_asked(seen.asked)
-        self._alertness.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
+        self._poll_policy.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
         is_there = seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
-        if (is_there and demand.limit) or self._hands.outcomes or self._notebook.pause(now) is not None:
+        if (is_there and demand.limit) or self._in_flight.outcomes or self._notes.pause(now) is not None:
             self._outage.eases()  # what failed has still to succeed
         else:
             self._outage.ends()  # there is nothing that it cannot do
         return is_there
 
     def _exchange(self, demand: Demand) -> float:
-        if demand.limit and self._hands.frees_steps:
+        if demand.limit and self._in_flight.frees_steps:
             # First: a step that is ready now may come before all that has waited so far.
             pause = self._exchange(NOTHING)
             demand = self._demand()
             if pause or not demand.limit:
                 return pause
-        batch = self._hands.plain()
-        notes = self._notebook.collect(self._hands, self.clock.steady())
+        batch = self._in_flight.plain()
+        notes = self._notes.collect(self._in_flight, self.clock.steady())
         try:
             answer = self._backend.job_exchange(self.worker_id, batch, demand, notes, durable=self._durable)
         except StorageError as error:
-            self._notebook.keep(notes)
+            self._notes.keep(notes)
             self._must_reread |= not isinstance(error, StorageLocked)
             return self._fail(error)
         self._outage.eases()
         self.has_written = True
-        self._notebook.keep(answer.late)
-        written = self._hands.written(batch, answer.settled)
-        self._hands.has_heirs |= answer.has_more_children
-        self._appetite.answered(demand, len(answer.claims))
+        self._notes.keep(answer.late)
+        written = self._in_flight.written(batch, answer.settled)
+        self._in_flight.fanout_pending |= answer.has_more_children
+        self._claim_policy.claimed(demand, len(answer.claims))
         self._dispatch(answer.claims)
         if written.any_final:
             self._tell_done()
@@ -417,19 +416,19 @@ class Engine:
         if queues:
             self._backend.announce(queues)
         # What goes with an outcome is no step by itself: while the row is held, both are tried again and again.
-        has_noted = not notes.ids.issubset(self._hands.outcomes)
+        has_noted = not notes.ids.issubset(self._in_flight.outcomes)
         has_grown = self._grow()
         if self.inbox.leaves_locked or self._is_retiring:
             has_grown |= self._leave_aside(answer.settled.locked)
         if not self._outage.pause:
             self._outage.ends()
         has_changed = has_grown or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
-        return self._alertness.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
+        return self._poll_policy.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
 
     def _grow(self) -> bool:
         """Ends the jobs that have added steps, each together with these; whether there was any to end."""
         has_grown = False
-        for settlement, new in self._hands.growing():
+        for settlement, new in self._in_flight.growing():
             try:
                 settled = self._backend.job_grow(self.worker_id, settlement, new, durable=self._durable)
             except StorageError as error:
@@ -437,19 +436,19 @@ class Engine:
                 self._fail(error)
                 break
             except (GraphError, UnknownJob) as error:
-                self._hands.refuse_growth(settlement, error)
+                self._in_flight.refuse_growth(settlement, error)
                 has_grown = True
                 continue
             if not settled.locked:
                 has_grown = True
-                self._hands.written([settlement], settled)
+                self._in_flight.written([settlement], settled)
                 self._backend.announce({job.queue for job in new})
                 self._tell_done()
         return has_grown
 
     def _leave_aside(self, locked: Sequence[str]) -> bool:
         """Whoever takes these jobs back learns how they ended; whether there was any such."""
-        left = self._hands.with_steps(locked)
+        left = self._in_flight.with_steps(locked)
         if not left:
             return False
         try:
@@ -461,7 +460,7 @@ class Engine:
             "another transaction has locked the rows of %s that ended here: whoever takes them back learns how",
             counted(len(left), "job"),
         )
-        self._hands.written([settlement for settlement, _ in left], Settled([], [], [], [], []))
+        self._in_flight.written([settlement for settlement, _ in left], Settled([], [], [], [], []))
         return True
 
     def _dispatch(self, claims: Sequence[Claim]) -> None:
@@ -469,32 +468,31 @@ class Engine:
             return
         self._fed_at = self.clock.steady()
         self.is_idle.clear()
-        self._appetite.fed(len(claims))
         executions = [Execution(claim, self._tasks[claim.task], self.worker_id, self) for claim in claims]
         groups: dict[Runner, list[Execution]] = {}
         for execution in executions:
             execution.runner = runner = self.crew.runner_of(execution.claim)
             groups.setdefault(runner, []).append(execution)
-        self._hands.take(executions)  # not before each has a runner: what has none is released by the next beat
+        self._in_flight.take(executions)  # not before each has a runner: what has none is released by the next beat
         for runner, group in groups.items():
             runner.start(group)
 
-    def _free_heirs(self) -> bool:
+    def _fan_out(self) -> bool:
         """Frees children of jobs that ended in a transaction which was not ours, or that had very many."""
         try:
             step = self._backend.job_fan_out()
         except StorageError as error:
             self._fail(error)
             return False
-        if step.left and not step.decided and self._waits_for_heirs < _MOST_WAITS_FOR_HEIRS:
+        if step.left and not step.decided and self._fanout_waits < _MOST_FANOUT_WAITS:
             # Somebody else is at it, mostly the duty: until that is committed what it frees cannot be seen.
-            self._waits_for_heirs += 1
-            self.inbox.doze(_HEIRS_PAUSE)
+            self._fanout_waits += 1
+            self.inbox.doze(_FANOUT_PAUSE)
             return True
-        self._waits_for_heirs = 0
+        self._fanout_waits = 0
         # One step at a time: bodies that end meanwhile, and other workers, have their turn between two.
-        self._hands.has_heirs = bool(step.left and step.decided)
-        self._alertness.is_hungry = True
+        self._in_flight.fanout_pending = bool(step.left and step.decided)
+        self._poll_policy.may_have_work = True
         self._tell_done()
         return True
 
@@ -507,7 +505,7 @@ class Engine:
             self.failure = error
             self._become_idle()
             self._on_failure()
-        self._alertness.is_hungry = True
+        self._poll_policy.may_have_work = True
         return self._outage.goes_on(error, self.clock.steady())
 
     # Beats, cancels, takeovers
@@ -525,20 +523,20 @@ class Engine:
             self._compare(beat)
 
     def _compare(self, beat: Beat) -> None:
-        self._hands.release_unknown(beat.held, self.clock.steady())
+        self._in_flight.release_unknown(beat.held, self.clock.steady())
         for row in beat.held:
             if row.cancel_requested:
-                self._cancel(self._hands.find(row))
+                self._cancel(self._in_flight.find(row))
 
     def _cancel(self, execution: Execution | None) -> None:
         if execution is not None:
-            self.timekeeper.stop(execution, Stop.CANCEL)
+            self.stopper.stop(execution, Stop.CANCEL)
 
     def _reread(self) -> bool:
         """After an outage: what this worker still holds, before it claims again."""
         try:
             beat = self.beat(self._backend, self.worker_id)
-            missing = self._hands.missing(beat.held)
+            missing = self._in_flight.missing(beat.held)
             written = self._written_by_bodies(missing)
         except StorageError as error:
             self._fail(error)
@@ -548,7 +546,7 @@ class Engine:
         if not beat.alive:
             self._die()
             return False
-        self._stop_lost(self._hands.lose([each for each in missing if each.claim.id not in written]))
+        self._stop_lost(self._in_flight.lose([each for each in missing if each.claim.id not in written]))
         self._compare(beat)
         return True
 
@@ -559,7 +557,7 @@ class Engine:
 
     def _stop_lost(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
-            self.timekeeper.stop(execution, Stop.LOST)
+            self.stopper.stop(execution, Stop.LOST)
 
     def _retire(self) -> None:
         """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once
@@ -573,13 +571,13 @@ class Engine:
     def _die(self) -> None:
         """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
         log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
-        running = self._hands.running()
+        running = self._in_flight.running()
         try:
             written = self._written_by_bodies(running)
         except StorageError:
             # Not known of those that ended in a user's transaction: rather stopped than beside their successors.
             written = {each.claim.id for each in running if each.is_written}
-        self._stop_lost(self._hands.lose_all(written))
+        self._stop_lost(self._in_flight.lose_all(written))
         self._is_dead = True
         self._give_up_id("was declared dead, and takes another id")
 
@@ -595,5 +593,5 @@ class Engine:
         self._is_dead = self._is_retiring = self._must_reread = False
         self._unclaiming = None
         self._outage.ends()
-        self._alertness.is_hungry = True
+        self._poll_policy.may_have_work = True
         return 0.0

@@ -57,8 +57,8 @@ class Execution:
         "abandon_at",
         "claim",
         "deadline",
+        "fanout_pending",
         "grown",
-        "has_heirs",
         "is_over",
         "is_stuck",
         "is_written",
@@ -88,7 +88,7 @@ class Execution:
         self.told_at: int | None = None  # when its runner last did
         self.is_over = False
         self.is_stuck = False  # it did not stop, and there is nothing more to be done
-        self.has_heirs = True  # if it is written by its body, children may wait for it
+        self.fanout_pending = True  # if it is written by its body, children may wait for it
         self.is_written = False  # the body has completed the job in a transaction of its own
         self.grown: list[NewJob] = []  # steps for its workflow, written if and when it completes
         self.lines: deque[LogLine] | None = None  # captured and not yet written

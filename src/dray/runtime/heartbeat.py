@@ -120,7 +120,7 @@ class Heartbeat(Service):
     def watch_over(self, now: int) -> int:
         """Stops the bodies in time though a beat hangs in a network that swallows everything; when to look again.
 
-        On the timekeeper's thread. A beat must be seen hanging twice, unless the one before has failed: a process
+        On the stopper's thread. A beat must be seen hanging twice, unless the one before has failed: a process
         that was stopped, or kept from running by a body, gets its beat through first.
         """
         if self.proof.is_certain:
@@ -137,7 +137,7 @@ class Heartbeat(Service):
         return self._trusted_until - min(_MARGIN, self._lease_us // 5)
 
     def _give_bodies_up(self, now: int) -> None:
-        """Nobody can tell this worker from a dead one soon: what it runs must not run beside its heir."""
+        """Nobody can tell this worker from a dead one soon: what it runs must not run beside its successor."""
         if now >= self._stops_at and not self._has_stopped_bodies:
             self._has_stopped_bodies = True
             self._engine.inbox.cut_off()

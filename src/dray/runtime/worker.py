@@ -18,12 +18,12 @@ from dray.clock import Clock, Ids
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
-from dray.maintenance import Declarer, Keeper, Rescuer, Scheduler, duties
+from dray.maintenance import Declarer, DutyRunner, Rescuer, Scheduler, duties
 from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.worker import WorkerState
 from dray.runtime import capture, loading, outcome
-from dray.runtime.appetite import Appetite, parse_queues
+from dray.runtime.claiming import ClaimPolicy, parse_queues
 from dray.runtime.condition import Condition
 from dray.runtime.crew import Crew
 from dray.runtime.engine import Engine
@@ -33,7 +33,7 @@ from dray.runtime.identity import Identity
 from dray.runtime.self_check import SelfCheck
 from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
-from dray.runtime.timekeeper import KILL_GRACE
+from dray.runtime.stopper import KILL_GRACE
 from dray.task.checks import label, several, whole
 from dray.text import counted
 
@@ -287,13 +287,13 @@ class Worker:
         undo.callback(identity.close)
         usual = LEASE if identity.proof.is_held else POOLER_LEASE
         identity.lease_us = lease_us = int(usual * SECOND) if self._lease_us is None else self._lease_us
-        appetite = Appetite(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs)
+        claim_policy = ClaimPolicy(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs)
         self._engine = Engine(
             identity.id,
             self._backend,
             lambda: app.backend,
             self._watch,
-            appetite,
+            claim_policy,
             app.clock,
             self._rng,
             tasks=tasks,
@@ -314,20 +314,22 @@ class Worker:
         self._self_check = SelfCheck(self._engine, self._heartbeat, app.clock)
         self._heartbeat.trouble = self._self_check.trouble
         self._engine.beat = self._heartbeat.beat
-        self._engine.timekeeper.watch_over = self._heartbeat.watch_over
+        self._engine.stopper.watch_over = self._heartbeat.watch_over
         self._engine.on_asked = self._heartbeat.stacks.hear
         rescuer = Rescuer(self._beats, identity.id, app.clock, self._rng, lease_us)
         rescuer.on_burial = self._take_over
-        self._rescue = Keeper(self._beats, identity.id, (rescuer,), app.clock, self._rng)
+        self._rescue_runner = DutyRunner(self._beats, identity.id, (rescuer,), app.clock, self._rng)
         upkeep = (*duties(self._beats, app.clock, self._rng), *self._schedulers())
-        self._keeper = Keeper(self._beats, identity.id, upkeep, app.clock, self._rng, beside=self._rescue)
-        self._keeping = Loop("dray-keeper", self._keeper.tick)
-        self._rescuing = Loop("dray-rescuer", self._rescue.tick)  # no other duty keeps rescue waiting
+        self._duty_runner = DutyRunner(
+            self._beats, identity.id, upkeep, app.clock, self._rng, beside=self._rescue_runner
+        )
+        self._duties_loop = Loop("dray-duties", self._duty_runner.tick)
+        self._rescue_loop = Loop("dray-rescuer", self._rescue_runner.tick)  # no other duty keeps rescue waiting
         self._services = (
-            self._engine.timekeeper,
+            self._engine.stopper,
             self._heartbeat,
-            self._keeping,
-            self._rescuing,
+            self._duties_loop,
+            self._rescue_loop,
             _EngineLoop(self._engine),
         )
 
@@ -340,7 +342,7 @@ class Worker:
             for is_deputy in (False, True)
         )
         # Before the first look for jobs: a worker that runs until nothing is due has to see what schedules owe.
-        with suppress(StorageError):  # the keeper tries again, and says so
+        with suppress(StorageError):  # the runner tries again, and says so
             self._declarer.tick()
             punctual.tick()
         return self._declarer, punctual, patient
@@ -349,14 +351,14 @@ class Worker:
         """After this worker was declared dead or lost its proof. On the engine's thread."""
         self._identity.renew()
         self._heartbeat.renewed(self._identity.proof)
-        for keeper in (self._keeper, self._rescue):
-            keeper.rename(self._identity.id)
+        for runner in (self._duty_runner, self._rescue_runner):
+            runner.rename(self._identity.id)
         return self._identity.id
 
     def _take_over(self) -> None:
         """Another worker was buried: its duties are free. On the rescuer's thread."""
-        self._keeper.look_for_duties()
-        self._keeping.wake()
+        self._duty_runner.look_for_duties()
+        self._duties_loop.wake()
 
     # What happens
 
@@ -372,8 +374,8 @@ class Worker:
     def _rescheduled(self) -> None:
         self._declarer.ask()
         for duty in (Declarer.name, Scheduler.name):
-            self._keeper.poke(duty)
-        self._keeping.wake()
+            self._duty_runner.poke(duty)
+        self._duties_loop.wake()
 
     @property
     def _is_done(self) -> bool:
@@ -408,7 +410,7 @@ class Worker:
         _take_out(self._app.on_schedule, self._rescheduled)
 
     def _on_stuck(self, execution: Execution) -> None:
-        """A body was told to stop and made to, and goes on. On the timekeeper's thread."""
+        """A body was told to stop and made to, and goes on. On the stopper's thread."""
         if execution.stop is Stop.SHUTDOWN:
             return
         claim = execution.claim
@@ -458,9 +460,9 @@ class Worker:
         Whatever could wait comes first: once their jobs may be claimed again nothing must keep this process. The
         worker's row is left to those who see its proof gone.
         """
-        self._end(self._keeping, self._rescuing, self._engine.timekeeper)
+        self._end(self._duties_loop, self._rescue_loop, self._engine.stopper)
         self._crew.close()
-        self._say_goodbye(self._keeper.resign)
+        self._say_goodbye(self._duty_runner.resign)
         now = self._clock.steady()
         for execution in stuck:
             execution.is_stuck = True  # nobody goes on trying
@@ -480,7 +482,7 @@ class Worker:
             return
         self._end(*reversed(self._services))
         self._crew.close()
-        self._say_goodbye(self._keeper.resign)
+        self._say_goodbye(self._duty_runner.resign)
         self._say_goodbye(self._identity.deregister)
         for part in (self._identity, self._watch, self._backend, self._beats):
             part.close()

@@ -6,7 +6,7 @@ from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.backends.proof import are_comparable
 from dray.model.attempt import Attempt
-from dray.model.circumstance import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Hand, Parent
+from dray.model.circumstance import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Parent, WorkerView
 from dray.model.closed import Closed
 from dray.model.job import Job, State
 from dray.model.worker import Signs, Worker
@@ -22,7 +22,7 @@ def get(db: Database, job_id: str) -> Circumstances | None:
         if not found:
             return None
         job = rows.job(found[0])
-        hands = _hands(db, tx)
+        workers = _workers(db, tx)
         parents = tx.rows("parents_open", id=job_id, limit=PARENTS_LIMIT)
         queue = tx.rows("queue_get", name=job.queue)
         last = tx.rows("attempt_last", id=job_id)
@@ -30,8 +30,8 @@ def get(db: Database, job_id: str) -> Circumstances | None:
             now=now,
             job=job,
             paused_at=queue[0][2] if queue else None,
-            hands=hands,
-            holder=_holder(tx, job, hands),
+            workers=workers,
+            holder=_holder(tx, job, workers),
             parents=tuple(Parent(*row) for row in parents),
             ahead=_ahead(tx, job) if job.state == State.QUEUED else {},
             last=Attempt(*last[0]) if last else None,
@@ -41,27 +41,27 @@ def get(db: Database, job_id: str) -> Circumstances | None:
     return db.read(work)
 
 
-def _hands(db: Database, tx: Session) -> tuple[Hand, ...]:
+def _workers(db: Database, tx: Session) -> tuple[WorkerView, ...]:
     signs = {sign.id: sign for sign in (Signs(*row) for row in tx.rows("worker_live"))}
     proven = db.proofs.witness(tx, list(signs.values()))
     loads = dict(tx.rows("worker_loads"))
     listed = [rows.worker(row) for row in tx.rows("worker_list", limit=_WORKERS)]
-    return tuple(_hand(db, worker, signs[worker.id], proven, loads) for worker in listed if worker.id in signs)
+    return tuple(_view(db, worker, signs[worker.id], proven, loads) for worker in listed if worker.id in signs)
 
 
-def _hand(db: Database, worker: Worker, sign: Signs, proven: dict[str, bool], loads: dict[str, int]) -> Hand:
+def _view(db: Database, worker: Worker, sign: Signs, proven: dict[str, bool], loads: dict[str, int]) -> WorkerView:
     is_comparable = are_comparable(db.boot, worker.boot)
-    return Hand(worker, loads.get(worker.id, 0), proven.get(worker.id), sign.left_us if is_comparable else None)
+    return WorkerView(worker, loads.get(worker.id, 0), proven.get(worker.id), sign.left_us if is_comparable else None)
 
 
-def _holder(tx: Session, job: Job, hands: tuple[Hand, ...]) -> Hand | None:
+def _holder(tx: Session, job: Job, workers: tuple[WorkerView, ...]) -> WorkerView | None:
     if job.state != State.RUNNING or job.worker_id is None:
         return None
-    for hand in hands:
-        if hand.worker.id == job.worker_id:
-            return hand
+    for view in workers:
+        if view.worker.id == job.worker_id:
+            return view
     found = tx.rows("worker_get", id=job.worker_id)
-    return Hand(rows.worker(found[0]), 1, is_proven=None, left_us=None) if found else None
+    return WorkerView(rows.worker(found[0]), 1, is_proven=None, left_us=None) if found else None
 
 
 def _ahead(tx: Session, job: Job) -> dict[str, int]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from dray.instants import SECOND, span, to_datetime
-from dray.model.circumstance import Hand, Parent
+from dray.model.circumstance import Parent, WorkerView
 
 
 class Kind(StrEnum):
@@ -104,13 +104,13 @@ def parent_facts(parent: Parent) -> dict[str, Any]:
     }
 
 
-def worker_words(hand: Hand) -> str:
-    worker = hand.worker
+def worker_words(view: WorkerView) -> str:
+    worker = view.worker
     return f"{worker.name} (host {worker.host}, pid {worker.pid})"
 
 
-def worker_facts(hand: Hand) -> dict[str, Any]:
-    worker = hand.worker
+def worker_facts(view: WorkerView) -> dict[str, Any]:
+    worker = view.worker
     return {
         "id": worker.id,
         "name": worker.name,

@@ -48,7 +48,7 @@ def _worker(around: Circumstances) -> Iterator[Cause]:
 
 
 def _taken_back(around: Circumstances) -> str:
-    if any(hand.is_alive for hand in around.hands):
+    if any(view.is_alive for view in around.workers):
         return "the job is taken back in a moment"
     return "the job is taken back by the next worker that starts, as none is alive"
 

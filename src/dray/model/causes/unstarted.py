@@ -15,7 +15,7 @@ from dray.model.causes.cause import (
     parent_words,
     when,
 )
-from dray.model.circumstance import AHEAD_LIMIT, Circumstances, Hand, Parent
+from dray.model.circumstance import AHEAD_LIMIT, Circumstances, Parent, WorkerView
 from dray.model.job import FINAL, State
 from dray.text import counted, plural
 
@@ -90,7 +90,7 @@ def _time(around: Circumstances) -> Cause:
 
 
 def _by_whom(around: Circumstances) -> str:
-    return "" if any(hand.is_alive for hand in around.hands) else " by the next worker that starts: none is alive"
+    return "" if any(view.is_alive for view in around.workers) else " by the next worker that starts: none is alive"
 
 
 # Parents
@@ -150,8 +150,8 @@ def _queue(around: Circumstances) -> Iterator[Cause]:
         )
         text += f"`dray queues resume {job.queue}`."
         yield cause(Kind.PAUSED, text, queue=job.queue, paused_at=instant(around.paused_at))
-    serving = [hand for hand in around.hands if hand.serves(job.queue)]
-    able = [hand for hand in serving if hand.knows(job.task)]
+    serving = [view for view in around.workers if view.serves(job.queue)]
+    able = [view for view in serving if view.knows(job.task)]
     if not serving:
         yield _no_worker(around)
     elif not able:
@@ -162,10 +162,10 @@ def _queue(around: Circumstances) -> Iterator[Cause]:
 
 def _no_worker(around: Circumstances) -> Cause:
     queue = around.job.queue
-    alive = [hand.worker for hand in around.hands if hand.is_alive]
+    alive = [view.worker for view in around.workers if view.is_alive]
     elsewhere = sorted({name for worker in alive for name in worker.queues if name != queue})
     ending = [worker.name for worker in alive if worker.state != "active"]
-    silent = [hand.worker.name for hand in around.hands if hand.is_silent]
+    silent = [view.worker.name for view in around.workers if view.is_silent]
     serve = counted(len(alive), "worker serves", "workers serve")
     end = plural(len(ending), "is ending and takes", "are ending and take")
     have = plural(len(silent), "has not been seen since its lease", "have not been seen since their leases")
@@ -182,13 +182,13 @@ def _no_worker(around: Circumstances) -> Cause:
     return cause(Kind.NO_WORKER, text, queue=queue, alive=len(alive), other_queues=elsewhere, silent=silent)
 
 
-def _unknown_task(around: Circumstances, serving: Sequence[Hand]) -> Cause:
+def _unknown_task(around: Circumstances, serving: Sequence[WorkerView]) -> Cause:
     import difflib  # noqa: PLC0415 - for those who mistype
 
     task = around.job.task
-    known = sorted({name for hand in serving for name in hand.worker.tasks})
+    known = sorted({name for view in serving for name in view.worker.tasks})
     near = difflib.get_close_matches(task, known, n=3)
-    elsewhere = [hand.worker.name for hand in around.hands if hand.is_alive and hand.knows(task)]
+    elsewhere = [view.worker.name for view in around.workers if view.is_alive and view.knows(task)]
     count, queue, tasks = len(serving), around.job.queue, counted(len(known), "other task")
     one = f"The live worker of queue {queue} does not know"
     many = f"None of the {count:,} live workers of queue {queue} knows"
@@ -200,9 +200,9 @@ def _unknown_task(around: Circumstances, serving: Sequence[Hand]) -> Cause:
     return cause(Kind.UNKNOWN_TASK, text, task=task, workers=len(serving), known=len(known), near=near)
 
 
-def _crowd(around: Circumstances, able: Sequence[Hand]) -> Iterator[Cause]:
-    if all(hand.is_full for hand in able):
-        taken, slots = (sum(hand.running for hand in able), sum(hand.worker.concurrency for hand in able))
+def _crowd(around: Circumstances, able: Sequence[WorkerView]) -> Iterator[Cause]:
+    if all(view.is_full for view in able):
+        taken, slots = (sum(view.running for view in able), sum(view.worker.concurrency for view in able))
         text = f"All slots of the {counted(len(able), 'worker')} that could run it are taken: "
         text += f"{counted(taken, 'job')} in hand, {slots:,} at a time."
         yield cause(Kind.SLOTS, text, workers=len(able), running=taken, concurrency=slots)
@@ -214,14 +214,14 @@ def _crowd(around: Circumstances, able: Sequence[Hand]) -> Iterator[Cause]:
         yield cause(Kind.BEHIND, text[0].upper() + text[1:], queue=around.job.queue, ahead=ahead, is_more=is_more)
 
 
-def _ahead(around: Circumstances, able: Sequence[Hand]) -> tuple[int, bool]:
-    counts = [n for task, n in around.ahead.items() if any(hand.knows(task) for hand in able)]
+def _ahead(around: Circumstances, able: Sequence[WorkerView]) -> tuple[int, bool]:
+    counts = [n for task, n in around.ahead.items() if any(view.knows(task) for view in able)]
     return sum(counts), any(n >= AHEAD_LIMIT for n in counts)
 
 
 def _ready(around: Circumstances) -> Cause:
     job = around.job
-    able = [hand for hand in around.hands if hand.serves(job.queue) and hand.knows(job.task) and not hand.is_full]
-    names = [hand.worker.name for hand in able]
+    able = [view for view in around.workers if view.serves(job.queue) and view.knows(job.task) and not view.is_full]
+    names = [view.worker.name for view in able]
     text = f"It is ready, since {when(job.run_at, around.now)}: {listed(names, 3)} has a free slot and is to take it."
     return cause(Kind.READY, text, run_at=instant(job.run_at), workers=names)

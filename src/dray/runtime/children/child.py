@@ -28,24 +28,24 @@ from dray.model.settlement import Settlement
 from dray.runtime import body, capture
 from dray.runtime.children import kernel, places, wire
 from dray.runtime.children.pipe import Pipe
-from dray.runtime.children.slate import Slate
+from dray.runtime.children.shared_flags import SharedFlags
 from dray.runtime.execution import Execution, Interrupted, Stop
 from dray.runtime.leash import Leash
 from dray.task import Task
 from dray.text import clean_traceback, redact
 
 
-def main(sock: socket.socket, slate: int) -> None:
+def main(sock: socket.socket, flags: int) -> None:
     """Runs what comes until the worker wants no more."""
     kernel.set_name("dray-child")
     with sock:
-        _Child(sock, Slate(slate)).serve()
+        _Child(sock, SharedFlags(flags)).serve()
 
 
 class _Child:
-    def __init__(self, sock: socket.socket, slate: Slate) -> None:
+    def __init__(self, sock: socket.socket, flags: SharedFlags) -> None:
         self._inbox = wire.Inbox(sock)
-        self._slate = slate
+        self._flags = flags
         self._pipe = Pipe(sock, self._interrupt_if_due)
         self._locks: list[int] = []  # of the worker, for as long as there is a job
         # Of the job at hand:
@@ -56,9 +56,9 @@ class _Child:
         self._task: asyncio.Task[Settlement | None] | None = None
         self._is_forked = False
         self._tasks: dict[tuple[places.Place, str], Task[..., Any]] = {}  # found so far
-        faulthandler.enable(slate.descriptor)
+        faulthandler.enable(flags.descriptor)
         if kernel.STACK_SIGNAL is not None:
-            faulthandler.register(kernel.STACK_SIGNAL, slate.descriptor)
+            faulthandler.register(kernel.STACK_SIGNAL, flags.descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, kernel.SIGNALS)
@@ -145,7 +145,7 @@ class _Child:
         """In the main thread: raises in the body, once, if its worker has ordered that it stop."""
         if not self._is_armed or self._pipe.is_shielded:
             return
-        stop = self._slate.stop_of(self._number)
+        stop = self._flags.stop_of(self._number)
         if stop is None:  # somebody else's signal: the worker got it too, and is the one to decide
             return
         if self._execution is not None:
@@ -184,7 +184,7 @@ class _Child:
         if kernel.STACK_SIGNAL is not None:
             faulthandler.unregister(kernel.STACK_SIGNAL)
         faulthandler.disable()
-        for descriptor in (*self._locks, self._slate.descriptor):
+        for descriptor in (*self._locks, self._flags.descriptor):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         if signal.getsignal(signal.SIGTERM) == self._on_sigterm:

@@ -1,4 +1,4 @@
-"""The worker's side of its nursery and of one child."""
+"""The worker's side of its forker and of one child."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dray.errors import DrayError
 from dray.runtime.children import kernel, wire
-from dray.runtime.children.slate import Slate
+from dray.runtime.children.shared_flags import SharedFlags
 from dray.runtime.execution import Stop
 
 _START = 60.0  # seconds for a process to be there
@@ -40,7 +40,7 @@ class Died(Exception):
         self.how = how
 
 
-class Nursery:
+class Forker:
     """Starts the process that forks children, again when it is gone. Any thread may ask it for a child."""
 
     def __init__(self) -> None:
@@ -48,28 +48,28 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._command: socket.socket | None = None
 
-    def bear(self) -> Child:
+    def fork(self) -> Child:
         """A new child; `NoChild`: there is none to be had."""
         try:
             with contextlib.ExitStack() as if_it_fails:
-                child = self._bear(if_it_fails)
+                child = self._fork(if_it_fails)
                 if_it_fails.pop_all()
                 return child
         except OSError as error:
             raise NoChild(str(error)) from error
 
-    def _bear(self, if_it_fails: contextlib.ExitStack) -> Child:
+    def _fork(self, if_it_fails: contextlib.ExitStack) -> Child:
         ours, theirs = socket.socketpair()
         if_it_fails.push(ours)
         with theirs:
             status, told = socket.socketpair()
             if_it_fails.push(status)
             with told:
-                slate = Slate.new()
-                if_it_fails.callback(slate.close)
+                flags = SharedFlags.new()
+                if_it_fails.callback(flags.close)
                 with self._lock:
-                    wire.send(self._running(), {"bear": True}, [theirs.fileno(), told.fileno(), slate.descriptor])
-        return Child(_pid(status), ours, status, slate)
+                    wire.send(self._running(), {"fork": True}, [theirs.fileno(), told.fileno(), flags.descriptor])
+        return Child(_pid(status), ours, status, flags)
 
     def close(self) -> None:
         """Once no child is wanted any more."""
@@ -110,12 +110,12 @@ class Nursery:
 class Child:
     """One child process. One thread talks with it; any may stop it."""
 
-    def __init__(self, pid: int, sock: socket.socket, status: socket.socket, slate: Slate) -> None:
+    def __init__(self, pid: int, sock: socket.socket, status: socket.socket, flags: SharedFlags) -> None:
         self.pid = pid
         self._sock = sock
         self._inbox = wire.Inbox(sock)
         self._status = status
-        self._slate = slate
+        self._flags = flags
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll.register(status, select.POLLIN)
@@ -135,7 +135,7 @@ class Child:
 
     def prepare(self) -> None:
         """The next job: orders and stacks are of this one from here on."""
-        self._slate.wipe()
+        self._flags.wipe()
         self._jobs += 1
         self._has_shown_stack = False
 
@@ -157,7 +157,7 @@ class Child:
         """Orders the job to stop; from any thread."""
         with self._guard:
             if not self._is_buried:
-                self._slate.order(self._jobs, stop)
+                self._flags.order(self._jobs, stop)
                 if not self._has_shown_stack:  # first, so that it shows what is being stopped
                     self._has_shown_stack = True
                     kernel.ask_for_stack(self.pid)
@@ -174,12 +174,12 @@ class Child:
         with self._guard:
             if self._is_buried:
                 return None
-            before = self._slate.size
-            return self._slate.await_stack(before) if kernel.ask_for_stack(self.pid) else None
+            before = self._flags.size
+            return self._flags.await_stack(before) if kernel.ask_for_stack(self.pid) else None
 
     def last_stack(self) -> str | None:
         """What it wrote when it was told to stop, or when it crashed."""
-        return self._slate.stack()
+        return self._flags.stack()
 
     def quit(self) -> None:
         """It has no job and gets none: it ends by itself."""
@@ -196,7 +196,7 @@ class Child:
     def _ended(self) -> str:
         message = wire.Inbox(self._status).wait()
         if message is None:
-            # The nursery keeps nobody's number any more; the kernel has killed the child. Where the kernel does not,
+            # The forker keeps nobody's number any more; the kernel has killed the child. Where the kernel does not,
             # the child lives on, and `bury` has to kill it: no attempt runs beside the next.
             with self._guard:
                 self._is_buried = kernel.HAS_DEATH_SIGNAL
@@ -211,7 +211,7 @@ class Child:
             self._is_buried = True
             self._sock.close()
             self._status.close()
-            self._slate.close()
+            self._flags.close()
 
 
 def _pid(status: socket.socket) -> int:
@@ -244,7 +244,7 @@ def _program(command: int) -> str:
     root = str(Path(__file__).parents[3])
     return (
         f"import sys; sys.path.insert(0, {root!a}); import dray; del sys.path[0]; "
-        f"from dray.runtime.children.nursery import main; main({command}, {os.getpid()})"
+        f"from dray.runtime.children.forker import main; main({command}, {os.getpid()})"
     )
 
 

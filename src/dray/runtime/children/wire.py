@@ -1,4 +1,4 @@
-"""Messages between a worker, its nursery and its children: JSON behind a length, descriptors beside them.
+"""Messages between a worker, its forker and its children: JSON behind a length, descriptors beside them.
 
 No pickle: a message is data, whoever wrote it. Whatever is not such a message is a `Garbled`.
 """

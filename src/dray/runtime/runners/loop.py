@@ -49,7 +49,7 @@ class LoopRunner:
         self._refuse = refuse
         self._clock = clock
         self._ready: deque[Execution] = deque()
-        self._lock = threading.Lock()  # around the rings: they are started by the engine, given up by the timekeeper
+        self._lock = threading.Lock()  # around the rings: they are started by the engine, given up by the stopper
         self._ring: _Ring | None = None
         self._given_up: list[_Ring] = []
 

@@ -20,7 +20,7 @@ from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
 from dray.runtime import outcome
 from dray.runtime.children import heard, places, wire
-from dray.runtime.children.handle import Child, Died, NoChild, Nursery, StartFailed
+from dray.runtime.children.handle import Child, Died, Forker, NoChild, StartFailed
 from dray.runtime.execution import Execution, Stop
 from dray.runtime.growth import unpacked
 from dray.runtime.outage import Outage
@@ -56,7 +56,7 @@ class ProcessRunner:
         self.url = url
         self.idle = idle
         self.start_timeout = start_timeout
-        self.nursery = Nursery()
+        self.forker = Forker()
         self._report = report
         self._refuse = refuse
         self._clock = clock
@@ -190,7 +190,7 @@ class ProcessRunner:
             slot.is_gone = True
             is_last = all(other.is_gone for other in self.slots)
         if is_last:
-            self.nursery.close()
+            self.forker.close()
 
 
 class _Slot(threading.Thread):
@@ -265,7 +265,7 @@ class _Slot(threading.Thread):
         """Tries until there is one; False: the runner is closed."""
         while not self._runner.is_closing.wait(pause):
             try:
-                child = self._runner.nursery.bear()
+                child = self._runner.forker.fork()
             except NoChild as error:
                 pause = self._runner.lacks_child(self, error)
             else:
@@ -299,7 +299,7 @@ class _Slot(threading.Thread):
     def _engage(self, execution: Execution) -> Child | None:
         """The child for it; None: it is to stop before it has begun."""
         if self._child is None and execution.stop is None:
-            self._child = self._runner.nursery.bear()
+            self._child = self._runner.forker.fork()
         child = self._child
         with self._guard:
             if child is None or execution.stop is not None:

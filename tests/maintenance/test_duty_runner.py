@@ -1,4 +1,4 @@
-"""The keeper: which duties it does, how it gets and loses them, and what stops it (nothing)."""
+"""The runner: which duties it does, how it gets and loses them, and what stops it (nothing)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dray.backends import Backend, open_backend
 from dray.clock import Ids, ManualClock
 from dray.errors import StorageUnavailable
 from dray.instants import MINUTE, SECOND
-from dray.maintenance import Keeper, Rescuer, duties
+from dray.maintenance import DutyRunner, Rescuer, duties
 from dray.maintenance.duty import Duty
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
@@ -46,36 +46,36 @@ class EverybodysChore(Chore):
     is_exclusive = False
 
 
-def _keeper(world: World, worker_id: str, *chores: Duty) -> Keeper:
-    return Keeper(world.backend, worker_id, chores, world.clock, random.Random(7))
+def _duty_runner(world: World, worker_id: str, *chores: Duty) -> DutyRunner:
+    return DutyRunner(world.backend, worker_id, chores, world.clock, random.Random(7))
 
 
-def _keepers(world: World, worker_id: str, *chores: Duty) -> tuple[Keeper, Keeper]:
-    """Both keepers of a worker: the one that rescues, and that of all other duties."""
+def _runners(world: World, worker_id: str, *chores: Duty) -> tuple[DutyRunner, DutyRunner]:
+    """Both runners of a worker: the one that rescues, and that of all other duties."""
     rescuer = Rescuer(world.backend, worker_id, world.clock, world.rng)
-    rescue = Keeper(world.backend, worker_id, (rescuer,), world.clock, random.Random(7))
-    keeper = Keeper(world.backend, worker_id, chores, world.clock, random.Random(7), beside=rescue)
-    rescuer.on_burial = keeper.look_for_duties
-    return rescue, keeper
+    rescue = DutyRunner(world.backend, worker_id, (rescuer,), world.clock, random.Random(7))
+    runner = DutyRunner(world.backend, worker_id, chores, world.clock, random.Random(7), beside=rescue)
+    rescuer.on_burial = runner.look_for_duties
+    return rescue, runner
 
 
 def _duties(world: World) -> tuple[Duty, ...]:
     return duties(world.backend, world.clock, world.rng)
 
 
-def _live(world: World, seconds: float, *keepers: Keeper, also: Callable[[], object] = lambda: None) -> None:
-    """Lets keepers tick as their threads would, each when it said, until the time is over."""
+def _live(world: World, seconds: float, *runners: DutyRunner, also: Callable[[], object] = lambda: None) -> None:
+    """Lets runners tick as their threads would, each when it said, until the time is over."""
     ends = world.clock.steady() + int(seconds * SECOND)
-    wake_at = dict.fromkeys(keepers, 0)
+    wake_at = dict.fromkeys(runners, 0)
     while True:
-        keeper = min(keepers, key=wake_at.__getitem__)
-        if wake_at[keeper] > ends:
+        runner = min(runners, key=wake_at.__getitem__)
+        if wake_at[runner] > ends:
             return
-        world.clock.advance(max(0, wake_at[keeper] - world.clock.steady()))
+        world.clock.advance(max(0, wake_at[runner] - world.clock.steady()))
         also()
-        pause = keeper.tick()
+        pause = runner.tick()
         # A thread does not wake before its time; a microsecond more keeps a pause of nothing from standing still.
-        wake_at[keeper] = world.clock.steady() + int(pause * SECOND) + 1
+        wake_at[runner] = world.clock.steady() + int(pause * SECOND) + 1
 
 
 def _holders(backend: Backend) -> dict[str, str | None]:
@@ -88,29 +88,29 @@ def _holders(backend: Backend) -> dict[str, str | None]:
 def test_a_keeper_takes_what_is_free_and_does_it_at_once(world: World) -> None:
     worker = world.worker()
     chore = Chore(world.clock)
-    keeper = _keeper(world, worker, chore)
+    runner = _duty_runner(world, worker, chore)
 
-    keeper.tick()
+    runner.tick()
 
     assert _holders(world.backend) == {"chore": worker}
-    assert (keeper.held, len(chore.done_at)) == ({"chore"}, 1)
+    assert (runner.held, len(chore.done_at)) == ({"chore"}, 1)
 
 
 def test_a_second_keeper_does_not_do_what_the_first_does(world: World) -> None:
     first, second = world.worker(), world.worker()
     mine, theirs = Chore(world.clock), Chore(world.clock)
-    keepers = _keeper(world, first, mine), _keeper(world, second, theirs)
+    runners = _duty_runner(world, first, mine), _duty_runner(world, second, theirs)
 
-    _live(world, 12, *keepers)
+    _live(world, 12, *runners)
 
-    assert (keepers[0].held, keepers[1].held) == ({"chore"}, frozenset())
+    assert (runners[0].held, runners[1].held) == ({"chore"}, frozenset())
     assert (len(mine.done_at), theirs.done_at) == (2, [])
 
 
 def test_what_is_everybodys_is_done_by_all(world: World) -> None:
     chores = [EverybodysChore(world.clock) for _ in range(2)]
     for chore in chores:
-        _keeper(world, world.worker(), chore).tick()
+        _duty_runner(world, world.worker(), chore).tick()
 
     assert [len(chore.done_at) for chore in chores] == [1, 1]
     assert _holders(world.backend) == {}
@@ -118,12 +118,12 @@ def test_what_is_everybodys_is_done_by_all(world: World) -> None:
 
 def test_a_duty_that_is_poked_is_done_by_the_next_tick(world: World) -> None:
     mine, everybodys, other = Chore(world.clock), EverybodysChore(world.clock, "all"), Chore(world.clock, "other")
-    keeper = _keeper(world, world.worker(), mine, everybodys, other)
-    keeper.tick()
+    runner = _duty_runner(world, world.worker(), mine, everybodys, other)
+    runner.tick()
 
     for duty in ("chore", "all", "unknown"):
-        keeper.poke(duty)
-    keeper.tick()
+        runner.poke(duty)
+    runner.tick()
 
     assert [len(chore.done_at) for chore in (mine, everybodys, other)] == [2, 2, 1]
 
@@ -132,22 +132,22 @@ def test_a_poke_while_the_duty_is_at_work_is_not_forgotten(world: World) -> None
     class Poked(Chore):
         def tick(self) -> float:
             if not self.done_at:
-                keeper.poke(self.name)
+                runner.poke(self.name)
             return super().tick()
 
     chore = Poked(world.clock)
-    keeper = _keeper(world, world.worker(), chore)
+    runner = _duty_runner(world, world.worker(), chore)
 
-    assert keeper.tick() == 0.0
-    assert keeper.tick() > 0.0
+    assert runner.tick() == 0.0
+    assert runner.tick() > 0.0
 
     assert len(chore.done_at) == 2
 
 
 def test_a_poke_for_what_somebody_else_does_wakes_nobody(world: World) -> None:
-    first = _keeper(world, world.worker(), Chore(world.clock))
+    first = _duty_runner(world, world.worker(), Chore(world.clock))
     theirs = Chore(world.clock)
-    second = _keeper(world, world.worker(), theirs)
+    second = _duty_runner(world, world.worker(), theirs)
     first.tick()
     second.tick()
 
@@ -159,9 +159,9 @@ def test_a_poke_for_what_somebody_else_does_wakes_nobody(world: World) -> None:
 
 def test_each_duty_is_done_when_it_said(world: World) -> None:
     often, rarely = Chore(world.clock, "often", 3.0), Chore(world.clock, "rarely", 10.0)
-    keeper = _keeper(world, world.worker(), often, rarely)
+    runner = _duty_runner(world, world.worker(), often, rarely)
 
-    _live(world, 30, keeper)
+    _live(world, 30, runner)
 
     for chore, pause in ((often, 3), (rarely, 10)):
         gaps = [later - at for at, later in pairwise(chore.done_at)]
@@ -173,20 +173,20 @@ def test_the_duties_of_a_dead_worker_are_taken_in_the_tick_after_its_burial(worl
     dead, living = world.worker(), world.worker()
     world.enqueue()
     world.claim_one(dead)
-    _keeper(world, dead, Chore(world.clock)).tick()
+    _duty_runner(world, dead, Chore(world.clock)).tick()
     chore = Chore(world.clock)
-    rescue, keeper = _keepers(world, living, chore)
+    rescue, runner = _runners(world, living, chore)
 
     def beat() -> None:
         world.backend.worker_beat(living, LEASE_US)
 
-    _live(world, 14, rescue, keeper, also=beat)
+    _live(world, 14, rescue, runner, also=beat)
     early = list(chore.done_at)
     _live(world, 3, rescue, also=beat)
     (row,) = [row for row in world.backend.worker_list() if row.id == dead]
     before = list(chore.done_at)
 
-    pause = keeper.tick()
+    pause = runner.tick()
 
     assert row.stopped_at is not None
     assert (early, before, len(chore.done_at)) == ([], [], 1)
@@ -196,26 +196,26 @@ def test_the_duties_of_a_dead_worker_are_taken_in_the_tick_after_its_burial(worl
 def test_a_duty_that_went_to_somebody_else_is_done_no_more(world: World) -> None:
     first, second = world.worker(), world.worker()
     chore = Chore(world.clock, pause=1.0)
-    keeper = _keeper(world, first, chore)
-    keeper.tick()
+    runner = _duty_runner(world, first, chore)
+    runner.tick()
     raw.run(world.backend, "UPDATE dray_leases SET holder = ?, term = term + 1", second)
     world.clock.advance(2 * SECOND)
 
-    keeper.tick()
+    runner.tick()
 
-    assert (keeper.held, len(chore.done_at)) == (frozenset(), 1)
+    assert (runner.held, len(chore.done_at)) == (frozenset(), 1)
 
 
 def test_a_worker_that_comes_back_under_a_new_id_takes_its_duties_again(world: World) -> None:
     old = world.worker()
     chore = Chore(world.clock, pause=0.0)
-    keeper = _keeper(world, old, chore)
-    keeper.tick()
+    runner = _duty_runner(world, old, chore)
+    runner.tick()
     world.bury(old)
     new = world.worker()
 
-    keeper.rename(new)
-    keeper.tick()
+    runner.rename(new)
+    runner.tick()
 
     assert _holders(world.backend) == {"chore": new}
     assert len(chore.done_at) == 2
@@ -223,7 +223,7 @@ def test_a_worker_that_comes_back_under_a_new_id_takes_its_duties_again(world: W
 
 def test_a_worker_that_resigns_leaves_its_duties_to_the_next_that_looks(world: World) -> None:
     first, second = world.worker(), world.worker()
-    leaving, staying = _keeper(world, first, Chore(world.clock)), _keeper(world, second, Chore(world.clock))
+    leaving, staying = _duty_runner(world, first, Chore(world.clock)), _duty_runner(world, second, Chore(world.clock))
     leaving.tick()
     staying.tick()
 
@@ -236,11 +236,11 @@ def test_a_worker_that_resigns_leaves_its_duties_to_the_next_that_looks(world: W
 
 def test_resigning_leaves_a_successor_alone(world: World) -> None:
     first, second = world.worker(), world.worker()
-    keeper = _keeper(world, first, Chore(world.clock))
-    keeper.tick()
+    runner = _duty_runner(world, first, Chore(world.clock))
+    runner.tick()
     raw.run(world.backend, "UPDATE dray_leases SET holder = ?, term = term + 1", second)
 
-    keeper.resign()
+    runner.resign()
 
     assert _holders(world.backend) == {"chore": second}
 
@@ -252,8 +252,8 @@ def test_a_database_that_is_away_is_said_once_and_waited_for_longer_and_longer(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     chore = Chore(world.clock, pause=1.0)
-    keeper = _keeper(world, world.worker(), chore)
-    keeper.tick()
+    runner = _duty_runner(world, world.worker(), chore)
+    runner.tick()
     chore.fails_with = StorageUnavailable("nobody answers")
     failed_at: list[int] = []
     tick = chore.tick
@@ -262,12 +262,12 @@ def test_a_database_that_is_away_is_said_once_and_waited_for_longer_and_longer(
         failed_at.append(world.clock.steady())
         return tick()
 
-    keeper._exclusive[0].work = failing
+    runner._exclusive[0].work = failing
     with caplog.at_level(logging.WARNING):
-        _live(world, 60, keeper)
+        _live(world, 60, runner)
     gaps = [later - at for at, later in pairwise(failed_at)]
     chore.fails_with = None
-    _live(world, 6, keeper)
+    _live(world, 6, runner)
 
     assert [record.getMessage() for record in caplog.records] == [
         "the duty chore: nobody answers; trying again",
@@ -280,13 +280,13 @@ def test_a_database_that_is_away_is_said_once_and_waited_for_longer_and_longer(
 
 def test_an_outage_is_said_by_one_of_a_workers_two_keepers(world: World, caplog: pytest.LogCaptureFixture) -> None:
     chore = Chore(world.clock, pause=1.0)
-    rescue, keeper = _keepers(world, world.worker(), chore)
+    rescue, runner = _runners(world, world.worker(), chore)
     rescuing = EverybodysChore(world.clock, "rescue")
     chore.fails_with = rescuing.fails_with = StorageUnavailable("nobody answers")
     rescue._always[0].work = rescuing.tick
 
     with caplog.at_level(logging.WARNING):
-        _live(world, 20, rescue, keeper)
+        _live(world, 20, rescue, runner)
 
     assert [record.getMessage() for record in caplog.records] == ["the duty rescue: nobody answers; trying again"]
 
@@ -296,9 +296,9 @@ def test_a_duty_with_a_defect_is_said_with_its_traceback_and_the_others_go_on(
 ) -> None:
     broken, sound = Chore(world.clock, "broken"), Chore(world.clock, "sound", pause=1.0)
     broken.fails_with = ZeroDivisionError("a defect")
-    keeper = _keeper(world, world.worker(), broken, sound)
+    runner = _duty_runner(world, world.worker(), broken, sound)
 
-    _live(world, 20, keeper)
+    _live(world, 20, runner)
 
     records = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert 4 <= len(records) <= 12
@@ -315,14 +315,14 @@ def test_a_lock_that_others_hold_for_a_moment_is_not_worth_a_word(
     ):
         backend.migrate()
         world = World(backend, clock, Ids(clock))
-        keeper = _keeper(world, world.worker(), Chore(clock))
+        runner = _duty_runner(world, world.worker(), Chore(clock))
         with caplog.at_level(logging.INFO):
             other.execute("BEGIN IMMEDIATE")
-            keeper.tick()
+            runner.tick()
             other.execute("ROLLBACK")
-            _live(world, 6, keeper)
+            _live(world, 6, runner)
 
-    assert keeper.held == {"chore"}
+    assert runner.held == {"chore"}
     assert [record.getMessage() for record in caplog.records] == []
 
 
@@ -336,15 +336,15 @@ def test_a_file_that_somebody_keeps_locked_is_waited_for(
     ):
         backend.migrate()
         world = World(backend, clock, Ids(clock))
-        keeper = _keeper(world, world.worker(), Chore(clock))
+        runner = _duty_runner(world, world.worker(), Chore(clock))
         other.execute("BEGIN IMMEDIATE")
         with caplog.at_level(logging.WARNING):
-            _live(world, 10, keeper)
-        locked = keeper.held
+            _live(world, 10, runner)
+        locked = runner.held
         other.execute("ROLLBACK")
-        _live(world, 6, keeper)
+        _live(world, 6, runner)
 
-    assert (locked, keeper.held) == (frozenset(), {"chore"})
+    assert (locked, runner.held) == (frozenset(), {"chore"})
     assert len(caplog.records) == 1
 
 
@@ -353,16 +353,16 @@ def test_a_file_that_somebody_keeps_locked_is_waited_for(
 
 def test_an_idle_keeper_with_every_duty_asks_little_and_writes_nothing(world: World, counts: Counts) -> None:
     worker = world.worker()
-    rescue, keeper = _keepers(world, worker, *_duties(world))
-    _live(world, 3, rescue, keeper)
+    rescue, runner = _runners(world, worker, *_duties(world))
+    _live(world, 3, rescue, runner)
     world.backend.worker_beat(worker, 2 * MINUTE)
     before = _stamp(world.backend)
     counts.clear()
 
-    _live(world, 60, rescue, keeper)
+    _live(world, 60, rescue, runner)
 
     print(f"{counts.reads} reads, {counts.writes} write transactions a minute")
-    assert keeper.held == {duty.name for duty in _duties(world)}
+    assert runner.held == {duty.name for duty in _duties(world)}
     assert counts.reads <= (220 if world.backend.has_file else 260)
     assert counts.writes <= 4  # the pruner's, which find nothing to remove
     assert _stamp(world.backend) == before
@@ -370,17 +370,17 @@ def test_an_idle_keeper_with_every_duty_asks_little_and_writes_nothing(world: Wo
 
 def test_an_idle_keeper_without_duties_asks_less_and_writes_nothing(world: World, counts: Counts) -> None:
     holder, worker = world.worker(), world.worker()
-    _keeper(world, holder, *_duties(world)).tick()
-    rescue, keeper = _keepers(world, worker, *_duties(world))
+    _duty_runner(world, holder, *_duties(world)).tick()
+    rescue, runner = _runners(world, worker, *_duties(world))
     for each in (holder, worker):
         world.backend.worker_beat(each, 2 * MINUTE)
-    _live(world, 3, rescue, keeper)
+    _live(world, 3, rescue, runner)
     counts.clear()
 
-    _live(world, 60, rescue, keeper)
+    _live(world, 60, rescue, runner)
 
     print(f"{counts.reads} reads a minute")
-    assert keeper.held == frozenset()
+    assert runner.held == frozenset()
     assert counts.reads <= (75 if world.backend.has_file else 115)
     assert counts.writes == 0
 
@@ -388,7 +388,7 @@ def test_an_idle_keeper_without_duties_asks_less_and_writes_nothing(world: World
 def test_idle_keepers_wake_about_three_times_a_second_at_most(world: World) -> None:
     ticks: list[int] = []
 
-    _live(world, 60, *_keepers(world, world.worker(), *_duties(world)), also=lambda: ticks.append(1))
+    _live(world, 60, *_runners(world, world.worker(), *_duties(world)), also=lambda: ticks.append(1))
 
     print(f"{len(ticks)} wake-ups a minute")
     assert len(ticks) <= (240 if world.backend.has_file else 190)

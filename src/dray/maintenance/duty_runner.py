@@ -1,6 +1,6 @@
 """Does a worker's share of the duties: what is everybody's always, the others while it has their leases.
 
-A worker has two keepers, each with a thread: one for rescue, which no other duty may keep waiting, and one for all
+A worker has two runners, each with a thread: one for rescue, which no other duty may keep waiting, and one for all
 the rest. A lease has no clock: it is free as soon as its holder is dead, so the leases are looked at right after a
 burial. Looking is a read; only a duty that is free is taken, which is a write. A database that is away is said once,
 by one of the two, and waited for, with longer and longer pauses.
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
-from dray.maintenance.duty import Duty
-from dray.maintenance.pace import jittered
+from dray.maintenance.duty import Duty, jittered
 from dray.maintenance.rescuer import Rescuer
 
 if TYPE_CHECKING:
@@ -44,10 +43,10 @@ class _Part:
     is_poked: bool = False
 
 
-class Keeper:
+class DutyRunner:
     """Ticks duties of one worker. One thread ticks; the other verbs may come from another.
 
-    `beside`: the worker's other keeper, which may have said already that the database is away.
+    `beside`: the worker's other runner, which may have said already that the database is away.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Keeper:
         clock: Clock,
         rng: Rng | None = None,
         *,
-        beside: Keeper | None = None,
+        beside: DutyRunner | None = None,
     ) -> None:
         self._backend = backend
         self._worker_id = worker_id

@@ -28,7 +28,7 @@ class Written(NamedTuple):
     queues: set[str]  # that have something ready again
 
 
-class Hands:
+class InFlight:
     """Claims, their bodies, and the outcomes that are to be written."""
 
     def __init__(self) -> None:
@@ -38,15 +38,15 @@ class Hands:
         self.count = 0  # bodies that run or are about to, each in a slot
         self.ran = 0  # bodies that have ended
         self.stopped = 0  # of them those that were stopped because the worker ends, and whose jobs went back
-        self.farewells: list[Execution] = []  # completed by their bodies; what they said is still to be written
-        self.has_heirs = False  # a body has completed its job itself: its children are still to be freed
+        self.final_notes: list[Execution] = []  # completed by their bodies; what they said is still to be written
+        self.fanout_pending = False  # a body has completed its job itself: its children are still to be freed
         self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return not (self.held or self.lost or self.count or self.outcomes or self.has_heirs)
+        return not (self.held or self.lost or self.count or self.outcomes or self.fanout_pending)
 
     def executions(self) -> list[Execution]:
         """All whose bodies may run. For any thread."""
@@ -75,7 +75,7 @@ class Hands:
         if self.held.get(claim.id) is not execution:
             if execution in self.lost:
                 self.lost.remove(execution)
-            self.has_heirs |= execution.is_written and execution.has_heirs
+            self.fanout_pending |= execution.is_written and execution.fanout_pending
         elif claim.id in self.outcomes:
             return  # ended before its body did: out of time, with no attempt left
         elif settlement is not None and execution.stop is not Stop.LOST:
@@ -87,8 +87,8 @@ class Hands:
         else:
             del self.held[claim.id]
             if execution.is_written:
-                self.farewells.append(execution)
-                self.has_heirs |= execution.has_heirs
+                self.final_notes.append(execution)
+                self.fanout_pending |= execution.fanout_pending
 
     def hand_back(self, executions: Iterable[Execution], now: int, delay_us: int | None = None) -> None:
         """Bodies that have not started go back, unburned; without a delay each keeps its place in the queue."""
@@ -185,7 +185,7 @@ class Hands:
 
     def _was_written(self, settlement: Settlement) -> None:
         """Its body has completed the job on a connection of its own; what it did afterwards does not count."""
-        self.has_heirs = True
+        self.fanout_pending = True
         if settlement.state != State.COMPLETED and settlement.error is not None:
             said = escape_control(settlement.error)
             log.warning("job %s was completed by its body, which then failed: %s", settlement.id, said)

@@ -20,13 +20,13 @@ _VERY_SOON = 2 * MILLISECOND  # after the runner could not
 _LONGEST = 60 * SECOND
 
 
-class Timekeeper(Service):
+class Stopper(Service):
     """Watches over the executions that a worker has begun."""
 
     def __init__(
         self, clock: Clock, executions: Callable[[], Collection[Execution]], on_stuck: Callable[[Execution], None]
     ) -> None:
-        super().__init__("dray-timekeeper")
+        super().__init__("dray-stopper")
         self._clock = clock
         self._executions = executions
         self._on_stuck = on_stuck

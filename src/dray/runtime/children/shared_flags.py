@@ -22,21 +22,21 @@ _OURS = (f'  File "{Path(__file__).parents[1]}', '  File "<string>", line 1 in <
 _PATIENCE = 0.25  # seconds; a stack is written in a millisecond, unless the process is stopped
 
 
-class Slate:
+class SharedFlags:
     """One side's view of it; `descriptor` is what the other side needs."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     @classmethod
-    def new(cls) -> Slate:
+    def new(cls) -> SharedFlags:
         if hasattr(os, "memfd_create"):
-            slate = cls(os.memfd_create("dray-slate"))
+            flags = cls(os.memfd_create("dray-flags"))
         else:
             with tempfile.TemporaryFile() as file:
-                slate = cls(os.dup(file.fileno()))
-        slate.wipe()
-        return slate
+                flags = cls(os.dup(file.fileno()))
+        flags.wipe()
+        return flags
 
     def wipe(self) -> None:
         """Before a job: no order, no stack. Both sides share the place where the next bytes go."""

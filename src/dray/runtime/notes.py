@@ -9,12 +9,12 @@ from dray.instants import SECOND
 from dray.model.attempt import LogLine
 from dray.model.limits import LOG_LINES
 from dray.runtime.execution import Execution
-from dray.runtime.hands import Hands
+from dray.runtime.in_flight import InFlight
 
 _PAUSE = SECOND // 2
 
 
-class Notebook:
+class NoteBuffer:
     """`add` is for any thread, all else for the engine's."""
 
     def __init__(self) -> None:
@@ -28,17 +28,17 @@ class Notebook:
         self._noted.append(execution)
         return is_first
 
-    def is_due(self, now: int, hands: Hands) -> bool:
-        return bool(self._noted) and (now >= self._at or bool(hands.farewells))
+    def is_due(self, now: int, in_flight: InFlight) -> bool:
+        return bool(self._noted) and (now >= self._at or bool(in_flight.final_notes))
 
     def pause(self, now: int) -> int | None:
         """Microseconds until something is due; None: there is nothing."""
         return max(0, self._at - now) if self._noted else None
 
-    def collect(self, hands: Hands, now: int) -> Notes:
+    def collect(self, in_flight: InFlight, now: int) -> Notes:
         """All of it if it is time, else what those have said that end now."""
         if not self._noted:
-            hands.farewells.clear()
+            in_flight.final_notes.clear()
             return SILENCE
         is_time = now >= self._at
         if is_time:
@@ -49,15 +49,15 @@ class Notebook:
         lines: list[LogLine] = []
         reports: list[Report] = []
         for execution in noted:
-            is_last = execution.claim.id in hands.outcomes or execution in hands.farewells
-            if not execution.is_over and hands.held.get(execution.claim.id) is not execution:
+            is_last = execution.claim.id in in_flight.outcomes or execution in in_flight.final_notes
+            if not execution.is_over and in_flight.held.get(execution.claim.id) is not execution:
                 continue  # its claim is lost
             if is_last or is_time:
                 self._sent[execution.claim.id, execution.claim.claim] = execution
                 _copy_out(execution, lines, reports)
             else:
                 self._noted.append(execution)
-        hands.farewells.clear()
+        in_flight.final_notes.clear()
         return Notes(lines, reports)
 
     def keep(self, notes: Notes) -> None:

@@ -24,15 +24,15 @@ from dray.runtime.children import kernel, wire
 _LAST_GRACE = 5.0  # seconds for children to end in, once everything else has
 
 
-class Birth(NamedTuple):
+class ChildEnds(NamedTuple):
     """What a new child has of its worker."""
 
     sock: socket.socket
-    slate: int
+    flags: int
 
 
-class _Charge:
-    """A child, as the nursery knows it."""
+class _ForkedChild:
+    """A child, as the forker knows it."""
 
     def __init__(self, status: socket.socket) -> None:
         self.status = status
@@ -42,28 +42,28 @@ class _Charge:
 
 
 def main(command: int, worker_pid: int) -> None:
-    """Runs the nursery, and in each process that it forks, the child."""
-    kernel.set_name("dray-nursery")
+    """Runs the forker, and in each process that it forks, the child."""
+    kernel.set_name("dray-forker")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, kernel.SIGNALS)  # until a child is ready for them; here for ever
-    nursery = _Nursery(socket.socket(fileno=command), worker_pid)
-    nursery.move_in()
+    forker = _Forker(socket.socket(fileno=command), worker_pid)
+    forker.move_in()
     from dray.runtime.children import child  # noqa: PLC0415 - with all that it needs, once for all children
 
     gc.collect()
     gc.freeze()
-    birth = nursery.serve()
-    if birth is None:
+    ends = forker.serve()
+    if ends is None:
         os._exit(0)  # there is nothing to tidy up that the kernel does not
-    child.main(birth.sock, birth.slate)
+    child.main(ends.sock, ends.flags)
 
 
-class _Nursery:
+class _Forker:
     def __init__(self, command: socket.socket, worker_pid: int) -> None:
         self._inbox = wire.Inbox(command)
         self._command = command
         self._worker_pid = worker_pid
-        self._charges: dict[int, _Charge] = {}
+        self._children: dict[int, _ForkedChild] = {}
         self._selector = selectors.DefaultSelector()
         self._wakes = socket.socketpair()
         self._is_ending = False
@@ -78,28 +78,28 @@ class _Nursery:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
 
-    def serve(self) -> Birth | None:
-        """Until the worker says so or dies; returns a `Birth` in each new child."""
+    def serve(self) -> ChildEnds | None:
+        """Until the worker says so or dies; returns a `ChildEnds` in each new child."""
         self._listen_for_signals()
         self._selector.register(self._command, selectors.EVENT_READ)
-        birth = self._obey()  # what came with the first message
-        while birth is None and not self._is_ending:
+        ends = self._obey()  # what came with the first message
+        while ends is None and not self._is_ending:
             if os.getppid() != self._worker_pid:
                 self._kill_all()
                 return None
             for key, _ in self._selector.select():
                 if key.fileobj is self._command:
-                    birth = self._hear()
-                    if birth is not None:
-                        return birth
+                    ends = self._hear()
+                    if ends is not None:
+                        return ends
                 elif key.fileobj is self._wakes[0]:
                     self._wakes[0].recv(4096)
                 else:
                     self._let_go(key.data)
             self._look_after()
-        if birth is None:
+        if ends is None:
             self._see_off()
-        return birth
+        return ends
 
     def _listen_for_signals(self) -> None:
         for end in self._wakes:
@@ -111,47 +111,47 @@ class _Nursery:
         # When the worker's thread that started this ends, the worker may live on: `serve` looks who is its parent.
         kernel.ask_for_death_signal(signal.SIGHUP)
 
-    def _hear(self) -> Birth | None:
+    def _hear(self) -> ChildEnds | None:
         if not self._inbox.read():  # the worker is gone, or does not want to know
             self._kill_all()
             self._is_ending = True
         return self._obey()
 
-    def _obey(self) -> Birth | None:
+    def _obey(self) -> ChildEnds | None:
         while (message := self._inbox.next()) is not None:
             if "quit" in message:
                 self._is_ending = True
                 return None
-            birth = self._fork(*self._inbox.take_descriptors(3))
-            if birth is not None:
-                return birth
+            ends = self._fork(*self._inbox.take_descriptors(3))
+            if ends is not None:
+                return ends
         return None
 
-    def _fork(self, sock: int, status: int, slate: int) -> Birth | None:
-        charge = _Charge(socket.socket(fileno=status))
-        nursery_pid = os.getpid()
+    def _fork(self, sock: int, status: int, flags: int) -> ChildEnds | None:
+        child = _ForkedChild(socket.socket(fileno=status))
+        forker_pid = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            wire.send(charge.status, {"error": f"cannot fork: {error.strerror}"})
-            charge.status.close()
+            wire.send(child.status, {"error": f"cannot fork: {error.strerror}"})
+            child.status.close()
             pid = -1
         if pid == 0:
-            self._charges[0] = charge
-            return self._born(nursery_pid, sock, slate)
+            self._children[0] = child
+            return self._become_child(forker_pid, sock, flags)
         os.close(sock)
-        os.close(slate)
+        os.close(flags)
         if pid > 0:
-            self._charges[pid] = charge
-            self._selector.register(charge.status, selectors.EVENT_READ, pid)
-            _tell(charge, {"pid": pid})
+            self._children[pid] = child
+            self._selector.register(child.status, selectors.EVENT_READ, pid)
+            _tell(child, {"pid": pid})
         return None
 
-    def _born(self, nursery_pid: int, sock: int, slate: int) -> Birth:
-        """In the child: leaves behind what is the nursery's."""
+    def _become_child(self, forker_pid: int, sock: int, flags: int) -> ChildEnds:
+        """In the child: leaves behind what is the forker's."""
         signal.set_wakeup_fd(-1)
         kernel.ask_for_death_signal(signal.SIGKILL)
-        if os.getppid() != nursery_pid:  # it died in between
+        if os.getppid() != forker_pid:  # it died in between
             os._exit(1)
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -160,34 +160,34 @@ class _Nursery:
         self._inbox.close()
         for end in self._wakes:
             end.close()
-        for charge in self._charges.values():
-            charge.status.close()
-        return Birth(socket.socket(fileno=sock), slate)
+        for child in self._children.values():
+            child.status.close()
+        return ChildEnds(socket.socket(fileno=sock), flags)
 
     def _look_after(self) -> None:
         """Tells of those who have ended; reaps those whom nobody asks for any more."""
-        for pid, charge in list(self._charges.items()):
-            if not charge.has_ended:
+        for pid, child in list(self._children.items()):
+            if not child.has_ended:
                 found = kernel.ended(pid)
                 if found is None:
                     continue
-                charge.has_ended, charge.is_reaped = True, found.is_reaped
-                if not charge.is_let_go:
-                    _tell(charge, {"status": found.code})
-            if charge.is_let_go:
-                if not charge.is_reaped:
+                child.has_ended, child.is_reaped = True, found.is_reaped
+                if not child.is_let_go:
+                    _tell(child, {"status": found.code})
+            if child.is_let_go:
+                if not child.is_reaped:
                     os.waitpid(pid, 0)
-                del self._charges[pid]
+                del self._children[pid]
 
     def _let_go(self, pid: int) -> None:
-        charge = self._charges[pid]
-        self._selector.unregister(charge.status)
-        charge.status.close()
-        charge.is_let_go = True
+        child = self._children[pid]
+        self._selector.unregister(child.status)
+        child.status.close()
+        child.is_let_go = True
 
     def _see_off(self) -> None:
         deadline = time.monotonic() + _LAST_GRACE
-        while self._charges and (rest := deadline - time.monotonic()) > 0 and os.getppid() == self._worker_pid:
+        while self._children and (rest := deadline - time.monotonic()) > 0 and os.getppid() == self._worker_pid:
             for key, _ in self._selector.select(rest):
                 if key.fileobj is self._wakes[0]:
                     self._wakes[0].recv(4096)
@@ -199,7 +199,7 @@ class _Nursery:
         self._kill_all()
 
     def _kill_all(self) -> None:
-        for pid in self._charges:
+        for pid in self._children:
             kernel.kill_group(pid)
 
 
@@ -207,8 +207,8 @@ def _wake_only(number: int, frame: FrameType | None) -> None:
     """A handler, so that the signal wakes the selector; what has happened is looked up there."""
 
 
-def _tell(charge: _Charge, message: wire.Message) -> None:
+def _tell(child: _ForkedChild, message: wire.Message) -> None:
     try:
-        wire.send(charge.status, message)
+        wire.send(child.status, message)
     except (BrokenPipeError, ConnectionResetError):
         return  # the selector will tell the same

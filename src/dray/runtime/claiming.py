@@ -1,0 +1,241 @@
+"""How much a worker claims and from which queues, and when it looks for work: policy without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
+
+from dray.clock import Rng
+from dray.errors import ConfigError
+from dray.instants import MILLISECOND
+from dray.model.names import check_name, shown
+from dray.model.queue import Demand
+
+# How much
+
+AHEAD = 100  # jobs
+AHEAD_US = 50 * MILLISECOND  # of work
+_WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
+_MAX_WEIGHT = 1_000_000
+
+
+class Capacity(NamedTuple):
+    """What a worker can still run while it cannot start threads or processes."""
+
+    slots: int
+    tasks: tuple[str, ...]
+
+
+class ClaimPolicy:
+    """Decides what to claim next: the free slots, and a few jobs ahead while bodies are short."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        queues: Mapping[str, int | None] | None,
+        tasks: Sequence[str],
+        rng: Rng,
+        max_jobs: int | None = None,
+    ) -> None:
+        self.concurrency = concurrency
+        self.serves_all = queues is None
+        self.tasks = tuple(tasks)
+        self._weights: dict[str, int | None] = dict(queues or {})
+        self._is_weighted = any(self._weights.values())
+        self._credit: dict[str, int] = {}
+        self._rng = rng
+        self._jobs_left = max_jobs  # None: no limit
+        self._mean_us: float | None = None  # how long a body takes; None: not known yet
+        self._is_short = False  # the last claim returned fewer jobs than it asked for
+
+    def set_ready_queues(self, ready: Iterable[str]) -> None:
+        """For a worker that serves all queues: those with ready jobs. Keeps the last ones if there are none."""
+        self._weights = dict.fromkeys(ready) or self._weights
+
+    def body_took(self, took_us: int) -> None:
+        """Updates the mean time of a body."""
+        self._mean_us = took_us if self._mean_us is None else self._mean_us + (took_us - self._mean_us) * 0.1
+
+    def stop_claiming_ahead(self) -> None:
+        """A body takes much longer than the ones before it. Claims nothing ahead until bodies are short again."""
+        self._mean_us = float(AHEAD_US * self.concurrency * 2)
+
+    def demand(self, in_flight: int, capacity: Capacity | None = None) -> Demand:
+        """What to claim while `in_flight` jobs are claimed and not finished. `capacity` limits what can run."""
+        limit = max(0, self.concurrency - in_flight)
+        ahead = max(0, self.concurrency + self._ahead() - in_flight - limit)
+        if not limit and self._is_short:
+            # The first job in line may be one that is never claimed ahead. A worker that always tops up has no free
+            # slot for it: with -c 1, a job of priority 9 started after 1,200 jobs of priority 0.
+            ahead = 0
+        if self._jobs_left is not None:
+            limit, ahead = min(limit, self._jobs_left), 0
+        if capacity is not None:
+            limit, ahead = (min(limit, max(0, capacity.slots - in_flight)) if capacity.tasks else 0), 0
+        return Demand(self._order(), self.tasks if capacity is None else capacity.tasks, limit, ahead)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the worker has claimed all the jobs that it may (`max_jobs`)."""
+        return self._jobs_left == 0
+
+    def claimed(self, demand: Demand, count: int) -> None:
+        """A claim returned `count` jobs. With weights, the next turn goes to another queue."""
+        if demand.limit or demand.ahead:
+            self._is_short = count < demand.limit + demand.ahead
+        if not count:
+            return
+        if self._jobs_left is not None:
+            self._jobs_left = max(0, self._jobs_left - count)
+        if not self._is_weighted:
+            return
+        # Each queue gets turns by its weight, evenly spread.
+        total = sum(weight or 1 for weight in self._weights.values())
+        first = self._order()[0]
+        for queue, weight in self._weights.items():
+            self._credit[queue] = self._credit.get(queue, 0) + (weight or 1)
+        self._credit[first] -= total
+
+    def gave_back(self, count: int) -> None:
+        """The worker could not run `count` of the claimed jobs. They do not count."""
+        if self._jobs_left is not None:
+            self._jobs_left += count
+
+    def _ahead(self) -> int:
+        if self._mean_us is None:
+            return 0
+        most = _WEIGHTED_AHEAD if self._is_weighted and len(self._weights) > 1 else AHEAD
+        return int(min(most, AHEAD_US * self.concurrency / max(1.0, self._mean_us)))
+
+    def _order(self) -> tuple[str, ...]:
+        """The queues as listed. With weights: whose turn it is first. Where all are served: random."""
+        queues = tuple(self._weights)
+        if len(queues) < 2:
+            return queues
+        if self.serves_all:
+            return tuple(sorted(queues, key=lambda _: self._rng.random()))
+        if not self._is_weighted:
+            return queues
+        return tuple(sorted(queues, key=lambda queue: -(self._credit.get(queue, 0) + (self._weights[queue] or 1))))
+
+
+# When to look
+
+_FIRST_PAUSE, _LONG_PAUSE, _LONGEST_PAUSE = 0.001, 0.02, 0.08  # seconds
+_MANY_EMPTY_LOOKS = 50  # in a row: other workers are busy, and there is nothing for this one
+_FIRST_LOCKED_PAUSE, _LONGEST_LOCKED_PAUSE = 0.005, 0.25
+
+
+class PollPolicy:
+    """Decides whether a woken worker looks at the database, claims at once, or ignores wake-ups for a moment.
+
+    A wake-up costs the same whether there is work for this worker or not, and beside busy workers there are hundreds
+    a second. So each look that finds nothing makes the worker ignore wake-ups for a while, twice as long each time.
+    Its own writes wake it too; they do not count.
+
+    Where a worker is alone or usually wins, a look only delays the claim. It then claims at once when a commit wakes
+    it, for as long as that returns jobs. Among many workers on a queue only the last winners do so; the others look.
+    """
+
+    def __init__(self, *, hears_own: bool) -> None:
+        self.may_have_work = True
+        self.pause = 0.0  # seconds in which it ignores wake-ups
+        self.due_at: int | None = None  # when the next scheduled job is due, by the steady clock
+        self.looked_at = 0
+        self._hears_own = hears_own  # its own writes wake it
+        self._expects_own_wake_up = False
+        self._is_active = False  # it has just written, or was woken by its own write
+        self._is_woken_by_others = False
+        self._claims_without_look = False
+        self._won_last_claim = True
+        self._empty_looks = 0
+        self._locked_pause = 0.0
+
+    def wants_work(self, now: int) -> bool:
+        return self.may_have_work or (self.due_at is not None and now >= self.due_at)
+
+    def woken(self, *, by_change: bool, by_ring: bool) -> None:
+        """The wait is over: the database changed, another thread rang, or time was up."""
+        self.may_have_work = True  # the watch is a hint; only the poll is certain
+        if by_ring:
+            return
+        if not by_change:
+            self.pause, self._empty_looks = 0.0, 0  # all is quiet
+            return
+        self._is_woken_by_others = not self._expects_own_wake_up
+        self._is_active |= self._expects_own_wake_up
+        self._expects_own_wake_up = False
+
+    def claims_at_once(self) -> bool:
+        """Whether to claim without a look: another commit woke this worker, and its last claim returned jobs."""
+        self._claims_without_look = self._is_woken_by_others and self._won_last_claim
+        self._is_woken_by_others = False
+        return self._claims_without_look
+
+    def looked(self, *, found: bool) -> None:
+        self.may_have_work = False
+        if found:
+            self.pause, self._empty_looks = 0.0, 0
+        elif not self._is_active:
+            self._empty_looks += 1
+            longest = _LONG_PAUSE if self._empty_looks < _MANY_EMPTY_LOOKS else _LONGEST_PAUSE
+            self.pause = min(max(self.pause * 2, _FIRST_PAUSE), longest)
+        self._is_active = False
+
+    def exchanged(self, *, has_claimed: bool, has_changed: bool) -> float:
+        """A transaction that could claim is over. Returns the seconds until the next step."""
+        self.may_have_work = True
+        self._is_active |= has_changed
+        self._expects_own_wake_up |= has_changed and self._hears_own
+        was_without_look, self._claims_without_look = self._claims_without_look, False
+        if has_claimed or was_without_look:
+            self._won_last_claim = has_claimed
+        if has_changed or was_without_look:
+            self._locked_pause = 0.0
+            return 0.0
+        # Another transaction holds the rows, of outcomes or of ready jobs. They are tried again, without haste.
+        self._locked_pause = min(max(self._locked_pause * 2, _FIRST_LOCKED_PAUSE), _LONGEST_LOCKED_PAUSE)
+        self.pause = self._locked_pause
+        return self.pause
+
+
+# Which queues
+
+
+def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[str, int | None] | None:
+    """``"mail:4,default"``, ``["mail", "default"]`` or ``{"mail": 4}`` as queues with weights; None: all queues."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        given = [part.strip() for part in given.split(",") if part.strip()]
+    pairs: list[tuple[str, int | None]]
+    if isinstance(given, Mapping):
+        pairs = list(cast("Mapping[str, int]", given).items())
+    elif isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass what they like
+        pairs = [_weighed(part) for part in given]
+    else:
+        raise TypeError(f"queues must be names, or names with weights, not {type(given).__name__}")
+    if not pairs:
+        raise ConfigError("queues= names no queue; leave it out to serve them all")
+    weighed = any(weight is not None for _, weight in pairs)
+    parsed: dict[str, int | None] = {}
+    for queue, weight in pairs:
+        if check_name("queue", queue) in parsed:
+            raise ConfigError(f"queue {queue} is listed twice")
+        parsed[queue] = (1 if weight is None else _weight(queue, weight)) if weighed else None
+    return parsed
+
+
+def _weighed(part: object) -> tuple[str, int | None]:
+    if not isinstance(part, str):
+        raise TypeError(f"a queue's name is a string, not {type(part).__name__}")
+    queue, colon, weight = part.rpartition(":")
+    if not colon or not weight.lstrip("-").isdigit():
+        return part, None  # a colon may be part of a queue's name
+    return queue, int(weight)
+
+
+def _weight(queue: str, weight: object) -> int:
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _MAX_WEIGHT:
+        raise ConfigError(f"the weight of queue {queue} must be a whole number from 1 on, not {shown(weight)}")
+    return weight

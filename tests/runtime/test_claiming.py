@@ -1,0 +1,133 @@
+"""When a worker looks before it claims, and when it does not listen."""
+
+from __future__ import annotations
+
+import pytest
+
+from dray.runtime.claiming import PollPolicy
+
+
+def called(policy: PollPolicy) -> bool:
+    """Somebody's commit wakes it; whether it claims without a look."""
+    policy.woken(by_change=True, by_ring=False)
+    return policy.claims_at_once()
+
+
+def claimed(policy: PollPolicy) -> None:
+    policy.exchanged(has_claimed=True, has_changed=True)
+
+
+def wrote(policy: PollPolicy) -> None:
+    """An outcome, and nothing more was there."""
+    policy.exchanged(has_claimed=False, has_changed=True)
+
+
+@pytest.fixture(params=[False, True], ids=["hears others", "hears itself"])
+def policy(request: pytest.FixtureRequest) -> PollPolicy:
+    return PollPolicy(hears_own=request.param)
+
+
+def serve_one(policy: PollPolicy) -> None:
+    """What follows a call, until all is quiet again."""
+    claimed(policy)
+    policy.looked(found=False)
+    wrote(policy)
+    policy.looked(found=False)
+
+
+def test_a_call_is_answered_with_a_claim(policy: PollPolicy) -> None:
+    assert called(policy)
+    serve_one(policy)
+
+    assert policy.pause == 0.0
+
+
+def test_what_it_wrote_itself_is_no_call() -> None:
+    policy = PollPolicy(hears_own=True)
+    assert called(policy)
+    serve_one(policy)
+
+    assert not called(policy)  # its own commit
+    policy.looked(found=False)
+    assert policy.pause == 0.0
+    assert called(policy)
+
+
+def test_where_its_own_commits_do_not_wake_it_each_is_a_call() -> None:
+    policy = PollPolicy(hears_own=False)
+    assert called(policy)
+    serve_one(policy)
+
+    assert called(policy)
+
+
+def test_after_a_claim_in_vain_it_looks_first_until_it_wins_again(policy: PollPolicy) -> None:
+    assert called(policy)
+    assert policy.exchanged(has_claimed=False, has_changed=False) == 0.0  # and looks at once
+    assert policy.may_have_work
+    policy.looked(found=False)
+    assert not called(policy)
+    policy.looked(found=True)
+    claimed(policy)
+    policy.looked(found=False)
+    policy.woken(by_change=True, by_ring=False)
+    policy.looked(found=False)
+
+    assert called(policy)
+
+
+def test_an_outcome_after_which_nothing_is_there_costs_no_luck() -> None:
+    policy = PollPolicy(hears_own=False)
+    wrote(policy)
+
+    assert called(policy)
+
+
+def test_neither_a_ring_nor_the_safety_poll_is_a_call(policy: PollPolicy) -> None:
+    for by_change, by_ring in ((True, True), (False, False)):
+        policy.may_have_work = False
+        policy.woken(by_change=by_change, by_ring=by_ring)
+        assert policy.may_have_work
+        assert not policy.claims_at_once()
+
+
+def test_looks_in_vain_come_less_and_less_often_up_to_a_bound(policy: PollPolicy) -> None:
+    pauses: list[float] = []
+    for _ in range(200):
+        policy.woken(by_change=True, by_ring=False)
+        policy.looked(found=False)
+        pauses.append(policy.pause)
+
+    assert pauses[0] == 0.001
+    assert pauses == sorted(pauses)
+    assert pauses[-1] <= 0.1
+    policy.looked(found=True)
+    assert policy.pause == 0.0
+
+
+def test_a_quiet_time_ends_the_deafness(policy: PollPolicy) -> None:
+    for _ in range(20):
+        policy.looked(found=False)
+    assert policy.pause > 0
+
+    policy.woken(by_change=False, by_ring=False)
+    assert policy.pause == 0.0
+
+
+def test_rows_that_others_lock_are_tried_again_without_haste(policy: PollPolicy) -> None:
+    pauses = [policy.exchanged(has_claimed=False, has_changed=False) for _ in range(12)]
+
+    assert pauses[0] == 0.005
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 0.25
+    claimed(policy)
+    assert policy.exchanged(has_claimed=False, has_changed=False) == 0.005
+
+
+def test_it_wakes_when_a_job_is_due() -> None:
+    policy = PollPolicy(hears_own=False)
+    policy.looked(found=False)
+    policy.due_at = 100
+
+    assert not policy.wants_work(99)
+    assert policy.wants_work(100)
