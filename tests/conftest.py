@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((n for n, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG))
     )
+
+
+def pytest_collection_finish() -> None:
+    """The collected tests stay. Looking through them at each full garbage collection took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 _SERVER = pytest.StashKey[Server]()
