@@ -31,9 +31,10 @@ tools:
 		echo "Tests that need one of these programs are skipped; to run them, install as root:$$lacking"; \
 	fi
 
-# Compiled files are kept, whatever the environment says: the tests start thousands of processes.
+# Compiled files are kept, whatever the environment says: the tests start thousands of processes. And output is
+# buffered, as it is for users.
 test: .venv/ready tools  ## all tests, on SQLite and a real PostgreSQL
-	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: .venv/ready  ## style, types, layers, SQL statements
 	$(BIN)/ruff check .

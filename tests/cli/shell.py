@@ -100,7 +100,9 @@ class Shell:
         self.folder = folder
         self.url = url
         kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("DRAY_", "PYTEST", "COLUMNS"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DRAY_", "PYTEST", "COLUMNS", "PYTHONUNBUFFERED"))
         }
         self.environment = {**kept, "DRAY_URL": url, "PYTHONWARNINGS": "error"}
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +171,63 @@ def test_no_app_at_all_is_a_sentence_too(local: Shell) -> None:
     done = local.try_("worker")
 
     assert (done.code, len(done.err.splitlines())) == (2, 1)
+
+
+def test_an_interrupt_that_was_caught_inside_exec_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    """As while a dataclass is being made: Python notes it, and would end the process by SIGINT."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            from dray.cli import main, run
+
+            def interrupted(args):
+                try:
+                    exec("raise KeyboardInterrupt")
+                except KeyboardInterrupt:
+                    return 130
+
+            run.run = interrupted
+            main([])
+            """
+        )
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_output_that_could_not_be_written_is_not_tried_again_at_the_end(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            """
+            import errno, sys
+            from dray.cli import main, run
+
+            def full(args):
+                sys.stdout.write("something that is still buffered")
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            run._invoke = full
+            main([])
+            """
+        )
+    )
+
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as stdout:
+        done = subprocess.run(
+            [sys.executable, "-m", "program"],
+            cwd=tmp_path,
+            stdout=stdout,
+            env=kept,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

@@ -29,7 +29,7 @@ def quick(label: str, ctx: dray.Context) -> str:
         return label
 
 
-@app.task(max_crashes=1_000)
+@app.task(max_attempts=1_000, max_crashes=1_000)
 def sturdy(label: str, ctx: dray.Context) -> str:
     """The same, however often its worker is killed."""
     return quick(label, ctx)

@@ -11,9 +11,12 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dray.errors import StorageLocked
+from dray.handle import Job
 from tests.processes import network
 from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Places, Together
@@ -21,6 +24,7 @@ from tests.server import Server
 
 LEASE = 2.0
 FAR_LEASE = 4.0
+FAR_URL = f"postgresql://postgres@{network.HOST}/postgres?schema=own"
 AWAY = 4.0  # seconds: twice the lease
 FEW = 8  # lines for one outage, from the four threads of a worker that notice it
 
@@ -211,6 +215,8 @@ def cable_pulled(places: Places) -> None:
         jobs = [fleet.enqueue("until_there", label="until_there", path=str(fleet.folder / "long"))]
         jobs += [fleet.enqueue(task, label=task) for task in tasks[1:]]
         fleet.until(lambda: len(fleet.ledger.starts()) == 3, "the bodies")
+        held = fleet.enqueue("quick", label="held", using={"delay": 3600})
+        fall_silent_at_the_far_end(fleet, net, held)
         successor = fleet.start(lease=FAR_LEASE)
         net.pull()
         over_at = time.monotonic() + FAR_LEASE
@@ -218,6 +224,7 @@ def cable_pulled(places: Places) -> None:
         assert [fleet.ledger.alive(task) for task in tasks] == [[], [], []]
         fleet.until(lambda: len(fleet.ledger.starts()) == 6, "the successor to take over", seconds=60)
         assert fleet.ledger.entries("overlap") == []
+        fleet.until(lambda: cancelled(fleet, held), "the row that somebody locked who is cut off", seconds=60)
         net.plug()
         fleet.until(lambda: fleet.worker_of(lonely) not in {first_id, None}, "it to come back", seconds=60)
         (fleet.folder / "long.2").touch()
@@ -233,6 +240,13 @@ def cable_pulled(places: Places) -> None:
         fleet.audit()
 
 
+def cancelled(fleet: Fleet, job: Job[Any]) -> bool:
+    try:
+        return bool(fleet.app.cancel(job.id))
+    except StorageLocked:
+        return False
+
+
 @contextmanager
 def far_server(places: Places) -> Generator[Fleet]:
     """A fleet on a server that listens at this end of the cable too."""
@@ -245,14 +259,20 @@ def far_server(places: Places) -> Generator[Fleet]:
 
 
 def start_at_the_far_end(fleet: Fleet, net: network.Network) -> Process:
-    url = f"postgresql://postgres@{network.HOST}/postgres?schema=own"
     worker = fleet.run(
         ["-m", "tests.processes.serve", APPS, json.dumps({"lease": FAR_LEASE})],
-        {"DRAY_URL": url},
+        {"DRAY_URL": FAR_URL},
         under=["ip", "netns", "exec", net.name],
     )
     fleet.until(lambda: fleet.worker_of(worker), "the worker at the far end")
     return worker
+
+
+def fall_silent_at_the_far_end(fleet: Fleet, net: network.Network, job: Job[Any]) -> None:
+    """The server would take it for alive for two hours, and whoever needs the row would wait."""
+    words = ["-m", "tests.processes.silent", job.id]
+    fleet.run(words, {"DRAY_URL": FAR_URL}, under=["ip", "netns", "exec", net.name])
+    fleet.until(lambda: fleet.ledger.entries("locked"), "the lock")
 
 
 def all_workers(fleet: Fleet) -> list[str]:

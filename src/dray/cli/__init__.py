@@ -18,4 +18,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         # Ctrl-C before run() can catch it: most of the start is spent loading modules.
         code = _INTERRUPTED
+    # An interrupt inside exec() of a string, which every dataclass and named tuple is made with, leaves a mark in the
+    # interpreter though it was caught: the process would end by SIGINT instead of with its code. exec() resets it.
+    exec("")  # noqa: S102
     sys.exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import IntEnum
 
 import click
@@ -76,3 +78,13 @@ def say(message: str) -> None:
 def sentence(message: str) -> str:
     """A message on one line."""
     return escape_control(redact("; ".join(line.strip() for line in message.splitlines() if line.strip())))
+
+
+def drop_output() -> None:
+    """Sends what is still buffered for stdout nowhere: its reader is gone or does not read, or the disk is full.
+
+    The interpreter flushes stdout at its end. That would fail, or block for ever on a pipe that nobody empties.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

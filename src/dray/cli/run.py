@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from dray.cli.exits import Code, Failure, code_of, say
+from dray.cli.exits import Code, Failure, code_of, drop_output, say
 from dray.cli.root import root
 from dray.errors import DrayError
 
@@ -25,7 +25,7 @@ def run(args: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever reads has seen enough (`dray jobs | head -1`).
-        _close_stdout()
+        drop_output()
         return Code.DONE
     except click.ClickException as error:
         _tell(error)
@@ -37,6 +37,7 @@ def run(args: Sequence[str]) -> int:
         return code_of(error)
     except OSError as error:
         say(f"{error.filename or 'output'}: {error.strerror or error}")
+        _flush_or_drop()
         return Code.FAILED
     return code
 
@@ -93,8 +94,9 @@ def _print_anything() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def _close_stdout() -> None:
-    # The interpreter flushes once more at its end, and would complain.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _flush_or_drop() -> None:
+    # The interpreter flushes once more at its end; if that fails, the exit code is 120 whatever we return.
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_output()

@@ -26,6 +26,7 @@ _KEEPALIVE: dict[str, Any] = {
     "keepalives_count": 3,
 }
 _SHORTEST_TIMEOUT, _LONGEST_TIMEOUT = 2, 10  # seconds
+_LONGEST_SILENCE = 15_000  # milliseconds between two statements of a transaction of Dray's
 _PREPARE_AFTER = 3  # executions
 
 # Off means that a crash forgets commits that were acknowledged. Every other level writes them to this server's disk.
@@ -34,10 +35,14 @@ ELSE current_setting('synchronous_commit') END"
 
 # A statement of Dray's waits for locks only, and for those no longer than the program said. Limits that are meant for
 # a web request must not end a prune or a move. Not all servers know all of these names.
+# A worker whose network is cut off inside a transaction says nothing more, and by default the server takes it for
+# alive for hours: it kept the locks that a rescue waits for. Such a session is ended, and with it its transaction.
 _SESSION: LiteralString = f"""
 SELECT set_config('synchronous_commit', {_DURABLE}, FALSE),
     (SELECT count(set_config(name, value, FALSE)) FROM pg_settings JOIN (VALUES
-        ('statement_timeout', '0'), ('lock_timeout', %(patience)s), ('idle_in_transaction_session_timeout', '0'),
+        ('statement_timeout', '0'), ('lock_timeout', %(patience)s),
+        ('idle_in_transaction_session_timeout', %(silence)s), ('tcp_user_timeout', %(silence)s),
+        ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '2'),
         ('transaction_timeout', '0'), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan'),
         ('enable_seqscan', 'off')
     ) AS wanted (name, value) USING (name))
@@ -45,7 +50,8 @@ SELECT set_config('synchronous_commit', {_DURABLE}, FALSE),
 _PID: LiteralString = "SELECT pg_backend_pid()"
 _TRANSACTION: LiteralString = f"""
 SELECT set_config('synchronous_commit', CASE WHEN %(durable)s THEN {_DURABLE} ELSE 'off' END, TRUE),
-    set_config('statement_timeout', '0', TRUE), set_config('lock_timeout', %(patience)s, TRUE)
+    set_config('statement_timeout', '0', TRUE), set_config('lock_timeout', %(patience)s, TRUE),
+    set_config('idle_in_transaction_session_timeout', %(silence)s, TRUE)
 """
 
 # For one transaction whose session is not pinned, as its first statement.
@@ -65,9 +71,15 @@ class OwnConnection(psycopg.Connection[tuple[object, ...]]):
         """Opens a transaction."""
         self.execute(how)
         if not self.is_direct:
-            self.execute(_TRANSACTION, {"durable": durable, "patience": self.lock_patience})
+            silence = str(_LONGEST_SILENCE)
+            self.execute(_TRANSACTION, {"durable": durable, "patience": self.lock_patience, "silence": silence})
         elif not durable:
             self.execute("SET LOCAL synchronous_commit TO off")
+
+    def begin_snapshot(self) -> None:
+        """Opens a transaction that holds no locks, and in which nothing may be said for a long time."""
+        self.begin(READ)
+        self.execute("SET LOCAL idle_in_transaction_session_timeout TO 0")
 
 
 class Connector:
@@ -109,7 +121,8 @@ class Connector:
             connection.execute("SET statement_timeout TO 0")  # before what takes a few milliseconds
             # Planning settle and claim anew each time takes longer than running them for one job, and a plan that was
             # made while the table was empty is kept until it is analyzed: it must use the indexes from the start.
-            connection.execute(_SESSION, {"patience": connection.lock_patience})
+            limits = {"patience": connection.lock_patience, "silence": str(_LONGEST_SILENCE)}
+            connection.execute(_SESSION, limits)
             connection.prepare_threshold = _PREPARE_AFTER if self._prepares else None
 
     def _refuse_encoding(self, connection: OwnConnection) -> None:

@@ -20,7 +20,8 @@ from dray.text import escape_control, redact
 _CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
 _UNPREPARED = {"42P05", "26000"}  # a prepared statement is there already, or is gone
 _CLOSED = "DRAY1"  # said by our own trigger: a move has closed the tables
-_GONE = {"25006", "57P01", "57P02", "57P03", "57P05"}  # now a replica; shutting down; crashed; starting
+# Now a replica; idle in a transaction, or in it, for too long; shutting down; crashed; starting; idle for too long.
+_GONE = {"25006", "25P03", "25P04", "57P01", "57P02", "57P03", "57P05"}
 
 
 def is_conflict(error: psycopg.Error) -> bool:

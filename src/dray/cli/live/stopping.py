@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, Self
 
 from dray.backends.watch import Bell
+from dray.cli.exits import drop_output
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,6 +53,9 @@ class Stopping:
         try:
             yield
             sys.stdout.flush()
+        except KeyboardInterrupt:
+            drop_output()  # what could not be written is still buffered, and would be tried again at the end
+            raise
         finally:
             self._is_writing = False
 
