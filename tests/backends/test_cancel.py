@@ -12,6 +12,7 @@ from dray.errors import StorageLocked
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Claim, Outcome, Reason
+from dray.model.queue import Demand
 from dray.model.settlement import Settlement
 from tests.backends import raw
 
@@ -224,21 +225,41 @@ def test_an_operator_retry_forgets_the_request(world: World) -> None:
     assert (job.state, job.cancel_requested_at) == ("scheduled", None)
 
 
+def _refuse(*_: object) -> None:
+    raise StorageLocked("another transaction holds the lock; nothing was written")
+
+
+def test_an_exchange_keeps_its_claims_though_the_children_of_what_it_ended_cannot_be_told_now(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.enqueue()
+    worker = world.worker()
+    claim, now = world.claim_one(worker), world.clock.steady()
+    child, other = world.enqueue("child", parents=(claim.id,)), world.enqueue()
+    outcome = model.completed(claim, now, now, None)
+
+    with monkeypatch.context() as locked:
+        locked.setattr(graph, "fan_out", _refuse)
+        answer = world.backend.job_exchange(worker, [outcome], Demand(("default",), ("task",), 1))
+
+    assert [each.id for each in answer.claims] == [other]
+    assert answer.has_more_children
+    world.backend.job_fan_out()  # as a worker that is told so does
+    assert [world.job(i).state for i in (claim.id, child)] == ["completed", "queued"]
+
+
 def test_a_cancel_that_is_written_is_no_error_though_its_children_cannot_be_told_now(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     parent = world.enqueue()
     child = world.enqueue(parents=(parent,))
 
-    def refuse(*_: object) -> None:
-        raise StorageLocked("somebody holds the lock; nothing was written")
-
     with monkeypatch.context() as locked:
-        locked.setattr(graph, "fan_out", refuse)
+        locked.setattr(graph, "fan_out", _refuse)
         answer = world.backend.job_cancel([parent])
     before = world.job(child).state
     world.backend.job_fan_out()  # as the worker with that duty does
 
     assert answer == {parent: CancelResult.CANCELLED}
     assert (before, world.job(child).state) == ("waiting", "cancelled")
-    assert "are told later" in caplog.text
+    assert "will be told later" in caplog.text

@@ -153,7 +153,7 @@ class Play:
     def step(self) -> None:
         dies = self.rng.random() < 0.2
         action = self.rng.choice((self.claim, self.claim, self.settle, self.settle, *self.others()))
-        with patch.object(graph, "_fan_out_a_turn", _nothing) if dies else patch.object(graph, "_", 0, create=True):
+        with patch.object(graph, "_fan_out_turn", _nothing) if dies else patch.object(graph, "_", 0, create=True):
             action()
 
     def others(self) -> tuple[Callable[[], None], ...]:

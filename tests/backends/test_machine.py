@@ -339,7 +339,7 @@ class Machine(RuleBasedStateMachine):
     def cut_off(self, dies: bool) -> Generator[None]:
         """All three end a job and, if they die, do not get to tell its children."""
         self.reference.is_cut_off = dies
-        with patch.object(graph, "_fan_out_a_turn", _nothing) if dies else patch.object(graph, "_", 0, create=True):
+        with patch.object(graph, "_fan_out_turn", _nothing) if dies else patch.object(graph, "_", 0, create=True):
             yield
         self.reference.is_cut_off = False
 

@@ -163,7 +163,7 @@ def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypa
     parent, worker = world.enqueue("parent"), world.worker()
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_a_turn", nothing)
+        crashing.setattr(graph, "_fan_out_turn", nothing)
         world.backend.job_cancel([child])
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     world.clock.advance(SECOND)

@@ -253,18 +253,26 @@ def test_it_ends_when_nobody_reads_any_more(local: Shell) -> None:
         process.wait()
 
 
-def test_it_can_be_ended_while_nobody_takes_what_it_writes(local: Shell) -> None:
+@pytest.mark.parametrize(
+    ("words", "number", "code"),
+    [
+        (["tail", "--since", "1h", "--jsonl"], signal.SIGTERM, 0),
+        (["jobs", "--limit", "1000"], signal.SIGINT, 130),
+    ],
+)
+def test_it_can_be_ended_while_its_output_is_not_read(
+    local: Shell, words: list[str], number: signal.Signals, code: int
+) -> None:
     local("db", "init")
     with dray.App(local.url) as app:
         app.task(name="tasks.add")(_add).enqueue_many([(1, 2)] * 1000)
     read, write = os.pipe()
-    words = local.command("tail", "--since", "1h", "--jsonl")
-    process = subprocess.Popen(words, cwd=local.folder, env=local._with({}), stdout=write)
+    process = subprocess.Popen(local.command(*words), cwd=local.folder, env=local._with({}), stdout=write)
     os.close(write)
     try:
         until(lambda: "pipe" in Path(f"/proc/{process.pid}/wchan").read_text())  # the pipe is full
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == code
     finally:
         os.close(read)
         process.kill()

@@ -27,15 +27,10 @@ def of_process() -> None: ...
 # Bodies that complete their jobs themselves and go on: PATH.begun, until there is PATH.go, then PATH.ended
 
 
-def _begin(path: str) -> None:
+def _go_on(path: str) -> None:
     Path(f"{path}.begun").touch()
-
-
-def _goes_on(path: str) -> bool:
-    return not Path(f"{path}.go").exists()
-
-
-def _end(path: str) -> None:
+    while not Path(f"{path}.go").exists():
+        time.sleep(0.005)
     Path(f"{path}.ended").touch()
 
 
@@ -43,50 +38,38 @@ def _end(path: str) -> None:
 def written_thread(path: str, ctx: dray.Context) -> None:
     with ctx.transaction():
         pass
-    _begin(path)
-    while _goes_on(path):
-        time.sleep(0.005)
-    _end(path)
-
-
-@app.task(name="written-async")
-async def written_async(path: str, ctx: dray.Context) -> None:
-    async with ctx.transaction():
-        pass
-    _begin(path)
-    while _goes_on(path):
-        await asyncio.sleep(0.005)
-    _end(path)
+    _go_on(path)
 
 
 @app.task(name="written-process", runner="process")
 def written_process(path: str, ctx: dray.Context) -> None:
     with ctx.transaction():
         pass
-    _begin(path)
-    while _goes_on(path):
-        time.sleep(0.005)
-    _end(path)
+    _go_on(path)
+
+
+@app.task(name="written-async")
+async def written_async(path: str, ctx: dray.Context) -> None:
+    async with ctx.transaction():
+        pass
+    Path(f"{path}.begun").touch()
+    while not Path(f"{path}.go").exists():
+        await asyncio.sleep(0.005)
+    Path(f"{path}.ended").touch()
 
 
 @app.task(name="written-elsewhere")
 def written_elsewhere(path: str, ctx: dray.Context) -> None:
-    """In a transaction of the user's: nobody tells the worker when that commits."""
+    """In a transaction of the user's own: the worker is not told when it commits."""
     with app.backend.transaction() as connection:
         ctx.complete(connection=connection)
-    _begin(path)
-    while _goes_on(path):
-        time.sleep(0.005)
-    _end(path)
+    _go_on(path)
 
 
 @app.task(name="unwritten")
 def unwritten(path: str) -> None:
     """The same without completing its job."""
-    _begin(path)
-    while _goes_on(path):
-        time.sleep(0.005)
-    _end(path)
+    _go_on(path)
 
 
 # Bodies whose words look like records of a log

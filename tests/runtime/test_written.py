@@ -75,6 +75,24 @@ def test_it_goes_on_though_the_worker_was_declared_dead(app: App, path: Path, na
 
 
 @pytest.mark.parametrize("name", KNOWN)
+def test_it_goes_on_though_the_worker_was_declared_dead_and_cannot_ask_the_database(
+    app: App, path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise StorageUnavailable("the network is gone")
+
+    with app.worker(concurrency=2, lease=60) as worker:
+        job = go_on(app, name, path)
+        before = worker.id
+        monkeypatch.setattr(worker._engine._backend, "job_completed_by", refuse)
+        sql(app, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at")
+        worker._heartbeat.wake()
+        until(lambda: worker.id != before)
+
+        runs_to_its_end(worker, job, path)
+
+
+@pytest.mark.parametrize("name", KNOWN)
 def test_it_goes_on_though_the_worker_is_cut_off(
     app: App, path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,9 +81,9 @@ def sentence(message: str) -> str:
 
 
 def drop_output() -> None:
-    """Sends what is still buffered for stdout nowhere: its reader is gone or does not read, or the disk is full.
+    """Discards what is still buffered for stdout, when its reader is gone or does not read, or the disk is full.
 
-    The interpreter flushes stdout at its end. That would fail, or block for ever on a pipe that nobody empties.
+    The interpreter flushes stdout when it exits. That would fail, or block for ever on a full pipe.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -70,7 +70,7 @@ class Circumstances:
     job: Job
     paused_at: int | None  # its queue
     workers: tuple[WorkerView, ...]  # workers that are not known to have ended
-    holder: WorkerView | None  # the worker that has it; None: nobody, or one that is not known
+    holder: WorkerView | None  # the worker that has it; None: no worker, or an unknown one
     parents: tuple[Parent, ...]  # whose edges are not fulfilled, at most PARENTS_LIMIT, those that ended first
     ahead: Mapping[str, int]  # task -> jobs that come before it in its queue, at most AHEAD_LIMIT of each
     last: Attempt | None  # the newest that is recorded

@@ -184,7 +184,7 @@ class Engine:
             self.inbox.ring()
 
     def written(self, execution: Execution) -> None:
-        """Its flag says so, to whoever would stop it."""
+        """Nothing to do: `give_up` checks `is_written`. Only a child process has to send a message."""
 
     def settles_down(self, seconds: float) -> bool:
         """Waits until nothing is left, or could come, but bodies that do not stop; whether that came in time."""

@@ -19,14 +19,18 @@ from dray.errors import ConfigError
 
 log = logging.getLogger("dray")
 
-_KEEPALIVE: dict[str, Any] = {
+# How soon each side notices that the other is gone: 11 s after the last packet.
+KEEPALIVE: dict[str, Any] = {
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
 }
+SERVER_KEEPALIVE: LiteralString = """
+    ('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '2'), ('tcp_keepalives_count', '3'),
+    ('tcp_user_timeout', '10000')"""
 _SHORTEST_TIMEOUT, _LONGEST_TIMEOUT = 2, 10  # seconds
-_LONGEST_SILENCE = 15_000  # milliseconds between two statements of a transaction of Dray's
+_LONGEST_SILENCE = 15_000  # milliseconds between two statements of one of Dray's own transactions
 _PREPARE_AFTER = 3  # executions
 
 # Off means that a crash forgets commits that were acknowledged. Every other level writes them to this server's disk.
@@ -35,14 +39,13 @@ ELSE current_setting('synchronous_commit') END"
 
 # A statement of Dray's waits for locks only, and for those no longer than the program said. Limits that are meant for
 # a web request must not end a prune or a move. Not all servers know all of these names.
-# A worker whose network is cut off inside a transaction says nothing more, and by default the server takes it for
-# alive for hours: it kept the locks that a rescue waits for. Such a session is ended, and with it its transaction.
+# A client whose network is cut off, or whose process is stopped, inside a transaction keeps its row locks, and rescue
+# waits for them. By default the server notices a lost network after two hours, and a stopped process never.
 _SESSION: LiteralString = f"""
 SELECT set_config('synchronous_commit', {_DURABLE}, FALSE),
     (SELECT count(set_config(name, value, FALSE)) FROM pg_settings JOIN (VALUES
         ('statement_timeout', '0'), ('lock_timeout', %(patience)s),
-        ('idle_in_transaction_session_timeout', %(silence)s), ('tcp_user_timeout', %(silence)s),
-        ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '2'),
+        ('idle_in_transaction_session_timeout', %(silence)s), {SERVER_KEEPALIVE},
         ('transaction_timeout', '0'), ('jit', 'off'), ('plan_cache_mode', 'force_generic_plan'),
         ('enable_seqscan', 'off')
     ) AS wanted (name, value) USING (name))
@@ -77,7 +80,7 @@ class OwnConnection(psycopg.Connection[tuple[object, ...]]):
             self.execute("SET LOCAL synchronous_commit TO off")
 
     def begin_snapshot(self) -> None:
-        """Opens a transaction that holds no locks, and in which nothing may be said for a long time."""
+        """Opens a read-only transaction that holds no row locks, and may pause for long between two statements."""
         self.begin(READ)
         self.execute("SET LOCAL idle_in_transaction_session_timeout TO 0")
 
@@ -138,7 +141,7 @@ class Connector:
         given: dict[str, Any] = conninfo_to_dict(self._conninfo)
         # Who waits two seconds for the database must not wait ten for a network that swallows everything.
         seconds = max(_SHORTEST_TIMEOUT, min(_LONGEST_TIMEOUT, int(self._patience)))
-        ours = _KEEPALIVE | {
+        ours = KEEPALIVE | {
             "tcp_user_timeout": seconds * 1_000,
             "connect_timeout": seconds,
             "client_encoding": "UTF8",

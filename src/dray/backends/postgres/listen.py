@@ -29,13 +29,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
 from dray.backends.postgres.adapt import Connection
+from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE
 from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, rest
@@ -59,22 +60,18 @@ _LOCK_PAUSE = 1.0
 _FIRST_LULL, _LONGEST_LULL = 0.001, 0.05
 
 _OURS: dict[str, Any] = {
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
+    **KEEPALIVE,
     "tcp_user_timeout": 10_000,
     "connect_timeout": 3,  # the first `wait` or `hold` takes that much longer while a server does not answer at all
     "application_name": "dray listen",
 }
-# The server's side of the same: a host that vanished gives its worker's lock back within the lease. And nobody's
-# time-out for idle sessions (from version 14 on) is meant for one that listens.
-_SERVERS = """
+# The server's side of the same: it frees the lock of a worker whose host vanished within the lease. A limit for idle
+# sessions (from version 14 on) is not meant for one that listens.
+_SERVERS: LiteralString = f"""
 SELECT set_config(name, value, FALSE) FROM pg_settings JOIN (VALUES
-    ('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '2'), ('tcp_keepalives_count', '3'),
-    ('tcp_user_timeout', '10000'), ('idle_session_timeout', '0')
+    {SERVER_KEEPALIVE}, ('idle_session_timeout', '0')
 ) AS wanted (name, value) USING (name)
-"""
+"""  # noqa: S608 - constants
 _LOCK = "SELECT pg_try_advisory_lock(%s::int, %s::int)"
 _UNLOCK = "SELECT pg_advisory_unlock(%s::int, %s::int)"
 _PID = "SELECT pg_backend_pid()"

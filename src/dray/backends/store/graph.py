@@ -143,30 +143,27 @@ def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
     return step
 
 
-def fan_out_all(db: Database) -> bool:
-    """Goes on until nothing is left, nothing moves (rows that somebody's open transaction holds), or so much is done
-    that others should have a turn; whether somebody has to go on then.
+def fan_out_all(db: Database, *, to_end: bool = False) -> bool:
+    """Tells the children of jobs that have ended. Returns whether some may be left that can be told now.
 
-    The end of the parents is written by now. If the database fails here, that is no error of the call that wrote it:
-    its answer would be lost, and "nothing was written" would be wrong. The flags stay, for whoever has that duty.
+    Stops after FANOUT_CHUNK edges, so that other writers have a turn, unless `to_end` is set. Also stops where
+    nothing moves because another transaction holds the rows.
+
+    The ends of the parents are committed before this runs. An error of the database here is therefore logged and not
+    raised: the caller would lose its answer, and "nothing was written" would be wrong. `fanout_pending` stays set,
+    and the worker with the fan-out duty goes on from there.
     """
     try:
-        return _fan_out_a_turn(db)
+        while _fan_out_turn(db):
+            if not to_end:
+                return True
     except StorageError as error:
-        log.warning("the children of jobs that ended are told later: %s", error)
+        log.warning("the children of ended jobs will be told later: %s", error)
         return True
+    return False
 
 
-def fan_out_to_end(db: Database) -> None:
-    """The same without a turn for others: for calls after which a user looks at the children."""
-    try:
-        while _fan_out_a_turn(db):
-            continue
-    except StorageError as error:
-        log.warning("the children of jobs that ended are told later: %s", error)
-
-
-def _fan_out_a_turn(db: Database) -> bool:
+def _fan_out_turn(db: Database) -> bool:
     decided = 0
     while decided < FANOUT_CHUNK:
         step = fan_out(db)

@@ -221,7 +221,7 @@ def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
         }
 
     answer = db.write(work)
-    graph.fan_out_to_end(db)
+    graph.fan_out_all(db, to_end=True)
     return answer
 
 

@@ -100,7 +100,7 @@ def grow(
             db, worker_id, [unstorable(settlement, str(error))], work.NOTHING, durable=durable
         ).settled
     if has_children:
-        graph.fan_out_to_end(db)
+        graph.fan_out_all(db, to_end=True)
     return work.judge(db, worker_id, [settlement], written, [])
 
 

@@ -196,8 +196,8 @@ class Child:
     def _ended(self) -> str:
         message = wire.Inbox(self._status).wait()
         if message is None:
-            # The forker keeps nobody's number any more; the kernel has killed the child. Where the kernel does not,
-            # the child lives on, and `bury` has to kill it: no attempt runs beside the next.
+            # The forker is gone: it no longer reserves the child's process id, and the kernel has killed the child.
+            # Where the kernel does not, the child lives on and `bury` has to kill it: attempts never overlap.
             with self._guard:
                 self._is_buried = kernel.HAS_DEATH_SIGNAL
             return "the process that ran it was killed, because the one that had started it ended"
