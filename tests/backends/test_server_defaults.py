@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +15,7 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.backends.plain import MANY
-from dray.backends.postgres import PostgresDatabase, connect
+from dray.backends.postgres import PostgresDatabase, faults
 from dray.backends.statements import catalogue
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from dray.model.queue import Demand
@@ -169,35 +167,29 @@ def test_names_have_the_same_order_whatever_the_locale(name: str) -> None:
     assert 'COLLATE "C"' in catalogue("postgres")[name].text.partition("ORDER BY")[2]
 
 
-def test_a_client_that_falls_silent_inside_a_transaction_keeps_no_locks(
-    own: OwnDatabase, backend: Backend, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("work", ["a bulk enqueue", "a snapshot"])
+def test_the_client_may_pause_inside_a_transaction_whatever_the_limit_for_that(
+    own: OwnDatabase, backend: Backend, work: str
 ) -> None:
-    """As one that is stopped between two statements: the server hears no end of the connection."""
-    job = enqueue(backend)
-    has_locked, is_over = threading.Event(), threading.Event()
-    monkeypatch.setattr(connect, "_LONGEST_SILENCE", 300)
+    """It encodes 200,000 jobs, or writes what it has read into another database."""
+    own.set("idle_in_transaction_session_timeout", "100ms")
+    own.end_sessions()
 
-    def fall_silent(tx: Session) -> None:
-        tx.rows("job_lock", ids=[job])
-        has_locked.set()
-        is_over.wait(30)
-
-    with closing(open_backend(own.url)) as silent, ThreadPoolExecutor(1) as pool:
-        held = pool.submit(lambda: silent.db.write(fall_silent, many=True))
-        assert has_locked.wait(30)
-
-        assert list(backend.job_cancel([job]).values()) == ["cancelled"]  # waits for the row
-
-        is_over.set()
-        assert held.exception(30) is None  # it was done again, on another connection
-
-
-def test_a_snapshot_may_take_its_time(own: OwnDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "_LONGEST_SILENCE", 100)
-    with closing(open_backend(own.url)) as backend, backend.db.snapshot() as tx:
+    def pause(tx: Session) -> bool:
         before = tx.rows("server_now")
         time.sleep(0.5)
-        assert tx.rows("server_now") >= before
+        return tx.rows("server_now") >= before
+
+    if work == "a snapshot":
+        with backend.db.snapshot() as tx:
+            assert pause(tx)
+    else:
+        assert backend.db.write(pause, many=True)
+
+
+@pytest.mark.parametrize("kind", ["IdleInTransactionSessionTimeout", "TransactionTimeout", "AdminShutdown"])
+def test_a_session_that_the_server_has_ended_is_lost(kind: str) -> None:
+    assert faults.is_lost(getattr(psycopg.errors, kind)())
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])

@@ -423,7 +423,7 @@ class _Snapshot(CleanExit):
     def __enter__(self) -> PostgresSession:
         connection = self._loan.take()
         try:
-            connection.begin_snapshot()
+            connection.begin(READ)
         except psycopg.Error as error:
             raise faults.translate(error, self._place) from error
         return self._session(connection)
