@@ -1,6 +1,6 @@
-"""One file that defines a task, enqueues a job and runs it in a worker of its own.
+"""Define a task, enqueue a job and run it in a worker, all in one file.
 
-Run it on a SQLite file in the current directory, or name any database address: python examples/mailer.py [URL]
+Usage: python examples/mailer.py [URL]   (default: a SQLite file in the current directory)
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
 
 @app.task(max_attempts=5, retry=dray.fixed(0.1))
 def send(to: str, ctx: dray.Context) -> str:
-    """Fails at its first attempt, as mail servers do."""
+    """Send a mail. The first attempt fails, to show a retry."""
     if ctx.attempt == 1:
-        raise ConnectionError("the mail server is away")
+        raise ConnectionError("the mail server is unavailable")
     ctx.log.info("sent to %s", to)
     return f"sent to {to}"
 
