@@ -121,8 +121,8 @@ def _documented() -> dict[str, list[str]]:
     from dray.handle import Attempt, AttemptError, LogLine
     from dray.ops import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
+    from dray.schedules import ScheduleInfo, ScheduleKeywords
     from dray.task import TaskKeywords, UsingKeywords
-    from dray.timetable import ScheduleInfo, ScheduleKeywords
 
     kept = [name for kind in (Attempt, AttemptError, LogLine) for name in kind.__dataclass_fields__]
     coroutines = {"acomplete", "acancel", "aretry", "arefresh", "aresult", "await_", "aretry_failed"}

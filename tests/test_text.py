@@ -12,7 +12,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dray.text import clean, clean_traceback, counted, escape_control, holds_password, plural, redact
+from dray.sanitize import clean, clean_traceback, escape_control, holds_password, redact
+from dray.wording import counted, plural
 
 any_text = st.text(st.characters(categories=["L", "Cs", "Cc", "So", "Zs"]) | st.sampled_from("a\0\udc80é😀"))
 

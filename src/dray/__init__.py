@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from dray.errors import UnknownSchedule as UnknownSchedule
     from dray.errors import UnknownTask as UnknownTask
     from dray.errors import UnknownWorkflow as UnknownWorkflow
-    from dray.flow import Workflow as Workflow
     from dray.handle import Job as Job
     from dray.handle import Run as Run
+    from dray.job_control import Cancel as Cancel
+    from dray.job_control import Fail as Fail
+    from dray.job_control import Retry as Retry
+    from dray.job_control import Snooze as Snooze
+    from dray.job_control import Steering as Steering
     from dray.model.retry import exponential as exponential
     from dray.model.retry import fixed as fixed
     from dray.model.retry import linear as linear
     from dray.runtime.context import Context as Context
-    from dray.steering import Cancel as Cancel
-    from dray.steering import Fail as Fail
-    from dray.steering import Retry as Retry
-    from dray.steering import Snooze as Snooze
-    from dray.steering import Steering as Steering
     from dray.task import Task as Task
+    from dray.workflow import Workflow as Workflow
 
 __version__ = "0.1.0"
 
@@ -68,11 +68,11 @@ _PLACES = {
         Misfit MoveError PayloadError PayloadTooLarge SchemaMissing SchemaTooNew StaleClaim StorageDamaged
         StorageError StorageFull StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask
         UnknownWorkflow""",
-    "dray.flow": "Workflow",
+    "dray.workflow": "Workflow",
     "dray.handle": "Job Run",
     "dray.model.retry": "exponential fixed linear",
     "dray.runtime.context": "Context",
-    "dray.steering": "Cancel Fail Retry Snooze Steering",
+    "dray.job_control": "Cancel Fail Retry Snooze Steering",
     "dray.task": "Task",
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}

@@ -22,9 +22,9 @@ from dray.handle import Job
 from dray.model.names import check_name, shown
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
+from dray.sanitize import HIDDEN
 from dray.settings import Durability, Settings
 from dray.task import Registry, checks
-from dray.text import HIDDEN
 from dray.waiter import Waiter
 
 # What only some calls need is loaded by them: a command that lists jobs should not pay for tasks and schedules.
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
     from dray.backends import Backend
     from dray.decorator import Decorator
-    from dray.flow import Workflow
     from dray.handle import Run
     from dray.model.job import Enqueued
     from dray.model.new_job import NewJob
     from dray.ops import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
+    from dray.schedules import ScheduleInfo, ScheduleKeywords, Schedules
     from dray.task import Task, TaskKeywords, Using, UsingKeywords
     from dray.task.using import HasId
-    from dray.timetable import ScheduleInfo, ScheduleKeywords, Timetable
+    from dray.workflow import Workflow
 
 Wake = Callable[[Iterable[str]], None]
 
@@ -101,7 +101,7 @@ class App:
         self.on_recall: list[Callable[[], None]] = []
         self.on_schedule: list[Callable[[], None]] = []
         self.hides_unknown_args = False  # of tasks that are not known here: only their code says what they redact
-        self._timetable: Timetable | None = None
+        self._schedules: Schedules | None = None
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
         _apps.add(self)
@@ -175,14 +175,14 @@ class App:
 
         task = define(function, self, self._local_context, **options)
         if task.options.schedule is not None:
-            self.timetable.check_shorthand(task)
+            self.all_schedules.check_shorthand(task)
         self.registry.register(task)
         if task.options.schedule is not None:
-            self.timetable.remember_shorthand(task)
+            self.all_schedules.remember_shorthand(task)
         return task
 
     def _local_context(self, task: Task[..., Any]) -> Any:
-        from dray.local import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
+        from dray.local_context import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
 
         return LocalContext(task.name, self.new_id())
 
@@ -326,15 +326,15 @@ class App:
     # Schedules
 
     @property
-    def timetable(self) -> Timetable:
+    def all_schedules(self) -> Schedules:
         """The schedules: those that the code declares, and those that are stored."""
-        if self._timetable is None:
-            from dray.timetable import Timetable  # noqa: PLC0415
+        if self._schedules is None:
+            from dray.schedules import Schedules  # noqa: PLC0415
 
             with self._opening:
-                if self._timetable is None:
-                    self._timetable = Timetable(self)
-        return self._timetable
+                if self._schedules is None:
+                    self._schedules = Schedules(self)
+        return self._schedules
 
     def schedule(self, name: str, task: Task[..., Any] | str, **rule: Unpack[ScheduleKeywords]) -> None:
         """Has a task enqueued by the clock: ``cron="0 3 * * *", tz="Europe/Berlin"`` or ``every=30``, under a name.
@@ -342,51 +342,51 @@ class App:
         Written at once; at the top of a module that is being imported, or while the database does not answer, when a
         worker starts. What is stored under this name already is changed; an unchanged rule writes nothing.
         """
-        self.timetable.declare(name, task, rule)
+        self.all_schedules.declare(name, task, rule)
 
     def declare_schedules(self, backend: Backend) -> None:
         """Writes the schedules that the code declares; a worker does so when it starts."""
-        self.timetable.write_all(backend)
+        self.all_schedules.write_all(backend)
 
     def schedules(self) -> list[ScheduleInfo]:
         """All schedules that are stored, by name."""
-        return self.timetable.list()
+        return self.all_schedules.list()
 
     def pause_schedule(self, name: str) -> bool:
         """The schedule fires no more until it is resumed. False: it was paused already."""
-        return self.timetable.pause(name)
+        return self.all_schedules.pause(name)
 
     def resume_schedule(self, name: str) -> bool:
         """The schedule goes on with its next slot; those of the pause are left out. False: it was not paused."""
-        return self.timetable.resume(name)
+        return self.all_schedules.resume(name)
 
     def run_schedule(self, name: str) -> Job[Any]:
         """Enqueues a job of the schedule now, besides its slots, whatever its overlap rule says."""
-        return self._submit([self.timetable.job_now(name)], None)[0]
+        return self._submit([self.all_schedules.job_now(name)], None)[0]
 
     def remove_schedule(self, name: str) -> None:
         """Forgets a schedule; its jobs stay. One that the code declares comes back with the next worker."""
-        self.timetable.remove(name)
+        self.all_schedules.remove(name)
 
     # Workflows
 
     def workflow(self, name: str) -> Workflow:
         """A new workflow: `add` its steps, then `enqueue` it, in one transaction."""
-        from dray.flow import Workflow  # noqa: PLC0415
+        from dray.workflow import Workflow  # noqa: PLC0415
 
         return Workflow(self, name)
 
     def workflow_run(self, run_id: str | UUID | HasId) -> Run:
         """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
-        from dray import flow  # noqa: PLC0415
+        from dray import workflow  # noqa: PLC0415
 
-        return flow.run_of(self, run_id)
+        return workflow.run_of(self, run_id)
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
         """Workflows, newest first; `after` the last one of a list come the next ones."""
-        from dray import flow  # noqa: PLC0415
+        from dray import workflow  # noqa: PLC0415
 
-        return flow.runs(self, ops.check_limit(limit), after)
+        return workflow.runs(self, ops.check_limit(limit), after)
 
     # Queues and workers
 

@@ -29,20 +29,3 @@ def to_datetime(at: int) -> datetime:
 def from_datetime(when: datetime) -> int:
     """The aware datetime as an instant."""
     return (when - EPOCH) // _MICROSECOND
-
-
-def span(seconds: float) -> str:
-    """A duration in one or two units."""
-    if seconds < 0.001:
-        return "<1ms"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 60:
-        return f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02}s" if minutes < 10 else f"{minutes}m"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours}h{minutes:02}m" if hours < 10 else f"{hours}h"
-    return f"{hours // 24}d"

@@ -10,14 +10,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
+from dray.address import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_address
 from dray.clock import Clock, SystemClock
-from dray.config import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_address
 from dray.errors import ConfigError
 from dray.instants import SECOND
 from dray.model.durations import duration_us
 from dray.model.names import shown
+from dray.sanitize import redact
 from dray.task.checks import choice, known_options, several, switch, timeout
-from dray.text import redact
 
 if TYPE_CHECKING:
     from dray.backends import Backend

@@ -12,9 +12,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from dray.address import SqliteAddress, parse_address
 from dray.app import App
 from dray.clock import ManualClock
-from dray.config import SqliteAddress, parse_address
 from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownJob
 from dray.handle import Job
 from dray.task import Task

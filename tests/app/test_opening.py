@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import dray
+from dray.address import SqliteAddress, parse_address
 from dray.app import App
-from dray.config import SqliteAddress, parse_address
 from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 
 

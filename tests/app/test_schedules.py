@@ -19,7 +19,7 @@ from dray.clock import ManualClock
 from dray.errors import ConfigError, DrayError, InvalidName, PayloadError, UnknownSchedule
 from dray.instants import HOUR, MINUTE, SECOND, to_datetime
 from dray.maintenance import Scheduler
-from dray.timetable import ScheduleInfo
+from dray.schedules import ScheduleInfo
 from tests.runtime.watching import LONG, until
 
 

@@ -15,12 +15,12 @@ from typing import Any, LiteralString, TypeVar, cast
 import psycopg
 import pytest
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite.session import SqliteSession
-from dray.config import SqliteAddress, parse_address
 from dray.errors import StorageUnavailable
 from tests.backends import raw
 

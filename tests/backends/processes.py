@@ -25,12 +25,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dray.address import PostgresAddress, SqliteAddress, parse_address
 from dray.backends import Backend, migrate, open_backend
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite import database as sqlite_database
 from dray.backends.store import jobs
 from dray.clock import Ids, SystemClock
-from dray.config import PostgresAddress, SqliteAddress, parse_address
 from dray.errors import DrayError
 from dray.model.job import Claim
 from dray.model.new_job import NewJob

@@ -13,11 +13,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dray.address import PostgresAddress, SqliteAddress, parse_address
 from dray.backends import open_backend
-from dray.config import PostgresAddress, SqliteAddress, parse_address
 from dray.errors import ConfigError, DrayError, StorageUnavailable
+from dray.sanitize import redact
 from dray.settings import Settings
-from dray.text import redact
 from tests.backends.processes import enqueue, job_ids, raw_sql
 
 SECRET = "s3cret"

@@ -17,10 +17,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, open_backend
 from dray.backends.statements import catalogue
 from dray.clock import Ids, ManualClock
-from dray.config import SqliteAddress, parse_address
 from dray.instants import SECOND
 from dray.model.attempt import LogLine
 from dray.model.schedule import Schedule

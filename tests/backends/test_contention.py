@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends import open_backend
-from dray.config import SqliteAddress, parse_address
 from tests.backends.processes import (
     ask_together,
     drain,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.config import SqliteAddress, parse_address
+from dray.address import SqliteAddress, parse_address
 from tests.backends.processes import (
     Process,
     ask,

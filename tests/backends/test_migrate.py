@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, migrate, open_backend
 from dray.backends.statements import Dialect
-from dray.config import SqliteAddress, parse_address
 from dray.errors import DrayError, SchemaTooNew, StorageLocked
 from dray.model.queue import Demand
 from tests.backends.processes import (

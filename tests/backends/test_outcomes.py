@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from dray.address import PostgresAddress, parse_address
 from dray.backends import open_backend
-from dray.config import PostgresAddress, parse_address
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Outcome, Reason

@@ -17,13 +17,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from dray.address import PostgresAddress, parse_address
 from dray.backends.postgres import listen as module
 from dray.backends.postgres.database import PostgresDatabase
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.notify import NOTIFY, Note, Notifier, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Watch, rest
-from dray.config import PostgresAddress, parse_address
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from tests.backends.processes import ROOT
 

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from dray.config import SqliteAddress, parse_address
+from dray.address import SqliteAddress, parse_address
 from tests.server import in_database
 
 

@@ -18,10 +18,10 @@ import psycopg
 import pytest
 
 import dray
+from dray.address import PostgresAddress, parse_address
 from dray.backends import Backend, open_backend
 from dray.backends.migrate import latest
 from dray.clock import Ids, SystemClock
-from dray.config import PostgresAddress, parse_address
 from dray.model.new_job import NewJob
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql

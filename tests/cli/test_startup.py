@@ -125,7 +125,7 @@ def test_a_list_loads_what_a_list_needs(local: Shell, more: list[str]) -> None:
     }
     found = {f"dray.{prefix}.{name}" for name in others for prefix in ("backends.store", "task", "ops", "model")}
     assert (
-        loaded & (found | {"dray.backends.sqlite.watch", "dray.timetable", "dray.flow", "dray.runtime.worker"})
+        loaded & (found | {"dray.backends.sqlite.watch", "dray.schedules", "dray.workflow", "dray.runtime.worker"})
         == set()
     )
     assert len({name for name in loaded if name.startswith("dray")}) <= 85

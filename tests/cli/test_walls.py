@@ -16,10 +16,10 @@ import click
 import psycopg
 import pytest
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends import open_backend
 from dray.cli.filters import State
 from dray.cli.times import Duration, Instant, Since
-from dray.config import SqliteAddress, parse_address
 from dray.model.new_job import NewJob
 from tests.cli import walk
 from tests.cli.restricted import powerless, run_all, show_all

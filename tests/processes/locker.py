@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import time
 
-from dray.config import SqliteAddress, parse_address
+from dray.address import SqliteAddress, parse_address
 from tests.processes import ledger
 
 

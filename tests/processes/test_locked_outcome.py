@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dray.config import PostgresAddress, parse_address
+from dray.address import PostgresAddress, parse_address
 from dray.handle import Job
 from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Places, Scenario, Together

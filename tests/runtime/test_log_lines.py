@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from dray.app import App
-from dray.text import escape_lines
+from dray.sanitize import escape_lines
 from tests.runtime.watching import until
 
 BODIES = ["forge", "forge-again", "forge-written", "forge-elsewhere", "forge-process"]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import dray
+from dray.address import SqliteAddress, parse_address
 from dray.app import App
-from dray.config import SqliteAddress, parse_address
 from dray.errors import ConfigError, StaleClaim
 from dray.handle import Job
 from dray.maintenance.fanner import Fanner

@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
+from dray.address import PostgresAddress, parse_address
 from dray.backends import open_backend
-from dray.config import PostgresAddress, parse_address
 from tests.conftest import TABLES
 from tests.processes.bouncer import bouncer
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends.base import Backend
 from dray.backends.sqlite import SqliteDatabase
 from dray.clock import Clock
-from dray.config import SqliteAddress, parse_address
 from dray.errors import ConfigError
 
 

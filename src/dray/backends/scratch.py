@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from dray.config import PostgresAddress, SqliteAddress, parse_address
+from dray.address import PostgresAddress, SqliteAddress, parse_address
 
 _NAME = "dray_bench_"
 

@@ -14,7 +14,7 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.filters import filters, given
 from dray.cli.output import Column, put, put_json, put_list, short
 from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.app import App

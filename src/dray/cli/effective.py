@@ -11,7 +11,8 @@ import click
 
 from dray.cli.variables import OURS, Variable, variables
 from dray.instants import SECOND
-from dray.text import redact
+from dray.sanitize import redact
+from dray.wording import close_matches
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -134,9 +135,7 @@ def complaints(found: Mapping[str, Variable], environment: Mapping[str, str], ke
 
 
 def _near(word: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    import difflib  # noqa: PLC0415 - for those who mistype
-
-    near = difflib.get_close_matches(word, known, n=1)
+    near = close_matches(word, known)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -22,7 +22,7 @@ from dray.errors import (
     UnknownTask,
     UnknownWorkflow,
 )
-from dray.text import escape_control, redact
+from dray.sanitize import escape_control, redact
 
 
 class Code(IntEnum):

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from dray.text import escape_control, redact
+from dray.sanitize import escape_control, redact
 
 _FRAMES = 100  # from the outside in: a recursion has a thousand that say the same
 _OURS = str(Path(__file__).parents[1]) + "/"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from dray.wording import close_matches
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -54,9 +56,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._places and not args[0].startswith("-"):
-            import difflib  # noqa: PLC0415 - for those who mistype
-
-            near = difflib.get_close_matches(args[0], self._places, n=1)
+            near = close_matches(args[0], self._places)
             hint = f"; did you mean {near[0]}?" if near else ""
             ctx.fail(f"there is no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dray.cli.exits import say
-from dray.text import escape_control, redact
+from dray.sanitize import escape_control, redact
 
 if TYPE_CHECKING:
     from logging import LogRecord

@@ -16,7 +16,7 @@ import click
 
 from dray.cli.shared import wants_json
 from dray.cli.times import ago, iso
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 Shape = Mapping[str, Any]
 

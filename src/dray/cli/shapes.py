@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dray.handle import Job
     from dray.handle.history import Attempt, LogLine
     from dray.ops import QueueInfo, StepInfo, WorkerInfo, WorkflowInfo
-    from dray.timetable import ScheduleInfo
+    from dray.schedules import ScheduleInfo
 
 
 def job(found: Job[Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from dray.cli.exits import Code, Failure, say
-from dray.text import holds_password
+from dray.sanitize import holds_password
 
 if TYPE_CHECKING:
     from dray.app import App

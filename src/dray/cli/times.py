@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dray.instants import span
+from dray.wording import span
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]

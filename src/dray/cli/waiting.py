@@ -14,7 +14,7 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.output import short
 from dray.errors import StorageError
 from dray.model.job import State
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -136,7 +136,7 @@ def _one(app: App, job_id: str) -> tuple[float | None, str]:
 
 
 def _words(row: Job) -> str:
-    from dray.text import escape_control  # noqa: PLC0415
+    from dray.sanitize import escape_control  # noqa: PLC0415
 
     message = f": {escape_control(row.progress_message)}" if row.progress_message else ""
     attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""

@@ -16,7 +16,7 @@ from dray.convert.forms import form_of, is_model, is_struct
 from dray.convert.refusals import dict_of, list_of, misfit, name_of, refusal, step
 from dray.convert.write import to_json
 from dray.errors import PayloadError
-from dray.text import counted
+from dray.wording import counted
 
 Reader: TypeAlias = Callable[[Any, str], Any]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_origin
 
 from dray.convert.hints import hints
 from dray.convert.refusals import dict_of, list_of, refusal, shorten, step
-from dray.text import counted
+from dray.wording import counted
 
 _Reader: TypeAlias = Callable[[Any, str], Any]
 _Compile: TypeAlias = Callable[[Any], _Reader | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dray.late import loader
+from dray.lazy import loader
 
 if TYPE_CHECKING:
     from dray.handle.history import Attempt, AttemptError, LogLine, Progress

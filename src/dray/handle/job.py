@@ -19,8 +19,9 @@ from dray.instants import SECOND, to_datetime
 from dray.model import job as model
 from dray.model.durations import duration_us
 from dray.model.job import CancelResult, State
-from dray.text import clean_traceback, counted
+from dray.sanitize import clean_traceback
 from dray.waiter import Waiter, unknown_job
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend

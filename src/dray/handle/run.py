@@ -17,7 +17,7 @@ from dray.model.durations import duration_us
 from dray.model.job import FINAL, LIVE, CancelResult, State
 from dray.model.names import check_name, shown
 from dray.model.workflow import Workflow, workflow_state
-from dray.text import counted
+from dray.wording import counted
 
 T = TypeVar("T")
 

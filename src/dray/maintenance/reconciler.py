@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dray.maintenance.duty import jittered
 from dray.model.limits import FANOUT_CHUNK
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend

@@ -19,7 +19,7 @@ from dray.instants import SECOND
 from dray.maintenance.duty import jittered
 from dray.model.job import FINAL
 from dray.model.worker import Judgement, Rescued, Verdict
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend

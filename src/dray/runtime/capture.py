@@ -9,7 +9,7 @@ from collections import deque
 from dray.model.attempt import LogLine
 from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
 from dray.runtime.execution import Execution, current, deliver_stop
-from dray.text import bounded, clean
+from dray.sanitize import bounded, clean
 
 NAME_BYTES = 200  # of a logger, of a level
 

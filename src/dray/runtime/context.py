@@ -20,9 +20,9 @@ from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
 from dray.runtime.growth import steps_of
 from dray.runtime.transaction import Transaction
+from dray.sanitize import bounded
 from dray.task import Bound, Task
 from dray.task.steps import Options, Parent, Step, Steps
-from dray.text import bounded
 
 _tasks = logging.getLogger("dray.task")
 # Lines that a body writes to its own log are wanted, whatever the root logger's level; unless somebody has set one.

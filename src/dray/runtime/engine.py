@@ -40,7 +40,7 @@ from dray.runtime.notes import NoteBuffer
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Runner
 from dray.runtime.stopper import Stopper
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends.store.stacks import Asked

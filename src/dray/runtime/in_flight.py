@@ -16,7 +16,8 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released, snoozed
 from dray.runtime import outcome
 from dray.runtime.execution import Execution, Stop
-from dray.text import counted, escape_control
+from dray.sanitize import escape_control
+from dray.wording import counted
 
 log = logging.getLogger("dray")
 

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Coroutine, Generator
 from typing import Any
 
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 log = logging.getLogger("dray")
 

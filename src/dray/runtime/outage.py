@@ -11,7 +11,7 @@ import logging
 from dray.errors import StorageLocked
 from dray.instants import SECOND
 from dray.runtime.condition import Obstacle
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 log = logging.getLogger("dray")
 

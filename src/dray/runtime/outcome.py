@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from dray.errors import PayloadError
 from dray.instants import DAY, SECOND
+from dray.job_control import Cancel, Fail, Retry, Snooze
 from dray.model import settlement
 from dray.model.job import FINAL, Outcome, Reason, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.runtime.execution import Execution, Interrupted, Stop
-from dray.steering import Cancel, Fail, Retry, Snooze
+from dray.sanitize import bounded, clean, clean_traceback, escape_lines, redact
 from dray.task import next_delay_us, policy_delay_us
-from dray.text import bounded, clean, clean_traceback, escape_lines, redact
 
 if TYPE_CHECKING:
     from dray.clock import Rng

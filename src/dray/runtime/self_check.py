@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dray.instants import SECOND
 from dray.model.limits import ERROR_MESSAGE_BYTES
 from dray.runtime.condition import Condition, lasting
-from dray.text import bounded
+from dray.sanitize import bounded
 
 if TYPE_CHECKING:
     from dray.clock import Clock

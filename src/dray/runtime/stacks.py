@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dray.model.limits import TRACEBACK_BYTES
-from dray.text import clean_traceback, redact
+from dray.sanitize import clean_traceback, redact
 
 if TYPE_CHECKING:
     from dray.backends import Backend

@@ -35,7 +35,7 @@ from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.stopper import KILL_GRACE
 from dray.task.checks import label, several, whole
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend

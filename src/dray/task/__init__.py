@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dray.late import loader
+from dray.lazy import loader
 
 if TYPE_CHECKING:
     from dray.errors import Misfit

@@ -15,6 +15,7 @@ from dray.instants import SECOND, from_datetime
 from dray.model.durations import duration_us
 from dray.model.limits import PRIORITY_MAX, PRIORITY_MIN
 from dray.model.names import check_name, shown
+from dray.wording import close_matches
 
 MAX_COUNT = 2_147_483_647  # as the databases store a count
 
@@ -44,9 +45,7 @@ def known_options(given: Iterable[str], known: Collection[str], of: str) -> None
     unknown = next((name for name in given if name not in known), None)
     if unknown is None:
         return
-    import difflib  # noqa: PLC0415 - for those who mistype
-
-    near = difflib.get_close_matches(unknown, sorted(known), n=1)
+    near = close_matches(unknown, sorted(known))
     meant = _SYNONYMS[unknown] if _SYNONYMS.get(unknown) in known else next(iter(near), None)
     hint = f" did you mean {meant}?" if meant else ""
     raise TypeError(f"{of} has no option {shown(unknown)};{hint} known are {', '.join(sorted(known))}")

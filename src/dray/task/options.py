@@ -14,11 +14,11 @@ from dray.model import retry
 from dray.model.durations import duration_us
 from dray.model.names import check_name, shown
 from dray.model.schedule import Rule
+from dray.sanitize import HIDDEN
 from dray.task import checks
 from dray.task.checks import choice, known_options, label, several, switch
 from dray.task.naming import check_function, is_coroutine, task_name
 from dray.task.parameters import parameters_of
-from dray.text import HIDDEN
 
 _DESCRIPTION_CHARS = 500
 

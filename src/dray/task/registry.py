@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dray.errors import UnknownTask
 from dray.model.names import shown
-from dray.text import counted
+from dray.wording import close_matches, counted
 
 if TYPE_CHECKING:
     from dray.task.task import Task
@@ -46,13 +46,11 @@ class Registry:
 
     def _near(self, name: str) -> list[str]:
         """Names that are spelled alike, as a whole or in their last part."""
-        import difflib  # noqa: PLC0415 - for those who mistype
-
         spelled: dict[str, list[str]] = {}
         for known in self.names():
             for spelling in {known, known.rpartition(".")[2]}:
                 spelled.setdefault(spelling, []).append(known)
-        near = difflib.get_close_matches(name, spelled, n=_NEAR)
+        near = close_matches(name, spelled, _NEAR)
         found = dict.fromkeys(known for spelling in near for known in spelled[spelling])
         return list(found)[:_NEAR]
 

@@ -18,7 +18,7 @@ from psycopg.pq import Conninfo
 from dray.backends import ddl
 from dray.backends.copier import Progress
 from dray.errors import DrayError, StorageFull
-from dray.text import redact
+from dray.sanitize import redact
 
 _PRIVATE = 0o600
 _SECRETS = {"PGPASSWORD", "PGSSLPASSWORD"}

@@ -13,6 +13,7 @@ import psycopg
 from psycopg.abc import QueryNoTemplate
 from psycopg.sql import SQL, Identifier
 
+from dray.address import PostgresAddress
 from dray.backends import foreign, migrate
 from dray.backends.aside import in_a_thread, to_the_end
 from dray.backends.copier import Copier
@@ -31,7 +32,6 @@ from dray.backends.statements import catalogue
 from dray.backends.stop import Stop
 from dray.backends.upkeep import Upkeep
 from dray.clock import Clock, SystemClock
-from dray.config import PostgresAddress
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.interrupts import CleanExit, with_cleanup
 

@@ -15,7 +15,7 @@ from dray.errors import (
     StorageLocked,
     StorageUnavailable,
 )
-from dray.text import escape_control, redact
+from dray.sanitize import escape_control, redact
 
 _CONFLICT = {"40001", "40P01"}  # serialization failure, deadlock
 _UNPREPARED = {"42P05", "26000"}  # a prepared statement is there already, or is gone

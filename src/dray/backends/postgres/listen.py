@@ -35,14 +35,14 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
+from dray.address import PostgresAddress, parse_address
 from dray.backends.postgres.adapt import Connection
 from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE
 from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, rest
-from dray.config import PostgresAddress, parse_address
 from dray.errors import ConfigError, ForkedConnection, StorageError
-from dray.text import redact
+from dray.sanitize import redact
 
 log = logging.getLogger("dray")
 

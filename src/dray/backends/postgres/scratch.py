@@ -6,7 +6,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from dray.backends.postgres import faults
-from dray.text import redact
+from dray.sanitize import redact
 
 
 def drop_schema(conninfo: str, schema: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dray.backends import ddl
 from dray.backends.database import Row
-from dray.text import counted
+from dray.wording import counted
 
 Ask = Callable[[str], list[Row]]  # the rows of a statement, each in a read of its own
 

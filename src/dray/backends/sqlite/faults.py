@@ -16,7 +16,7 @@ from dray.errors import (
     StorageLocked,
     StorageUnavailable,
 )
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH}

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from dray.errors import ConfigError
-from dray.text import dotted
+from dray.wording import dotted
 
 OLDEST, SAFE = (3, 37), (3, 51, 3)
 

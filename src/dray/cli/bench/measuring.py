@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
+from dray.address import SqliteAddress, parse_address
 from dray.cli.bench.interrupts import Interrupts
 from dray.cli.bench.tasks import app, moment, nothing
 from dray.cli.exits import Failure
-from dray.config import SqliteAddress, parse_address
 from dray.model.job import State
 from dray.ops.bench import Figures, Rate, Spread, drain_rate, fsync_rate, rate_of
 from dray.runtime.children import kernel

@@ -12,7 +12,8 @@ from dray.cli.output import is_terminal, put, put_json, put_line, short
 from dray.cli.progress import progress
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration, span
-from dray.text import counted, escape_control
+from dray.sanitize import escape_control
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.app import App

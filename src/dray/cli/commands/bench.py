@@ -11,7 +11,7 @@ from dray.cli.exits import Failure, say
 from dray.cli.output import Column, Shape, is_terminal, put, put_flat, put_json, put_table
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.ops.bench import Figures, Rate

@@ -12,7 +12,7 @@ from dray.cli.output import is_terminal, put, put_flat, put_json, put_line
 from dray.cli.progress import progress
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
     from dray.ops.audit import Check

@@ -13,7 +13,8 @@ import click
 from dray.cli.exits import say
 from dray.cli.output import Column, put_json, put_list
 from dray.cli.shared import option, shared, wants_json
-from dray.text import counted, holds_password
+from dray.sanitize import holds_password
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.ops.move import Moved, Progress, Side

@@ -15,7 +15,7 @@ from dray.cli.progress import progress
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration
 from dray.model.job import FINAL, states_named
-from dray.text import counted
+from dray.wording import counted
 
 _PAGES = 1_000  # given back to the disk in one transaction
 

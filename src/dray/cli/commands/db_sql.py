@@ -37,7 +37,7 @@ def sql(kind: Any, after: int, *, migrations: bool) -> None:
 
 def _named() -> tuple[str, str | None]:
     """The kind of the database that is meant, and its schema."""
-    from dray.config import PostgresAddress, parse_address  # noqa: PLC0415
+    from dray.address import PostgresAddress, parse_address  # noqa: PLC0415
 
     address = parse_address(app_on_tables().settings.url)
     return ("postgres", address.schema) if isinstance(address, PostgresAddress) else ("sqlite", None)

@@ -17,7 +17,7 @@ import click
 from dray.cli.exits import Code, say
 from dray.cli.output import Column, put
 from dray.cli.shared import option, shared
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.cli.demo.verdict import Verdict

@@ -11,7 +11,7 @@ from dray.cli import logs
 from dray.cli.exits import Code, Failure
 from dray.cli.shared import app_with_tasks, import_option, load_tasks, option, same_command, shared, told
 from dray.cli.times import Duration
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.app import App

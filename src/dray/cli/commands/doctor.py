@@ -14,7 +14,7 @@ from dray.cli.exits import Code
 from dray.cli.live.ink import is_ascii_only
 from dray.cli.output import cell, is_terminal, put, put_json, put_line
 from dray.cli.shared import option, shared, wants_json
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.ops.doctor import Result

@@ -14,7 +14,7 @@ from dray.cli.output import put, put_json
 from dray.cli.shared import option, shared, wants_json
 from dray.cli.times import Duration, span
 from dray.model.names import check_name
-from dray.text import counted
+from dray.wording import counted
 
 
 @click.command()

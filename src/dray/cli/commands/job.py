@@ -27,7 +27,8 @@ from dray.cli.output import (
 from dray.cli.shared import app_on_tables, option, shared, wants_json
 from dray.cli.times import Duration, span
 from dray.model.job import CancelResult
-from dray.text import counted, escape_control
+from dray.sanitize import escape_control
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend

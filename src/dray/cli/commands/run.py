@@ -23,7 +23,7 @@ from dray.cli.times import Duration, span
 from dray.cli.values import arguments
 from dray.errors import DrayError
 from dray.instants import SECOND
-from dray.steering import Cancel, Fail, Retry, Snooze, Steering
+from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
 
 if TYPE_CHECKING:
     from dray.app import App
@@ -87,7 +87,7 @@ def _call(app: App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[A
 
 
 def _context(name: str, job_id: str) -> Any:
-    from dray.local import LocalContext  # noqa: PLC0415 - `dray run --help` needs none
+    from dray.local_context import LocalContext  # noqa: PLC0415 - `dray run --help` needs none
 
     class Shown(LocalContext):
         """Says on a terminal how far the body is."""

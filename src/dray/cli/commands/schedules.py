@@ -21,7 +21,7 @@ from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overl
 
 if TYPE_CHECKING:
     from dray.app import App
-    from dray.timetable import ScheduleInfo
+    from dray.schedules import ScheduleInfo
 
 
 def _next(value: Any, shape: Shape) -> str:
@@ -161,7 +161,7 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
     known = task_to_fit(app, task, unchecked=unchecked)
     given = {key: value for key, value in rule.items() if value is not None}
     try:
-        app.timetable.write(name, task, {"args": arguments(words, args, known), **given})
+        app.all_schedules.write(name, task, {"args": arguments(words, args, known), **given})
     except TypeError as error:
         raise click.UsageError(str(error)) from None
     _put(app, [name])

@@ -11,7 +11,7 @@ import click
 from dray import ops
 from dray.cli.output import is_terminal, put, put_json, put_line, short
 from dray.cli.shared import app_on_tables, load_tasks, option, shared, wants_json
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
     from dray.ops.why import Why

@@ -16,7 +16,7 @@ from dray.cli.exits import Code, say
 from dray.cli.live.ink import is_ascii_only, is_dumb
 from dray.cli.output import Column, Shape, is_terminal, json_line, line, put, put_json, put_list, relative, short
 from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
     from dray.app import App

@@ -18,7 +18,7 @@ from dray.cli.exits import Code, Failure
 from dray.cli.output import short
 from dray.cli.times import span
 from dray.model.job import FINAL, State
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.handle import Job, Run

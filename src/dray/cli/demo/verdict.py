@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dray.model.job import Outcome, State
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend

@@ -15,7 +15,7 @@ import click
 from dray.cli.output import short
 from dray.cli.times import span
 from dray.instants import SECOND
-from dray.text import escape_control, redact
+from dray.sanitize import escape_control, redact
 
 if TYPE_CHECKING:
     from logging import LogRecord

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dray.cli import shapes
 from dray.cli.output import cell
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
     from dray.app import App

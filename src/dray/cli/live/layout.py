@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dray.cli.live.paint import Line, Span, fold, wrap
 from dray.cli.live.panels import Look, Panel, count, lines
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
     from dray.cli.live.view import Text, View

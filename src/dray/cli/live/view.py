@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dray.cli.live import details
 from dray.cli.live.panels import Panel, panels, rows
 from dray.cli.output import short
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
     from dray.ops.top import Snapshot

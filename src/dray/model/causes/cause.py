@@ -8,8 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from dray.instants import SECOND, span, to_datetime
+from dray.instants import SECOND, to_datetime
 from dray.model.circumstance import Parent, WorkerView
+from dray.wording import span
 
 
 class Kind(StrEnum):

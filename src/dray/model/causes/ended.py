@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dray.instants import SECOND, span
+from dray.instants import SECOND
 from dray.model.attempt import Attempt
 from dray.model.causes.cause import Cause, Kind, cause, ended_as, instant, parent_facts, parent_words, when
 from dray.model.circumstance import Circumstances
 from dray.model.job import Reason, State
+from dray.wording import span
 
 _FAILED = {
     Reason.ERROR: (Kind.ERROR, "raised"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dray.instants import SECOND, span
+from dray.instants import SECOND
 from dray.model.causes.cause import Cause, Kind, cause, instant, when, worker_facts, worker_words
 from dray.model.circumstance import Circumstances
+from dray.wording import span
 
 
 def running(around: Circumstances) -> list[Cause]:

@@ -17,7 +17,7 @@ from dray.model.causes.cause import (
 )
 from dray.model.circumstance import AHEAD_LIMIT, Circumstances, Parent, WorkerView
 from dray.model.job import FINAL, State
-from dray.text import counted, plural
+from dray.wording import close_matches, counted, plural
 
 _MISFIT = "Misfit: "  # how the error of a job begins whose arguments fitted no worker so far
 
@@ -183,11 +183,9 @@ def _no_worker(around: Circumstances) -> Cause:
 
 
 def _unknown_task(around: Circumstances, serving: Sequence[WorkerView]) -> Cause:
-    import difflib  # noqa: PLC0415 - for those who mistype
-
     task = around.job.task
     known = sorted({name for view in serving for name in view.worker.tasks})
-    near = difflib.get_close_matches(task, known, n=3)
+    near = close_matches(task, known, 3)
     elsewhere = [view.worker.name for view in around.workers if view.is_alive and view.knows(task)]
     count, queue, tasks = len(serving), around.job.queue, counted(len(known), "other task")
     one = f"The live worker of queue {queue} does not know"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dray.backends.errors import TookTooLong
 from dray.errors import DrayError
 from dray.ops.doctor.subject import Subject
-from dray.text import redact
+from dray.sanitize import redact
 
 
 class Verdict(StrEnum):

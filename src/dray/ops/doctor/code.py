@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dray.ops.doctor.check import Check, Finding, failed, note, ok
 from dray.ops.doctor.subject import Subject
-from dray.text import counted
+from dray.wording import counted
 
 
 def _configuration(subject: Subject) -> Finding:

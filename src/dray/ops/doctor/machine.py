@@ -9,7 +9,7 @@ from dray.backends.sqlite import version
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import size
-from dray.text import dotted
+from dray.wording import dotted
 
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 11), (3, 14)
 _OLDEST_DRIVER = (3, 3)

@@ -6,7 +6,7 @@ from dray.instants import SECOND
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import span
-from dray.text import counted
+from dray.wording import counted
 
 _OLDEST = 130_000
 _CONNECTIONS_EACH = 4  # that a worker takes at rest

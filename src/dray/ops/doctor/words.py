@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dray import text
+from dray import wording
 from dray.backends.store.doctor import MOST
 from dray.instants import SECOND
 
@@ -26,13 +26,13 @@ def size(count: int) -> str:
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f} {unit}"
-    return text.counted(count, "byte")
+    return wording.counted(count, "byte")
 
 
 def counted(count: int, noun: str) -> str:
     """So many of something; counting ends somewhere."""
     more = "at least " if count >= MOST else ""
-    return f"{more}{text.counted(count, noun)}"
+    return f"{more}{wording.counted(count, noun)}"
 
 
 def listed(names: Collection[str]) -> str:

@@ -32,7 +32,7 @@ from dray.errors import MoveError
 from dray.instants import SECOND
 from dray.ops.move.plan import Plan, check_left, check_source, check_target
 from dray.ops.move.report import Moved, TableMoved, Tally, as_planned, tally
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend

@@ -31,8 +31,8 @@ from dray.runtime.children.pipe import Pipe
 from dray.runtime.children.shared_flags import SharedFlags
 from dray.runtime.execution import Execution, Interrupted, Stop
 from dray.runtime.leash import Leash
+from dray.sanitize import clean_traceback, redact
 from dray.task import Task
-from dray.text import clean_traceback, redact
 
 
 def main(sock: socket.socket, flags: int) -> None:

@@ -13,7 +13,7 @@ from dray.model.job import FINAL, Claim, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.capture import NAME_BYTES
-from dray.text import clean
+from dray.sanitize import clean
 
 _STATES = FINAL | {State.SCHEDULED, State.QUEUED}  # that the end of an attempt leads to
 _TRUTHS = ("gives_back", "drops_args", "counts_crash", "keeps_error")

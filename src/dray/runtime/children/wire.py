@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, cast
 
-from dray.text import counted
+from dray.wording import counted
 
 Message = dict[str, Any]
 

@@ -31,7 +31,7 @@ from dray.runtime.leash import Leash
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report
 from dray.runtime.runners.line import in_order
-from dray.text import escape_control
+from dray.sanitize import escape_control
 
 log = logging.getLogger("dray")
 

@@ -26,8 +26,8 @@ from dray.runtime.growth import unpacked
 from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report
 from dray.runtime.runners.line import Line
+from dray.sanitize import escape_control, escape_lines
 from dray.task import Task
-from dray.text import escape_control, escape_lines
 
 log = logging.getLogger("dray")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from dray.errors import ConfigError
-from dray.text import redact
+from dray.sanitize import redact
 
 DEFAULT_URL = "sqlite:///dray.db"
 

@@ -47,21 +47,6 @@ def bounded(text: str, limit_bytes: int) -> str:
     return _joined(_stored(redact(text[: 4 * limit_bytes])), marker, b"", limit_bytes)
 
 
-def counted(count: float, one: str, many: str | None = None) -> str:
-    """So many of something: ``1 job``, ``1,200 jobs``, ``2.5 seconds``; see `plural`."""
-    return f"{count:,.15g} {plural(count, one, many)}"
-
-
-def plural(count: float, one: str, many: str | None = None) -> str:
-    """The words that go with a count; without ``many`` they end in an s."""
-    return one if count == 1 else f"{one}s" if many is None else many
-
-
-def dotted(numbers: tuple[int, ...]) -> str:
-    """A version: ``3.51.3``."""
-    return ".".join(map(str, numbers))
-
-
 def escape_control(text: str) -> str:
     """One line that cannot steer a terminal, forge a log line or fail to print.
 

@@ -17,7 +17,7 @@ from dray.settings import Durability
 from dray.task import Bound, Task
 from dray.task.checks import label
 from dray.task.steps import Options, Parent, Step, Steps
-from dray.text import counted
+from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend

@@ -114,7 +114,7 @@ class ScheduleInfo:
         return [to_datetime(slot) for slot in preview(rule, at, anchor_at, n)]
 
 
-class Timetable:
+class Schedules:
     """One App's. Used by any number of threads."""
 
     def __init__(self, desk: Desk) -> None:
