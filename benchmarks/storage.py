@@ -25,8 +25,8 @@ from dray.backends.migrate import OLDEST_CODE, latest
 from dray.backends.statements import Dialect
 from dray.clock import Ids, SystemClock
 from dray.instants import HOUR
+from dray.model.job import Demand
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 

@@ -19,7 +19,7 @@ from dray import codec, ops
 from dray.clock import Clock, Ids, SystemClock
 from dray.errors import ConfigError, UnknownJob
 from dray.handle import Job
-from dray.model.names import check_name, shown
+from dray.model.values import check_name, shown
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.sanitize import HIDDEN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dray.model.durations import duration_us
+from dray.model.values import duration_us
 
 
 class Steering(Exception):

@@ -18,7 +18,6 @@ from dray.convert import to_json
 from dray.errors import ConfigError, SchemaMissing, StorageLocked, StorageUnavailable, UnknownSchedule
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model.limits import ARGS_BYTES
-from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob
 from dray.model.schedule import (
     MISFIRE_LIMIT,
@@ -31,6 +30,7 @@ from dray.model.schedule import (
     preview,
     same_rule,
 )
+from dray.model.values import check_name, shown
 from dray.runtime import loading
 from dray.task import Registry, Signature, Task, TaskOptions
 from dray.task.checks import choice, known_options, priority, whole

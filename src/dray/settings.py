@@ -14,8 +14,7 @@ from dray.address import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_addr
 from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError
 from dray.instants import SECOND
-from dray.model.durations import duration_us
-from dray.model.names import shown
+from dray.model.values import duration_us, shown
 from dray.sanitize import redact
 from dray.task.checks import choice, known_options, several, switch, timeout
 

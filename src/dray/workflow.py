@@ -10,8 +10,8 @@ from dray.errors import ConfigError, GraphError, UnknownWorkflow
 from dray.handle import Desk, Run
 from dray.model import workflow as model
 from dray.model.limits import JOB_NAME_CHARS
-from dray.model.names import shown
 from dray.model.new_job import NewJob
+from dray.model.values import shown
 from dray.runtime import loading
 from dray.settings import Durability
 from dray.task import Bound, Task

@@ -11,8 +11,7 @@ from dray.clock import ManualClock
 from dray.handle import Job
 from dray.instants import SECOND
 from dray.model import settlement as model
-from dray.model.job import Claim, Outcome, Reason
-from dray.model.queue import Demand
+from dray.model.job import Claim, Demand, Outcome, Reason
 from dray.model.settlement import Settlement
 from dray.model.worker import NewWorker
 

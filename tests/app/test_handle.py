@@ -19,8 +19,7 @@ from dray.errors import JobCancelled, JobEnded, JobFailed, UnknownJob
 from dray.handle import AttemptError, Job, Progress
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Reason
+from dray.model.job import LogLine, Reason
 from tests.app.hands import LEASE_US, Hands
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from dray.backends import Backend, open_backend
 from dray.backends.proof import Proof
 from dray.clock import Ids, SystemClock
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from dray.model.worker import NewWorker
 from tests.backends.processes import PATIENCE, drop_privileges, hear, run, tell
 

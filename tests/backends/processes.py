@@ -32,9 +32,8 @@ from dray.backends.sqlite import database as sqlite_database
 from dray.backends.store import jobs
 from dray.clock import Ids, SystemClock
 from dray.errors import DrayError
-from dray.model.job import Claim
+from dray.model.job import Claim, Demand
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 

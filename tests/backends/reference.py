@@ -22,16 +22,29 @@ from dray.backends.store.workflows import Node
 from dray.clock import Clock
 from dray.errors import GraphError, UnknownJob
 from dray.model import settlement as model
-from dray.model.attempt import Attempt, LogLine
-from dray.model.job import FINAL, LIVE, UNSTARTED, CancelResult, Claim, Enqueued, Held, Job, Outcome, Reason, State
-from dray.model.lease import Lease
+from dray.model.job import (
+    FINAL,
+    LIVE,
+    UNSTARTED,
+    Attempt,
+    CancelResult,
+    Claim,
+    Demand,
+    Enqueued,
+    Held,
+    Job,
+    LogLine,
+    Outcome,
+    Queue,
+    Reason,
+    State,
+)
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
 from dray.model.new_job import NewJob, OnConflict
-from dray.model.queue import Demand, Queue
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule, blocking_states, same_rule
 from dray.model.settlement import Rng, Settled, Settlement
-from dray.model.worker import Beat, NewWorker, Rescued, Verdict, Worker
+from dray.model.worker import Beat, Lease, NewWorker, Rescued, Verdict, Worker
 from dray.model.workflow import Edge, Workflow, decide_edge, order
 
 LIVE_WORKER = {"active", "draining"}

@@ -22,7 +22,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.statements import catalogue
 from dray.clock import Ids, ManualClock
 from dray.instants import SECOND
-from dray.model.attempt import LogLine
+from dray.model.job import LogLine
 from dray.model.schedule import Schedule
 from dray.model.workflow import Workflow
 from dray.ops.audit import RULES, audit

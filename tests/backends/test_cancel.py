@@ -11,8 +11,7 @@ from dray.backends.store import graph
 from dray.errors import StorageLocked
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
-from dray.model.job import CancelResult, Claim, Outcome, Reason
-from dray.model.queue import Demand
+from dray.model.job import CancelResult, Claim, Demand, Outcome, Reason
 from dray.model.settlement import Settlement
 from tests.backends import raw
 

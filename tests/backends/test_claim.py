@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dray.instants import HOUR, SECOND
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from tests.backends import raw
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Claim, Outcome, Reason
-from dray.model.queue import Demand
+from dray.model.job import Claim, Demand, LogLine, Outcome, Reason
 from dray.model.settlement import Settled, Settlement
 from tests.backends import raw
 

@@ -11,10 +11,9 @@ from dray.backends.store import graph
 from dray.errors import GraphError, UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
-from dray.model.job import CancelResult
+from dray.model.job import CancelResult, Demand
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
 from tests.backends import beside

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dray.instants import DAY, SECOND
-from dray.model.lease import Lease
+from dray.model.worker import Lease
 from tests.backends import raw
 
 if TYPE_CHECKING:

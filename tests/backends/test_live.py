@@ -10,8 +10,7 @@ import pytest
 
 from dray.instants import HOUR, MINUTE, SECOND, to_datetime
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Claim
+from dray.model.job import Claim, LogLine
 from dray.ops import tail as following
 from dray.ops import top
 from dray.ops.events import Event, JobEvent, LogEvent, WorkerEvent

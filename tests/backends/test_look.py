@@ -8,7 +8,7 @@ import pytest
 
 from dray.backends.store.work import Look
 from dray.instants import SECOND
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from tests.backends.world import World
 
 

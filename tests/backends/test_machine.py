@@ -41,15 +41,12 @@ from dray.clock import ManualClock
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model import settlement as model
-from dray.model.attempt import Attempt, LogLine
-from dray.model.job import LIVE, Claim, Held, Job, Outcome, Reason, State
-from dray.model.lease import Lease
+from dray.model.job import LIVE, Attempt, Claim, Demand, Held, Job, LogLine, Outcome, Queue, Reason, State
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand, Queue
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule
 from dray.model.settlement import Settlement
-from dray.model.worker import NewWorker, Verdict, Worker
+from dray.model.worker import Lease, NewWorker, Verdict, Worker
 from dray.model.workflow import Workflow
 from tests.backends.reference import Reference
 

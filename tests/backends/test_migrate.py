@@ -14,7 +14,7 @@ from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, migrate, open_backend
 from dray.backends.statements import Dialect
 from dray.errors import DrayError, SchemaTooNew, StorageLocked
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from tests.backends.processes import (
     Process,
     enqueue,

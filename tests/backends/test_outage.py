@@ -19,7 +19,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.clock import SystemClock
 from dray.errors import StorageUnavailable
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from dray.model.settlement import completed
 from tests.backends.processes import enqueue, job_ids, new_job, raw_sql, register
 from tests.server import GUARDED, Server

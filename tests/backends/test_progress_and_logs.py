@@ -14,8 +14,7 @@ from dray.backends.postgres.session import PostgresSession
 from dray.backends.store.work import NOTHING, SILENCE, Notes, Report
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Claim, Reason
+from dray.model.job import Claim, LogLine, Reason
 from dray.model.settlement import Settlement
 from tests.backends import raw
 from tests.backends.world import World

@@ -11,8 +11,7 @@ from dray.backends.store import graph
 from dray.errors import UnknownJob
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Reason
+from dray.model.job import LogLine, Reason
 from dray.model.retention import Retention
 from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow

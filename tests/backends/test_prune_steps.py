@@ -15,8 +15,7 @@ from dray.backends.store import prune as prune_module
 from dray.backends.store.prune import Pruned
 from dray.clock import Ids, ManualClock
 from dray.instants import MILLISECOND, SECOND
-from dray.model.budget import STEP_US, Budget
-from dray.model.retention import Retention
+from dray.model.retention import STEP_US, Budget, Retention
 from dray.model.workflow import Workflow
 from dray.ops import pruning
 from tests.backends import beside, raw

@@ -10,7 +10,7 @@ import pytest
 
 from dray.instants import SECOND
 from dray.model import settlement as model
-from dray.model.queue import Demand, Queue
+from dray.model.job import Demand, Queue
 from tests.backends import raw
 
 if TYPE_CHECKING:

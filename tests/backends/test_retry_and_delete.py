@@ -11,8 +11,7 @@ from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.session import PostgresSession
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import CancelResult
+from dray.model.job import CancelResult, LogLine
 from tests.backends import beside
 from tests.backends.world import World
 

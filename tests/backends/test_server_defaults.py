@@ -18,7 +18,7 @@ from dray.backends.plain import MANY
 from dray.backends.postgres import PostgresDatabase, faults
 from dray.backends.statements import catalogue
 from dray.errors import ConfigError, StorageError, StorageUnavailable
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from tests.backends.processes import enqueue, job_ids, new_job
 from tests.server import in_database
 

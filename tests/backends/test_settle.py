@@ -14,9 +14,7 @@ from dray.backends import open_backend
 from dray.backends.store.work import SILENCE, Exchange, Notes, Report
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Claim, Outcome, Reason
-from dray.model.queue import Demand
+from dray.model.job import Claim, Demand, LogLine, Outcome, Reason
 from dray.model.settlement import Settled, Settlement
 from tests.backends import raw
 from tests.backends.world import World

@@ -13,7 +13,7 @@ from dray.backends.statements import catalogue
 from dray.backends.store.stacks import Asked
 from dray.instants import SECOND
 from dray.maintenance.pruner import STACKS_KEPT_US, Pruner
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from tests.backends.world import World
 
 NOTHING = Demand((), (), 0)

@@ -23,7 +23,7 @@ from dray.backends.store.transfer import LEFT, MOVE, TABLES, Mark, Repair
 from dray.backends.tables import Portion, Shape, Table
 from dray.errors import DatabaseClosed, MoveError
 from dray.instants import HOUR
-from dray.model.attempt import LogLine
+from dray.model.job import LogLine
 from dray.model.schedule import Schedule
 from dray.ops import move
 from tests.backends import test_machine as machine

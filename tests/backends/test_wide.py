@@ -10,9 +10,8 @@ import pytest
 
 from dray.app import App
 from dray.model import settlement as model
-from dray.model.job import Claim
+from dray.model.job import Claim, Demand
 from dray.model.limits import FANOUT_CHUNK
-from dray.model.queue import Demand
 from dray.model.worker import NewWorker
 from dray.task import Task
 

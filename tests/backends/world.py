@@ -9,9 +9,8 @@ from dray.backends import Backend
 from dray.clock import Ids, ManualClock
 from dray.instants import SECOND
 from dray.model import settlement as model
-from dray.model.job import Claim, Job, Outcome
+from dray.model.job import Claim, Demand, Job, Outcome
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.settlement import Settled
 from dray.model.worker import NewWorker
 

@@ -14,8 +14,8 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.cli.demo.verdict import Evidence, reach
 from dray.clock import Ids, SystemClock
+from dray.model.job import Demand
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 from tests.cli.shell import Shell, plain, until

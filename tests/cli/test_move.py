@@ -24,10 +24,8 @@ from dray.backends.tables import Portion
 from dray.clock import Ids, ManualClock, SystemClock
 from dray.errors import DatabaseClosed
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Outcome, Reason
+from dray.model.job import Demand, LogLine, Outcome, Reason
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.schedule import Schedule
 from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow

@@ -14,9 +14,7 @@ from dray.app import App
 from dray.clock import Ids, SystemClock
 from dray.instants import MINUTE
 from dray.model import settlement
-from dray.model.attempt import LogLine
-from dray.model.job import Claim, Outcome
-from dray.model.queue import Demand
+from dray.model.job import Claim, Demand, LogLine, Outcome
 from dray.model.worker import NewWorker
 from tests.cli.away import way
 from tests.cli.shell import Shell

@@ -9,7 +9,7 @@ from typing import Any
 
 import dray
 from dray.clock import Ids, SystemClock
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 from tests.faults.count import Figures

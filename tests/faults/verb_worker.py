@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from dray.backends import Backend
 from dray.backends.store.work import NOTHING, SILENCE, Notes
-from dray.model.job import Claim
-from dray.model.queue import Demand
+from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled, Settlement, completed, released
 from tests.backends.world import LEASE_US, World
 

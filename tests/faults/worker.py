@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import dray
 from dray.clock import Ids, SystemClock
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from dray.model.worker import NewWorker
 from dray.ops.audit import audit
 from dray.runtime.condition import Condition

@@ -10,8 +10,7 @@ from dray.backends.store.work import Notes, Report
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model import settlement as model
-from dray.model.attempt import LogLine
-from dray.model.job import Claim, Outcome
+from dray.model.job import Claim, LogLine, Outcome
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.model.worker import NewWorker

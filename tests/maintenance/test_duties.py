@@ -17,10 +17,9 @@ from dray.maintenance.fanner import Fanner
 from dray.maintenance.promoter import Promoter
 from dray.maintenance.pruner import Pruner
 from dray.maintenance.reconciler import Reconciler
-from dray.model.budget import Budget
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
-from dray.model.retention import Retention
+from dray.model.retention import Budget, Retention
 from tests.backends import raw
 from tests.backends.world import World
 from tests.maintenance.conftest import Counts

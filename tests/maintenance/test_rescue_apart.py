@@ -10,7 +10,7 @@ import pytest
 
 from dray.app import App
 from dray.maintenance.pruner import Pruner
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from dray.model.worker import NewWorker
 
 

@@ -20,8 +20,8 @@ from dray.backends import Backend, open_backend
 from dray.clock import Ids, SystemClock
 from dray.instants import SECOND
 from dray.maintenance import Rescuer
+from dray.model.job import Demand
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.worker import NewWorker
 from tests.backends import raw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dray.instants import MILLISECOND
-from dray.model.budget import Budget
+from dray.model.retention import Budget
 
 
 def _spend(budget: Budget, us_per_row: int) -> list[int]:

@@ -11,8 +11,8 @@ import pytest
 import dray
 from dray.clock import Ids, SystemClock
 from dray.instants import SECOND
+from dray.model.job import Demand
 from dray.model.new_job import NewJob
-from dray.model.queue import Demand
 from dray.model.settlement import completed, released
 from dray.model.worker import NewWorker
 from dray.runtime.execution import Execution

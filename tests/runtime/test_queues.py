@@ -17,7 +17,7 @@ from dray.clock import SystemClock
 from dray.handle import Job
 from dray.instants import SECOND
 from dray.model import settlement
-from dray.model.queue import Demand
+from dray.model.job import Demand
 from dray.model.worker import NewWorker
 from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, sql, state_of, until

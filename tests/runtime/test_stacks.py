@@ -19,8 +19,8 @@ from dray.backends.store.stacks import Asked
 from dray.backends.store.work import NOTHING
 from dray.handle import Job
 from dray.instants import SECOND
+from dray.model.job import Demand
 from dray.model.limits import TRACEBACK_BYTES
-from dray.model.queue import Demand
 from dray.model.worker import NewWorker
 from dray.ops.why import Why, why
 from dray.runtime.stacks import Stacks, shown

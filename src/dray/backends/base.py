@@ -35,16 +35,13 @@ if TYPE_CHECKING:
     from dray.backends.store.workflows import Node
     from dray.backends.upkeep import Checkpoint, LogFile
     from dray.backends.watch import Watch
-    from dray.model.attempt import Attempt, LogLine
-    from dray.model.circumstance import Circumstances
-    from dray.model.job import CancelResult, Claim, Enqueued, Job
-    from dray.model.lease import Lease
+    from dray.model.circumstances import Circumstances
+    from dray.model.job import Attempt, CancelResult, Claim, Demand, Enqueued, Job, LogLine, Queue
     from dray.model.new_job import NewJob
-    from dray.model.queue import Demand, Queue
     from dray.model.retention import Retention
     from dray.model.schedule import Schedule
     from dray.model.settlement import Rng, Settled, Settlement
-    from dray.model.worker import Beat, Judgement, NewWorker, Rescued, Verdict, Worker
+    from dray.model.worker import Beat, Judgement, Lease, NewWorker, Rescued, Verdict, Worker
     from dray.model.workflow import Workflow
 
 

@@ -15,7 +15,7 @@ from dray.backends.proof import Proofs
 from dray.backends.upkeep import Upkeep
 from dray.backends.watch import Watch
 from dray.clock import Clock
-from dray.model.queue import Demand
+from dray.model.job import Demand
 
 if TYPE_CHECKING:
     from dray.backends.copier import Copier

@@ -11,7 +11,7 @@ from dray.model.job import Job
 
 # Who reads jobs alone need not load what schedules, workers and logs are.
 if TYPE_CHECKING:
-    from dray.model.attempt import LogLine
+    from dray.model.job import LogLine
     from dray.model.schedule import Schedule
     from dray.model.worker import Worker
     from dray.model.workflow import Workflow
@@ -58,6 +58,6 @@ def workflow(row: Row) -> Workflow:
 
 
 def log_line(row: Row) -> LogLine:
-    from dray.model.attempt import LogLine  # noqa: PLC0415
+    from dray.model.job import LogLine  # noqa: PLC0415
 
     return LogLine(*row)

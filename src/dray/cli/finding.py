@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from dray.app import App
 from dray.cli.exits import Code, Failure
-from dray.model.names import shown
+from dray.model.values import shown
 
 FILES = ("tasks.py", "app.py")
 _PROJECT = Path("pyproject.toml")

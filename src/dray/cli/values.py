@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dray.model.names import shown
+from dray.model.values import shown
 
 if TYPE_CHECKING:
     from dray.task import Task

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dray.instants import to_datetime
-from dray.model import attempt as model
+from dray.model import job as model
 from dray.model.job import Job, State
 
 

@@ -17,8 +17,8 @@ from dray.handle import history
 from dray.handle.history import Attempt, LogLine, Progress, moment
 from dray.instants import SECOND, to_datetime
 from dray.model import job as model
-from dray.model.durations import duration_us
 from dray.model.job import CancelResult, State
+from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
 from dray.waiter import Waiter, unknown_job
 from dray.wording import counted

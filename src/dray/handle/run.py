@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from dray.errors import UnknownJob, UnknownWorkflow
 from dray.handle.job import Desk, Job
 from dray.instants import SECOND, to_datetime
-from dray.model.durations import duration_us
 from dray.model.job import FINAL, LIVE, CancelResult, State
-from dray.model.names import check_name, shown
+from dray.model.values import check_name, duration_us, shown
 from dray.model.workflow import Workflow, workflow_state
 from dray.wording import counted
 

@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model.limits import CRON_CHARS
-from dray.model.names import shown
+from dray.model.values import shown
 
 if TYPE_CHECKING:
     from cronsim import CronSim

@@ -1,7 +1,4 @@
-"""A job: its states, what may follow what, and what people and workers see of it.
-
-Every change of state is one of the events in `TRANSITIONS`.
-"""
+"""A job, its attempts and its queue: states, and what people and workers see of them."""
 
 from __future__ import annotations
 
@@ -49,54 +46,6 @@ class Outcome(StrEnum):
     ARGUMENTS = "arguments"
     CANCELLED = "cancelled"
     RETRY = "retry"
-
-
-class Event(StrEnum):
-    """What can happen to a job."""
-
-    ENQUEUE = "enqueue"
-    PROMOTE = "promote"
-    FREE = "free"
-    CLAIM = "claim"
-    COMPLETE = "complete"
-    FAIL = "fail"
-    RETRY = "retry"
-    SNOOZE = "snooze"
-    RELEASE = "release"
-    RESCUE = "rescue"
-    CANCEL = "cancel"
-    EXPIRE = "expire"
-    PARENT_FAILED = "parent_failed"
-    OPERATOR_RETRY = "operator_retry"
-    DELETE = "delete"
-
-
-_DUE = frozenset({State.SCHEDULED, State.QUEUED})
-_BACK = _DUE | {State.CANCELLED}  # a job put back ends as cancelled where a cancel was requested meanwhile
-
-TRANSITIONS: dict[Event, tuple[frozenset[State], frozenset[State]]] = {
-    Event.ENQUEUE: (frozenset(), UNSTARTED | {State.CANCELLED}),
-    Event.PROMOTE: (frozenset({State.SCHEDULED}), frozenset({State.QUEUED})),
-    Event.FREE: (frozenset({State.WAITING}), _DUE),
-    Event.CLAIM: (frozenset({State.QUEUED}), frozenset({State.RUNNING})),
-    Event.COMPLETE: (frozenset({State.RUNNING}), frozenset({State.COMPLETED})),
-    Event.FAIL: (frozenset({State.RUNNING}), frozenset({State.FAILED})),
-    Event.RETRY: (frozenset({State.RUNNING}), _BACK),
-    Event.SNOOZE: (frozenset({State.RUNNING}), _BACK),
-    Event.RELEASE: (frozenset({State.RUNNING}), _BACK),
-    Event.RESCUE: (frozenset({State.RUNNING}), _BACK | {State.FAILED}),
-    Event.CANCEL: (LIVE, frozenset({State.CANCELLED, State.RUNNING})),
-    Event.EXPIRE: (UNSTARTED, frozenset({State.CANCELLED})),
-    Event.PARENT_FAILED: (frozenset({State.WAITING}), _BACK | {State.WAITING}),
-    Event.OPERATOR_RETRY: (FINAL, UNSTARTED),
-    Event.DELETE: (UNSTARTED | FINAL, frozenset()),
-}
-
-
-def may_become(event: Event, before: State, after: State) -> bool:
-    """Whether `event` can take a job from `before` to `after`."""
-    sources, targets = TRANSITIONS[event]
-    return before in sources and after in targets
 
 
 # The words people bring from elsewhere, for every list that filters by state.
@@ -206,3 +155,54 @@ class CancelResult(StrEnum):
     REQUESTED = "requested"
     FINAL = "final"
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a job, kept for people to read."""
+
+    job_id: str
+    claim: int
+    attempt: int
+    worker_id: str | None
+    outcome: str
+    error_type: str | None
+    error_message: str | None
+    traceback: str | None
+    started_at: int | None
+    finished_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One captured log record."""
+
+    job_id: str
+    claim: int
+    at: int
+    level: str
+    logger: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A named line of jobs with a default priority, which can be paused."""
+
+    name: str
+    priority: int
+    paused_at: int | None
+    created_at: int
+
+
+class Demand(NamedTuple):
+    """What a worker would take: `limit` jobs to start now and `ahead` more to have at hand, of tasks it knows.
+
+    All that one queue has comes before the next queue's. A job taken ahead may die with its worker before it
+    started, so only jobs that can lose an attempt harmlessly are: more than one left, and no crash so far.
+    """
+
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    limit: int
+    ahead: int = 0

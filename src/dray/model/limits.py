@@ -36,7 +36,7 @@ PRIORITY_MIN = -PRIORITY_MAX
 # No delay, interval or retention is longer: what is further away is a mistake in the unit.
 DELAY_US = 3_653 * DAY  # ten years
 
-# Rows one transaction of a duty may touch, so that no duty keeps the write lock for long; budget.py for the pruner.
+# Rows that one transaction of a duty may touch, so that no duty keeps the write lock for long. Pruner: retention.py.
 FANOUT_CHUNK = 250
 PRUNE_CHUNK = 1_000
 PROMOTE_CHUNK = 1_000

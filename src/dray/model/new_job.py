@@ -23,7 +23,7 @@ from dray.model.limits import (
     TAGS,
     UNIQUE_CHARS,
 )
-from dray.model.names import check_name, shown
+from dray.model.values import check_name, shown
 from dray.model.workflow import ParentPolicy
 
 _MAX_COUNT = 1_000_000  # of attempts and crashes

@@ -16,7 +16,7 @@ from dray.instants import MILLISECOND, MINUTE, SECOND
 from dray.model import cron
 from dray.model.job import LIVE, UNSTARTED, State
 from dray.model.limits import DELAY_US
-from dray.model.names import shown
+from dray.model.values import shown
 
 # With `misfire=skip`, nobody was there if the slot that a schedule waits for is older than this when it is looked at.
 MISFIRE_GRACE_US = 1 * MINUTE

@@ -1,4 +1,4 @@
-"""A worker: one process that claims and runs jobs, and its proof of life."""
+"""A worker: one process that claims and runs jobs; its proof of life, and the leases of duties."""
 
 from __future__ import annotations
 
@@ -100,3 +100,17 @@ class Rescued(NamedTuple):
     state: str
     queue: str
     had_ended: bool = False  # its body had: the worker has left how
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Which worker has a duty (rescue, promote, prune …), so that not all of them do it.
+
+    Holding it saves work; it is never needed for correctness. It has no clock: it is free as soon as its holder is
+    dead. `term` goes up with every new holder, so a late holder can tell that it was replaced.
+    """
+
+    duty: str
+    holder: str | None
+    term: int
+    taken_at: int

@@ -11,7 +11,7 @@ from enum import Enum, StrEnum
 
 from dray.errors import GraphError
 from dray.model.job import FINAL, State
-from dray.model.names import shown
+from dray.model.values import shown
 
 _CYCLE_SHOWN = 10
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.instants import from_datetime
-from dray.model.durations import duration_us
 from dray.model.job import State, states_named
-from dray.model.names import check_name, shown
+from dray.model.values import check_name, duration_us, shown
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend

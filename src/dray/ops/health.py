@@ -9,8 +9,8 @@ from dray.backends.store.doctor import Seen
 from dray.backends.store.life import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
-from dray.model.closed import Closed
-from dray.model.names import shown
+from dray.model.circumstances import Closed
+from dray.model.values import shown
 from dray.ops.doctor.check import Verdict, failed_by
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.tables import schema

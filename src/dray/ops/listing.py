@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from dray.errors import UnknownWorkflow
 from dray.handle.run import done_of
 from dray.instants import SECOND, to_datetime
-from dray.model.durations import duration_us
 from dray.model.job import State
+from dray.model.values import duration_us
 from dray.model.worker import WorkerState
 from dray.model.workflow import Workflow, workflow_state
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
-from dray.model.durations import duration_us
 from dray.model.job import FINAL
 from dray.model.retention import Retention
+from dray.model.values import duration_us
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend

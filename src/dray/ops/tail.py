@@ -33,7 +33,7 @@ from dray.ops.events import Event, JobEvent, LogEvent, QueueEvent
 if TYPE_CHECKING:
     from dray.backends.base import Backend
     from dray.backends.store.live import Changes, LiveLine, LiveWorker
-    from dray.model.queue import Queue
+    from dray.model.job import Queue
 
 P = TypeVar("P", Place, str)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dray.errors import DrayError, StorageError
-from dray.model.causes import Cause, Kind, cause, explain
+from dray.model.cause import Cause, Kind, cause
+from dray.model.causes import explain
 from dray.model.job import UNSTARTED, State
 from dray.waiter import unknown_job
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.model.circumstance import Circumstances
+    from dray.model.circumstances import Circumstances
     from dray.model.job import Job
     from dray.task import Registry
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 
-from dray.model.attempt import LogLine
+from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
 from dray.runtime.execution import Execution, current, deliver_stop
 from dray.sanitize import bounded, clean

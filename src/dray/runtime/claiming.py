@@ -8,8 +8,8 @@ from typing import NamedTuple, cast
 from dray.clock import Rng
 from dray.errors import ConfigError
 from dray.instants import MILLISECOND
-from dray.model.names import check_name, shown
-from dray.model.queue import Demand
+from dray.model.job import Demand
+from dray.model.values import check_name, shown
 
 # How much
 

@@ -27,8 +27,7 @@ from dray.errors import (
 )
 from dray.instants import SECOND
 from dray.interrupts import Signal
-from dray.model.job import Claim
-from dray.model.queue import Demand
+from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
 from dray.model.worker import Beat
 from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     from dray.backends import Backend
     from dray.clock import Clock, Rng
-    from dray.model.attempt import LogLine
-    from dray.model.job import Claim
+    from dray.model.job import Claim, LogLine
     from dray.model.new_job import NewJob
     from dray.task import Task
 

@@ -6,7 +6,7 @@ from collections import deque
 
 from dray.backends.store.work import SILENCE, Notes, Report
 from dray.instants import SECOND
-from dray.model.attempt import LogLine
+from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES
 from dray.runtime.execution import Execution
 from dray.runtime.in_flight import InFlight

@@ -19,8 +19,8 @@ from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.maintenance import Declarer, DutyRunner, Rescuer, Scheduler, duties
-from dray.model.durations import duration_us
 from dray.model.limits import JOB_NAME_CHARS
+from dray.model.values import duration_us
 from dray.model.worker import WorkerState
 from dray.runtime import capture, loading, outcome
 from dray.runtime.claiming import ClaimPolicy, parse_queues

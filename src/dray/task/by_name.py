@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from dray.convert import to_json
-from dray.model.names import check_name
 from dray.model.new_job import NewJob
+from dray.model.values import check_name
 from dray.task.options import TaskOptions
 from dray.task.registry import Registry
 from dray.task.task import Task

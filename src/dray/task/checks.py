@@ -12,9 +12,8 @@ from typing import Any, TypeVar, cast
 
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime
-from dray.model.durations import duration_us
 from dray.model.limits import PRIORITY_MAX, PRIORITY_MIN
-from dray.model.names import check_name, shown
+from dray.model.values import check_name, duration_us, shown
 from dray.wording import close_matches
 
 MAX_COUNT = 2_147_483_647  # as the databases store a count

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.errors import InvalidName
-from dray.model.names import check_name, shown
+from dray.model.values import check_name, shown
 
 _NAME_IT = "or give it a name: @app.task(name=...)"
 

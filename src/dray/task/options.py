@@ -11,9 +11,8 @@ from typing import Any, TypedDict, cast
 from dray.errors import ConfigError
 from dray.instants import SECOND
 from dray.model import retry
-from dray.model.durations import duration_us
-from dray.model.names import check_name, shown
 from dray.model.schedule import Rule
+from dray.model.values import check_name, duration_us, shown
 from dray.sanitize import HIDDEN
 from dray.task import checks
 from dray.task.checks import choice, known_options, label, several, switch

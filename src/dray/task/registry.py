@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import UnknownTask
-from dray.model.names import shown
+from dray.model.values import shown
 from dray.wording import close_matches, counted
 
 if TYPE_CHECKING:

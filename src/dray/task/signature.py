@@ -17,7 +17,7 @@ from typing import Any
 
 from dray.convert import Reader, hints, reader, step, to_json
 from dray.errors import Misfit, PayloadError
-from dray.model.names import shown
+from dray.model.values import shown
 from dray.task.parameters import is_context, parameters_of, usage
 
 _PARENT_RESULTS = "parent_results"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from dray.errors import ConfigError, GraphError
-from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob
+from dray.model.values import check_name, shown
 from dray.model.workflow import ParentPolicy, order
 from dray.task.checks import choice, switch
 from dray.task.task import Bound, Task

@@ -12,10 +12,9 @@ from uuid import UUID
 
 from dray import codec
 from dray.errors import ConfigError
-from dray.model.durations import duration_us
 from dray.model.limits import ARGS_BYTES, JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
-from dray.model.names import check_name, shown
 from dray.model.new_job import NewJob, OnConflict
+from dray.model.values import check_name, duration_us, shown
 from dray.model.workflow import ParentPolicy
 from dray.task import checks
 from dray.task.checks import choice, instant, known_options, label, several

@@ -19,8 +19,7 @@ from dray.backends.plain import are_plain, plain_rows
 from dray.backends.postgres import bulk
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.statements import Catalogue, Statement
-from dray.model.job import State
-from dray.model.queue import Demand
+from dray.model.job import Demand, State
 
 if TYPE_CHECKING:
     from dray.backends.postgres.tables import PostgresTables

@@ -15,8 +15,7 @@ from dray.backends.plain import are_plain, plain_rows
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
-from dray.model.job import State
-from dray.model.queue import Demand
+from dray.model.job import Demand, State
 
 if TYPE_CHECKING:
     from dray.backends.sqlite.tables import SqliteTables

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.backends.proof import are_comparable
-from dray.model.attempt import Attempt
-from dray.model.circumstance import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Parent, WorkerView
-from dray.model.closed import Closed
-from dray.model.job import Job, State
+from dray.model.circumstances import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Closed, Parent, WorkerView
+from dray.model.job import Attempt, Job, State
 from dray.model.worker import Signs, Worker
 
 _WORKERS = 1_000

@@ -10,10 +10,9 @@ from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.store.life import Life, lives
 from dray.backends.upkeep import FileFacts
-from dray.model.lease import Lease
-from dray.model.queue import Queue
+from dray.model.job import Queue
 from dray.model.schedule import Schedule
-from dray.model.worker import Worker
+from dray.model.worker import Lease, Worker
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dray.backends.database import Database, Session
-from dray.model.attempt import Attempt
+from dray.model.job import Attempt
 
 _DURATIONS = 1_000  # newest bodies that the percentiles are taken over
 

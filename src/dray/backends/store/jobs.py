@@ -12,10 +12,10 @@ from dray.backends.database import Database, Row, Session
 from dray.backends.plain import MANY
 from dray.backends.store import graph, repeated, unique
 from dray.errors import GraphError, StorageError
-from dray.model.budget import STEP_ROWS, Budget
 from dray.model.job import CancelResult, Enqueued, Job, State
 from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.new_job import NewJob
+from dray.model.retention import STEP_ROWS, Budget
 from dray.model.workflow import Workflow
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"

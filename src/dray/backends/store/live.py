@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from dray.backends.database import Database, Later, Row, Session
 from dray.backends.store.life import Life, lives
-from dray.model.job import State
-from dray.model.queue import Queue
+from dray.model.job import Queue, State
 
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 

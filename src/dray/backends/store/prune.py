@@ -18,9 +18,8 @@ from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from dray.backends.database import Database, Session
-from dray.model.budget import STEP_ROWS, Budget
 from dray.model.limits import PRUNE_CHUNK
-from dray.model.retention import Retention
+from dray.model.retention import STEP_ROWS, Budget, Retention
 
 _FOUND = 500  # jobs in one look for those that may go
 _WORKFLOWS = 1_000  # workflows in one such look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dray.backends.database import Database, Session
 from dray.backends.store import repeated
-from dray.model.queue import Queue
+from dray.model.job import Queue
 
 
 def upsert(db: Database, name: str, priority: int) -> None:

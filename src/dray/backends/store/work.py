@@ -12,10 +12,8 @@ from dray.backends.database import Database, Later, Row, Session
 from dray.backends.errors import DataRefused
 from dray.backends.store import graph
 from dray.backends.store.stacks import Asked
-from dray.model.attempt import LogLine
-from dray.model.job import FINAL, Claim, Held, State
+from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
-from dray.model.queue import Demand
 from dray.model.settlement import Settled, Settlement, unstorable
 
 log = logging.getLogger("dray")

@@ -13,10 +13,9 @@ from dray.backends.store.life import Life, lives
 from dray.backends.store.work import settle_rows
 from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
-from dray.model.lease import Lease
 from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.settlement import Rng, crashed
-from dray.model.worker import Beat, Judgement, NewWorker, Rescued, Signs, Verdict, Worker
+from dray.model.worker import Beat, Judgement, Lease, NewWorker, Rescued, Signs, Verdict, Worker
 
 
 def register(db: Database, worker: NewWorker, lease_us: int) -> None:

@@ -58,7 +58,7 @@ def _version(app: App) -> int:
 
 
 def _refuse_closed(app: App) -> None:
-    from dray.model.closed import Closed  # noqa: PLC0415 - `dray db --help` needs none
+    from dray.model.circumstances import Closed  # noqa: PLC0415 - `dray db --help` needs none
 
     closed = Closed.of(app.backend.examine().known())
     if closed is not None:

@@ -13,7 +13,7 @@ from dray.cli.exits import Code, sentence
 from dray.cli.output import put, put_json
 from dray.cli.shared import option, shared, wants_json
 from dray.cli.times import Duration, span
-from dray.model.names import check_name
+from dray.model.values import check_name
 from dray.wording import counted
 
 

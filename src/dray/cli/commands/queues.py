@@ -12,7 +12,7 @@ from dray.cli.exits import say
 from dray.cli.output import Column, Shape, put_list, relative
 from dray.cli.shared import app_on_tables, option, shared
 from dray.cli.states import BESIDE, STATES, state_columns
-from dray.model.names import check_name
+from dray.model.values import check_name
 
 if TYPE_CHECKING:
     from dray.app import App

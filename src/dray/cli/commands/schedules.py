@@ -16,8 +16,8 @@ from dray.cli.shared import app_on_tables, app_with_tasks_on_tables, option, sha
 from dray.cli.times import Duration
 from dray.cli.values import arguments
 from dray.errors import UnknownSchedule
-from dray.model.names import shown
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
+from dray.model.values import shown
 
 if TYPE_CHECKING:
     from dray.app import App

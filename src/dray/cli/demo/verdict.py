@@ -17,8 +17,7 @@ from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.model.attempt import Attempt
-    from dray.model.job import Job
+    from dray.model.job import Attempt, Job
 
 _CHUNK = 500
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dray.backends import Backend
     from dray.backends.store.doctor import Examination, Ready, Seen, Server
     from dray.clock import Clock
-    from dray.model.queue import Queue
+    from dray.model.job import Queue
     from dray.model.schedule import Schedule
     from dray.settings import Settings
 

@@ -7,7 +7,7 @@ from dray.backends.errors import TookTooLong
 from dray.backends.migrate import latest
 from dray.errors import StorageError
 from dray.instants import DAY, SECOND
-from dray.model.closed import Closed
+from dray.model.circumstances import Closed
 from dray.model.retention import Retention
 from dray.ops.doctor.check import Check, Finding, failed, failed_by, note, ok, warning
 from dray.ops.doctor.subject import Subject

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dray.model.attempt import LogLine
-from dray.model.job import FINAL, Claim, State
+from dray.model.job import FINAL, Claim, LogLine, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.capture import NAME_BYTES

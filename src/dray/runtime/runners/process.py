@@ -15,7 +15,7 @@ from queue import Empty
 from typing import Any
 
 from dray.clock import Clock
-from dray.model.attempt import LogLine
+from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
 from dray.runtime import outcome

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from dray.instants import SECOND, to_datetime
-from dray.model.circumstance import Parent, WorkerView
+from dray.model.circumstances import Parent, WorkerView
 from dray.wording import span
 
 

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dray.model.attempt import Attempt
-from dray.model.closed import Closed
-from dray.model.job import Job
+from dray.model.job import Attempt, Job
 from dray.model.worker import Worker, WorkerState
 
 AHEAD_LIMIT = 1_000  # jobs of one task that are counted before one in the queue
 PARENTS_LIMIT = 10  # parents that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A database in which nothing may change: its queue has moved, or is being moved into it.
+
+    Addresses in it hold no password.
+    """
+
+    sentence: str  # what a refused writer is told
+    target: str | None  # where the queue is now; None: it is being moved into this database
+
+    @staticmethod
+    def of(known: Mapping[str, str]) -> Closed | None:
+        """None: it is open."""
+        sentence = known.get("closed")
+        return None if sentence is None else Closed(sentence, json.loads(known.get("move", "{}")).get("target"))
+
+    @property
+    def text(self) -> str:
+        """A clause of its own."""
+        if self.target is not None:
+            return f"this queue has moved to {self.target}"
+        return f"this database {self.sentence.partition(';')[0]}"
+
+    @property
+    def fix(self) -> str:
+        if self.target is not None:
+            return f"use that address: --url {self.target}"
+        return "let `dray db move` end; if it was cut off, run it again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,437 @@
+"""Why a job is where it is: decided from its circumstances, without a look at anything else.
+
+Every job gets a cause. What is said is true of the rows it was read from; several causes may hold at once, and the
+first is the one to do something about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dray.instants import SECOND
+from dray.model.cause import (
+    Cause,
+    Kind,
+    cause,
+    ended_as,
+    instant,
+    listed,
+    parent_facts,
+    parent_words,
+    when,
+    worker_facts,
+    worker_words,
+)
+from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Closed, Parent, WorkerView
+from dray.model.job import FINAL, UNSTARTED, Attempt, Reason, State
+from dray.wording import close_matches, counted, plural, span
+
+_MISFIT = "Misfit: "  # how the error of a job begins whose arguments fitted no worker so far
+_FAILED = {
+    Reason.ERROR: (Kind.ERROR, "raised"),
+    Reason.TIMEOUT: (Kind.TIMEOUT, "ran out of time"),
+    Reason.CRASHED: (Kind.CRASHED, "died with what ran it"),
+    Reason.RESULT: (Kind.RESULT, "returned, but what it left cannot be stored"),
+    Reason.ARGUMENTS: (Kind.ARGUMENTS, "has arguments that do not fit its task"),
+}
+
+
+def explain(around: Circumstances, misfit: str | None = None) -> list[Cause]:
+    """All causes that hold. `misfit`: what the code at hand has against the job's arguments."""
+    state = around.job.state
+    if around.closed is not None:
+        # What else the tables say is of the past, or not all there: nothing that is done here would help.
+        moved = _moved(around.closed)
+        return [*_ended(around), moved] if state in FINAL else [moved]
+    if state in FINAL:
+        return _ended(around)
+    if state == State.RUNNING:
+        return _running(around)
+    if state in UNSTARTED:
+        return _unstarted(around, misfit)
+    return [cause(Kind.OTHER, f"It is {state}, a state that this release does not know.", state=state)]
+
+
+def _moved(closed: Closed) -> Cause:
+    text = f"Nothing changes here: {closed.text}. "
+    text += "Look there." if closed.target is not None else "Look again when that is done."
+    return cause(Kind.MOVED, text, target=closed.target)
+
+
+def _unstarted(around: Circumstances, misfit: str | None = None) -> list[Cause]:
+    """`misfit`: what the code at hand has against the arguments."""
+    found = [*_expired(around), *_misfitting(around, misfit), *_by_state(around), *_queue(around), *_expires(around)]
+    has_obstacle = any(each.kind is not Kind.EXPIRES for each in found) or _is_expired(around)
+    return found if has_obstacle else [_ready(around), *found]
+
+
+# Not started: its time
+
+
+def _is_expired(around: Circumstances) -> bool:
+    return around.job.expires_at is not None and around.job.expires_at <= around.now
+
+
+def _expired(around: Circumstances) -> Iterator[Cause]:
+    at = around.job.expires_at
+    if at is not None and at <= around.now:
+        text = f"It expired {when(at, around.now)} and is about to be cancelled{_by_whom(around)}."
+        yield cause(Kind.EXPIRES, text, expires_at=instant(at))
+
+
+def _expires(around: Circumstances) -> Iterator[Cause]:
+    at = around.job.expires_at
+    if at is not None and at > around.now:
+        text = f"It expires {when(at, around.now)}: it is cancelled if it has not started by then."
+        yield cause(Kind.EXPIRES, text, expires_at=instant(at))
+
+
+def _by_state(around: Circumstances) -> Iterator[Cause]:
+    job = around.job
+    if job.state == State.WAITING:
+        yield from _parents(around)
+        if job.run_at > around.now:
+            text = f"It does not start before its time either, which is {when(job.run_at, around.now)}."
+            yield cause(Kind.SCHEDULED, text, run_at=instant(job.run_at))
+    elif job.state == State.SCHEDULED:
+        yield _time(around)
+
+
+def _time(around: Circumstances) -> Cause:
+    job, last, now = around.job, around.last, around.now
+    at = when(job.run_at, now)
+    if job.run_at <= now:
+        return cause(
+            Kind.DUE,
+            f"Its time came {at}: it is about to be queued{_by_whom(around)}.",
+            run_at=instant(job.run_at),
+        )
+    if last is not None and job.attempt and (last.claim, last.attempt) == (job.claim, job.attempt):
+        text = (
+            f"Attempt {job.attempt} of {job.max_attempts} ended ({job.error or last.outcome}); the next starts {at}."
+        )
+        return cause(
+            Kind.RETRY,
+            text,
+            run_at=instant(job.run_at),
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            outcome=last.outcome,
+            error=job.error,
+        )
+    if job.claim and (last is None or last.claim != job.claim):
+        text = f"Its last run put it back, and no attempt was counted: it runs again {at}."
+        return cause(Kind.SNOOZED, text, run_at=instant(job.run_at))
+    return cause(Kind.SCHEDULED, f"Its time has not come: it starts {at}.", run_at=instant(job.run_at))
+
+
+def _by_whom(around: Circumstances) -> str:
+    return "" if any(view.is_alive for view in around.workers) else " by the next worker that starts: none is alive"
+
+
+# Not started: its parents
+
+
+def _parents(around: Circumstances) -> Iterator[Cause]:
+    job, parents = around.job, around.parents
+    for parent in parents:
+        if parent.satisfied < 0 and parent.state in FINAL:
+            yield _held(around, parent)
+    for parent in parents:
+        if parent.satisfied == 0 and parent.state in FINAL:
+            text = f"Its parent {parent_words(parent)} ended as {ended_as(parent.state, parent.reason)}: "
+            text += f"that is being passed on to its children{_by_whom(around)}."
+            yield cause(Kind.FANOUT, text, parent=parent_facts(parent))
+    live = [parent for parent in parents if parent.state not in FINAL]
+    if live:
+        names = listed([f"{parent_words(parent)} ({parent.state})" for parent in live])
+        text = f"It waits for {counted(job.waiting_on, 'parent')}; of these have not ended: {names}. "
+        text += f"`dray why {live[0].id}` says why."
+        yield cause(Kind.PARENTS, text, waiting_on=job.waiting_on, parents=[parent_facts(parent) for parent in live])
+    if not parents:
+        text = f"All its parents have ended, and it is about to be freed{_by_whom(around)}."
+        yield cause(Kind.FANOUT, text, parent=None)
+
+
+def _held(around: Circumstances, parent: Parent) -> Cause:
+    text = (
+        f"It is held by policy: its parent {parent_words(parent)} ended as {ended_as(parent.state, parent.reason)}, "
+        f"and on_parent_failure is {around.job.on_parent_failure}. `dray job retry {parent.id}` runs the parent "
+        f"again, which frees it; `dray job cancel {around.job.id}` gives it up."
+    )
+    return cause(Kind.HELD, text, parent=parent_facts(parent), on_parent_failure=around.job.on_parent_failure)
+
+
+# Not started: its arguments
+
+
+def _misfitting(around: Circumstances, misfit: str | None) -> Iterator[Cause]:
+    job = around.job
+    if job.error is not None and job.error.startswith(_MISFIT):
+        error = job.error.removeprefix(_MISFIT)
+        text = f"It was left alone, and no attempt was counted: {error}"
+        yield cause(Kind.ARGUMENTS, text, error=error, is_here=False)
+    elif misfit is not None:
+        yield cause(Kind.ARGUMENTS, f"With the code here it would not run: {misfit}", error=misfit, is_here=True)
+
+
+# Not started: its queue, and which workers serve it
+
+
+def _queue(around: Circumstances) -> Iterator[Cause]:
+    job = around.job
+    if around.paused_at is not None:
+        text = (
+            f"Queue {job.queue} is paused, since {when(around.paused_at, around.now)}: nothing of it starts before "
+        )
+        text += f"`dray queues resume {job.queue}`."
+        yield cause(Kind.PAUSED, text, queue=job.queue, paused_at=instant(around.paused_at))
+    serving = [view for view in around.workers if view.serves(job.queue)]
+    able = [view for view in serving if view.knows(job.task)]
+    if not serving:
+        yield _no_worker(around)
+    elif not able:
+        yield _unknown_task(around, serving)
+    elif job.state == State.QUEUED:
+        yield from _crowd(around, able)
+
+
+def _no_worker(around: Circumstances) -> Cause:
+    queue = around.job.queue
+    alive = [view.worker for view in around.workers if view.is_alive]
+    elsewhere = sorted({name for worker in alive for name in worker.queues if name != queue})
+    ending = [worker.name for worker in alive if worker.state != "active"]
+    silent = [view.worker.name for view in around.workers if view.is_silent]
+    serve = counted(len(alive), "worker serves", "workers serve")
+    end = plural(len(ending), "is ending and takes", "are ending and take")
+    have = plural(len(silent), "has not been seen since its lease", "have not been seen since their leases")
+    notes = [
+        f"{serve} other queues ({listed(elsewhere)})" if elsewhere else "",
+        f"{listed(ending)} {end} nothing more" if ending else "",
+        f"{listed(silent)} {have} ended" if silent else "",
+    ]
+    about = "; ".join(filter(None, notes))
+    head = f"No live worker serves queue {queue}" if alive else "No worker is alive"
+    text = (
+        f"{head}{f' ({about})' if about else ''}: start one with `dray worker{f' -q {queue}' if elsewhere else ''}`."
+    )
+    return cause(Kind.NO_WORKER, text, queue=queue, alive=len(alive), other_queues=elsewhere, silent=silent)
+
+
+def _unknown_task(around: Circumstances, serving: Sequence[WorkerView]) -> Cause:
+    task = around.job.task
+    known = sorted({name for view in serving for name in view.worker.tasks})
+    near = close_matches(task, known, 3)
+    elsewhere = [view.worker.name for view in around.workers if view.is_alive and view.knows(task)]
+    count, queue, tasks = len(serving), around.job.queue, counted(len(known), "other task")
+    one = f"The live worker of queue {queue} does not know"
+    many = f"None of the {count:,} live workers of queue {queue} knows"
+    text = f"{plural(count, one, many)} the task {task}; "
+    text += f"it is spelled like {' and '.join(near)}" if near else plural(count, "it knows ", "they know ") + tasks
+    serve = plural(len(elsewhere), "serves", "serve")
+    text += f"; known by {listed(elsewhere)}, which {serve} other queues" if elsewhere else ""
+    text += ". Start a worker with the code that defines it."
+    return cause(Kind.UNKNOWN_TASK, text, task=task, workers=len(serving), known=len(known), near=near)
+
+
+def _crowd(around: Circumstances, able: Sequence[WorkerView]) -> Iterator[Cause]:
+    if all(view.is_full for view in able):
+        taken, slots = (sum(view.running for view in able), sum(view.worker.concurrency for view in able))
+        text = f"All slots of the {counted(len(able), 'worker')} that could run it are taken: "
+        text += f"{counted(taken, 'job')} in hand, {slots:,} at a time."
+        yield cause(Kind.SLOTS, text, workers=len(able), running=taken, concurrency=slots)
+    ahead, is_more = _ahead(around, able)
+    if ahead:
+        more = "more than " if is_more else ""
+        text = f"{more}{counted(ahead, 'job')} that workers of queue {around.job.queue} know "
+        text += f"{plural(ahead, 'comes', 'come')} before it, by priority, time or id."
+        yield cause(Kind.BEHIND, text[0].upper() + text[1:], queue=around.job.queue, ahead=ahead, is_more=is_more)
+
+
+def _ahead(around: Circumstances, able: Sequence[WorkerView]) -> tuple[int, bool]:
+    counts = [n for task, n in around.ahead.items() if any(view.knows(task) for view in able)]
+    return sum(counts), any(n >= AHEAD_LIMIT for n in counts)
+
+
+def _ready(around: Circumstances) -> Cause:
+    job = around.job
+    able = [view for view in around.workers if view.serves(job.queue) and view.knows(job.task) and not view.is_full]
+    names = [view.worker.name for view in able]
+    text = f"It is ready, since {when(job.run_at, around.now)}: {listed(names, 3)} has a free slot and is to take it."
+    return cause(Kind.READY, text, run_at=instant(job.run_at), workers=names)
+
+
+# Running
+
+
+def _running(around: Circumstances) -> list[Cause]:
+    holder = around.holder
+    found = [*_worker(around), *_overdue(around), *_cancel(around)]
+    if holder is None or holder.is_gone:
+        return found
+    job = around.job
+    started_at = job.started_at or job.updated_at
+    text = f"It runs on worker {worker_words(holder)}, since {when(started_at, around.now)}, "
+    text += f"attempt {job.attempt} of {job.max_attempts}{_progress(around)}."
+    facts = {"attempt": job.attempt, "max_attempts": job.max_attempts, "progress": job.progress}
+    found.append(cause(Kind.RUNNING, text, worker=worker_facts(holder), started_at=instant(started_at), **facts))
+    return found
+
+
+def _progress(around: Circumstances) -> str:
+    percent, message = around.job.progress, around.job.progress_message
+    shown = [f"{percent:.0f}%" if percent is not None else "", message or ""]
+    words = ": ".join(filter(None, shown))
+    return f", {words}" if words else ""
+
+
+def _worker(around: Circumstances) -> Iterator[Cause]:
+    job, holder = around.job, around.holder
+    if holder is None:
+        text = f"Its worker {job.worker_id} is not known any more: {_taken_back(around)}."
+        yield cause(Kind.WORKER_GONE, text, worker=None, worker_id=job.worker_id)
+    elif holder.is_gone:
+        has_ended = holder.worker.stopped_at is not None
+        word = f"is {holder.worker.state}" if has_ended else "is gone, its process has ended"
+        text = f"Its worker {worker_words(holder)} {word}: {_taken_back(around)}."
+        yield cause(Kind.WORKER_GONE, text, worker=worker_facts(holder), worker_id=job.worker_id)
+    elif holder.is_silent:
+        seen = when(holder.worker.last_seen_at, around.now)
+        text = f"Its worker {worker_words(holder)} was last seen {seen} and its lease is over: unless it comes back, "
+        text += f"{_taken_back(around)}."
+        yield cause(Kind.WORKER_SILENT, text, worker=worker_facts(holder))
+
+
+def _taken_back(around: Circumstances) -> str:
+    if any(view.is_alive for view in around.workers):
+        return "the job is taken back in a moment"
+    return "the job is taken back by the next worker that starts, as none is alive"
+
+
+def _overdue(around: Circumstances) -> Iterator[Cause]:
+    job = around.job
+    if job.timeout is None or job.started_at is None:
+        return
+    over_us = around.now - job.started_at - int(job.timeout * SECOND)
+    if over_us > 0:
+        text = f"It is {span(over_us / SECOND)} past its timeout of {span(job.timeout)}, counted from its claim, "
+        text += "and is being stopped."
+        yield cause(Kind.OVERDUE, text, timeout=job.timeout, over=over_us / SECOND)
+
+
+def _cancel(around: Circumstances) -> Iterator[Cause]:
+    at = around.job.cancel_requested_at
+    if at is not None:
+        text = f"Somebody asked it to stop {when(at, around.now)}; its body has not ended yet."
+        yield cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=instant(at))
+
+
+# Ended
+
+
+def _ended(around: Circumstances) -> list[Cause]:
+    return [_end(around), *_fanout(around), *_unique(around)]
+
+
+def _end(around: Circumstances) -> Cause:
+    job = around.job
+    if job.state == State.COMPLETED:
+        return _completed(around)
+    if job.state == State.FAILED and job.reason in _FAILED:
+        return _failed(around, *_FAILED[Reason(job.reason)])
+    if job.reason == Reason.USER:
+        return _cancelled(around)
+    if job.reason == Reason.PARENT:
+        return _with_parent(around)
+    if job.reason == Reason.EXPIRED:
+        return _cancelled_as_expired(around)
+    text = f"It ended {_at(around)} as {ended_as(job.state, job.reason)}."
+    return cause(Kind.OTHER, text, finished_at=instant(job.finished_at))
+
+
+def _at(around: Circumstances) -> str:
+    return when(around.job.finished_at or around.job.updated_at, around.now)
+
+
+def _tries(around: Circumstances) -> dict[str, Any]:
+    job = around.job
+    return {
+        "finished_at": instant(job.finished_at),
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "crashes": job.crashes,
+        "max_crashes": job.max_crashes,
+    }
+
+
+def _completed(around: Circumstances) -> Cause:
+    job = around.job
+    took = None if job.started_at is None or job.finished_at is None else (job.finished_at - job.started_at) / SECOND
+    text = f"It completed {_at(around)}, in attempt {job.attempt} of {job.max_attempts}"
+    text += f", after {span(took)}" if took is not None else ""
+    text += ", with a result." if job.result is not None else ", without a result."
+    return cause(Kind.COMPLETED, text, **_tries(around), seconds=took, has_result=job.result is not None)
+
+
+def _failed(around: Circumstances, kind: Kind, words: str) -> Cause:
+    job, last = around.job, _last(around)
+    counted = f"attempt {job.attempt} of {job.max_attempts}"
+    if kind is Kind.CRASHED:
+        counted += f", crash {job.crashes} of {job.max_crashes}"
+    text = f"It failed {_at(around)}: {counted} {words}"
+    text += ", and no other may follow" if job.attempt < job.max_attempts else ""
+    text += f": {job.error}" if job.error else "."
+    error_type, message = (None, job.error) if last is None else (last.error_type, last.error_message)
+    return cause(kind, text, **_tries(around), error_type=error_type, error=message)
+
+
+def _last(around: Circumstances) -> Attempt | None:
+    """The attempt that the job ended with, where it is recorded."""
+    last = around.last
+    return last if last is not None and last.claim == around.job.claim else None
+
+
+def _cancelled(around: Circumstances) -> Cause:
+    job = around.job
+    asked_at = job.cancel_requested_at
+    note = f" ({job.error})" if job.error else ""
+    text = f"Its own body cancelled it {_at(around)}{note}."
+    if asked_at is not None:
+        had_begun = "while it ran" if job.started_at is not None else "before it started"
+        text = f"Somebody cancelled it, {had_begun}: it ended {_at(around)}, asked for {when(asked_at, around.now)}."
+    return cause(Kind.CANCELLED, text, **_tries(around), cancel_requested_at=instant(asked_at), error=job.error)
+
+
+def _with_parent(around: Circumstances) -> Cause:
+    parents = [parent for parent in around.parents if parent.satisfied < 0]
+    text = f"It was cancelled {_at(around)} with a parent that is not there any more."
+    if parents:
+        first = parents[0]
+        text = f"It was cancelled {_at(around)} with its parent {parent_words(first)}, which is now "
+        text += f"{ended_as(first.state, first.reason)}. `dray job retry {first.id}` brings both back."
+    shown = [parent_facts(parent) for parent in parents]
+    return cause(Kind.PARENT, text, finished_at=instant(around.job.finished_at), parents=shown)
+
+
+def _cancelled_as_expired(around: Circumstances) -> Cause:
+    at = around.job.expires_at
+    text = f"It was cancelled {_at(around)}: it had not started"
+    text += f" when it expired, {when(at, around.now)}." if at is not None else " in time."
+    return cause(Kind.EXPIRED, text, finished_at=instant(around.job.finished_at), expires_at=instant(at))
+
+
+def _fanout(around: Circumstances) -> Iterator[Cause]:
+    if around.job.fanout_pending:
+        yield cause(Kind.FANOUT, "Its end is still being passed on to its children.", parent=None)
+
+
+def _unique(around: Circumstances) -> Iterator[Cause]:
+    job = around.job
+    if job.unique_lock is None:
+        return
+    until = "" if job.unique_until is None else f" until {when(job.unique_until, around.now)}"
+    if job.unique_until is not None and job.unique_until <= around.now:
+        return  # the next request for it clears the lock
+    text = f"It holds the unique key {job.unique_lock}{until}: who asks for that key gets this job."
+    yield cause(Kind.UNIQUE, text, unique=job.unique_lock, unique_until=instant(job.unique_until))

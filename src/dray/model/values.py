@@ -1,0 +1,57 @@
+"""Names and durations as people write them, checked.
+
+Names end up in logs, URLs, file names and shells, so only characters harmless in all of these are taken. A duration
+is given in seconds or as a timedelta; inside Dray it is whole microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from reprlib import Repr
+
+from dray.errors import ConfigError, InvalidName
+from dray.instants import SECOND
+from dray.model.limits import DELAY_US, NAME_CHARS
+
+_NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_CHARS}}}")
+_SHOWN_CHARS = 60
+_MICROSECOND = timedelta(microseconds=1)
+
+_repr = Repr()
+_repr.maxstring = _repr.maxother = _SHOWN_CHARS
+
+
+def check_name(kind: str, value: object) -> str:
+    """The name as given; `InvalidName` says which kind of name it is and what is allowed."""
+    if not isinstance(value, str):
+        raise InvalidName(f"a {kind} name must be a string, not {type(value).__name__}")
+    if _NAME.fullmatch(value) is None:
+        raise InvalidName(
+            f"{kind} name {shown(value)} cannot be used: "
+            f"a name is 1 to {NAME_CHARS} of the characters A-Z a-z 0-9 _ . : -"
+        )
+    return value
+
+
+def shown(value: object) -> str:
+    """The value as an error message may show it: short, on one line, control characters escaped."""
+    try:
+        return _repr.repr(value)
+    except ValueError:  # an integer of more digits than Python agrees to print
+        return f"a huge {type(value).__name__}"
+
+
+def duration_us(name: str, value: object, *, low_us: int = 0) -> int:
+    """Seconds, or a timedelta, in microseconds; the error says by `name` what was wrong."""
+    if isinstance(value, timedelta):
+        us: float = value // _MICROSECOND
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds or a timedelta, not {type(value).__name__}")
+    else:
+        us = value * SECOND
+    if not low_us <= us <= DELAY_US:  # also false for nan
+        low = f"at least {low_us / SECOND:g}" if low_us > 1 else "more than 0"
+        bounds = "between 0 and" if low_us == 0 else f"{low} and at most"
+        raise ConfigError(f"{name} must be {bounds} {DELAY_US // SECOND:,} seconds (ten years), not {shown(value)}")
+    return round(us)
