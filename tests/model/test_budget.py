@@ -1,4 +1,4 @@
-"""How many rows a transaction may change: sized by what those before took, and never beyond its rows or its time."""
+"""How many rows a transaction may change: adapted to the time of earlier ones, within a limit of rows and time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dray.model.retention import Budget
 
 
 def _spend(budget: Budget, us_per_row: int) -> list[int]:
-    """The statements of a transaction whose rows take so long each."""
+    """Returns the statements of a transaction in which each row takes the given time."""
     statements: list[int] = []
     now = 0
     while rows := budget.allowed():

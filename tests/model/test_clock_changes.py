@@ -1,8 +1,8 @@
-"""Schedules through the changes of the clocks of 2026, against an oracle that asks the time zone minute by minute.
+"""Schedules across the daylight saving changes of 2026, checked by an oracle that asks the zone each minute.
 
-The oracle knows nothing of cron: it walks through the minutes as they pass, looks at the wall, and says which of them
-a line means. Debian's rules: fixed times come once for each time on the wall, where a skipped one counts at the
-change; a field that starts with a star follows the clock.
+The oracle does not use the cron code: it walks through the minutes as they pass, converts each to wall time, and
+decides whether the cron line matches. The rules are Debian's: a fixed time fires once for each wall time, a skipped
+time fires at the change, and a field that starts with a star follows the clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dray.instants import DAY, MINUTE, from_datetime, to_datetime
 from dray.model.schedule import Rule, due, preview
 from tests.model.test_cron import wall_minutes
 
-# The days of both changes of 2026: forward and back, by an hour, half an hour or two, at midnight, in Ramadan.
+# The days of both changes in 2026: forward and back, by an hour, half an hour or two, at midnight, in Ramadan.
 CHANGES = {
     "Europe/Berlin": ("2026-03-29", "2026-10-25"),
     "Europe/Lisbon": ("2026-03-29", "2026-10-25"),
@@ -52,7 +52,7 @@ def around(zone: str, day: str) -> list[tuple[int, list[datetime]]]:
 
 
 def meant(zone: str, day: str, at_minutes: list[int], at_hours: list[int], *, follows_clock: bool) -> list[int]:
-    """What the oracle says."""
+    """Returns the slots that the oracle expects."""
     seen: set[datetime] = set()
     found: list[int] = []
     for at, walls in around(zone, day):
@@ -64,7 +64,7 @@ def meant(zone: str, day: str, at_minutes: list[int], at_hours: list[int], *, fo
 
 
 def fired(rule: Rule, zone: str, day: str, pause_us: int) -> list[int]:
-    """What is fired by somebody who looks so often."""
+    """Returns the slots that are fired when the schedule is checked at this interval."""
     first, end = around(zone, day)[0][0], around(zone, day)[-1][0]
     next_at = rule.next_after(first - 1, 0)
     found: list[int] = []

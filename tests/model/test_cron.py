@@ -1,4 +1,4 @@
-"""Cron lines in time zones: every slot there is, none twice, forwards and backwards, through both changes."""
+"""Cron lines in time zones: each slot once, searched forwards and backwards, across both clock changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dray.model.cron import parse
 
 ALL_DAY = range(24)
 
-# A line, its minutes, its hours, and whether it follows the clock rather than the wall.
+# A line, its minutes, its hours, and whether it follows elapsed time instead of wall time.
 LINES = [
     ("*/10 * * * *", range(0, 60, 10), ALL_DAY, True),
     ("30 * * * *", [30], ALL_DAY, True),
@@ -36,7 +36,7 @@ LINES = [
     ("45 23 * * *", [45], [23], False),
 ]
 
-# A zone and the days around which its clocks change: by an hour, half an hour, two hours, a day, at midnight.
+# A zone and the days around its clock changes: by an hour, half an hour, two hours, a day, at midnight.
 CHANGES = [
     ("Europe/Berlin", "2026-03-29"),
     ("Europe/Berlin", "2026-10-25"),
@@ -63,7 +63,7 @@ def instant(text: str) -> int:
 
 
 def wall_minutes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[tuple[int, list[datetime]]]:
-    """Each minute with the wall times it stands for: its own, and those the clocks skipped just before."""
+    """Yields each minute with the wall times it represents: its own, and those skipped just before it."""
     before = None
     while start < end:
         wall = start.astimezone(zone).replace(tzinfo=None)
@@ -142,7 +142,7 @@ def test_midnight_runs_at_one_where_the_clocks_skip_midnight() -> None:
 
 
 def test_the_search_backwards_returns_in_chatham() -> None:
-    """cronsim's own reverse search over this change runs for ever."""
+    """cronsim's own reverse search across this change never ends."""
     before = parse("0 */2 * * *", "Pacific/Chatham").last_until(instant("2025-04-06T03:59+12:45"))
 
     assert before == instant("2025-04-06T02:00+13:45")
@@ -197,7 +197,7 @@ def test_six_fields_begin_with_seconds() -> None:
     ]
 
 
-# Lines cronsim refuses, lines it gives up on after searching 50 years, lines that only meet a skipped hour.
+# Lines that cronsim refuses, that it gives up on after searching 50 years, or that match only a skipped hour.
 NEVER = [
     ("0 0 31 2 *", "UTC"),
     ("0 0 30 2 *", "UTC"),
@@ -245,7 +245,7 @@ def test_the_rarest_day_is_found_over_the_turn_of_a_century_too(weekday: int) ->
 
 
 def test_a_line_that_sometimes_meets_a_skipped_hour_is_found_years_later() -> None:
-    """Sundays from the 24th of March: in Berlin all are skipped but the 24th itself."""
+    """Sundays from 24 March on: in Berlin this time is skipped on all of them except the 24th."""
     cron = parse("*/30 2 24-31 3 */7", "Europe/Berlin")
 
     assert cron.next_after(instant("2030-03-25T00:00Z")) == instant("2041-03-24T02:00+01:00")

@@ -1,4 +1,4 @@
-"""Names: what is taken, what is refused, and what the refusal says."""
+"""Names: which are accepted, which are refused, and the error message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new job is checked before anything is written: one sentence that says what is wrong with what."""
+"""A new job is checked before anything is written. The error names the field and the problem in one sentence."""
 
 from __future__ import annotations
 

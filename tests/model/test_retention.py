@@ -1,4 +1,4 @@
-"""Retention: from when on finished jobs go."""
+"""Retention: when ended jobs may be deleted."""
 
 from __future__ import annotations
 

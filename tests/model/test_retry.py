@@ -1,4 +1,4 @@
-"""Retry policies: how long to wait, never sooner than asked, whatever the attempt or the function."""
+"""Retry policies: how long to wait. The wait is never shorter than the policy says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTEMPTS = st.integers(1, 10**18)
 
 
 class Dice:
-    """An Rng that always throws the same."""
+    """An Rng that always returns the same value."""
 
     def __init__(self, throw: float) -> None:
         self._throw = throw

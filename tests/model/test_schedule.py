@@ -1,4 +1,4 @@
-"""Schedules: which slots are fired after how long a stop, each once, with bounded work."""
+"""Schedules: which slots fire after a gap of any length, each once, with bounded work."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_skip_fires_only_the_newest_of_several_fresh_slots() -> None:
 
 
 def test_skip_drops_a_fresh_slot_too_if_nobody_was_there_for_the_ones_before() -> None:
-    """Else a schedule of every minute would never skip anything."""
+    """Otherwise a schedule that fires every minute would never skip a slot."""
     owed = due(Rule.from_every(60), ANCHOR + MINUTE, ANCHOR + 7 * DAY, ANCHOR, misfire="skip", limit=10)
 
     assert owed == Due((), ANCHOR + 7 * DAY + MINUTE)
@@ -168,7 +168,7 @@ def test_nothing_is_due_before_the_first_interval_is_over() -> None:
 
 
 def test_a_stored_time_that_the_rule_does_not_name_fires_nothing() -> None:
-    """The zone's rules changed, or somebody wrote the row: the schedule falls into step again."""
+    """The time zone's rules changed, or the row was edited by hand: the schedule continues with its next slot."""
     owed = due(HOURLY, at("05T11:07"), at("05T11:30"), ANCHOR, misfire="last", limit=10)
 
     assert owed == Due((), at("05T12:00"))
@@ -192,7 +192,7 @@ def test_work_after_a_stop_does_not_grow_with_the_stop(
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Counts the questions to cronsim."""
+    """Counts the calls to cronsim."""
     calls: list[object] = []
     ask: Any = vars(cron)["_step"]
 

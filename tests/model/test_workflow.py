@@ -1,4 +1,4 @@
-"""Workflows: parents before children, no circles, and one word for the whole."""
+"""Workflows: parents come before children, cycles are refused, and the run has one state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Graph = dict[str, list[str]]
 
 @st.composite
 def acyclic_graphs(draw: st.DrawFn) -> Graph:
-    """Steps in any order, each with parents out of those before it in some hidden order."""
+    """Generates steps in random order. Each step has parents that precede it in a hidden order."""
     names = draw(st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=25))
     parents = {
         name: draw(st.lists(st.sampled_from(names[:n]), max_size=5)) if n else [] for n, name in enumerate(names)
@@ -37,7 +37,7 @@ def parents_come_first(ordered: Sequence[str], steps: Mapping[str, Sequence[str]
 
 
 def a_step_can_be_reached_from_itself(steps: Graph) -> bool:
-    """By removing what waits for nothing, again and again: what is left waits for itself."""
+    """Repeatedly removes steps without parents. Any step that is left is part of a cycle or behind one."""
     left = {name: set(parents) for name, parents in steps.items()}
     while free := {name for name, parents in left.items() if not parents & left.keys()}:
         left = {name: parents for name, parents in left.items() if name not in free}
