@@ -1,4 +1,4 @@
-"""An App on each database in turn, and the hands of a worker that no thread moves."""
+"""An App on each database in turn, and a worker without threads that the test drives by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.app.hands import Hands
 
 @pytest.fixture
 def app(url: str, clock: ManualClock) -> Generator[App]:
-    """An App whose time is in the test's hands."""
+    """An App whose clock the test controls."""
     with App(url, clock=clock) as opened:
         yield opened
 

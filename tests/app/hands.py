@@ -1,4 +1,4 @@
-"""A worker's hands: they run no body, and end jobs as a test has it."""
+"""A worker that runs no bodies: the test decides how each job ends."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Hands:
         return self._worker
 
     def claim(self, job: Job[Any]) -> Claim:
-        """Starts a job, which has to be the first of its queue and task."""
+        """Claims a job, which must be the first of its queue and task."""
         row = self.app.job(job.id).row
         (claim,) = self.app.backend.job_claim(self.worker, Demand((row.queue,), (row.task,), 1))
         assert claim.id == job.id
         return claim
 
     def complete(self, job: Job[Any], result: Any = None, claim: Claim | None = None) -> None:
-        """Runs a job whose body returns, after a second."""
+        """Completes a job, as if its body had returned after a second."""
         claim = claim or self.claim(job)
         started = self.clock.steady()
         self.clock.advance(SECOND)
@@ -51,12 +51,12 @@ class Hands:
         self.settle(model.completed(claim, started, self.clock.steady(), text))
 
     def fail(self, job: Job[Any], message: str = "no", *, reason: Reason = Reason.ERROR, traceback: str = "") -> None:
-        """Runs a job whose body raises, for good."""
+        """Fails a job, as if its body had raised a final error."""
         claim, now = self.claim(job), self.clock.steady()
         self.settle(model.failed(claim, now, now, reason, "ValueError", message, traceback or None))
 
     def stumble(self, job: Job[Any], message: str = "no") -> None:
-        """Runs a job whose body raises, and is tried again if an attempt is left."""
+        """Fails an attempt, as if the body had raised; the job is retried if an attempt is left."""
         claim, now = self.claim(job), self.clock.steady()
         self.settle(model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, "Traceback: here"))
 

@@ -1,4 +1,4 @@
-"""Enqueueing: by task, by name, many at once, on the user's connection, and what is refused before it is written."""
+"""Enqueueing: by task, by name, in bulk, on the user's connection, and what is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def connect(url: str) -> Any:
 
 
 def test_a_job_stands_or_falls_with_the_users_transaction(app: App, url: str) -> None:
-    app.queues()  # makes the tables
+    app.queues()  # creates the tables
     adding = app.task(name="add")(add)
     connection = connect(url)
     try:

@@ -1,4 +1,4 @@
-"""A job's handle: what it shows, what it waits for, what it does."""
+"""A job's handle: its attributes, waiting for results, and actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tomorrow(day: date) -> date:
     return day + timedelta(days=1)
 
 
-# What it shows
+# Attributes
 
 
 def test_what_it_shows_stays_as_it_was_until_it_is_refreshed(app: App, hands: Hands) -> None:
@@ -308,7 +308,7 @@ def test_a_failure_can_be_copied_and_sent_without_its_handle(app: App, hands: Ha
         assert (type(again), str(again), again.reason, again.job) == (JobFailed, str(raised.value), "error", None)
 
 
-# Acting
+# Actions
 
 
 def test_cancel_ends_a_job_that_has_not_started(app: App) -> None:

@@ -1,4 +1,4 @@
-"""What `import dray` costs: next to nothing, and nothing of other people's."""
+"""`import dray` is cheap and loads no third-party module."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def test_every_error_is_drawn_in_the_tree() -> None:
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'dray' has no attribute 'Jbo'"):
-        getattr(dray, "Jbo")  # noqa: B009 - checkers know that it is not there
+        getattr(dray, "Jbo")  # noqa: B009 - type checkers know that the name does not exist

@@ -1,4 +1,4 @@
-"""Lists, numbers, queues, workers and pruning, as an App shows them."""
+"""Lists, statistics, queues, workers and pruning through an App."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_end_of_the_calendar_is_refused(app: App, field: str) -> None:
 @pytest.mark.parametrize("field", ["run_at", "expires_at"])
 @pytest.mark.parametrize("end", ["infinity", "-infinity", "far"])
 def test_an_instant_beyond_the_calendar_breaks_no_list(app: App, field: str, end: str) -> None:
-    """By plain SQL it can be written."""
+    """Plain SQL can write such an instant."""
     numbers = {"infinity": 2**63 - 1, "-infinity": -(2**63), "far": 10**18}
     texts = {"far": "20000-01-01"}
     job = app.enqueue("x", expires_in=60)

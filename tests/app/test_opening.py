@@ -1,4 +1,4 @@
-"""An App: its address and options, and when it opens what."""
+"""An App: its address, its options, and when it opens the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference of the Python API runs as shown."""
+"""The code in the Python API reference runs as shown."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ def test_every_option_of_an_app_is_in_the_reference() -> None:
     from dray.settings import Settings
 
     listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Enqueue")[0], re.M)
-    assert listed == [name for name in Settings.__dataclass_fields__ if name != "is_url_given"]  # no option
+    assert listed == [name for name in Settings.__dataclass_fields__ if name != "is_url_given"]  # not an option

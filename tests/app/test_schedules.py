@@ -1,4 +1,4 @@
-"""Schedules as an App has them: declared, checked before anything is written, listed, paused, run and removed."""
+"""Schedules through an App: declare, check before anything is written, list, pause, run and remove."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report(team: int, day: date | None = None) -> str:
 
 
 def tick(app: App) -> None:
-    """What a worker's duty does at this moment."""
+    """Runs the worker's schedule duty once."""
     tasks = {task.name: task.options for task in app.registry}
     Scheduler(app.backend, app.clock, app.ids, tasks).tick()
 
@@ -66,7 +66,7 @@ def test_a_schedule_is_written_at_once_with_what_was_said(app: App, task: Any, c
     )  # fmt: skip
     assert (found.cron, found.every, found.tz) == ("0 3 * * *", None, "Europe/Berlin")
     assert (found.misfire, found.misfire_limit, found.overlap) == ("all", 3, "skip")
-    assert (found.priority, app.run_schedule("nightly").priority) == (0, 0)  # and not the task's, which is 3
+    assert (found.priority, app.run_schedule("nightly").priority) == (0, 0)  # not the task's priority, which is 3
     assert (found.last_at, found.paused_at, found.is_paused) == (None, None, False)
     assert found.created_at == to_datetime(clock.now())
     assert found.rule == "0 3 * * * Europe/Berlin"
@@ -116,7 +116,7 @@ def test_a_changed_rule_counts_from_now_and_keeps_what_was(app: App, task: Any, 
 
     after = the_only(app)
     assert (after.created_at, after.last_at) == (before.created_at, before.next_at)
-    assert after.next_at == before.created_at + timedelta(seconds=50)  # the first of the new slots that is to come
+    assert after.next_at == before.created_at + timedelta(seconds=50)  # the first new slot in the future
 
 
 def test_a_rule_changed_on_a_machine_whose_clock_is_behind_fires_no_slot_again(
@@ -156,7 +156,7 @@ def test_a_change_does_not_resume_a_paused_schedule(app: App, task: Any) -> None
     assert the_only(app).is_paused
 
 
-# With the task
+# Declared with the task
 
 
 def test_a_task_may_have_its_rule_with_it(app: App) -> None:
@@ -216,7 +216,7 @@ def test_importing_a_module_with_schedules_opens_nothing_and_a_worker_writes_the
         app.worker().run_until_idle()
 
         assert [info.name for info in app.schedules()] == ["beat", "clean"]
-        module.setup()  # outside of an import
+        module.setup()  # not during an import
         assert vars(app)["_opened"] is not None
 
 
@@ -265,7 +265,7 @@ def test_a_schedule_that_is_added_beside_a_worker_fires_at_once_and_tells_its_bo
         seen.append((ctx.schedule, ctx.slot))
 
     with live.worker():
-        time.sleep(0.2)  # the runner rests
+        time.sleep(0.2)  # the duty runner sleeps
         began = time.monotonic()
         live.schedule("beat", note, every=0.1, misfire="all")
         until(lambda: len(seen) >= 3)
@@ -379,7 +379,7 @@ def test_arguments_that_are_hidden_are_not_listed(app: App) -> None:
 def lambda_free(token: str) -> None: ...
 
 
-# What cannot work
+# Refused
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -418,7 +418,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_what_cannot_work_is_refused_in_one_sentence_and_at_once(
     app: App, task: Any, given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    app.schedule("other", task, cron="0 3 * * *", tz="Europe/Berlin", args={"team": 1})  # loads what there is to load
+    app.schedule("other", task, cron="0 3 * * *", tz="Europe/Berlin", args={"team": 1})  # loads all modules first
     given = {"args": {"team": 1}, **given}
 
     began = time.perf_counter()
@@ -428,7 +428,7 @@ def test_what_cannot_work_is_refused_in_one_sentence_and_at_once(
 
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert took < 0.050  # about 1 ms; some cores are busy
+    assert took < 0.050  # takes about 1 ms; the machine may be busy
     assert [info.name for info in app.schedules()] == ["other"]
 
 
@@ -452,7 +452,7 @@ def test_times_of_single_jobs_are_taken_or_refused_as_documented(app: App, task:
         task.using(run_at=NAIVE)
     past = task.using(run_at=datetime(2020, 1, 1, tzinfo=UTC)).enqueue(1)
 
-    assert past.state == "queued"  # what is past is due
+    assert past.state == "queued"  # a time in the past is due
 
 
 def test_every_refusal_is_of_one_tree() -> None:

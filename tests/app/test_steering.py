@@ -1,4 +1,4 @@
-"""What a body raises to steer its job is checked where it is raised."""
+"""The arguments of Retry, Snooze, Fail and Cancel are checked where they are raised."""
 
 from __future__ import annotations
 

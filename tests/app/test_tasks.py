@@ -1,4 +1,4 @@
-"""``@app.task``: what it makes of a function, and what it refuses."""
+"""``@app.task``: what it returns for a function, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unique jobs as programs ask for them: what the second request gets, and what it may change."""
+"""Unique jobs through an App: what a second request returns, and what it may change."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_window_outlives_the_job_and_counts_from_its_enqueue(
 ) -> None:
     unique = adding.using(unique="sum", unique_for=3600)
     first = unique.enqueue(1)
-    hands.complete(first)  # takes a second
+    hands.complete(first)  # advances the clock by a second
 
     clock.advance(HOUR - SECOND - 1)
     assert told(unique.enqueue(2)) == (first.id, True, False)

@@ -1,4 +1,4 @@
-"""Workflows as people use them: made, enqueued whole or not at all, waited for, cancelled, started over."""
+"""Workflows through an App: build, enqueue in one transaction, wait, cancel, retry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sums(app: App) -> Task[..., Any]:
 
 
 class Switch:
-    """A task that fails until it is told otherwise."""
+    """A task that fails until the test switches it to succeed."""
 
     def __init__(self, app: App) -> None:
         self.is_on = False
@@ -155,7 +155,7 @@ def test_a_ready_step_of_high_priority_runs_before_queued_singles(app: App) -> N
     assert ran[:2] == ["parent", "child"]
 
 
-# Refused, with nothing written
+# Refused, and nothing is written
 
 
 def self_dependent(wf: Workflow, add: Task[..., Any]) -> None:
@@ -216,7 +216,7 @@ def test_a_graph_that_cannot_run_is_refused_and_nothing_is_written(
     words: str,
 ) -> None:
     wf = app.workflow("wrong")
-    with pytest.raises(error, match=words):  # noqa: PT012 - some are seen as they are added, some with all of it
+    with pytest.raises(error, match=words):  # noqa: PT012 - some are detected in add(), some in enqueue()
         make(wf, add)
         wf.enqueue()
     assert is_empty(app)
@@ -262,7 +262,7 @@ def test_a_workflow_stands_or_falls_with_the_users_transaction(add: Task[..., An
     assert run.progress == (0, 2)
 
 
-# Waiting and acting
+# Waiting and actions
 
 
 def test_wait_answers_how_a_workflow_ended(app: App, add: Task[..., Any], switch: Switch) -> None:
@@ -306,7 +306,7 @@ def test_wait_does_not_hang_on_what_is_held(app: App, add: Task[..., Any], switc
 def test_wait_does_not_look_all_the_time_while_the_end_of_a_step_is_passed_on(
     app: App, add: Task[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that ended the step was killed before it told the next, and there is no other yet."""
+    """The worker that ended the step was killed before it released the next step, and no other worker runs yet."""
     wf = app.workflow("left")
     first = wf.add(add, 1, step="first")
     wf.add(add, 1, after=first, step="second")
@@ -426,7 +426,7 @@ def test_what_was_cancelled_with_a_parent_waits_again_and_does_not_count_as_star
         assert run.wait(PATIENCE) == "failed"
         switch.is_on = True
 
-        assert run.retry_failed(cancelled=True) == 2  # the bad and the unwanted one; not the child
+        assert run.retry_failed(cancelled=True) == 2  # the failed and the cancelled step, not the child
         assert run.job("child").result(PATIENCE) == 1
 
 
