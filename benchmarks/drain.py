@@ -67,7 +67,7 @@ def _raw(arena: Arena, jobs: int) -> float:
 
 def _worker(arena: Arena, task: str, jobs: int, options: tuple[str, ...]) -> float:
     with arena.fresh() as app:
-        app.backend.job_enqueue([NewJob(id=IDS.new(), task=task) for _ in range(jobs)])
+        app.backend.jobs.enqueue([NewJob(id=IDS.new(), task=task) for _ in range(jobs)])
     quietly = ("--log-level", "warning")
     python(arena.url, "-m", "dray", "worker", "benchmarks.tasks:app", "--burst", *quietly, *options)
     seconds, completed = arena.query(_SPAN_SQLITE, _SPAN_POSTGRES)

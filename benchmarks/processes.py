@@ -66,7 +66,7 @@ def _start(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> su
 
 
 def _are_registered(app: dray.App, pids: Sequence[int]) -> bool:
-    return set(pids) <= {worker.pid for worker in app.backend.worker_list() if worker.state == "active"}
+    return set(pids) <= {worker.pid for worker in app.backend.workers.all() if worker.state == "active"}
 
 
 def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:

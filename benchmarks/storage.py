@@ -176,20 +176,20 @@ def _history(queued: int, finished: int) -> Iterator[tuple[str, str, int | None]
 
 def register(backend: Backend) -> str:
     worker = NewWorker(id=IDS.new(), name="bench", host="here", pid=1, boot=CLOCK.boot)
-    backend.worker_register(worker, HOUR)
+    backend.workers.register(worker, HOUR)
     return worker.id
 
 
 def dray_insert(backend: Backend, count: int, args: str) -> None:
-    backend.job_enqueue([NewJob(id=IDS.new(), task="bench", args=args) for _ in range(count)])
+    backend.jobs.enqueue([NewJob(id=IDS.new(), task="bench", args=args) for _ in range(count)])
 
 
 def dray_drain(backend: Backend, worker: str, batch: int, jobs: int, tasks: tuple[str, ...] = ("bench",)) -> int:
     demand = Demand(("default",), tasks, batch)
-    done, held = 0, backend.job_claim(worker, demand)
+    done, held = 0, backend.work.claim(worker, demand)
     while done < jobs:
         now = CLOCK.steady()
-        exchange = backend.job_exchange(worker, [completed(claim, now, now, "null") for claim in held], demand)
+        exchange = backend.work.exchange(worker, [completed(claim, now, now, "null") for claim in held], demand)
         done += len(held) - len(exchange.settled.stale)
         held = exchange.claims
     return done
@@ -223,7 +223,7 @@ def insert_pair(place: Place, size: int, jobs: int) -> Pair:
     bare = rate(lambda: place.raw_insert(ids, args), jobs)
     backend = place.fresh_dray()
     new = [NewJob(id=IDS.new(), task="bench", args=args) for _ in range(jobs)]
-    return Pair(bare, rate(lambda: backend.job_enqueue(new), jobs))
+    return Pair(bare, rate(lambda: backend.jobs.enqueue(new), jobs))
 
 
 def single_insert_pair(place: Place, jobs: int) -> Pair:
@@ -247,7 +247,7 @@ def depth_pair(place: SqlitePlace | PostgresPlace, depth: int, jobs: int) -> dic
         drain: list[float] = []
         for _ in range(ROUNDS):
             new = [NewJob(id=IDS.new(), task="bench", args=args) for _ in range(jobs)]
-            enqueue.append(rate(partial(backend.job_enqueue, new), jobs))
+            enqueue.append(rate(partial(backend.jobs.enqueue, new), jobs))
             drain.append(rate(partial(dray_drain, backend, worker, 100, jobs - 100), jobs - 100))
         rates["bulk enqueue"].append(statistics.median(enqueue))
         rates["settle+claim of 100"].append(statistics.median(drain))
@@ -259,7 +259,7 @@ def foreign_pair(place: Place, foreign: int, jobs: int) -> Pair:
     rates: list[float] = []
     for count in (0, foreign):
         backend = place.fresh_dray()
-        backend.job_enqueue([NewJob(id=IDS.new(), task="foreign", priority=9) for _ in range(count)])
+        backend.jobs.enqueue([NewJob(id=IDS.new(), task="foreign", priority=9) for _ in range(count)])
         dray_insert(backend, jobs + 100, args_of(117))
         worker = register(backend)
         rates.append(rate(partial(dray_drain, backend, worker, 100, jobs), jobs))

@@ -49,7 +49,7 @@ class Counted:
         self.watches: list[Watch] = []
         self._changed = threading.Condition()
         self._reads = 0
-        ended, watch, read = backend.job_ended, backend.watch, backend.db.read
+        ended, watch, read = backend.jobs.ended, backend.watch, backend.db.read
 
         def counting(ids: Any) -> Any:
             answer = ended(ids)
@@ -66,7 +66,7 @@ class Counted:
             self.watches.append(watch(**options))
             return self.watches[-1]
 
-        monkeypatch.setattr(backend, "job_ended", counting)
+        monkeypatch.setattr(backend.jobs, "ended", counting)
         monkeypatch.setattr(backend, "watch", watching)
         monkeypatch.setattr(backend.db, "read", reading)
 
@@ -144,7 +144,7 @@ def test_a_job_that_is_deleted_is_unknown_to_who_waits(world: World, waiter: Wai
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waiter.wait, [job], LONG)
         counted.await_look()
-        world.backend.job_delete([job])
+        world.backend.jobs.delete([job])
         world.backend.announce_done()
 
         assert isinstance(waiting.exception(LONG), UnknownJob)
@@ -241,7 +241,7 @@ def test_a_look_at_live_jobs_reads_no_arguments(
     world: World, waiter: Waiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.enqueue(args='{"x": "' + "y" * 200_000 + '"}')
-    (job,) = world.backend.job_list(limit=1)
+    (job,) = world.backend.jobs.newest(limit=1)
     statements: list[str] = []
     read = world.backend.db.read
 
@@ -329,7 +329,7 @@ def test_a_job_that_ends_while_the_watch_is_being_opened_is_seen_at_once(
     """The watch tells of what happens after it was opened: without a look then, the job would be found a second
     later."""
     job, steps = world.enqueue(), list[str]()
-    open_watch, look = backend.watch, backend.job_ended
+    open_watch, look = backend.watch, backend.jobs.ended
 
     def opening(**options: Any) -> Watch:
         complete(world, job)
@@ -349,7 +349,7 @@ def test_a_job_that_ends_while_the_watch_is_being_opened_is_seen_at_once(
         return look(ids)
 
     monkeypatch.setattr(backend, "watch", opening)
-    monkeypatch.setattr(backend, "job_ended", looking)
+    monkeypatch.setattr(backend.jobs, "ended", looking)
 
     assert waiter.wait([job], LONG)[job].result == "7"
     assert "wait" not in steps

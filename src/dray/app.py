@@ -229,7 +229,7 @@ class App:
     def _submit(self, new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:
         loading.stop_here()
         durable = self.durability is not Durability.NORMAL
-        written = self.backend.job_enqueue(new, connection=connection, durable=durable)
+        written = self.backend.jobs.enqueue(new, connection=connection, durable=durable)
         if connection is None:  # otherwise it is for the user to commit, and the database tells
             self.announce({job.queue for job in new})
         return self._handles(written)
@@ -240,7 +240,7 @@ class App:
         loading.stop_here()
         if connection is None:
             return await asyncio.to_thread(self._submit, new, None)
-        return self._handles(await self.backend.job_enqueue_async(new, connection=connection))
+        return self._handles(await self.backend.jobs.enqueue_async(new, connection=connection))
 
     def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
         return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
@@ -294,7 +294,7 @@ class App:
         name: Any = getattr(task, "name", task)
         fit = ops.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
         before = None if after is None else _job_id(after)
-        found = self.backend.job_list(fit, limit=ops.check_limit(limit), before=before)
+        found = self.backend.jobs.newest(fit, limit=ops.check_limit(limit), before=before)
         return [Job(self, row.id, row=row) for row in found]
 
     def cancel(self, job_id: str | UUID | HasId) -> bool:
@@ -395,13 +395,13 @@ class App:
 
         What a worker of this process has claimed ahead goes back; another process's starts within 50 ms.
         """
-        was_paused = self.backend.queue_pause(check_name("queue", queue))
+        was_paused = self.backend.queues.pause(check_name("queue", queue))
         self.recall()
         return was_paused
 
     def resume(self, queue: str) -> bool:
         """The queue goes on. False: it was not paused."""
-        has_happened = self.backend.queue_resume(check_name("queue", queue))
+        has_happened = self.backend.queues.resume(check_name("queue", queue))
         if has_happened:
             self.announce([queue])
         return has_happened
@@ -410,7 +410,7 @@ class App:
         """A queue, with `priority` as the new default of jobs to come, if given."""
         check_name("queue", name)
         if priority is not None:
-            self.backend.queue_upsert(name, checks.priority("priority", priority))
+            self.backend.queues.upsert(name, checks.priority("priority", priority))
         found = (queue for queue in self.queues() if queue.name == name)
         return next(found, ops.QueueInfo(name, 0, None, {}))
 

@@ -156,7 +156,7 @@ class Schedules:
     def write_all(self, backend: Backend) -> None:
         """Writes what the code declares and is not stored so, and says what is stored and no longer declared."""
         declared = dict(self._declared)
-        stored = {schedule.name: schedule for schedule in backend.schedule_list()}
+        stored = {schedule.name: schedule for schedule in backend.schedules.all()}
         for name, wanted in declared.items():
             if name not in stored or not same_rule(stored[name], wanted):
                 store(backend, wanted)
@@ -212,19 +212,19 @@ class Schedules:
     def list(self) -> list[ScheduleInfo]:
         """All, by name."""
         backend = self._desk.backend
-        found = backend.schedule_list()
+        found = backend.schedules.all()
         now = backend.now()
         return [self._info(schedule, now) for schedule in found]
 
     def pause(self, name: str) -> bool:
         """False: it was paused already."""
-        return self._desk.backend.schedule_pause(self._stored(name).name)
+        return self._desk.backend.schedules.pause(self._stored(name).name)
 
     def resume(self, name: str) -> bool:
         """False: it was not paused."""
         stored, backend = self._stored(name), self._desk.backend
         next_at = stored.rule.next_after(max(backend.now(), stored.last_at or 0), stored.created_at)
-        was_paused = backend.schedule_resume(name, next_at)
+        was_paused = backend.schedules.resume(name, next_at)
         self._tell()
         return was_paused
 
@@ -240,11 +240,11 @@ class Schedules:
     def remove(self, name: str) -> None:
         """Forgets it, here and in the database."""
         declared = self._declared.pop(check_name("schedule", name), None)
-        if not self._desk.backend.schedule_delete(name) and declared is None:
+        if not self._desk.backend.schedules.delete(name) and declared is None:
             raise _unknown(name)
 
     def _stored(self, name: str) -> Schedule:
-        stored = self._desk.backend.schedule_get(check_name("schedule", name))
+        stored = self._desk.backend.schedules.get(check_name("schedule", name))
         if stored is None:
             raise _unknown(name)
         return stored
@@ -279,12 +279,12 @@ class Schedules:
 def store(backend: Backend, wanted: Schedule) -> bool:
     """Makes a schedule, or changes the one that is there. False: it was so already, nothing was written."""
     for _ in range(_TRIES):
-        stored = backend.schedule_get(wanted.name)
+        stored = backend.schedules.get(wanted.name)
         if stored is None:
-            return backend.schedule_upsert(placed(wanted, None, backend.now()))
+            return backend.schedules.upsert(placed(wanted, None, backend.now()))
         if same_rule(stored, wanted):
             return False
-        if backend.schedule_change(stored, placed(wanted, stored, backend.now())):
+        if backend.schedules.change(stored, placed(wanted, stored, backend.now())):
             return True
     raise StorageLocked(f"schedule {wanted.name} fires too often to be changed; pause it first")
 

@@ -189,7 +189,7 @@ class Waiter:
 
     def _look_at(self, ids: Iterable[str]) -> dict[str, Job]:
         """For who had less time than the thread takes to look: at least one look is due to everybody."""
-        jobs, missing = self._backend.job_ended(list(ids))
+        jobs, missing = self._backend.jobs.ended(list(ids))
         for job_id in missing:
             raise unknown_job(job_id)
         return {job.id: job for job in jobs}
@@ -200,7 +200,7 @@ class Waiter:
             ids, looking = list(self._waits), self._everybody()
         if not ids:
             return False
-        jobs, missing = self._backend.job_ended(ids)
+        jobs, missing = self._backend.jobs.ended(ids)
         with self._lock:
             for wait in looking:
                 wait.is_under_way = True

@@ -65,7 +65,7 @@ class Workflow:
         """Writes all jobs and edges in one transaction, or, if anything is wrong with them, nothing."""
         new = self._finished()
         durable = self._app.durability is not Durability.NORMAL
-        self._app.backend.job_enqueue(new, workflow=self._row, connection=connection, durable=durable)
+        self._app.backend.jobs.enqueue(new, workflow=self._row, connection=connection, durable=durable)
         self._is_enqueued = True
         if connection is None:  # otherwise it is for the user to commit, and the database tells
             self._app.announce({job.queue for job in new if not job.parents})
@@ -77,7 +77,7 @@ class Workflow:
 
         if connection is None:
             return await asyncio.to_thread(self.enqueue)
-        await self._app.backend.job_enqueue_async(self._finished(), workflow=self._row, connection=connection)
+        await self._app.backend.jobs.enqueue_async(self._finished(), workflow=self._row, connection=connection)
         self._is_enqueued = True
         return Run(self._app, self.id)
 
@@ -119,4 +119,4 @@ def checked_id(run_id: Any) -> str:
 def runs(app: Desk, limit: int, after: Any = None) -> list[Run]:
     """The newest workflows; `after` the last one of a list come the next ones."""
     more = {} if after is None else {"before": checked_id(after)}
-    return [Run(app, row.id, row) for row in app.backend.workflow_list(limit=limit, **more)]
+    return [Run(app, row.id, row) for row in app.backend.workflows.newest(limit=limit, **more)]

@@ -31,14 +31,14 @@ class Hands:
     def worker(self) -> str:
         if self._worker is None:
             new = NewWorker(id=self.app.ids.new(), name="hands", host="here", pid=1, boot=self.clock.boot)
-            self.app.backend.worker_register(new, LEASE_US)
+            self.app.backend.workers.register(new, LEASE_US)
             self._worker = new.id
         return self._worker
 
     def claim(self, job: Job[Any]) -> Claim:
         """Claims a job, which must be the first of its queue and task."""
         row = self.app.job(job.id).row
-        (claim,) = self.app.backend.job_claim(self.worker, Demand((row.queue,), (row.task,), 1))
+        (claim,) = self.app.backend.work.claim(self.worker, Demand((row.queue,), (row.task,), 1))
         assert claim.id == job.id
         return claim
 
@@ -61,6 +61,6 @@ class Hands:
         self.settle(model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, "Traceback: here"))
 
     def settle(self, settlement: Settlement) -> None:
-        settled = self.app.backend.job_settle(self.worker, [settlement])
+        settled = self.app.backend.work.settle(self.worker, [settlement])
         assert settled == ([], [], [], [], [])
         self.app.backend.announce_done()

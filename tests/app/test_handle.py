@@ -86,7 +86,7 @@ def test_progress_is_what_the_body_said_last(app: App, hands: Hands) -> None:
     assert job.progress == Progress(None, None)
 
     claim = hands.claim(job)
-    app.backend.job_progress(hands.worker, [Report(claim.id, claim.claim, 42.5, "half way")])
+    app.backend.work.progress(hands.worker, [Report(claim.id, claim.claim, 42.5, "half way")])
 
     percent, message = job.refresh().progress
     assert (percent, message) == (42.5, "half way")
@@ -96,7 +96,7 @@ def test_logs_are_read_in_order_and_on_from_a_line(app: App, hands: Hands, clock
     job = app.enqueue("x")
     claim, at = hands.claim(job), clock.steady()
     lines = [LogLine(job.id, claim.claim, at, "INFO", "shop", f"line {n}") for n in range(3)]
-    app.backend.log_write(hands.worker, lines)
+    app.backend.work.write_logs(hands.worker, lines)
 
     found = job.logs()
 
@@ -330,7 +330,7 @@ def test_cancel_asks_a_running_job_to_stop_and_tells_its_worker(app: App, hands:
 
     assert job.state == "running"
     assert woken == [["q"]]
-    assert [held.cancel_requested for held in app.backend.worker_beat(hands.worker, LEASE_US).held] == [True]
+    assert [held.cancel_requested for held in app.backend.workers.beat(hands.worker, LEASE_US).held] == [True]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -387,7 +387,7 @@ def test_delete_removes_a_job_with_its_history(app: App, hands: Hands) -> None:
     assert job.delete() is True
     with pytest.raises(UnknownJob):
         _ = job.state
-    assert app.backend.attempt_list(job.id) == []
+    assert app.backend.history.attempts(job.id) == []
 
 
 def test_delete_leaves_what_runs_or_is_needed(app: App, hands: Hands) -> None:
@@ -425,7 +425,7 @@ def test_a_crash_is_shown_as_an_attempt(app: App, hands: Hands, clock: ManualClo
     job = app.enqueue("x", max_attempts=1)
     hands.claim(job)
     clock.advance(LEASE_US + SECOND)
-    app.backend.job_rescue(app.backend.worker_overdue(), rng=hands.rng)
+    app.backend.workers.rescue(app.backend.workers.overdue(), rng=hands.rng)
 
     with pytest.raises(JobFailed, match="lost its worker") as raised:
         job.result()

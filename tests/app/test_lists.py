@@ -262,7 +262,7 @@ def test_a_paused_queue_starts_nothing_until_it_goes_on(app: App, clock: ManualC
 
 def test_workers_are_shown_with_their_duties(app: App, hands: Hands, clock: ManualClock) -> None:
     assert app.workers() == []
-    app.backend.lease_take("prune", hands.worker)
+    app.backend.leases.take("prune", hands.worker)
 
     (worker,) = app.workers()
 
@@ -301,7 +301,7 @@ def test_prune_keeps_failures_longer_by_default(app: App, hands: Hands, clock: M
 
 def test_prune_goes_on_until_nothing_is_left_to_remove(app: App, clock: ManualClock) -> None:
     task = app.task(name="many")(empty)
-    app.backend.job_cancel([job.id for job in task.enqueue_many([()] * 2_500)])
+    app.backend.jobs.cancel([job.id for job in task.enqueue_many([()] * 2_500)])
     clock.advance(SECOND)
 
     assert app.prune(older_than=0) == 2_500

@@ -317,13 +317,13 @@ def test_wait_does_not_look_all_the_time_while_the_end_of_a_step_is_passed_on(
         " WHERE id = ?",
         run.job("first").id,
     )
-    looks, look = list[str](), app.backend.workflow_moved_by
+    looks, look = list[str](), app.backend.workflows.moved_by
 
     def counted(run_id: str) -> list[str]:
         looks.append(run_id)
         return look(run_id)
 
-    monkeypatch.setattr(app.backend, "workflow_moved_by", counted)
+    monkeypatch.setattr(app.backend.workflows, "moved_by", counted)
 
     with pytest.raises(TimeoutError):
         run.wait(1)

@@ -26,14 +26,14 @@ def live(url: str, lease_us: int = LEASE_US, claims: int = 0) -> None:
     backend = open_backend(url)
     watch = backend.watch()
     worker_id = Ids(SystemClock()).new()
-    proof = backend.worker_prove(worker_id, watch)
+    proof = backend.workers.prove(worker_id, watch)
     register(backend, worker_id, proof, lease_us)
     if claims:
-        backend.job_claim(worker_id, Demand(("default",), ("task",), claims))
+        backend.work.claim(worker_id, Demand(("default",), ("task",), claims))
     tell({"id": worker_id, "lock": proof.lock, "is_held": proof.is_held})
     orders: dict[str, Callable[[], Any]] = {
         "check": lambda: [proof.check(), proof.is_held],
-        "beat": lambda: backend.worker_beat(worker_id, lease_us).alive,
+        "beat": lambda: backend.workers.beat(worker_id, lease_us).alive,
         "fork": fork,
         "fork_with_the_proof": lambda: fork_with(proof),
         "spawn": lambda: spawn(()),
@@ -55,7 +55,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def register(backend: Backend, worker_id: str, proof: Proof, lease_us: int) -> None:
     worker = NewWorker(id=worker_id, name="w", host="here", pid=os.getpid(), boot=SystemClock().boot, lock=proof.lock)
-    backend.worker_register(worker, lease_us)
+    backend.workers.register(worker, lease_us)
 
 
 def fork() -> int:
@@ -99,14 +99,14 @@ def judge_as_nobody(path: str) -> list[Any]:
     backend = open_backend(f"sqlite:///{path}")
     with closing(backend.watch()) as watch:
         worker_id = Ids(SystemClock()).new()
-        proof = backend.worker_prove(worker_id, watch)
+        proof = backend.workers.prove(worker_id, watch)
         register(backend, worker_id, proof, LEASE_US)
         descriptor = proof.fileno()
         assert descriptor is not None
         os.fchmod(descriptor, 0)
         os.close(descriptor)  # as its end would
-        judgement = backend.worker_judge()
-        return [backend.worker_suspects(), judgement.dead, judgement.overdue]
+        judgement = backend.workers.judge()
+        return [backend.workers.suspects(), judgement.dead, judgement.overdue]
 
 
 if __name__ == "__main__":

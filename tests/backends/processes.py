@@ -204,7 +204,7 @@ def new_job(**options: Any) -> NewJob:
 
 
 def enqueue(backend: Backend, **options: Any) -> str:
-    return backend.job_enqueue([new_job(**options)])[0].id
+    return backend.jobs.enqueue([new_job(**options)])[0].id
 
 
 def error_of(work: Callable[[], Any]) -> list[str]:
@@ -339,7 +339,7 @@ def fill_the_disk(folder: str) -> dict[str, Any]:
 
     full = error_of(until_full)
     again = error_of(until_full)
-    kept = sorted(job.id for job in backend.job_list(limit=1000))
+    kept = sorted(job.id for job in backend.jobs.newest(limit=1000))
     elsewhere = in_child(lambda: job_ids(str(path)))
     _mount("tmpfs", folder, "remount,size=16m")
     acknowledged += [enqueue(backend) for _ in range(10)]
@@ -415,7 +415,7 @@ def fork_and_use(url: str) -> dict[str, Any]:
         here = [enqueue(backend)], [connection_of(backend)]
         below = in_child(lambda: ([enqueue(backend)], [connection_of(backend)]))
         again = [enqueue(backend)], [connection_of(backend)]
-        seen = len(backend.job_list())
+        seen = len(backend.jobs.newest())
         return [*here[0], *below[0], *again[0]], [*here[1], *below[1], *again[1]], seen
 
     made_below, connections_below, seen = in_child(child)
@@ -470,7 +470,7 @@ def locks_after_fork(path: str) -> dict[str, list[str]]:
     enqueue(backend)
     here = locked_files(path)
     below, deeper = in_child(lambda: [locked_files(path), in_child(lambda: locked_files(path))])
-    used = in_child(lambda: [enqueue(backend), len(backend.job_list()), locked_files(path)])[-1]
+    used = in_child(lambda: [enqueue(backend), len(backend.jobs.newest()), locked_files(path)])[-1]
     closed = in_child(lambda: [enqueue(backend), backend.close(), locked_files(path)])[-1]
     backend.close()
     return {"parent": here, "child": below, "grandchild": deeper, "used": used, "closed": closed}
@@ -507,7 +507,7 @@ def leave_a_child_behind(path: str, generations: Sequence[str], exits: str) -> N
     hear()
     tell(enqueue(backend))
     hear()
-    tell(sorted(job.id for job in backend.job_list()))
+    tell(sorted(job.id for job in backend.jobs.newest()))
     if exits == "_exit":
         os._exit(0)
     sys.exit()
@@ -616,7 +616,7 @@ def fork_beside_threads(url: str, kind: str, forks: int) -> dict[str, Any]:
                 if kind == "write":
                     made.append(enqueue(backend))
                 else:
-                    backend.job_get(made[:1])
+                    backend.jobs.get(made[:1])
         except Exception as error:  # noqa: BLE001 - told to the test
             problems.append(repr(error))
 
@@ -668,7 +668,7 @@ def work_off(url: str, batch: int) -> list[list[list[Any]]]:
 
 def register(backend: Backend) -> str:
     worker = NewWorker(id=_ids.new(), name="w", host="here", pid=os.getpid(), boot=SystemClock().boot)
-    backend.worker_register(worker, 60_000_000)
+    backend.workers.register(worker, 60_000_000)
     return worker.id
 
 
@@ -680,7 +680,7 @@ def drain(backend: Backend, worker: str, batch: int) -> list[list[list[Any]]]:
     held: list[Claim] = []
     while True:
         done = [completed(claim, clock.steady(), clock.steady()) for claim in held]
-        settled, _, claims, *_ = backend.job_exchange(worker, done, demand)
+        settled, _, claims, *_ = backend.work.exchange(worker, done, demand)
         assert not any(settled._replace(locked=[])), settled
         # A row that another's claim looks at in this moment is locked, not lost: the next batch settles it.
         held = [*(claim for claim in held if claim.id in settled.locked), *claims]

@@ -19,7 +19,7 @@ def look_again_and_again(path: str) -> None:
         found = way(Path(path))
         tell(
             [
-                len(backend.job_list()),
+                len(backend.jobs.newest()),
                 None if found is None else found.name,
                 sorted(file.name for file in Path(path).parent.iterdir()),
             ]
@@ -35,7 +35,7 @@ def wait_for_the_end(path: str, job_id: str) -> None:
 
 def try_to_write(path: str) -> list[str]:
     backend = open_backend(path)
-    assert len(backend.job_list()) == 1
+    assert len(backend.jobs.newest()) == 1
     try:
         enqueue(backend)
     except StorageUnavailable as error:
@@ -53,8 +53,8 @@ def opened_by_python(path: str) -> list[str]:
 
     sys.addaudithook(hook)
     backend = open_backend(path, create=False)
-    backend.job_list()
-    backend.job_stats(1)
+    backend.jobs.newest()
+    backend.history.stats(1)
     backend.schema_version()
     backend.watch().close()
     backend.close()

@@ -106,7 +106,7 @@ class Reference:
 
     # Jobs, as producers and operators see them
 
-    def job_enqueue(
+    def jobs_enqueue(
         self, new: Sequence[NewJob], *, workflow: Workflow | None = None, connection: Any = None
     ) -> list[Enqueued]:
         with self.transaction():
@@ -213,10 +213,10 @@ class Reference:
             return True
         return False
 
-    def job_get(self, ids: Sequence[str]) -> list[Job]:
+    def jobs_get(self, ids: Sequence[str]) -> list[Job]:
         return [self.jobs[job_id] for job_id in sorted(set(ids)) if job_id in self.jobs]
 
-    def job_list(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
+    def jobs_newest(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
         fit = fit or Filter()
         found = [
             job
@@ -233,7 +233,7 @@ class Reference:
         ]
         return found[:limit]
 
-    def job_cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
+    def jobs_cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
         answer: dict[str, CancelResult] = {}
         for job_id in dict.fromkeys(ids):
             job = self.jobs.get(job_id)
@@ -266,10 +266,10 @@ class Reference:
     def _has_open_edges(self, parent_id: str) -> bool:
         return any(parent == parent_id and satisfied == 0 for (parent, _), satisfied in self.edges.items())
 
-    def job_retry(self, ids: Sequence[str]) -> list[str]:
+    def jobs_retry(self, ids: Sequence[str]) -> list[str]:
         now = self.clock.now()
-        retried = [job.id for job in self.job_get(ids) if job.state in FINAL and job.args is not None]
-        for job in self.job_get(retried):
+        retried = [job.id for job in self.jobs_get(ids) if job.state in FINAL and job.args is not None]
+        for job in self.jobs_get(retried):
             if job.state == State.COMPLETED:
                 self._record(job, job.worker_id, Outcome.COMPLETED, job.started_at, job.finished_at)
             self._change(
@@ -289,7 +289,7 @@ class Reference:
             self.edges |= dict.fromkeys(lost, 0)
             parents = [
                 job.id
-                for job in self.job_get([child for _, child in lost])
+                for job in self.jobs_get([child for _, child in lost])
                 if (job.state, job.reason) == (State.CANCELLED, Reason.PARENT) and not self._count_edges(job.id, -1)
             ]
             for child in parents:
@@ -303,8 +303,8 @@ class Reference:
     def _count_edges(self, child_id: str, *satisfied: int) -> int:
         return sum(child == child_id and each in satisfied for (_, child), each in self.edges.items())
 
-    def job_delete(self, ids: Sequence[str]) -> list[str]:
-        gone = [job.id for job in self.job_get(ids) if job.state != State.RUNNING and self._may_go(job)]
+    def jobs_delete(self, ids: Sequence[str]) -> list[str]:
+        gone = [job.id for job in self.jobs_get(ids) if job.state != State.RUNNING and self._may_go(job)]
         self._remove(gone)
         return gone
 
@@ -320,15 +320,15 @@ class Reference:
         self.edges = {edge: satisfied for edge, satisfied in self.edges.items() if gone.isdisjoint(edge)}
         self.logs = {i: lines for i, lines in self.logs.items() if i not in gone}
 
-    def job_promote(self, limit: int = 1000) -> list[str]:
+    def jobs_promote(self, limit: int = 1000) -> list[str]:
         due = [job for job in self._in_state(State.SCHEDULED) if job.run_at <= self.clock.now()]
         due = sorted(due, key=lambda job: job.run_at)[:limit]
         return [self._change(job.id, state=State.QUEUED).queue for job in due]
 
-    def job_next_due(self) -> int | None:
+    def jobs_next_due(self) -> int | None:
         return min((job.run_at for job in self._in_state(State.SCHEDULED)), default=None)
 
-    def job_expire(self, limit: int = 1000) -> list[str]:
+    def jobs_expire(self, limit: int = 1000) -> list[str]:
         expired = self._expire(limit)
         if expired:
             self._pass_on()
@@ -340,7 +340,7 @@ class Reference:
         # Whether it has children is only looked at when they are told.
         return [self._end(job_id, State.CANCELLED, Reason.EXPIRED, fanout_pending=True) for _, job_id in over]
 
-    def job_prune(self, retention: Retention, limit: int = 1000) -> int:
+    def history_prune(self, retention: Retention, limit: int = 1000) -> int:
         now, cutoffs = self.clock.now(), retention.cutoffs(self.clock.now())
 
         def is_past(job: Job) -> bool:
@@ -365,7 +365,7 @@ class Reference:
                     del self.workflows[workflow.id]
         return len(gone)
 
-    def job_stats(self, window_us: int) -> Stats:
+    def history_stats(self, window_us: int) -> Stats:
         now = self.clock.now()
         counts: dict[str, dict[str, int]] = {}
         for job in self.jobs.values():
@@ -385,7 +385,7 @@ class Reference:
 
     # Jobs in a worker's hands
 
-    def job_exchange(
+    def work_exchange(
         self, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
     ) -> Exchange:
         settled, ended = self._settle(worker_id, settlements)
@@ -393,25 +393,25 @@ class Reference:
         claims: list[Claim] = []
         if demand.limit + demand.ahead:
             ended += self._expire(1000)
-            promoted = self.job_promote()
+            promoted = self.jobs_promote()
             claims = self._claim(worker_id, demand)
         if any(job.fanout_pending for job in ended):
             self._pass_on()
         return Exchange(settled, promoted, claims)
 
-    def job_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
-        return self.job_exchange(worker_id, (), demand).claims
+    def work_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
+        return self.work_exchange(worker_id, (), demand).claims
 
-    def job_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
-        return self.job_exchange(worker_id, settlements, _NO_CLAIMS, durable=durable).settled
+    def work_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
+        return self.work_exchange(worker_id, settlements, _NO_CLAIMS, durable=durable).settled
 
-    def job_leave(self, worker_id: str, ended: Sequence[tuple[Settlement, Sequence[NewJob]]]) -> None:
+    def outcomes_leave(self, worker_id: str, ended: Sequence[tuple[Settlement, Sequence[NewJob]]]) -> None:
         for settlement, _ in ended:
             if self._holds(worker_id, settlement.id, settlement.claim):
                 left = settlement, self.clock.now(), self.clock.steady()
                 self.left.setdefault((worker_id, settlement.id, settlement.claim), left)
 
-    def job_grow(
+    def work_grow(
         self, worker_id: str, settlement: Settlement, new: Sequence[NewJob], *, durable: bool = False
     ) -> Settled:
         with self.transaction():
@@ -539,10 +539,10 @@ class Reference:
         )
         return Claim(*(getattr(job, name) for name in Claim._fields))
 
-    def job_probe(self, demand: Demand) -> bool:
+    def work_probe(self, demand: Demand) -> bool:
         return any(self._ready(queue, demand.tasks) for queue in demand.queues)
 
-    def job_progress(
+    def work_progress(
         self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
     ) -> list[bool]:
         noted: list[bool] = []
@@ -554,50 +554,50 @@ class Reference:
 
     # History
 
-    def attempt_list(self, job_id: str) -> list[Attempt]:
+    def history_attempts(self, job_id: str) -> list[Attempt]:
         return [attempt for key, attempt in sorted(self.attempts.items()) if key[0] == job_id]
 
-    def log_write(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+    def work_write_logs(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
         written = [self._may_tell(worker_id, line.job_id, line.claim) for line in lines]
         for line in [line for line, was_written in zip(lines, written, strict=True) if was_written]:
             kept = replace(line, at=self.clock.now() - (self.clock.steady() - line.at))
             self.logs[line.job_id] = (*self.logs.get(line.job_id, ()), kept)[-self.log_lines :]
         return written
 
-    def log_list(self, job_id: str) -> list[tuple[int, LogLine]]:
+    def history_log_lines(self, job_id: str) -> list[tuple[int, LogLine]]:
         return list(enumerate(self.logs.get(job_id, ()), 1))
 
     # Queues
 
-    def queue_upsert(self, name: str, priority: int) -> None:
+    def queues_upsert(self, name: str, priority: int) -> None:
         known = self.queues.get(name, Queue(name, priority, None, self.clock.now()))
         self.queues[name] = replace(known, priority=priority)
 
-    def queue_pause(self, name: str) -> bool:
+    def queues_pause(self, name: str) -> bool:
         known = self.queues.setdefault(name, Queue(name, 0, None, self.clock.now()))
         if known.paused_at is None:
             self.queues[name] = replace(known, paused_at=self.clock.now())
         return known.paused_at is None
 
-    def queue_resume(self, name: str) -> bool:
+    def queues_resume(self, name: str) -> bool:
         is_paused = name in self.queues and self.queues[name].paused_at is not None
         if is_paused:
             self.queues[name] = replace(self.queues[name], paused_at=None)
         return is_paused
 
-    def queue_list(self) -> list[Queue]:
+    def queues_all(self) -> list[Queue]:
         return [queue for _, queue in sorted(self.queues.items())]
 
     # Workers
 
-    def worker_register(self, worker: NewWorker, lease_us: int) -> None:
+    def workers_register(self, worker: NewWorker, lease_us: int) -> None:
         given: dict[str, Any] = {field.name: getattr(worker, field.name) for field in fields(worker)}
         given |= dict.fromkeys(("started_at", "last_seen_at"), self.clock.now())
         given |= {"state": "active", "lease_until": self.clock.steady() + lease_us, "stopped_at": None}
         self._add_queues(worker.queues)
         self.workers.setdefault(worker.id, Worker(**given))
 
-    def worker_beat(self, worker_id: str, lease_us: int, state: str = "active", *, durable: bool = False) -> Beat:
+    def workers_beat(self, worker_id: str, lease_us: int, state: str = "active", *, durable: bool = False) -> Beat:
         lease_until = self.clock.steady() + lease_us
         is_alive = self._change_worker(worker_id, state=state, lease_until=lease_until)
         running = [job for job in self._in_state(State.RUNNING) if job.worker_id == worker_id]
@@ -610,7 +610,7 @@ class Reference:
         self.workers[worker_id] = replace(worker, last_seen_at=self.clock.now(), **changes)
         return True
 
-    def worker_deregister(self, worker_id: str) -> bool:
+    def workers_deregister(self, worker_id: str) -> bool:
         for duty, lease in self.leases.items():
             if lease.holder == worker_id:
                 self.leases[duty] = replace(lease, holder=None)
@@ -619,16 +619,16 @@ class Reference:
     def is_live(self, worker_id: str | None) -> bool:
         return worker_id in self.workers and self.workers[worker_id].state in LIVE_WORKER
 
-    def worker_list(self, limit: int = 1000) -> list[Worker]:
+    def workers_all(self, limit: int = 1000) -> list[Worker]:
         newest = sorted(self.workers.values(), key=lambda worker: worker.id, reverse=True)
         return sorted(newest, key=lambda worker: worker.state not in LIVE_WORKER)[:limit]
 
-    def worker_overdue(self) -> list[Verdict]:
+    def workers_overdue(self) -> list[Verdict]:
         steady = self.clock.steady()
         late = [w for w in self.workers.values() if w.state in LIVE_WORKER and w.lease_until < steady]
         return [Verdict(worker.id, worker.lease_until) for worker in late]
 
-    def worker_prune(self, before: int) -> int:
+    def workers_prune(self, before: int) -> int:
         busy = {job.worker_id for job in self._in_state(State.RUNNING)}
         ended = [w.id for w in self.workers.values() if w.stopped_at is not None and w.stopped_at < before]
         gone = [worker_id for worker_id in ended if worker_id not in busy]
@@ -636,7 +636,7 @@ class Reference:
             del self.workers[worker_id]
         return len(gone)
 
-    def job_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
+    def workers_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         for worker_id, lease_until in verdicts:
             worker = self.workers.get(worker_id)
             if worker is not None and worker.state in LIVE_WORKER and worker.lease_until == lease_until:
@@ -672,7 +672,7 @@ class Reference:
 
     # Duties
 
-    def lease_take(self, duty: str, holder: str) -> int | None:
+    def leases_take(self, duty: str, holder: str) -> int | None:
         lease = self.leases.get(duty, Lease(duty, None, 0, 0))
         if lease.holder == holder:
             return lease.term
@@ -681,22 +681,22 @@ class Reference:
         self.leases[duty] = Lease(duty, holder, lease.term + 1, self.clock.now())
         return lease.term + 1
 
-    def lease_renew(self, duty: str, holder: str, term: int) -> bool:
+    def leases_renew(self, duty: str, holder: str, term: int) -> bool:
         lease = self.leases.get(duty)
         return lease is not None and (lease.holder, lease.term) == (holder, term)
 
-    def lease_resign(self, duty: str, holder: str, term: int) -> bool:
-        is_held = self.lease_renew(duty, holder, term)
+    def leases_resign(self, duty: str, holder: str, term: int) -> bool:
+        is_held = self.leases_renew(duty, holder, term)
         if is_held:
             self.leases[duty] = replace(self.leases[duty], holder=None)
         return is_held
 
-    def lease_list(self) -> list[Lease]:
+    def leases_all(self) -> list[Lease]:
         return [lease for _, lease in sorted(self.leases.items())]
 
     # Schedules
 
-    def schedule_upsert(self, schedule: Schedule) -> bool:
+    def schedules_upsert(self, schedule: Schedule) -> bool:
         known = self.schedules.get(schedule.name, replace(schedule, last_at=None, paused_at=None))
         if schedule.name in self.schedules and same_rule(known, schedule):
             return False
@@ -704,22 +704,22 @@ class Reference:
         self.schedules[schedule.name] = replace(schedule, **kept, updated_at=self.clock.now())
         return True
 
-    def schedule_get(self, name: str) -> Schedule | None:
+    def schedules_get(self, name: str) -> Schedule | None:
         return self.schedules.get(name)
 
-    def schedule_list(self) -> list[Schedule]:
+    def schedules_all(self) -> list[Schedule]:
         return [schedule for _, schedule in sorted(self.schedules.items())]
 
-    def schedule_due(self, limit: int = 100) -> list[Schedule]:
-        waiting = [(s.next_at, s) for s in self.schedule_list() if s.next_at is not None and not s.paused_at]
+    def schedules_due(self, limit: int = 100) -> list[Schedule]:
+        waiting = [(s.next_at, s) for s in self.schedules_all() if s.next_at is not None and not s.paused_at]
         due = [each for each in waiting if each[0] <= self.clock.now()]
         return [schedule for _, schedule in sorted(due, key=lambda each: each[0])[:limit]]
 
-    def schedule_upcoming(self) -> tuple[int | None, int]:
+    def schedules_upcoming(self) -> tuple[int | None, int]:
         waiting = [s.next_at for s in self.schedules.values() if s.next_at is not None and not s.paused_at]
         return min(waiting, default=None), self.clock.now()
 
-    def schedule_change(self, stored: Schedule, wanted: Schedule) -> bool:
+    def schedules_change(self, stored: Schedule, wanted: Schedule) -> bool:
         known = self.schedules.get(stored.name)
         if known is None or (known.next_at, known.updated_at) != (stored.next_at, stored.updated_at):
             return False
@@ -727,7 +727,7 @@ class Reference:
         self.schedules[stored.name] = replace(wanted, name=stored.name, **kept, updated_at=self.clock.now())
         return True
 
-    def schedule_fire(
+    def schedules_fire(
         self, schedule: Schedule, *, next_at: int | None, last_at: int | None, new: Sequence[NewJob]
     ) -> list[Enqueued] | None:
         stored = self.schedules.get(schedule.name)
@@ -748,24 +748,24 @@ class Reference:
                     fired += self._insert([job])
         return fired
 
-    def schedule_pause(self, name: str) -> bool:
+    def schedules_pause(self, name: str) -> bool:
         is_running = name in self.schedules and self.schedules[name].paused_at is None
         if is_running:
             self.schedules[name] = replace(self.schedules[name], paused_at=self.clock.now())
         return is_running
 
-    def schedule_resume(self, name: str, next_at: int | None) -> bool:
+    def schedules_resume(self, name: str, next_at: int | None) -> bool:
         is_paused = name in self.schedules and self.schedules[name].paused_at is not None
         if is_paused:
             self.schedules[name] = replace(self.schedules[name], paused_at=None, next_at=next_at)
         return is_paused
 
-    def schedule_delete(self, name: str) -> bool:
+    def schedules_delete(self, name: str) -> bool:
         return self.schedules.pop(name, None) is not None
 
     # Graphs
 
-    def job_fan_out(self, limit: int = 1000) -> FanOut:
+    def graph_fan_out(self, limit: int = 1000) -> FanOut:
         """The oldest parent first: the databases may take another order, as long as it is the same in both."""
         pending = {job.id for job in self.jobs.values() if job.fanout_pending}
         ready = [edge for edge, satisfied in self.edges.items() if satisfied == 0 and edge[0] in pending]
@@ -790,42 +790,42 @@ class Reference:
         self._change(child_id, waiting_on=left, state=child.state if left else due)
 
     def _pass_on(self) -> None:
-        while not self.is_cut_off and self.job_fan_out().left:
+        while not self.is_cut_off and self.graph_fan_out().left:
             pass
 
-    def job_reconcile(self) -> Reconciled:
+    def graph_reconcile(self) -> Reconciled:
         """Nothing is ever lost here, so there is nothing to repair: an answer with anything in it is a defect."""
         return Reconciled([], [])
 
-    def edge_list(self, job_id: str) -> list[tuple[str, str, int]]:
+    def graph_edges(self, job_id: str) -> list[tuple[str, str, int]]:
         return [(*edge, satisfied) for edge, satisfied in sorted(self.edges.items()) if job_id in edge]
 
-    def workflow_get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
+    def workflows_get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
         jobs = [job for job in self.jobs.values() if job.workflow_id == workflow_id]
         found = self.workflows.get(workflow_id)
         return None if found is None else (found, dict(Counter(job.state for job in jobs)))
 
-    def workflow_list(self, *, limit: int = 100, before: str = "g") -> list[Workflow]:
+    def workflows_newest(self, *, limit: int = 100, before: str = "g") -> list[Workflow]:
         newest = sorted(self.workflows.items(), reverse=True)
         return [workflow for workflow_id, workflow in newest if workflow_id < before][:limit]
 
-    def workflow_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
+    def workflows_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
         return [job.id for job in self._in_state(*states) if job.workflow_id == workflow_id]
 
-    def workflow_tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    def workflows_tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
         return {i: dict(Counter(job.state for job in self.jobs.values() if job.workflow_id == i)) for i in ids}
 
-    def workflow_step(self, workflow_id: str, step: str) -> str | None:
+    def workflows_step(self, workflow_id: str, step: str) -> str | None:
         found = (job.id for job in self.jobs.values() if (job.workflow_id, job.step) == (workflow_id, step))
         return next(found, None)
 
-    def workflow_drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
+    def workflows_drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
         jobs = [job for _, job in sorted(self.jobs.items()) if job.workflow_id == workflow_id]
         ids = {job.id for job in jobs}
         edges = sorted((edge for edge in self.edges if edge[1] in ids), key=lambda edge: edge[::-1])
         return [Node(job.id, job.step, job.task, job.state, job.reason) for job in jobs], edges
 
-    def workflow_moved_by(self, workflow_id: str, limit: int = 500) -> list[str]:
+    def workflows_moved_by(self, workflow_id: str, limit: int = 500) -> list[str]:
         def waits(job: Job) -> bool:
             return job.state == State.WAITING and job.workflow_id == workflow_id
 

@@ -247,7 +247,7 @@ def test_a_servers_address_is_shown_in_one_form_however_it_is_written(url: str) 
 
     assert Settings.of(url).place == place
     with pytest.raises(StorageUnavailable) as caught:
-        open_backend(url).job_list()
+        open_backend(url).jobs.newest()
     assert str(caught.value).startswith(f"{place}: cannot be reached: ")
 
 
@@ -267,7 +267,7 @@ def test_any_plain_name_can_be_a_schema(postgres_server: str, schema: str) -> No
         assert backend.schema_version() is None
         assert backend.migrate() == backend.schema_version() == 3
         made = enqueue(backend)
-        assert [job.id for job in backend.job_list()] == [made]
+        assert [job.id for job in backend.jobs.newest()] == [made]
     finally:
         backend.close()
         raw_sql(postgres_server, f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
@@ -313,7 +313,7 @@ def complaint(url: str, caplog: pytest.LogCaptureFixture) -> str:
     """All that a user, or a log, gets to see of an address that does not work."""
     caplog.set_level(logging.DEBUG)
     with pytest.raises(DrayError) as caught:
-        open_backend(url).job_list()
+        open_backend(url).jobs.newest()
     assert "\n" not in str(caught.value)
     return everything_said(caught.value) + caplog.text
 
@@ -345,7 +345,7 @@ def test_a_server_that_cannot_be_reached_is_named_without_its_password(
     before = time.monotonic()
     backend = open_backend(form.replace("PORT", str(closed_port)))
 
-    for use in (backend.job_list, backend.migrate, backend.schema_version, lambda: enqueue(backend)):
+    for use in (backend.jobs.newest, backend.migrate, backend.schema_version, lambda: enqueue(backend)):
         with pytest.raises(StorageUnavailable, match="cannot be reached") as caught:
             use()
         assert "\n" not in str(caught.value)
@@ -401,7 +401,7 @@ def test_a_server_that_says_nothing_is_given_up(caplog: pytest.LogCaptureFixture
         url = f"postgresql://u:{SECRET}@127.0.0.1:{port}/db?connect_timeout=2"
 
         with pytest.raises(StorageUnavailable) as caught:
-            open_backend(url).job_list()
+            open_backend(url).jobs.newest()
 
     assert time.monotonic() - before < 6
     assert SECRET not in everything_said(caught.value)

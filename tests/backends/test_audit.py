@@ -67,7 +67,7 @@ def tried(world: World) -> Made:
 
 def cancelled(world: World) -> Made:
     job = world.enqueue()
-    world.backend.job_cancel([job])
+    world.backend.jobs.cancel([job])
     return {"id": job}
 
 
@@ -75,7 +75,7 @@ def logged(world: World) -> Made:
     job, worker = world.enqueue(), world.worker()
     claim = world.claim_one(worker)
     line = LogLine(job, claim.claim, world.clock.steady(), "INFO", "shop", "hello")
-    assert world.backend.log_write(worker, [line]) == [True]
+    assert world.backend.work.write_logs(worker, [line]) == [True]
     return {"id": job}
 
 
@@ -122,7 +122,7 @@ def chain(world: World) -> Made:
 def steps(world: World) -> Made:
     workflow = Workflow(world.ids.new(), "etl", world.clock.now())
     new = [world.new(workflow_id=workflow.id, step=step) for step in ("load", "clean")]
-    jobs = world.backend.job_enqueue(new, workflow=workflow)
+    jobs = world.backend.jobs.enqueue(new, workflow=workflow)
     return {"id": jobs[0].id, "other": jobs[1].id, "workflow": workflow.id}
 
 
@@ -137,12 +137,12 @@ def scheduled(world: World) -> Made:
         "created_at": now,
         "updated_at": now,
     }
-    world.backend.schedule_upsert(Schedule(**row))
+    world.backend.schedules.upsert(Schedule(**row))
     return {"id": "nightly"}
 
 
 def dutiful(world: World) -> Made:
-    assert world.backend.lease_take("prune", world.worker()) == 1
+    assert world.backend.leases.take("prune", world.worker()) == 1
     return {"id": "prune"}
 
 
@@ -402,15 +402,15 @@ def test_a_job_that_is_about_to_be_taken_back_is_given_time(world: World, url: s
     made = running(world)
     lawless(url, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at", ())
     looks: list[int] = []
-    look = world.backend.audit_orphans
+    look = world.backend.audit.orphans
 
     def look_and_rescue() -> set[tuple[str, int]]:
         looks.append(1)
         if len(looks) == 2:
-            world.backend.job_rescue([], rng=world.rng)
+            world.backend.workers.rescue([], rng=world.rng)
         return look()
 
-    world.backend.audit_orphans = look_and_rescue  # somebody else, at a moment of ours
+    world.backend.audit.orphans = look_and_rescue  # somebody else, at a moment of ours
 
     assert audit(world.backend, patience=60).holds
     assert len(looks) == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dray.backends.store import graph
+from dray.backends.store.graph import Graph
 from dray.errors import StorageLocked
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -31,7 +31,7 @@ def _asked_to_stop(world: World, *, max_attempts: int = 3) -> tuple[str, Claim]:
     world.enqueue(max_attempts=max_attempts)
     worker = world.worker()
     claim = world.claim_one(worker)
-    world.backend.job_cancel([claim.id])
+    world.backend.jobs.cancel([claim.id])
     world.clock.advance(SECOND)
     return worker, claim
 
@@ -40,12 +40,12 @@ def _asked_to_stop(world: World, *, max_attempts: int = 3) -> tuple[str, Claim]:
 def test_a_job_that_has_not_started_is_cancelled_at_once(world: World, delay_us: int) -> None:
     job_id = world.enqueue(delay_us=delay_us)
 
-    answer = world.backend.job_cancel([job_id])
+    answer = world.backend.jobs.cancel([job_id])
 
     assert answer == {job_id: CancelResult.CANCELLED}
     job = world.job(job_id)
     assert (job.state, job.reason, job.finished_at) == ("cancelled", "user", world.clock.now())
-    assert (job.attempt, world.backend.attempt_list(job_id)) == (0, [])
+    assert (job.attempt, world.backend.history.attempts(job_id)) == (0, [])
     world.clock.advance(HOUR)
     assert world.claim(world.worker()) == []
 
@@ -54,8 +54,8 @@ def test_a_job_that_waits_for_a_parent_is_cancelled_at_once(world: World) -> Non
     parent = world.enqueue()
     child = world.enqueue(parents=(parent,))
 
-    assert world.backend.job_cancel([child]) == {child: CancelResult.CANCELLED}
-    assert [job.state for job in world.backend.job_get([parent, child])] == ["queued", "cancelled"]
+    assert world.backend.jobs.cancel([child]) == {child: CancelResult.CANCELLED}
+    assert [job.state for job in world.backend.jobs.get([parent, child])] == ["queued", "cancelled"]
 
 
 def test_a_running_job_is_asked_to_stop_and_its_worker_learns_it_from_the_beat(world: World) -> None:
@@ -63,12 +63,12 @@ def test_a_running_job_is_asked_to_stop_and_its_worker_learns_it_from_the_beat(w
     worker = world.worker()
     world.claim(worker, 2)
 
-    answer = world.backend.job_cancel([job_id])
+    answer = world.backend.jobs.cancel([job_id])
 
     assert answer == {job_id: CancelResult.REQUESTED}
     job = world.job(job_id)
     assert (job.state, job.reason, job.cancel_requested_at) == ("running", None, world.clock.now())
-    held = world.backend.worker_beat(worker, SECOND).held
+    held = world.backend.workers.beat(worker, SECOND).held
     assert [(row.id, row.cancel_requested) for row in held] == [(job_id, True), (other, False)]
 
 
@@ -76,7 +76,7 @@ def test_a_second_request_keeps_the_time_of_the_first(world: World) -> None:
     _, claim = _asked_to_stop(world)
     before = world.job(claim.id).cancel_requested_at
 
-    assert world.backend.job_cancel([claim.id]) == {claim.id: CancelResult.REQUESTED}
+    assert world.backend.jobs.cancel([claim.id]) == {claim.id: CancelResult.REQUESTED}
     assert world.job(claim.id).cancel_requested_at == before
 
 
@@ -84,7 +84,7 @@ def test_a_body_that_stops_when_asked_is_cancelled(world: World) -> None:
     worker, claim = _asked_to_stop(world)
     now = world.clock.steady()
 
-    settled = world.backend.job_settle(worker, [model.cancelled(claim, now, now)])
+    settled = world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
 
     assert settled == ([], [], [], [], [])
     job = world.job(claim.id)
@@ -95,7 +95,7 @@ def test_a_body_that_stops_when_asked_is_cancelled(world: World) -> None:
 def test_after_a_request_a_job_put_back_ends_as_cancelled(world: World, outcome: str) -> None:
     worker, claim = _asked_to_stop(world)
 
-    settled = world.backend.job_settle(worker, [PUT_BACK[outcome](claim, world.clock.steady())])
+    settled = world.backend.work.settle(worker, [PUT_BACK[outcome](claim, world.clock.steady())])
 
     assert settled.cancelled == [claim.id]
     job = world.job(claim.id)
@@ -109,7 +109,7 @@ def test_an_attempt_that_failed_after_a_request_is_in_the_history_of_the_cancell
 
     world.fail(worker, claim, delay_us=SECOND)
 
-    (attempt,) = world.backend.attempt_list(claim.id)
+    (attempt,) = world.backend.history.attempts(claim.id)
     assert (attempt.outcome, attempt.error_message) == ("error", "no")
     assert world.job(claim.id).state == "cancelled"
 
@@ -118,12 +118,12 @@ def test_after_a_request_a_rescued_job_ends_as_cancelled(world: World) -> None:
     worker, claim = _asked_to_stop(world)
     world.clock.advance(60 * SECOND)
 
-    (rescued,) = world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng)
+    (rescued,) = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
 
     assert (rescued.id, rescued.worker_id, rescued.state) == (claim.id, worker, "cancelled")
     job = world.job(claim.id)
     assert (job.state, job.reason, job.crashes) == ("cancelled", "user", 1)
-    assert [attempt.outcome for attempt in world.backend.attempt_list(claim.id)] == ["crashed"]
+    assert [attempt.outcome for attempt in world.backend.history.attempts(claim.id)] == ["crashed"]
 
 
 def test_after_a_request_a_job_rescued_from_its_last_attempt_ends_as_cancelled_too(world: World) -> None:
@@ -157,10 +157,10 @@ def test_a_batch_of_outcomes_says_which_of_them_were_cancelled(world: World) -> 
     ids = [world.enqueue() for _ in range(4)]
     worker = world.worker()
     claims = world.claim(worker, 4)
-    world.backend.job_cancel([ids[1], ids[3]])
+    world.backend.jobs.cancel([ids[1], ids[3]])
     now = world.clock.steady()
 
-    settled = world.backend.job_settle(
+    settled = world.backend.work.settle(
         worker,
         [
             model.released(claims[0], now),
@@ -171,7 +171,7 @@ def test_a_batch_of_outcomes_says_which_of_them_were_cancelled(world: World) -> 
     )
 
     assert settled == ([], [], [], [], [ids[1]])
-    assert [job.state for job in world.backend.job_get(ids)] == ["queued", "cancelled", "failed", "completed"]
+    assert [job.state for job in world.backend.jobs.get(ids)] == ["queued", "cancelled", "failed", "completed"]
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
@@ -179,7 +179,7 @@ def test_an_ended_job_is_left_alone(world: World, end: str) -> None:
     job_id = world.enqueue(max_attempts=1)
     worker = world.worker()
     if end == "cancelled":
-        world.backend.job_cancel([job_id])
+        world.backend.jobs.cancel([job_id])
     elif end == "failed":
         world.fail(worker, world.claim_one(worker))
     else:
@@ -187,7 +187,7 @@ def test_an_ended_job_is_left_alone(world: World, end: str) -> None:
     before = raw.stored(world.backend, job_id)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_cancel([job_id]) == {job_id: CancelResult.FINAL}
+    assert world.backend.jobs.cancel([job_id]) == {job_id: CancelResult.FINAL}
     assert raw.stored(world.backend, job_id) == before
 
 
@@ -198,7 +198,7 @@ def test_each_job_of_a_batch_has_its_own_answer(world: World) -> None:
     world.complete(worker, claims[0])
     unknown = world.ids.new()
 
-    answer = world.backend.job_cancel([unknown, waiting, final, running])
+    answer = world.backend.jobs.cancel([unknown, waiting, final, running])
 
     assert answer == {
         unknown: CancelResult.UNKNOWN,
@@ -209,13 +209,13 @@ def test_each_job_of_a_batch_has_its_own_answer(world: World) -> None:
 
 
 def test_cancelling_nothing_answers_nothing(world: World) -> None:
-    assert world.backend.job_cancel([]) == {}
+    assert world.backend.jobs.cancel([]) == {}
 
 
 def test_an_operator_retry_forgets_the_request(world: World) -> None:
     worker, claim = _asked_to_stop(world)
     world.fail(worker, claim)
-    world.backend.job_retry([claim.id])
+    world.backend.jobs.retry([claim.id])
 
     again = world.claim_one(worker)
     world.fail(worker, again, delay_us=SECOND)
@@ -238,12 +238,12 @@ def test_an_exchange_keeps_its_claims_though_the_children_of_what_it_ended_canno
     outcome = model.completed(claim, now, now, None)
 
     with monkeypatch.context() as locked:
-        locked.setattr(graph, "fan_out", _refuse)
-        answer = world.backend.job_exchange(worker, [outcome], Demand(("default",), ("task",), 1))
+        locked.setattr(Graph, "fan_out", _refuse)
+        answer = world.backend.work.exchange(worker, [outcome], Demand(("default",), ("task",), 1))
 
     assert [each.id for each in answer.claims] == [other]
     assert answer.has_more_children
-    world.backend.job_fan_out()  # as a worker that is told so does
+    world.backend.graph.fan_out()  # as a worker that is told so does
     assert [world.job(i).state for i in (claim.id, child)] == ["completed", "queued"]
 
 
@@ -254,10 +254,10 @@ def test_a_cancel_that_is_written_is_no_error_though_its_children_cannot_be_told
     child = world.enqueue(parents=(parent,))
 
     with monkeypatch.context() as locked:
-        locked.setattr(graph, "fan_out", _refuse)
-        answer = world.backend.job_cancel([parent])
+        locked.setattr(Graph, "fan_out", _refuse)
+        answer = world.backend.jobs.cancel([parent])
     before = world.job(child).state
-    world.backend.job_fan_out()  # as the worker with that duty does
+    world.backend.graph.fan_out()  # as the worker with that duty does
 
     assert answer == {parent: CancelResult.CANCELLED}
     assert (before, world.job(child).state) == ("waiting", "cancelled")

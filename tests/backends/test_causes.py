@@ -182,7 +182,7 @@ class Explained(Machine):
             tasks=tasks,
             concurrency=concurrency,
         )
-        self.ask("worker_register", worker, lease_us)
+        self.ask("workers.register", worker, lease_us)
 
     @precondition(lambda self: self.running())
     @rule(n=some)
@@ -190,7 +190,7 @@ class Explained(Machine):
         """A worker finds that its code does not fit the arguments."""
         held = self.held(n, is_stale=False)
         if held is not None:
-            self.ask("job_settle", held[0], [model.misfit(held[1], self.clock.steady(), 5 * SECOND, MISFIT)])
+            self.ask("work.settle", held[0], [model.misfit(held[1], self.clock.steady(), 5 * SECOND, MISFIT)])
 
     @precondition(lambda self: self.running())
     @rule(n=some, reason=st.sampled_from((Reason.ERROR, Reason.TIMEOUT, Reason.CRASHED, Reason.RESULT)))
@@ -198,7 +198,7 @@ class Explained(Machine):
         held = self.held(n, is_stale=False)
         if held is not None:
             now = self.clock.steady()
-            self.ask("job_settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words")])
+            self.ask("work.settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words")])
 
     @invariant()
     def every_job_is_explained(self) -> None:
@@ -208,7 +208,7 @@ class Explained(Machine):
                 self.explain(self.sides.postgres, job)
 
     def explain(self, backend: Backend, job: Job) -> None:
-        around = backend.job_circumstances(job.id)
+        around = backend.why.circumstances(job.id)
         assert around is not None
         causes = explain(around)
         oracle = Oracle(self.reference, job)
@@ -253,7 +253,7 @@ def test_every_job_gets_all_causes_that_hold_and_no_other(sides: Sides) -> None:
 
 
 def test_a_state_of_a_newer_release_is_named(world: World) -> None:
-    around = world.backend.job_circumstances(world.enqueue())
+    around = world.backend.why.circumstances(world.enqueue())
     assert around is not None
 
     (only,) = explain(replace(around, job=replace(around.job, state="parked")))

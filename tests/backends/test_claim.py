@@ -51,7 +51,7 @@ def test_a_claim_takes_no_more_than_it_asks_for(world: World) -> None:
     taken = [len(world.claim(worker, 2)) for _ in range(4)]
 
     assert taken == [2, 2, 1, 0]
-    assert {job.attempt for job in world.backend.job_get(ids)} == {1}
+    assert {job.attempt for job in world.backend.jobs.get(ids)} == {1}
 
 
 def test_a_demand_of_nothing_takes_nothing(world: World) -> None:
@@ -94,7 +94,7 @@ def test_a_queue_named_first_is_emptied_first(world: World) -> None:
     low = world.enqueue(queue="mail", priority=-5)
     high = world.enqueue(queue="default", priority=5)
 
-    claims = world.backend.job_claim(world.worker(), Demand(("mail", "default"), ("task",), 2))
+    claims = world.backend.work.claim(world.worker(), Demand(("mail", "default"), ("task",), 2))
 
     assert [claim.id for claim in claims] == [low, high]
 
@@ -103,7 +103,7 @@ def test_a_queue_not_named_is_left_alone(world: World) -> None:
     other = world.enqueue(queue="other")
     mine = world.enqueue(queue="mail")
 
-    claims = world.backend.job_claim(world.worker(), Demand(("default", "mail"), ("task",), 5))
+    claims = world.backend.work.claim(world.worker(), Demand(("default", "mail"), ("task",), 5))
 
     assert [claim.id for claim in claims] == [mine]
     assert world.job(other).state == "queued"
@@ -122,16 +122,16 @@ def test_a_job_of_an_unknown_task_is_neither_claimed_nor_burned(world: World) ->
     assert [claim.id for claim in claims] == [known]
     job = world.job(unknown)
     assert (job.state, job.attempt, job.claim) == ("queued", 0, 0)
-    assert not world.backend.job_probe(Demand(("default",), ("old.task",), 5))
-    assert world.backend.job_probe(Demand(("default",), ("old.task", "new.task"), 5))
+    assert not world.backend.work.probe(Demand(("default",), ("old.task",), 5))
+    assert world.backend.work.probe(Demand(("default",), ("old.task", "new.task"), 5))
 
 
 def test_a_worker_that_knows_no_task_claims_nothing(world: World) -> None:
     job_id = world.enqueue()
     demand = Demand(("default",), (), 5, 5)
 
-    assert world.backend.job_claim(world.worker(), demand) == []
-    assert not world.backend.job_probe(demand)
+    assert world.backend.work.claim(world.worker(), demand) == []
+    assert not world.backend.work.probe(demand)
     assert world.job(job_id).state == "queued"
 
 
@@ -139,8 +139,8 @@ def test_a_worker_of_no_queue_claims_nothing(world: World) -> None:
     world.enqueue()
     demand = Demand((), ("task",), 5, 5)
 
-    assert world.backend.job_claim(world.worker(), demand) == []
-    assert not world.backend.job_probe(demand)
+    assert world.backend.work.claim(world.worker(), demand) == []
+    assert not world.backend.work.probe(demand)
 
 
 # Look-ahead
@@ -196,7 +196,7 @@ def test_a_look_ahead_considers_the_next_jobs_in_order_and_does_not_reach_past_t
     claims = world.claim(world.worker(), 1, ahead=3)
 
     assert [claim.id for claim in claims] == [now, safe, last]
-    assert [job.state for job in world.backend.job_get([unsafe, beyond])] == ["queued", "queued"]
+    assert [job.state for job in world.backend.jobs.get([unsafe, beyond])] == ["queued", "queued"]
 
 
 def test_a_look_ahead_goes_on_into_the_next_queue_with_its_own_rule(world: World) -> None:
@@ -205,10 +205,10 @@ def test_a_look_ahead_goes_on_into_the_next_queue_with_its_own_rule(world: World
     safe = world.enqueue(queue="default", priority=1)
     beyond = world.enqueue(queue="default")
 
-    claims = world.backend.job_claim(world.worker(), Demand(("mail", "default"), ("task",), 1, 2))
+    claims = world.backend.work.claim(world.worker(), Demand(("mail", "default"), ("task",), 1, 2))
 
     assert [claim.id for claim in claims] == [mail, safe]
-    assert [job.state for job in world.backend.job_get([unsafe, beyond])] == ["queued", "queued"]
+    assert [job.state for job in world.backend.jobs.get([unsafe, beyond])] == ["queued", "queued"]
 
 
 def test_a_look_ahead_spans_tasks_in_the_order_of_the_queue(world: World) -> None:
@@ -258,7 +258,7 @@ def test_a_worker_declared_dead_claims_nothing_and_burns_nothing(world: World) -
 
 def test_a_worker_that_left_claims_nothing(world: World) -> None:
     worker = world.worker()
-    world.backend.worker_deregister(worker)
+    world.backend.workers.deregister(worker)
     world.enqueue()
 
     assert world.claim(worker) == []
@@ -276,7 +276,7 @@ def test_a_worker_that_is_not_known_claims_nothing(world: World) -> None:
 
 
 def test_racing_workers_share_the_jobs_and_nobody_gets_one_twice(world: World) -> None:
-    ids = [job.id for job in world.backend.job_enqueue([world.new() for _ in range(200)])]
+    ids = [job.id for job in world.backend.jobs.enqueue([world.new() for _ in range(200)])]
     workers = [world.worker() for _ in range(4)]
     ready = threading.Barrier(4, timeout=30)
 
@@ -285,7 +285,7 @@ def test_racing_workers_share_the_jobs_and_nobody_gets_one_twice(world: World) -
         mine: list[str] = []
         for _ in range(200):
             mine += [claim.id for claim in world.claim(worker, 3, ahead=4)]
-            if not world.backend.job_probe(Demand(("default",), ("task",), 1)):
+            if not world.backend.work.probe(Demand(("default",), ("task",), 1)):
                 break
         return mine
 
@@ -293,7 +293,7 @@ def test_racing_workers_share_the_jobs_and_nobody_gets_one_twice(world: World) -
         shares = list(pool.map(claim_all, workers))
 
     assert sorted(job_id for share in shares for job_id in share) == ids
-    jobs = world.backend.job_get(ids)
+    jobs = world.backend.jobs.get(ids)
     assert {(job.state, job.attempt, job.claim) for job in jobs} == {("running", 1, 1)}
     holders = {job_id: worker for worker, share in zip(workers, shares, strict=True) for job_id in share}
     assert {job.id: job.worker_id for job in jobs} == holders

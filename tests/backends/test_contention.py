@@ -36,7 +36,7 @@ def filled(url: str) -> str:
     """A database with 2,000 jobs in its queue."""
     backend = open_backend(url)
     backend.migrate()
-    backend.job_enqueue([new_job() for _ in range(JOBS)])
+    backend.jobs.enqueue([new_job() for _ in range(JOBS)])
     backend.close()
     return url
 
@@ -107,7 +107,7 @@ def test_producers_and_workers_in_one_database_lose_nothing(url: str) -> None:
     def look() -> int:
         looks = 0
         while not produced.is_set():
-            backend.job_list(limit=5)
+            backend.jobs.newest(limit=5)
             looks += 1
         return looks
 

@@ -100,33 +100,33 @@ def enqueue(world: World) -> Act:
 
 
 def enqueue_many(world: World) -> Act:
-    return lambda: world.backend.job_enqueue([world.new() for _ in range(2 * MANY)])
+    return lambda: world.backend.jobs.enqueue([world.new() for _ in range(2 * MANY)])
 
 
 def start_a_workflow(world: World) -> Act:
     workflow = Workflow(world.ids.new(), "etl", 0)
-    return lambda: world.backend.job_enqueue([world.new(workflow_id=workflow.id)], workflow=workflow)
+    return lambda: world.backend.jobs.enqueue([world.new(workflow_id=workflow.id)], workflow=workflow)
 
 
 def cancel(world: World) -> Act:
     job = world.enqueue()
-    return lambda: world.backend.job_cancel([job])
+    return lambda: world.backend.jobs.cancel([job])
 
 
 def retry(world: World) -> Act:
     job = world.enqueue()
-    world.backend.job_cancel([job])
-    return lambda: world.backend.job_retry([job])
+    world.backend.jobs.cancel([job])
+    return lambda: world.backend.jobs.retry([job])
 
 
 def delete(world: World) -> Act:
     job = world.enqueue()
-    return lambda: world.backend.job_delete([job])
+    return lambda: world.backend.jobs.delete([job])
 
 
 def expire(world: World) -> Act:
     world.enqueue(expires_at=world.clock.now())
-    return world.backend.job_expire
+    return world.backend.jobs.expire
 
 
 def rescue(world: World) -> Act:
@@ -134,8 +134,8 @@ def rescue(world: World) -> Act:
     world.enqueue()
     world.claim_one(worker)
     world.clock.advance(LEASE_US + 1)
-    verdicts = world.backend.worker_overdue()
-    return lambda: world.backend.job_rescue(verdicts, rng=world.rng)
+    verdicts = world.backend.workers.overdue()
+    return lambda: world.backend.workers.rescue(verdicts, rng=world.rng)
 
 
 def declare(world: World) -> Act:
@@ -145,12 +145,12 @@ def declare(world: World) -> Act:
 def fire(world: World) -> Act:
     schedule = make(world)
     new = world.new(schedule=schedule.name, slot=schedule.next_at)
-    return lambda: world.backend.schedule_fire(schedule, next_at=HOUR, last_at=schedule.next_at, new=[new])
+    return lambda: world.backend.schedules.fire(schedule, next_at=HOUR, last_at=schedule.next_at, new=[new])
 
 
 def pause_a_schedule(world: World) -> Act:
     schedule = make(world)
-    return lambda: world.backend.schedule_pause(schedule.name)
+    return lambda: world.backend.schedules.pause(schedule.name)
 
 
 def register(world: World) -> Act:
@@ -165,21 +165,21 @@ def _ended(world: World) -> tuple[str, Settlement]:
 
 def settle(world: World, *, durable: bool) -> Act:
     worker, settlement = _ended(world)
-    return lambda: world.backend.job_settle(worker, [settlement], durable=durable)
+    return lambda: world.backend.work.settle(worker, [settlement], durable=durable)
 
 
 def grow(world: World, *, durable: bool) -> Act:
     worker, settlement = _ended(world)
-    return lambda: world.backend.job_grow(worker, settlement, [world.new()], durable=durable)
+    return lambda: world.backend.work.grow(worker, settlement, [world.new()], durable=durable)
 
 
 def beat(world: World, *, durable: bool) -> Act:
     worker = world.worker()
-    return lambda: world.backend.worker_beat(worker, LEASE_US, durable=durable)
+    return lambda: world.backend.workers.beat(worker, LEASE_US, durable=durable)
 
 
 def enqueue_as_told(world: World, *, durable: bool) -> Act:
-    return lambda: world.backend.job_enqueue([world.new()], durable=durable)
+    return lambda: world.backend.jobs.enqueue([world.new()], durable=durable)
 
 
 def claim(world: World) -> Act:
@@ -191,7 +191,7 @@ def claim(world: World) -> Act:
 def promote(world: World) -> Act:
     world.enqueue(delay_us=1)
     world.clock.advance(MINUTE)
-    return world.backend.job_promote
+    return world.backend.jobs.promote
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ def test_only_what_has_ended_is_told_in_full(world: World) -> None:
     waiting = world.enqueue(parents=(queued,))
     worker = world.worker()
     world.complete(worker, world.claim_one(worker, queue="a"), "7")
-    world.backend.job_cancel([gone])
+    world.backend.jobs.cancel([gone])
     world.claim_one(worker, queue="d")
 
-    jobs, missing = world.backend.job_ended([scheduled, done, waiting, gone, queued, running])
+    jobs, missing = world.backend.jobs.ended([scheduled, done, waiting, gone, queued, running])
 
     assert [(job.id, job.state, job.result) for job in jobs] == [(done, "completed", "7"), (gone, "cancelled", None)]
     assert missing == []
@@ -22,17 +22,17 @@ def test_only_what_has_ended_is_told_in_full(world: World) -> None:
 
 def test_what_is_not_there_is_told_apart_from_what_lives(world: World) -> None:
     live, deleted, never = world.enqueue(), world.enqueue(), world.ids.new()
-    world.backend.job_delete([deleted])
+    world.backend.jobs.delete([deleted])
 
-    assert world.backend.job_ended([never, live, deleted]) == ([], [never, deleted])
-    assert world.backend.job_ended([]) == ([], [])
+    assert world.backend.jobs.ended([never, live, deleted]) == ([], [never, deleted])
+    assert world.backend.jobs.ended([]) == ([], [])
 
 
 def test_a_job_that_starts_over_has_not_ended(world: World) -> None:
     job = world.enqueue()
-    world.backend.job_cancel([job])
-    assert [each.id for each in world.backend.job_ended([job]).jobs] == [job]
+    world.backend.jobs.cancel([job])
+    assert [each.id for each in world.backend.jobs.ended([job]).jobs] == [job]
 
-    world.backend.job_retry([job])
+    world.backend.jobs.retry([job])
 
-    assert world.backend.job_ended([job]) == ([], [])
+    assert world.backend.jobs.ended([job]) == ([], [])

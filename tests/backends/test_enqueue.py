@@ -66,7 +66,7 @@ def test_every_field_reads_back_equal(world: World) -> None:
         trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     )
 
-    assert world.backend.job_enqueue([new], workflow=workflow) == [Enqueued(new.id, duplicate=False)]
+    assert world.backend.jobs.enqueue([new], workflow=workflow) == [Enqueued(new.id, duplicate=False)]
 
     assert world.job(new.id) == Job(
         id=new.id,
@@ -110,7 +110,7 @@ def test_every_field_reads_back_equal(world: World) -> None:
         started_at=None,
         finished_at=None,
     )
-    assert world.backend.workflow_get(workflow.id) == (workflow, {"waiting": 1})
+    assert world.backend.workflows.get(workflow.id) == (workflow, {"waiting": 1})
 
 
 def test_a_bare_job_is_queued_now_with_the_defaults(world: World) -> None:
@@ -146,7 +146,7 @@ def test_arguments_of_any_size_reach_lists_and_claims_unchanged(world: World, si
     job_id = world.enqueue(args=text)
 
     assert world.job(job_id).args == text
-    assert [job.args for job in world.backend.job_list()] == [text]
+    assert [job.args for job in world.backend.jobs.newest()] == [text]
     assert world.claim_one(world.worker()).args == text
 
 
@@ -160,7 +160,7 @@ def test_text_of_any_script_reads_back_in_every_field(world: World) -> None:
 
 def test_text_that_is_no_text_is_refused_with_nothing_written(world: World, url: str) -> None:
     with pytest.raises(DrayError):
-        world.backend.job_enqueue([world.new(), world.new(description="half a character: \ud83d")])
+        world.backend.jobs.enqueue([world.new(), world.new(description="half a character: \ud83d")])
 
     assert beside.count(url, "dray_jobs") == 0
 
@@ -194,7 +194,7 @@ def test_an_instant_wins_over_a_delay(world: World) -> None:
 
 
 def test_the_queues_priority_counts_where_the_job_names_none(world: World) -> None:
-    world.backend.queue_upsert("mail", 7)
+    world.backend.queues.upsert("mail", 7)
 
     assert world.job(world.enqueue(queue="mail")).priority == 7
     assert world.job(world.enqueue(queue="mail", priority=0)).priority == 0
@@ -202,16 +202,16 @@ def test_the_queues_priority_counts_where_the_job_names_none(world: World) -> No
 
 
 def test_every_queue_that_was_enqueued_to_is_listed(world: World) -> None:
-    world.backend.job_enqueue([world.new(queue=name) for name in ("b", "a", "b", "c")])
-    world.backend.queue_pause("a")
+    world.backend.jobs.enqueue([world.new(queue=name) for name in ("b", "a", "b", "c")])
+    world.backend.queues.pause("a")
     world.enqueue(queue="a")
 
-    assert [(queue.name, queue.priority) for queue in world.backend.queue_list()] == [
+    assert [(queue.name, queue.priority) for queue in world.backend.queues.all()] == [
         ("a", 0),
         ("b", 0),
         ("c", 0),
     ]
-    assert world.backend.queue_list()[0].paused_at == world.clock.now()
+    assert world.backend.queues.all()[0].paused_at == world.clock.now()
 
 
 # All or nothing
@@ -220,17 +220,17 @@ def test_every_queue_that_was_enqueued_to_is_listed(world: World) -> None:
 def test_five_thousand_jobs_go_in_with_one_call(world: World) -> None:
     jobs = [world.new(args=f'{{"n":{n}}}') for n in range(5_000)]
 
-    answer = world.backend.job_enqueue(jobs)
+    answer = world.backend.jobs.enqueue(jobs)
 
     assert answer == [Enqueued(job.id, duplicate=False) for job in jobs]
-    assert world.backend.job_stats(DAY).counts == {"default": {"queued": 5_000}}
-    assert [job.args for job in world.backend.job_get([job.id for job in jobs[4_990:]])] == [
+    assert world.backend.history.stats(DAY).counts == {"default": {"queued": 5_000}}
+    assert [job.args for job in world.backend.jobs.get([job.id for job in jobs[4_990:]])] == [
         job.args for job in jobs[4_990:]
     ]
 
 
 def test_no_jobs_are_no_work(world: World) -> None:
-    assert world.backend.job_enqueue([]) == []
+    assert world.backend.jobs.enqueue([]) == []
 
 
 def test_one_job_that_cannot_be_stored_keeps_the_whole_batch_out(world: World, url: str) -> None:
@@ -239,20 +239,20 @@ def test_one_job_that_cannot_be_stored_keeps_the_whole_batch_out(world: World, u
     workflow = Workflow(world.ids.new(), "etl", 0)
 
     with pytest.raises(DrayError):
-        world.backend.job_enqueue(batch, workflow=workflow)
+        world.backend.jobs.enqueue(batch, workflow=workflow)
 
     assert beside.count(url, "dray_jobs") == 0
-    assert world.backend.queue_list() == []
-    assert world.backend.workflow_get(workflow.id) is None
+    assert world.backend.queues.all() == []
+    assert world.backend.workflows.get(workflow.id) is None
 
 
 def test_a_queue_is_still_made_after_an_enqueue_that_failed(world: World) -> None:
     with pytest.raises(DrayError):
-        world.backend.job_enqueue([replace(world.new(queue="mail"), id="no id")])
+        world.backend.jobs.enqueue([replace(world.new(queue="mail"), id="no id")])
 
     world.enqueue(queue="mail")
 
-    assert [queue.name for queue in world.backend.queue_list()] == ["mail"]
+    assert [queue.name for queue in world.backend.queues.all()] == ["mail"]
 
 
 # Repeated
@@ -267,23 +267,23 @@ def test_a_repeated_enqueue_leaves_one_job_each(world: World, url: str) -> None:
         world.new(),
     ]
 
-    first = world.backend.job_enqueue(jobs)
-    before = world.backend.job_list()
+    first = world.backend.jobs.enqueue(jobs)
+    before = world.backend.jobs.newest()
     world.clock.advance(SECOND)
-    again = world.backend.job_enqueue([*jobs, world.new()])
+    again = world.backend.jobs.enqueue([*jobs, world.new()])
 
     assert first == again[:4] == [Enqueued(job.id, duplicate=False) for job in jobs]
-    assert [job for job in world.backend.job_list() if job.id != again[4].id] == before
+    assert [job for job in world.backend.jobs.newest() if job.id != again[4].id] == before
     assert beside.count(url, "dray_edges") == 1
 
 
 def test_a_repeated_enqueue_leaves_a_job_that_has_ended_since_alone(world: World) -> None:
     new = world.new(unique_key="k")
-    world.backend.job_enqueue([new])
+    world.backend.jobs.enqueue([new])
     worker = world.worker()
     world.complete(worker, world.claim_one(worker), '"done"')
 
-    assert world.backend.job_enqueue([new]) == [Enqueued(new.id, duplicate=False)]
+    assert world.backend.jobs.enqueue([new]) == [Enqueued(new.id, duplicate=False)]
 
     job = world.job(new.id)
     assert (job.state, job.result, job.unique_lock) == ("completed", '"done"', None)
@@ -300,7 +300,7 @@ def test_a_lost_answer_to_an_enqueue_leaves_one_job(world: World, url: str, monk
     jobs = [world.new(), world.new(unique_key="k"), world.new(args='"' + "x" * 3_000 + '"')]
     beside.lose_next_answer(world.backend, monkeypatch)
 
-    answer = beside.insist(lambda: world.backend.job_enqueue(jobs))
+    answer = beside.insist(lambda: world.backend.jobs.enqueue(jobs))
 
     assert answer == [Enqueued(job.id, duplicate=False) for job in jobs]
     assert beside.count(url, "dray_jobs") == 3
@@ -312,8 +312,8 @@ def test_a_lost_answer_to_a_completion_leaves_one_outcome(world: World, monkeypa
     settlement = model.completed(world.claim_one(worker), world.clock.steady(), world.clock.steady(), '"one"')
     beside.lose_next_answer(world.backend, monkeypatch)
 
-    settled = beside.insist(lambda: world.backend.job_settle(worker, [settlement]))
-    world.backend.job_fan_out()
+    settled = beside.insist(lambda: world.backend.work.settle(worker, [settlement]))
+    world.backend.graph.fan_out()
 
     assert (settled.already, settled.stale, settled.locked, settled.refused) == ([job_id], [], [], [])
     job = world.job(job_id)
@@ -327,10 +327,10 @@ def test_a_lost_answer_to_a_failure_leaves_one_attempt(world: World, monkeypatch
     settlement = model.errored(world.claim_one(worker), now, now, Outcome.ERROR, SECOND, "ValueError", "no")
     beside.lose_next_answer(world.backend, monkeypatch)
 
-    settled = beside.insist(lambda: world.backend.job_settle(worker, [settlement]))
+    settled = beside.insist(lambda: world.backend.work.settle(worker, [settlement]))
 
     assert (settled.already, settled.stale) == ([job_id], [])
-    assert [(a.claim, a.attempt, a.outcome) for a in world.backend.attempt_list(job_id)] == [(1, 1, "error")]
+    assert [(a.claim, a.attempt, a.outcome) for a in world.backend.history.attempts(job_id)] == [(1, 1, "error")]
     job = world.job(job_id)
     assert (job.state, job.attempt, job.run_at) == ("scheduled", 1, world.clock.now() + SECOND)
 
@@ -341,9 +341,9 @@ def test_a_lost_answer_to_a_failure_leaves_one_attempt(world: World, monkeypatch
 def test_an_id_that_no_job_has_finds_nothing_whatever_it_looks_like(world: World) -> None:
     job_id = world.enqueue()
 
-    assert [job.id for job in world.backend.job_get([world.ids.new(), job_id])] == [job_id]
-    assert world.backend.job_get(["nonsense"]) == []
-    assert world.backend.job_cancel(["nonsense"]) == {"nonsense": CancelResult.UNKNOWN}
-    assert world.backend.job_retry(["nonsense"]) == []
-    assert world.backend.job_delete(["nonsense"]) == []
-    assert world.backend.attempt_list("nonsense") == []
+    assert [job.id for job in world.backend.jobs.get([world.ids.new(), job_id])] == [job_id]
+    assert world.backend.jobs.get(["nonsense"]) == []
+    assert world.backend.jobs.cancel(["nonsense"]) == {"nonsense": CancelResult.UNKNOWN}
+    assert world.backend.jobs.retry(["nonsense"]) == []
+    assert world.backend.jobs.delete(["nonsense"]) == []
+    assert world.backend.history.attempts("nonsense") == []

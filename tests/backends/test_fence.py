@@ -34,11 +34,11 @@ WRITES = [*OUTCOMES, "progress", "log"]
 def is_refused(world: World, worker: str, claim: Claim, write: str) -> bool:
     """Writes under a claim; whether the answer says that the claim is lost, or that it has ended the job before."""
     if write == "progress":
-        return world.backend.job_progress(worker, [(claim.id, claim.claim, 50.0, "half")]) == [False]
+        return world.backend.work.progress(worker, [(claim.id, claim.claim, 50.0, "half")]) == [False]
     if write == "log":
         line = LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "late")
-        return world.backend.log_write(worker, [line]) == [False]
-    settled = world.backend.job_settle(worker, [OUTCOMES[write](claim, world.clock.steady())])
+        return world.backend.work.write_logs(worker, [line]) == [False]
+    settled = world.backend.work.settle(worker, [OUTCOMES[write](claim, world.clock.steady())])
     lost = Settled(stale=[claim.id], already=[], locked=[], refused=[], cancelled=[])
     return settled in (lost, lost._replace(stale=[], already=[claim.id]))
 
@@ -57,8 +57,10 @@ def claimed(world: World, *, max_attempts: int = 3) -> tuple[str, Claim]:
     world.enqueue(args='{"a": "%s"}' % ("x" * 2_000), max_attempts=max_attempts)
     worker = world.worker()
     claim = world.claim_one(worker)
-    world.backend.job_progress(worker, [(claim.id, claim.claim, 10.0, "begun")])
-    world.backend.log_write(worker, [LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "begun")])
+    world.backend.work.progress(worker, [(claim.id, claim.claim, 10.0, "begun")])
+    world.backend.work.write_logs(
+        worker, [LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "begun")]
+    )
     return worker, claim
 
 
@@ -82,7 +84,7 @@ def test_after_a_rescue_that_cancelled_the_job_the_old_claim_changes_nothing(
     world: World,
 ) -> None:
     worker, claim = claimed(world)
-    world.backend.job_cancel([claim.id])
+    world.backend.jobs.cancel([claim.id])
     world.bury(worker)
     assert world.job(claim.id).state == "cancelled"
 
@@ -118,7 +120,7 @@ def test_after_an_operator_retry_and_another_workers_claim_the_old_claim_changes
 ) -> None:
     worker, claim = claimed(world, max_attempts=1)
     world.fail(worker, claim)
-    world.backend.job_retry([claim.id])
+    world.backend.jobs.retry([claim.id])
     again = world.claim_one(world.worker())
     assert (again.claim, again.attempt) == (claim.claim + 1, claim.attempt)
 
@@ -130,7 +132,7 @@ def test_after_an_operator_retry_and_a_claim_of_its_own_a_workers_old_claim_chan
 ) -> None:
     worker, claim = claimed(world)
     world.complete(worker, claim)
-    world.backend.job_retry([claim.id])
+    world.backend.jobs.retry([claim.id])
     world.claim_one(worker)
 
     assert_fenced_off(world, worker, claim)
@@ -196,7 +198,7 @@ def test_a_claim_that_was_lost_and_not_issued_again_changes_nothing(world: World
 def test_writes_to_a_job_that_is_gone_are_refused(world: World) -> None:
     worker, claim = claimed(world)
     world.complete(worker, claim)
-    world.backend.job_delete([claim.id])
+    world.backend.jobs.delete([claim.id])
 
     assert_fenced_off(world, worker, claim)
 
@@ -204,14 +206,14 @@ def test_writes_to_a_job_that_is_gone_are_refused(world: World) -> None:
 def test_an_outcome_from_before_a_job_was_deleted_and_enqueued_again_is_stale(world: World) -> None:
     """Under its old id its claims are counted from one again."""
     new, worker = world.new(), world.worker()
-    world.backend.job_enqueue([new])
+    world.backend.jobs.enqueue([new])
     claim, now = world.claim_one(worker), world.clock.steady()
     old = model.completed(claim, now, now, None)
-    world.backend.job_settle(worker, [model.released(claim, now)])
-    world.backend.job_delete([claim.id])
-    world.backend.job_enqueue([new])
+    world.backend.work.settle(worker, [model.released(claim, now)])
+    world.backend.jobs.delete([claim.id])
+    world.backend.jobs.enqueue([new])
 
-    answer = world.backend.job_exchange(worker, [old], Demand(("default",), ("task",), 1))
+    answer = world.backend.work.exchange(worker, [old], Demand(("default",), ("task",), 1))
 
     assert [(each.id, each.claim) for each in answer.claims] == [(claim.id, claim.claim)]
     assert (answer.settled.stale, answer.settled.locked) == ([claim.id], [])
@@ -224,10 +226,10 @@ def test_a_stale_outcome_does_not_stop_those_beside_it(world: World) -> None:
     raw.forget_claim(world.backend, ids[1])
     now = world.clock.steady()
 
-    settled = world.backend.job_settle(worker, [model.completed(claim, now, now) for claim in claims])
+    settled = world.backend.work.settle(worker, [model.completed(claim, now, now) for claim in claims])
 
     assert settled.stale == [ids[1]]
-    assert [job.state for job in world.backend.job_get(ids)] == [
+    assert [job.state for job in world.backend.jobs.get(ids)] == [
         "completed",
         "queued",
         "completed",
@@ -238,12 +240,12 @@ def test_a_stale_outcome_does_not_stop_those_beside_it(world: World) -> None:
 def test_a_rescue_decided_before_a_completion_cannot_undo_it(world: World) -> None:
     worker, claim = claimed(world)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
+    verdicts = world.backend.workers.overdue()
     assert [verdict.worker_id for verdict in verdicts] == [worker]
     world.complete(worker, claim, '"done"')
     before = raw.stored(world.backend, claim.id)
 
-    rescued = world.backend.job_rescue(verdicts, rng=world.rng)
+    rescued = world.backend.workers.rescue(verdicts, rng=world.rng)
 
     assert rescued == []
     assert raw.stored(world.backend, claim.id) == before
@@ -254,10 +256,10 @@ def test_where_settle_and_rescue_race_each_job_has_one_outcome_and_the_worker_kn
     world: World,
 ) -> None:
     worker = world.worker()
-    world.backend.job_enqueue([world.new() for _ in range(120)])
+    world.backend.jobs.enqueue([world.new() for _ in range(120)])
     claims = world.claim(worker, 120)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
+    verdicts = world.backend.workers.overdue()
     ready = threading.Barrier(2, timeout=30)
 
     def settle() -> set[str]:
@@ -268,19 +270,19 @@ def test_where_settle_and_rescue_race_each_job_has_one_outcome_and_the_worker_kn
             if not left:
                 return stale
             batch = list(left.values())[:5]
-            settled = world.backend.job_settle(worker, batch)
+            settled = world.backend.work.settle(worker, batch)
             stale.update(settled.stale)
             left = {i: s for i, s in left.items() if s not in batch or i in settled.locked}
         raise AssertionError("rows stayed locked")
 
     def rescue() -> set[str]:
         ready.wait()
-        return {job.id for _ in range(15) for job in world.backend.job_rescue(verdicts, rng=world.rng, limit=5)}
+        return {job.id for _ in range(15) for job in world.backend.workers.rescue(verdicts, rng=world.rng, limit=5)}
 
     with ThreadPoolExecutor(2) as pool:
         settling, rescuing = pool.submit(settle), pool.submit(rescue)
         stale, rescued = settling.result(), rescuing.result()
 
-    states = {job.id: job.state for job in world.backend.job_get([claim.id for claim in claims])}
+    states = {job.id: job.state for job in world.backend.jobs.get([claim.id for claim in claims])}
     assert stale == rescued == {i for i, state in states.items() if state == "scheduled"}
     assert set(states.values()) <= {"completed", "scheduled"}

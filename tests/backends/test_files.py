@@ -322,7 +322,7 @@ def test_any_name_that_a_file_can_have_works(tmp_path: Path, name: str, write: C
 
     made = enqueue(backend)
 
-    assert [job.id for job in backend.job_list()] == [made]
+    assert [job.id for job in backend.jobs.newest()] == [made]
     assert sorted(file.name for file in tmp_path.iterdir()) == [name, f"{name}-shm", f"{name}-wal"]
     backend.close()
 
@@ -339,14 +339,14 @@ def test_a_symbolic_link_leads_to_the_same_database(tmp_path: Path) -> None:
     for address in (links / "to_file.db", links / "to_folder" / "jobs.db"):
         through_link = open_backend(str(address))
         made.append(enqueue(through_link))
-        assert sorted(job.id for job in directly.job_list()) == sorted(made)
+        assert sorted(job.id for job in directly.jobs.newest()) == sorted(made)
         through_link.close()
         with Process(enqueue_some, str(address), 1) as elsewhere:
             assert elsewhere.hear() == "ready"
             elsewhere.say()
             made += elsewhere.answer()
 
-    assert sorted(job.id for job in directly.job_list()) == sorted(made)
+    assert sorted(job.id for job in directly.jobs.newest()) == sorted(made)
     assert sorted(file.name for file in links.iterdir()) == ["to_file.db", "to_folder"]
     directly.close()
 
@@ -379,12 +379,12 @@ def test_a_lock_held_past_the_deadline_is_an_error_that_names_the_file_and_passe
         assert 0.3 <= time.monotonic() - before < 2
         assert f"{path}: another connection kept the write lock for 0.3 s" in str(caught.value)
         assert "\n" not in str(caught.value)
-        assert len(backend.job_list()) == 1, "readers do not wait for a writer"
+        assert len(backend.jobs.newest()) == 1, "readers do not wait for a writer"
         holder.say()
         assert holder.ended() == 0
 
     made = enqueue(backend)
-    assert made in {job.id for job in backend.job_list()}
+    assert made in {job.id for job in backend.jobs.newest()}
     backend.close()
 
 
@@ -394,7 +394,7 @@ def test_a_file_that_is_locked_while_it_has_no_tables_yet_is_waited_for(tmp_path
     backend = open_backend(str(path), busy_timeout=0.3)
     with Process(hold_write_lock, str(path), "BEGIN EXCLUSIVE") as holder:
         assert holder.hear() == "locked"
-        for use in (backend.job_list, lambda: enqueue(backend)):
+        for use in (backend.jobs.newest, lambda: enqueue(backend)):
             with pytest.raises(StorageLocked, match=r"app\.db"):
                 use()
         holder.say()

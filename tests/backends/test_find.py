@@ -14,17 +14,17 @@ def test_a_part_that_only_one_id_has_finds_that_job(world: World, part: slice) -
         ids.append(world.enqueue())
         world.clock.advance(3_600_000_000)  # the ids' beginnings are their times
 
-    assert [world.backend.job_find(each[part]) for each in ids] == [[each] for each in ids]
+    assert [world.backend.jobs.find(each[part]) for each in ids] == [[each] for each in ids]
 
 
 def test_a_part_of_many_ids_finds_the_newest_of_them_up_to_the_limit(world: World) -> None:
     ids = [world.enqueue() for _ in range(5)]
 
-    assert world.backend.job_find(ids[0][:8], limit=3) == ids[:1:-1]
+    assert world.backend.jobs.find(ids[0][:8], limit=3) == ids[:1:-1]
 
 
 @pytest.mark.parametrize("part", ["zzzz", "%", "_", "\\", "0' OR '1'='1", "\x00"])
 def test_what_no_id_can_contain_finds_nothing(world: World, part: str) -> None:
     world.enqueue()
 
-    assert world.backend.job_find(part) == []
+    assert world.backend.jobs.find(part) == []

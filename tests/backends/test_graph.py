@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.backends.store import graph
+from dray.backends.store.graph import Graph
 from dray.errors import GraphError, UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -34,7 +34,7 @@ def state(world: World, *ids: str) -> list[str]:
 
 
 def edges(world: World, child: str) -> dict[str, int]:
-    return {parent: satisfied for parent, c, satisfied in world.backend.edge_list(child) if c == child}
+    return {parent: satisfied for parent, c, satisfied in world.backend.graph.edges(child) if c == child}
 
 
 def nothing(_: object) -> None:
@@ -62,7 +62,7 @@ def test_a_child_waits_until_its_parent_completes(world: World) -> None:
 
     assert (state(world, child), world.job(child).waiting_on) == (["queued"], 0)
     assert world.job(parent).fanout_pending is False
-    assert world.backend.edge_list(child) == world.backend.edge_list(parent) == [(parent, child, 1)]
+    assert world.backend.graph.edges(child) == world.backend.graph.edges(parent) == [(parent, child, 1)]
 
 
 def test_a_failed_attempt_that_is_retried_frees_nobody(world: World) -> None:
@@ -93,7 +93,7 @@ def test_five_parents_settled_in_one_batch_free_their_child_once(world: World) -
     now = world.clock.steady()
     claims = world.claim(worker, 5)
 
-    world.backend.job_settle(worker, [model.completed(claim, now, now) for claim in claims])
+    world.backend.work.settle(worker, [model.completed(claim, now, now) for claim in claims])
 
     assert (state(world, child), world.job(child).waiting_on) == (["queued"], 0)
 
@@ -101,19 +101,19 @@ def test_five_parents_settled_in_one_batch_free_their_child_once(world: World) -
 def test_of_very_many_children_the_settle_frees_some_and_says_that_there_are_more(world: World) -> None:
     fan = 4 * FANOUT_CHUNK + 50
     parent = world.enqueue("parent")
-    world.backend.job_enqueue([world.new("child", parents=(parent,)) for _ in range(fan)])
+    world.backend.jobs.enqueue([world.new("child", parents=(parent,)) for _ in range(fan)])
     worker, now = world.worker(), world.clock.steady()
     claim = world.claim_one(worker, tasks=("parent",))
 
-    answer = world.backend.job_exchange(worker, [model.completed(claim, now, now)], Demand((), (), 0))
+    answer = world.backend.work.exchange(worker, [model.completed(claim, now, now)], Demand((), (), 0))
     assert answer.has_more_children
-    assert world.backend.job_stats(HOUR).counts["default"]["queued"] == FANOUT_CHUNK
-    while world.backend.job_fan_out().left:
+    assert world.backend.history.stats(HOUR).counts["default"]["queued"] == FANOUT_CHUNK
+    while world.backend.graph.fan_out().left:
         continue
 
-    assert world.backend.job_stats(HOUR).counts == {"default": {"queued": fan, "completed": 1}}
+    assert world.backend.history.stats(HOUR).counts == {"default": {"queued": fan, "completed": 1}}
     assert world.job(parent).fanout_pending is False
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_a_child_whose_time_has_not_come_is_scheduled_when_it_is_freed(world: World) -> None:
@@ -124,7 +124,7 @@ def test_a_child_whose_time_has_not_come_is_scheduled_when_it_is_freed(world: Wo
 
     assert state(world, child) == ["scheduled"]
     world.clock.advance(HOUR)
-    world.backend.job_promote()
+    world.backend.jobs.promote()
     assert state(world, child) == ["queued"]
 
 
@@ -143,7 +143,7 @@ def test_a_graph_is_written_in_one_call_in_any_order(world: World) -> None:
     b, c = world.new("b", parents=(a.id,)), world.new("c", parents=(a.id,))
     d = world.new("d", parents=(b.id, c.id))
 
-    world.backend.job_enqueue([d, c, b, a])
+    world.backend.jobs.enqueue([d, c, b, a])
 
     assert state(world, a.id, b.id, c.id, d.id) == ["queued", "waiting", "waiting", "waiting"]
     for task in ("a", "b", "c", "d"):
@@ -169,22 +169,22 @@ def crash(world: World) -> None:
 
 
 def cancel(world: World) -> None:
-    (parent,) = (job.id for job in world.backend.job_list() if job.task == "parent")
-    assert world.backend.job_cancel([parent]) == {parent: CancelResult.CANCELLED}
+    (parent,) = (job.id for job in world.backend.jobs.newest() if job.task == "parent")
+    assert world.backend.jobs.cancel([parent]) == {parent: CancelResult.CANCELLED}
 
 
 def cancel_running(world: World) -> None:
     def stopped(worker: str, claim: model.Claim) -> None:
-        world.backend.job_cancel([claim.id])
+        world.backend.jobs.cancel([claim.id])
         now = world.clock.steady()
-        world.backend.job_settle(worker, [model.cancelled(claim, now, now)])
+        world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
 
     run(world, "parent", stopped)
 
 
 def expire(world: World) -> None:
     world.clock.advance(HOUR)
-    assert len(world.backend.job_expire()) == 1
+    assert len(world.backend.jobs.expire()) == 1
 
 
 def expire_beside_a_claim(world: World) -> None:
@@ -224,7 +224,7 @@ def test_the_end_of_a_parent_decides_by_policy_what_becomes_of_each_child(
         wanted = "queued" if parents_end == "completed" else AFTER_FAILURE[policy]
         assert (policy, state(world, child)) == (policy, [wanted])
         assert (policy, world.job(child).waiting_on) == (policy, 0 if wanted == "queued" else 1)
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 @pytest.mark.parametrize(("end", "parents_end"), ENDS, ids=lambda end: getattr(end, "__name__", ""))
@@ -241,7 +241,7 @@ def test_a_parent_that_has_ended_already_decides_at_once(
         wanted = "queued" if parents_end == "completed" else AFTER_FAILURE[policy]
         assert (policy, state(world, child)) == (policy, [wanted])
         assert (policy, world.job(child).waiting_on) == (policy, 1 if wanted == "waiting" else 0)
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_ended_and_live_parents_count_together(world: World) -> None:
@@ -274,7 +274,7 @@ def test_a_failure_cascades_through_every_level(world: World) -> None:
     fail(world)
 
     assert state(world, *ids) == ["failed(error)", *["cancelled(parent)"] * 3]
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_a_cascade_stops_at_the_child_that_runs_anyway(world: World) -> None:
@@ -297,7 +297,7 @@ def test_a_failed_parent_decides_all_levels_of_a_batch_at_once(world: World) -> 
     d = world.new("d", parents=(b.id,), on_parent_failure="run")
     e = world.new("e", parents=(c.id, d.id), on_parent_failure="hold")
 
-    world.backend.job_enqueue([b, c, d, e])
+    world.backend.jobs.enqueue([b, c, d, e])
 
     assert state(world, b.id, c.id, d.id, e.id) == [
         "cancelled(parent)",
@@ -306,18 +306,18 @@ def test_a_failed_parent_decides_all_levels_of_a_batch_at_once(world: World) -> 
         "waiting",
     ]
     assert world.job(e.id).waiting_on == 2
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_cancelling_a_waiting_child_leaves_its_parent_alone_and_stops_its_own(world: World) -> None:
     a, b, c = chain(world, "parent", "b", "c")
 
-    world.backend.job_cancel([b])
+    world.backend.jobs.cancel([b])
     assert state(world, a, b, c) == ["queued", "cancelled(user)", "cancelled(parent)"]
     complete(world)
 
     assert state(world, a, b, c) == ["completed", "cancelled(user)", "cancelled(parent)"]
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_a_policy_that_only_a_newer_release_knows_holds(world: World, url: str) -> None:
@@ -338,11 +338,11 @@ def refuse(world: World, url: str, error: type[Exception], *jobs: NewJob) -> str
     before = beside.count(url, "dray_jobs")
     workflow = Workflow(world.ids.new(), "etl", 0)
     with pytest.raises(error) as caught:
-        world.backend.job_enqueue([world.new(queue="new"), *jobs], workflow=workflow)
+        world.backend.jobs.enqueue([world.new(queue="new"), *jobs], workflow=workflow)
     assert beside.count(url, "dray_jobs") == before
     assert beside.count(url, "dray_edges") == 0
-    assert world.backend.workflow_get(workflow.id) is None
-    assert "new" not in [queue.name for queue in world.backend.queue_list()]
+    assert world.backend.workflows.get(workflow.id) is None
+    assert "new" not in [queue.name for queue in world.backend.queues.all()]
     return str(caught.value)
 
 
@@ -387,12 +387,12 @@ def test_a_step_named_twice_in_a_workflow_is_refused(world: World, url: str) -> 
 
 def test_a_step_that_the_workflow_has_already_is_refused(world: World, url: str) -> None:
     flow = Workflow(world.ids.new(), "etl", 0)
-    world.backend.job_enqueue([world.new(workflow_id=flow.id, step="extract")], workflow=flow)
+    world.backend.jobs.enqueue([world.new(workflow_id=flow.id, step="extract")], workflow=flow)
 
     refuse(world, url, GraphError, world.new(workflow_id=flow.id, step="extract"))
 
-    world.backend.job_enqueue([world.new(workflow_id=flow.id, step="load")], workflow=flow)
-    assert world.backend.workflow_get(flow.id) == (
+    world.backend.jobs.enqueue([world.new(workflow_id=flow.id, step="load")], workflow=flow)
+    assert world.backend.workflows.get(flow.id) == (
         Workflow(flow.id, "etl", world.clock.now()),
         {"queued": 2},
     )
@@ -401,7 +401,7 @@ def test_a_step_that_the_workflow_has_already_is_refused(world: World, url: str)
 def test_the_same_step_may_stand_in_two_workflows_and_be_left_out_in_one(world: World) -> None:
     one, two = world.ids.new(), world.ids.new()
 
-    answer = world.backend.job_enqueue(
+    answer = world.backend.jobs.enqueue(
         [
             world.new(workflow_id=one, step="extract"),
             world.new(workflow_id=two, step="extract"),
@@ -411,7 +411,7 @@ def test_the_same_step_may_stand_in_two_workflows_and_be_left_out_in_one(world: 
     )
 
     assert not any(enqueued.duplicate for enqueued in answer)
-    assert world.backend.workflow_jobs(two, frozenset({"queued"})) == [e.id for e in answer[1:]]
+    assert world.backend.workflows.jobs(two, frozenset({"queued"})) == [e.id for e in answer[1:]]
 
 
 # Starting over
@@ -421,7 +421,7 @@ def test_a_parent_started_over_brings_its_cancelled_descendants_back(world: Worl
     ids = chain(world, "parent", "b", "c")
     fail(world)
 
-    assert world.backend.job_retry(ids[:1]) == ids[:1]
+    assert world.backend.jobs.retry(ids[:1]) == ids[:1]
 
     assert state(world, *ids) == ["queued", "waiting", "waiting"]
     assert [world.job(i).waiting_on for i in ids] == [0, 1, 1]
@@ -429,7 +429,7 @@ def test_a_parent_started_over_brings_its_cancelled_descendants_back(world: Worl
     for task in ("parent", "b", "c"):
         run(world, task)
     assert state(world, *ids) == ["completed"] * 3
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_a_held_child_is_freed_once_its_parent_was_started_over_and_completed(world: World) -> None:
@@ -438,7 +438,7 @@ def test_a_held_child_is_freed_once_its_parent_was_started_over_and_completed(wo
     fail(world)
     assert edges(world, child) == {parent: -1}
 
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
     assert (state(world, child), edges(world, child)) == (["waiting"], {parent: 0})
     complete(world)
 
@@ -451,11 +451,11 @@ def test_a_child_comes_back_only_when_no_other_parent_keeps_it_down(world: World
     fail(world)
     run(world, "two", world.fail)
 
-    world.backend.job_retry([one])
+    world.backend.jobs.retry([one])
     assert state(world, child) == ["cancelled(parent)"]
     complete(world)
     assert state(world, child) == ["cancelled(parent)"]
-    world.backend.job_retry([two])
+    world.backend.jobs.retry([two])
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     run(world, "two")
 
@@ -467,7 +467,7 @@ def test_a_child_that_ran_anyway_is_not_called_back(world: World) -> None:
     child = world.enqueue("child", parents=(parent,), on_parent_failure="run")
     fail(world)
 
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
 
     assert (state(world, child), edges(world, child)) == (["queued"], {parent: 1})
 
@@ -475,10 +475,10 @@ def test_a_child_that_ran_anyway_is_not_called_back(world: World) -> None:
 def test_a_child_that_a_user_cancelled_stays_cancelled(world: World) -> None:
     parent = world.enqueue("parent", max_attempts=1)
     child = world.enqueue("child", parents=(parent,))
-    world.backend.job_cancel([child])
+    world.backend.jobs.cancel([child])
     fail(world)
 
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
     complete(world)
 
     assert state(world, parent, child) == ["completed", "cancelled(user)"]
@@ -490,7 +490,7 @@ def test_a_child_brought_back_after_its_time_was_over_does_not_expire_at_once(wo
     fail(world)
     world.clock.advance(2 * HOUR)
 
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
     complete(world)
     run(world, "child")
 
@@ -501,19 +501,19 @@ def test_a_cancelled_child_started_over_by_itself_does_not_wait_for_what_has_end
     parent, child = chain(world, "parent", "b")
     fail(world)
 
-    world.backend.job_retry([child])
+    world.backend.jobs.retry([child])
 
     assert (state(world, parent, child), edges(world, child)) == (["failed(error)", "queued"], {parent: 1})
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_a_child_started_over_waits_for_a_parent_that_is_live_again(world: World) -> None:
     parent, child = chain(world, "parent", "b")
     run(world, "parent")
     run(world, "b")
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
 
-    world.backend.job_retry([child])
+    world.backend.jobs.retry([child])
 
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     complete(world)
@@ -528,11 +528,11 @@ def test_a_child_started_over_together_with_its_parent_waits_for_it(world: World
         NewJob(id=parent, task="parent", max_attempts=1),
         NewJob(id=child, task="b", parents=(parent,)),
     ]
-    world.backend.job_enqueue(sorted(jobs, key=lambda job: job.id))
+    world.backend.jobs.enqueue(sorted(jobs, key=lambda job: job.id))
     fail(world)
     assert state(world, parent, child) == ["failed(error)", "cancelled(parent)"]
 
-    retried = world.backend.job_retry([first, second])
+    retried = world.backend.jobs.retry([first, second])
 
     assert set(retried) == {parent, child}
     assert (state(world, parent, child), world.job(child).waiting_on) == (["queued", "waiting"], 1)
@@ -548,29 +548,29 @@ def test_a_crash_between_the_end_and_the_fan_out_is_made_good_by_the_next(
 ) -> None:
     parent = world.enqueue("parent")
     children = [world.new("child", parents=(parent,)) for _ in range(30)]
-    world.backend.job_enqueue(children)
+    world.backend.jobs.enqueue(children)
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         complete(world)
     assert world.job(parent).fanout_pending is True
-    assert world.backend.job_stats(HOUR).counts == {"default": {"completed": 1, "waiting": 30}}
-    assert world.backend.job_reconcile() == ([], [])  # somebody is about to do it: nothing to repair
+    assert world.backend.history.stats(HOUR).counts == {"default": {"completed": 1, "waiting": 30}}
+    assert world.backend.graph.reconcile() == ([], [])  # somebody is about to do it: nothing to repair
 
-    assert world.backend.job_fan_out(20) == (20, True)
-    assert world.backend.job_fan_out(20) == (10, False)
-    assert world.backend.job_fan_out(20) == (0, False)
+    assert world.backend.graph.fan_out(20) == (20, True)
+    assert world.backend.graph.fan_out(20) == (10, False)
+    assert world.backend.graph.fan_out(20) == (0, False)
 
     assert world.job(parent).fanout_pending is False
-    assert world.backend.job_stats(HOUR).counts == {"default": {"completed": 1, "queued": 30}}
+    assert world.backend.history.stats(HOUR).counts == {"default": {"completed": 1, "queued": 30}}
 
 
 def test_a_cascade_that_was_cut_off_goes_on_level_by_level(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = chain(world, "parent", "b", "c", "d")
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         cancel(world)
 
-    steps = [world.backend.job_fan_out() for _ in range(4)]
+    steps = [world.backend.graph.fan_out() for _ in range(4)]
 
     assert steps == [(1, True), (1, True), (1, False), (0, False)]
     assert state(world, *ids) == ["cancelled(user)", *["cancelled(parent)"] * 3]
@@ -580,7 +580,7 @@ def test_the_next_settle_goes_on_with_what_another_left(world: World, monkeypatc
     left, child = chain(world, "parent", "b")
     _, other = chain(world, "x", "y")
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         complete(world)
     assert world.job(left).fanout_pending is True
 
@@ -594,11 +594,11 @@ def test_a_parent_started_over_before_its_fan_out_keeps_its_children_waiting(
 ) -> None:
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         fail(world)
 
-    world.backend.job_retry([parent])
-    world.backend.job_fan_out()
+    world.backend.jobs.retry([parent])
+    world.backend.graph.fan_out()
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     complete(world)
 
@@ -615,11 +615,11 @@ def test_a_healthy_database_needs_no_repair(world: World) -> None:
     world.enqueue(parents=(parent,))
     fail(world)
 
-    before = world.backend.job_list()
+    before = world.backend.jobs.newest()
     world.clock.advance(SECOND)
 
-    assert world.backend.job_reconcile() == ([], [])
-    assert world.backend.job_list() == before
+    assert world.backend.graph.reconcile() == ([], [])
+    assert world.backend.jobs.newest() == before
 
 
 def test_a_child_whose_edges_vanished_is_found_and_freed(world: World, url: str) -> None:
@@ -627,11 +627,11 @@ def test_a_child_whose_edges_vanished_is_found_and_freed(world: World, url: str)
     later = world.enqueue(parents=(world.enqueue("other"),), delay_us=HOUR)
     beside.rows(url, "DELETE FROM dray_edges")
 
-    repaired = world.backend.job_reconcile()
+    repaired = world.backend.graph.reconcile()
 
     assert (repaired.parents, sorted(repaired.children)) == ([], [child, later])
     assert state(world, child, later) == ["queued", "scheduled"]
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 @pytest.mark.parametrize("falsified", [0, 1, 7])
@@ -639,7 +639,7 @@ def test_a_child_that_was_counted_wrong_is_counted_anew(world: World, url: str, 
     child = world.enqueue("child", parents=(world.enqueue("parent"), world.enqueue("other")))
     beside.rows(url, "UPDATE dray_jobs SET waiting_on = ? WHERE id = ?", falsified, child)
 
-    assert world.backend.job_reconcile() == ([], [child])
+    assert world.backend.graph.reconcile() == ([], [child])
 
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 2)
     run(world, "other")
@@ -653,14 +653,14 @@ def test_an_end_that_nobody_passed_on_is_passed_on(
 ) -> None:
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         end(world)
     beside.rows(url, "UPDATE dray_jobs SET fanout_pending = FALSE")
 
-    assert world.backend.job_reconcile() == ([parent], [])
+    assert world.backend.graph.reconcile() == ([parent], [])
 
     assert state(world, child) == ["queued" if end is complete else "cancelled(parent)"]
-    assert world.backend.job_reconcile() == ([], [])
+    assert world.backend.graph.reconcile() == ([], [])
 
 
 def test_a_parent_deleted_by_hand_strands_nobody_for_ever(world: World, url: str) -> None:
@@ -668,7 +668,7 @@ def test_a_parent_deleted_by_hand_strands_nobody_for_ever(world: World, url: str
     beside.rows(url, "DELETE FROM dray_edges")
     beside.rows(url, "DELETE FROM dray_jobs WHERE id = ?", parent)
 
-    assert world.backend.job_reconcile() == ([], [child])
+    assert world.backend.graph.reconcile() == ([], [child])
     assert state(world, child) == ["queued"]
 
 
@@ -682,10 +682,10 @@ def test_a_parent_of_a_waiting_child_is_not_deleted(world: World, parents_state:
     if parents_state == "failed":
         fail(world)
 
-    assert world.backend.job_delete([parent]) == []
+    assert world.backend.jobs.delete([parent]) == []
     assert world.job(child).state == "waiting"
-    assert world.backend.job_delete([child]) == [child]
-    assert world.backend.job_delete([parent]) == [parent]
+    assert world.backend.jobs.delete([child]) == [child]
+    assert world.backend.jobs.delete([parent]) == [parent]
 
 
 def test_a_parent_whose_end_is_still_to_be_passed_on_is_not_deleted(
@@ -693,22 +693,22 @@ def test_a_parent_whose_end_is_still_to_be_passed_on_is_not_deleted(
 ) -> None:
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
-        world.backend.job_cancel([child])
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        world.backend.jobs.cancel([child])
         complete(world)
 
-    assert world.backend.job_delete([parent]) == []
-    world.backend.job_fan_out()
-    assert world.backend.job_delete([parent]) == [parent]
+    assert world.backend.jobs.delete([parent]) == []
+    world.backend.graph.fan_out()
+    assert world.backend.jobs.delete([parent]) == [parent]
     assert state(world, child) == ["cancelled(user)"]
 
 
 def test_a_waiting_child_deleted_in_the_middle_leaves_its_own_children_protected(world: World) -> None:
     a, b, c = chain(world, "parent", "b", "c")
 
-    assert world.backend.job_delete([b]) == []
-    assert world.backend.job_delete([a]) == []
-    assert world.backend.job_delete([c]) == [c]
+    assert world.backend.jobs.delete([b]) == []
+    assert world.backend.jobs.delete([a]) == []
+    assert world.backend.jobs.delete([c]) == [c]
     complete(world)
 
     assert state(world, a, b) == ["completed", "queued"]
@@ -720,7 +720,7 @@ def test_pruning_leaves_the_parent_of_a_held_child(world: World) -> None:
     fail(world)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(Retention(0, 0, 0)) == 0
+    assert world.backend.history.prune(Retention(0, 0, 0)) == 0
     assert state(world, parent, child) == ["failed(error)", "waiting"]
 
 
@@ -730,8 +730,8 @@ def test_pruning_leaves_a_completed_parent_until_its_freed_child_has_ended_too(w
     complete(world)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(Retention(0, 0, 0)) == 0
-    assert (state(world, child), world.backend.edge_list(child)) == (["queued"], [(parent, child, 1)])
+    assert world.backend.history.prune(Retention(0, 0, 0)) == 0
+    assert (state(world, child), world.backend.graph.edges(child)) == (["queued"], [(parent, child, 1)])
     run(world, "child")
     world.clock.advance(SECOND)
-    assert world.backend.job_prune(Retention(0, 0, 0)) == 2
+    assert world.backend.history.prune(Retention(0, 0, 0)) == 2

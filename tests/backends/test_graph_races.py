@@ -19,7 +19,7 @@ from dray.backends import Backend
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite.session import SqliteSession
-from dray.backends.store import graph
+from dray.backends.store.graph import Graph
 from dray.errors import UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -45,7 +45,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def settle(world: World, worker: str, settlement: Settlement) -> Settled:
     """As a worker does: again, while somebody's open transaction holds the row."""
     while True:
-        settled = world.backend.job_settle(worker, [settlement])
+        settled = world.backend.work.settle(worker, [settlement])
         if not settled.locked:
             return settled
         time.sleep(0.001)
@@ -65,8 +65,8 @@ def nothing(_: object) -> None:
 
 
 def assert_sound(backend: Backend) -> None:
-    backend.job_fan_out()
-    assert backend.job_reconcile() == ([], [])
+    backend.graph.fan_out()
+    assert backend.graph.reconcile() == ([], [])
 
 
 # Rounds: chance decides
@@ -77,19 +77,19 @@ def test_children_enqueued_while_their_parent_settles_are_freed(
     world: World, pool: ThreadPoolExecutor, head_start: str
 ) -> None:
     worker = world.worker()
-    world.backend.job_enqueue([world.new() for _ in range(ROUNDS)])
+    world.backend.jobs.enqueue([world.new() for _ in range(ROUNDS)])
     children: list[str] = []
     for claim in world.claim(worker, ROUNDS):
         pair = [world.new("child", parents=(claim.id,)) for _ in range(2)]
         children += [child.id for child in pair]
-        enqueues = [partial(world.backend.job_enqueue, [child]) for child in pair]
+        enqueues = [partial(world.backend.jobs.enqueue, [child]) for child in pair]
         end = partial(settle, world, worker, completed(world, claim))
         acts = [*enqueues, end] if head_start == "enqueue" else [end, *enqueues]
         for future in [pool.submit(act) for act in acts]:
             future.result(30)
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
-    assert Counter(job.state for job in world.backend.job_get(children)) == {"queued": 2 * ROUNDS}
+    assert Counter(job.state for job in world.backend.jobs.get(children)) == {"queued": 2 * ROUNDS}
     assert_sound(world.backend)
 
 
@@ -100,20 +100,20 @@ def test_a_child_enqueued_while_its_parent_is_cancelled_or_expires_is_cancelled_
     children: list[str] = []
 
     def expire() -> None:
-        while not world.backend.job_expire():
+        while not world.backend.jobs.expire():
             pass  # a parent that is being wired to is left for the next time
 
     for n in range(ROUNDS):
         parent = world.enqueue(expires_at=world.clock.now() if how == "expire" else None)
         child = world.new("child", parents=(parent,))
         children.append(child.id)
-        enqueue = partial(world.backend.job_enqueue, [child])
-        end = expire if how == "expire" else partial(world.backend.job_cancel, [parent])
+        enqueue = partial(world.backend.jobs.enqueue, [child])
+        end = expire if how == "expire" else partial(world.backend.jobs.cancel, [parent])
         for future in [pool.submit(act) for act in ((enqueue, end) if n % 2 else (end, enqueue))]:
             future.result(30)
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
-    found = world.backend.job_get(children)
+    found = world.backend.jobs.get(children)
     assert Counter((job.state, job.reason) for job in found) == {("cancelled", "parent"): ROUNDS}
     assert_sound(world.backend)
 
@@ -131,9 +131,9 @@ def test_the_parents_of_one_child_settle_at_once_and_free_it_once(world: World, 
         ]
         for end in ends:
             end.result(30)
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
-    assert {(job.state, job.waiting_on) for job in world.backend.job_get(children)} == {("queued", 0)}
+    assert {(job.state, job.waiting_on) for job in world.backend.jobs.get(children)} == {("queued", 0)}
     assert_sound(world.backend)
 
 
@@ -148,15 +148,15 @@ def test_a_child_started_over_while_its_parent_settles_does_not_wait_for_ever(
     child = world.enqueue("child", parents=(parent,))
     for task in ("parent", "child"):
         world.complete(worker, world.claim_one(worker, tasks=(task,)))
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
     ended = completed(world, world.claim_one(worker, tasks=("parent",)))
 
     _, settled = beside.Gate(monkeypatch, "retry_child_edges").interleave(
-        pool, lambda: world.backend.job_retry([child]), lambda: world.backend.job_settle(worker, [ended])
+        pool, lambda: world.backend.jobs.retry([child]), lambda: world.backend.work.settle(worker, [ended])
     )
     if settled.locked:  # as a worker does; what was written is not written again
         settle(world, worker, ended)
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert state(world, parent, child) == ["completed", "queued"]
     assert_sound(world.backend)
@@ -173,9 +173,9 @@ def test_one_parent_started_over_while_the_end_of_another_is_passed_on_is_counte
     assert state(world, child) == ["cancelled(parent)"]
 
     beside.Gate(monkeypatch, "fanout_finish").interleave(
-        pool, lambda: settle(world, worker, ended), lambda: world.backend.job_retry([one])
+        pool, lambda: settle(world, worker, ended), lambda: world.backend.jobs.retry([one])
     )
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     world.complete(worker, world.claim_one(worker, tasks=("one",)))
@@ -193,9 +193,9 @@ def test_the_end_of_one_parent_passed_on_while_another_is_started_over_is_counte
     ended = completed(world, world.claim_one(worker, tasks=("two",)))
 
     beside.Gate(monkeypatch, "retry_children").interleave(
-        pool, lambda: world.backend.job_retry([one]), lambda: settle(world, worker, ended)
+        pool, lambda: world.backend.jobs.retry([one]), lambda: settle(world, worker, ended)
     )
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     world.complete(worker, world.claim_one(worker, tasks=("one",)))
@@ -213,15 +213,15 @@ def test_a_parent_started_over_while_its_failure_is_passed_on_takes_its_children
     grandchild = world.enqueue("grandchild", parents=(child,))
     claim = world.claim_one(worker, tasks=("parent",))
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         world.fail(worker, claim)
     if level == "grandchild":
-        world.backend.job_fan_out(1)
+        world.backend.graph.fan_out(1)
 
     beside.Gate(monkeypatch, "fanout_finish").interleave(
-        pool, world.backend.job_fan_out, lambda: world.backend.job_retry([parent])
+        pool, world.backend.graph.fan_out, lambda: world.backend.jobs.retry([parent])
     )
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert state(world, parent, child, grandchild) == ["queued", "waiting", "waiting"]
     for task in ("parent", "child", "grandchild"):
@@ -237,11 +237,11 @@ def test_a_parent_started_over_while_its_failure_is_looked_up_keeps_its_children
     child = world.enqueue("child", parents=(parent,))
     claim = world.claim_one(worker, tasks=("parent",))
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         world.fail(worker, claim)
 
     step, retried = beside.Stall(world.backend, monkeypatch, "fanout_pick").interleave(
-        pool, world.backend.job_fan_out, lambda: world.backend.job_retry([parent])
+        pool, world.backend.graph.fan_out, lambda: world.backend.jobs.retry([parent])
     )
 
     assert (step, retried) == ((0, False), [parent])
@@ -269,7 +269,7 @@ def test_an_edge_that_somebody_decided_after_it_was_picked_counts_once(
     world.complete(worker, world.claim_one(worker, tasks=("one",)))
     assert len(picks[0]) == 1
 
-    assert world.backend.job_fan_out() == (0, False)
+    assert world.backend.graph.fan_out() == (0, False)
     assert (state(world, child), world.job(child).waiting_on) == (["waiting"], 1)
     monkeypatch.undo()
     world.complete(worker, world.claim_one(worker, tasks=("two",)))
@@ -289,14 +289,14 @@ def test_a_parent_deleted_while_a_child_is_wired_to_it_goes_before_or_stays(
 
     def enqueue() -> None:
         with pytest.raises(UnknownJob):
-            world.backend.job_enqueue([child])
+            world.backend.jobs.enqueue([child])
 
     deleted, _ = beside.Gate(monkeypatch, "job_delete").interleave(
-        pool, lambda: world.backend.job_delete([parent]), enqueue
+        pool, lambda: world.backend.jobs.delete([parent]), enqueue
     )
 
     assert deleted == [parent]
-    assert world.backend.job_list() == []
+    assert world.backend.jobs.newest() == []
 
 
 @pytest.mark.parametrize("of_a_workflow", [False, True])
@@ -306,7 +306,7 @@ def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
     world, worker = server, server.worker()
     workflow = Workflow(world.ids.new(), "etl", 0) if of_a_workflow else None
     parent = world.new(max_attempts=1, workflow_id=workflow.id if workflow else None)
-    world.backend.job_enqueue([parent], workflow=workflow)
+    world.backend.jobs.enqueue([parent], workflow=workflow)
     world.fail(worker, world.claim_one(worker))
     world.clock.advance(SECOND)
 
@@ -314,7 +314,7 @@ def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
     statement = "workflow_prune_pick" if of_a_workflow else "prune_pick"
     pruned, child = beside.Stall(world.backend, monkeypatch, statement).interleave(
         pool,
-        lambda: world.backend.job_prune(Retention(None, None, 0)),
+        lambda: world.backend.history.prune(Retention(None, None, 0)),
         lambda: world.enqueue(parents=(parent.id,), on_parent_failure="hold"),
     )
 
@@ -328,7 +328,7 @@ def ended_flow(world: World) -> list[str]:
     workflow, worker = Workflow(world.ids.new(), "etl", 0), world.worker()
     first, third = (world.new(workflow_id=workflow.id, step=step, max_attempts=1) for step in ("1", "3"))
     second = world.new("child", workflow_id=workflow.id, step="2", parents=(first.id,))
-    world.backend.job_enqueue([first, second, third], workflow=workflow)
+    world.backend.jobs.enqueue([first, second, third], workflow=workflow)
     world.fail(worker, world.claim_one(worker))
     world.complete(worker, world.claim_one(worker))
     assert state(world, first.id, second.id, third.id) == ["failed(error)", "cancelled(parent)", "completed"]
@@ -342,11 +342,11 @@ def test_a_workflow_started_over_while_it_is_being_pruned_goes_before_or_stays_w
     ids = ended_flow(world)
 
     pruned, retried = beside.Gate(monkeypatch, "workflow_prune_pick").interleave(
-        pool, lambda: world.backend.job_prune(Retention(0, 0, 0)), lambda: world.backend.job_retry(ids[:1])
+        pool, lambda: world.backend.history.prune(Retention(0, 0, 0)), lambda: world.backend.jobs.retry(ids[:1])
     )
 
     assert (pruned, retried) in [(0, ids[:1]), (3, [])]  # SQLite has one writer: there, the prune is first
-    assert len(world.backend.job_get(ids)) == 3 - pruned
+    assert len(world.backend.jobs.get(ids)) == 3 - pruned
     assert_sound(world.backend)
 
 
@@ -357,7 +357,9 @@ def test_a_workflow_pruned_while_it_is_being_started_over_stays_whole(
     ids = ended_flow(world)
 
     retried, pruned = beside.Gate(monkeypatch, "retry_child_edges").interleave(
-        pool, lambda: world.backend.job_retry(ids[:1]), lambda: world.backend.job_prune(Retention(0, 0, 0), limit)
+        pool,
+        lambda: world.backend.jobs.retry(ids[:1]),
+        lambda: world.backend.history.prune(Retention(0, 0, 0), limit),
     )
 
     assert (retried, pruned) == (ids[:1], 0)
@@ -370,7 +372,7 @@ def test_a_workflow_pruned_while_it_is_being_started_over_stays_whole(
 
 def open_child(world: World, user: beside.Connection, parent: str, task: str = "child", **options: Any) -> str:
     """A child enqueued on a user's connection, not committed yet."""
-    return world.backend.job_enqueue([world.new(task, parents=(parent,), **options)], connection=user)[0].id
+    return world.backend.jobs.enqueue([world.new(task, parents=(parent,), **options)], connection=user)[0].id
 
 
 def alongside(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
@@ -392,10 +394,10 @@ def test_a_parent_settled_beside_an_open_enqueue_frees_the_child_that_was_commit
         end = alongside(pool, lambda: settle(world, worker, completed(world, claim)))
         user.commit() if ends == "commit" else user.rollback()
         end.result(10)
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert state(world, parent) == ["completed"]
-    assert [job.state for job in world.backend.job_get([child])] == ["queued"] * (ends == "commit")
+    assert [job.state for job in world.backend.jobs.get([child])] == ["queued"] * (ends == "commit")
     assert_sound(world.backend)
 
 
@@ -405,10 +407,10 @@ def test_a_parent_cancelled_beside_an_open_enqueue_takes_the_child_with_it(
     parent = world.enqueue()
     with beside.connect(url) as user:
         child = open_child(world, user, parent)
-        cancel = alongside(pool, lambda: world.backend.job_cancel([parent]))
+        cancel = alongside(pool, lambda: world.backend.jobs.cancel([parent]))
         user.commit()
         assert cancel.result(10) == {parent: CancelResult.CANCELLED}
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert state(world, parent, child) == ["cancelled(user)", "cancelled(parent)"]
     assert_sound(world.backend)
@@ -421,11 +423,11 @@ def test_a_parent_that_expires_beside_an_open_enqueue_takes_the_child_with_it(
     with beside.connect(url) as user:
         child = open_child(world, user, parent)
         world.clock.advance(HOUR)
-        expiry = alongside(pool, world.backend.job_expire)
+        expiry = alongside(pool, world.backend.jobs.expire)
         user.commit()
         expired = expiry.result(10)
 
-    assert [*expired, *world.backend.job_expire()] == [parent]
+    assert [*expired, *world.backend.jobs.expire()] == [parent]
     assert state(world, parent, child) == ["cancelled(expired)", "cancelled(parent)"]
     assert_sound(world.backend)
 
@@ -440,7 +442,7 @@ def test_a_parent_whose_worker_died_beside_an_open_enqueue_takes_the_child_with_
         burial = alongside(pool, lambda: world.bury(worker))
         user.commit()
         burial.result(10)
-    world.backend.job_rescue([], rng=world.rng)
+    world.backend.workers.rescue([], rng=world.rng)
 
     assert state(world, parent, child) == ["failed(crashed)", "cancelled(parent)"]
     assert_sound(world.backend)
@@ -450,7 +452,7 @@ def test_a_parent_is_not_deleted_beside_an_open_enqueue(world: World, url: str, 
     parent = world.enqueue()
     with beside.connect(url) as user:
         child = open_child(world, user, parent)
-        deletion = alongside(pool, lambda: world.backend.job_delete([parent]))
+        deletion = alongside(pool, lambda: world.backend.jobs.delete([parent]))
         user.commit()
         assert deletion.result(10) == []
 
@@ -464,13 +466,13 @@ def test_a_parent_is_not_pruned_beside_an_open_enqueue_of_a_child_it_holds(
 ) -> None:
     workflow = Workflow(world.ids.new(), "etl", 0) if of_a_workflow else None
     new = world.new(max_attempts=1, workflow_id=workflow.id if workflow else None)
-    world.backend.job_enqueue([new], workflow=workflow)
+    world.backend.jobs.enqueue([new], workflow=workflow)
     worker = world.worker()
     world.fail(worker, world.claim_one(worker))
     world.clock.advance(SECOND)
     with beside.connect(url) as user:
         child = open_child(world, user, new.id, on_parent_failure="hold")
-        pruning = alongside(pool, lambda: world.backend.job_prune(Retention(0, 0, 0)))
+        pruning = alongside(pool, lambda: world.backend.history.prune(Retention(0, 0, 0)))
         user.commit()
         assert pruning.result(10) == 0
 
@@ -485,7 +487,7 @@ def test_a_parent_started_over_beside_an_open_enqueue_is_waited_for(
     world.fail(worker, world.claim_one(worker))
     with beside.connect(url) as user:
         child = open_child(world, user, parent, on_parent_failure="hold")
-        retry = alongside(pool, lambda: world.backend.job_retry([parent]))
+        retry = alongside(pool, lambda: world.backend.jobs.retry([parent]))
         user.commit()
         assert retry.result(10) == [parent]
 
@@ -502,21 +504,21 @@ def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
     server: World, postgres_url: str, pool: ThreadPoolExecutor, ends: str
 ) -> None:
     world, worker = server, server.worker()
-    parent, *others = (enqueued.id for enqueued in world.backend.job_enqueue([world.new() for _ in range(9)]))
+    parent, *others = (enqueued.id for enqueued in world.backend.jobs.enqueue([world.new() for _ in range(9)]))
     settlements = [completed(world, claim) for claim in world.claim(worker, 9)]
     with beside.connect(postgres_url) as user:
         child = open_child(world, user, parent)
 
-        settled = pool.submit(world.backend.job_settle, worker, settlements).result(PROMPT)
+        settled = pool.submit(world.backend.work.settle, worker, settlements).result(PROMPT)
 
         assert settled == Settled(stale=[], already=[], locked=[parent], refused=[], cancelled=[])
         assert state(world, parent, *others) == ["running"] + ["completed"] * 8
         user.commit() if ends == "commit" else user.rollback()
 
     (own,) = (settlement for settlement in settlements if settlement.id == parent)
-    assert world.backend.job_settle(worker, [own]) == Settled([], [], [], [], [])
+    assert world.backend.work.settle(worker, [own]) == Settled([], [], [], [], [])
     assert state(world, parent) == ["completed"]
-    assert [job.state for job in world.backend.job_get([child])] == ["queued"] * (ends == "commit")
+    assert [job.state for job in world.backend.jobs.get([child])] == ["queued"] * (ends == "commit")
 
 
 @pytest.mark.parametrize(("statement", "over"), [("retry_own_edges", "child"), ("retry_children", "failed")])
@@ -530,7 +532,7 @@ def test_a_parent_does_not_end_while_it_is_counted_who_its_children_wait_for(
     ended = completed(world, world.claim_one(worker, tasks=("live",)))
 
     settled = beside.Gate(monkeypatch, statement).overtake(
-        pool, lambda: world.backend.job_retry([jobs[over]]), lambda: world.backend.job_settle(worker, [ended])
+        pool, lambda: world.backend.jobs.retry([jobs[over]]), lambda: world.backend.work.settle(worker, [ended])
     )
 
     assert settled.locked == [jobs["live"]]
@@ -556,7 +558,7 @@ def test_a_child_in_somebodys_open_transaction_does_not_hold_up_its_parents_sett
         assert world.job(parent).fanout_pending is True
         user.commit()
 
-    assert world.backend.job_fan_out() == (1, False)
+    assert world.backend.graph.fan_out() == (1, False)
     assert state(world, child, grandchild) == ["queued", "waiting"]
     assert_sound(world.backend)
 
@@ -568,16 +570,16 @@ def test_an_open_enqueue_behind_a_parent_that_has_ended_does_not_hold_up_its_oth
     parent = world.enqueue("parent")
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     with beside.connect(postgres_url) as user:
         late = open_child(world, user, parent, "late")
 
-        assert pool.submit(world.backend.job_fan_out).result(PROMPT).decided == 1
+        assert pool.submit(world.backend.graph.fan_out).result(PROMPT).decided == 1
         assert state(world, child) == ["queued"]
         user.commit()
 
-    assert world.backend.job_fan_out() == (0, False)
+    assert world.backend.graph.fan_out() == (0, False)
     assert state(world, parent, child, late) == ["completed", "queued", "queued"]
     assert_sound(world.backend)
 
@@ -593,6 +595,6 @@ def test_an_open_enqueue_holds_up_neither_claims_nor_expiry_nor_pruning(
         open_child(world, user, parent)
 
         assert pool.submit(world.claim_one, worker).result(PROMPT).id == other
-        assert pool.submit(world.backend.job_expire).result(PROMPT) == []
-        assert pool.submit(world.backend.job_prune, Retention(0, 0, 0)).result(PROMPT) == 0
-        assert pool.submit(world.backend.job_fan_out).result(PROMPT) == (0, False)
+        assert pool.submit(world.backend.jobs.expire).result(PROMPT) == []
+        assert pool.submit(world.backend.history.prune, Retention(0, 0, 0)).result(PROMPT) == 0
+        assert pool.submit(world.backend.graph.fan_out).result(PROMPT) == (0, False)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.backends.store import graph
+from dray.backends.store.graph import Graph
 from dray.errors import DrayError, GraphError, UnknownJob
 from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
@@ -105,7 +105,7 @@ class Play:
         """The next few jobs, in any order; their parents are there, or among them, or have ended already."""
         batch = self.unwritten[: self.rng.randint(1, len(self.plan))]
         self.unwritten = self.unwritten[len(batch) :]
-        self.world.backend.job_enqueue(self.rng.sample(batch, len(batch)))
+        self.world.backend.jobs.enqueue(self.rng.sample(batch, len(batch)))
 
     def claim(self) -> None:
         fate = self.rng.choice(list(RUNS))
@@ -124,36 +124,36 @@ class Play:
         elif fate == "fail":
             self.world.fail(worker, claim)
         elif fate == "stop":
-            self.world.backend.job_cancel([claim.id])
-            self.world.backend.job_settle(worker, [model.cancelled(claim, now, now)])
+            self.world.backend.jobs.cancel([claim.id])
+            self.world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
         else:
             self.hands = [(other, held) for other, held in self.hands if other != worker]
             self.world.bury(worker)
 
     def cancel(self) -> None:
         some = [job.id for job in self.there() if self.fates[job.id] == "cancel"]
-        self.world.backend.job_cancel(self.rng.sample(some, self.rng.randint(0, len(some))))
+        self.world.backend.jobs.cancel(self.rng.sample(some, self.rng.randint(0, len(some))))
 
     def pass_time(self) -> None:
         self.world.clock.advance(self.rng.choice((SECOND, HOUR, DAY)))
-        self.rng.choice((self.world.backend.job_expire, self.world.backend.job_promote))()
+        self.rng.choice((self.world.backend.jobs.expire, self.world.backend.jobs.promote))()
 
     def fan_out(self) -> None:
-        self.world.backend.job_fan_out(limit=self.rng.choice((1, 1000)))
+        self.world.backend.graph.fan_out(limit=self.rng.choice((1, 1000)))
 
     def clean(self) -> None:
         """Removes what has ended, as far as it may go."""
         self.note_ends()
         if self.rng.random() < 0.5:
-            self.world.backend.job_prune(EVERYTHING, limit=self.rng.choice((1, 1000)))
+            self.world.backend.history.prune(EVERYTHING, limit=self.rng.choice((1, 1000)))
         elif self.ends:
-            self.world.backend.job_delete([self.rng.choice(sorted(self.ends))])
+            self.world.backend.jobs.delete([self.rng.choice(sorted(self.ends))])
         self.check_needed_parents()
 
     def step(self) -> None:
         dies = self.rng.random() < 0.2
         action = self.rng.choice((self.claim, self.claim, self.settle, self.settle, *self.others()))
-        with patch.object(graph, "_fan_out_turn", _nothing) if dies else patch.object(graph, "_", 0, create=True):
+        with patch.object(Graph, "_fan_out_turn", _nothing) if dies else patch.object(Graph, "_", 0, create=True):
             action()
 
     def others(self) -> tuple[Callable[[], None], ...]:
@@ -180,7 +180,7 @@ class Play:
     # What must hold
 
     def there(self) -> list[Job]:
-        return self.world.backend.job_get([job.id for job in self.jobs])
+        return self.world.backend.jobs.get([job.id for job in self.jobs])
 
     def note_ends(self) -> None:
         self.ends |= {job.id: shown(job) for job in self.there() if job.state in FINAL}
@@ -199,7 +199,7 @@ class Play:
         """A job that waits has every parent that it waits for."""
         there = {job.id: job for job in self.there()}
         for job in there.values():
-            edges = [edge for edge in self.world.backend.edge_list(job.id) if edge[1] == job.id]
+            edges = [edge for edge in self.world.backend.graph.edges(job.id) if edge[1] == job.id]
             assert job.state != "waiting" or job.waiting_on == sum(edge[2] != 1 for edge in edges) > 0
             assert all(edge[0] in there for edge in edges)
 
@@ -250,13 +250,13 @@ def test_every_graph_ends_as_its_policies_say_and_can_be_completed_later(
         play.go_on()
         play.check_ends()
         play.check_needed_parents()
-        assert world.backend.job_reconcile() == ([], [])
+        assert world.backend.graph.reconcile() == ([], [])
 
         # Whatever failed, was cancelled or is held: started over together, all of it completes.
         play.fates = dict.fromkeys(play.fates, "complete")
         again = [job.id for job in play.there() if job.state in {"failed", "cancelled"}]
         gone = play.fates.keys() - {job.id for job in play.there()}
-        assert sorted(world.backend.job_retry(again)) == sorted(again)
+        assert sorted(world.backend.jobs.retry(again)) == sorted(again)
         play.told = set(again)
         play.ends = dict.fromkeys(gone, "completed") | {
             job.id: "completed" for job in play.there() if job.state == "completed"
@@ -265,7 +265,7 @@ def test_every_graph_ends_as_its_policies_say_and_can_be_completed_later(
         assert {job.state for job in play.there()} <= {"completed"}
 
         world.clock.advance(SECOND)
-        world.backend.job_prune(EVERYTHING)
+        world.backend.history.prune(EVERYTHING)
         assert (beside.count(url, "dray_jobs"), beside.count(url, "dray_edges")) == (0, 0)
 
 
@@ -327,7 +327,7 @@ def test_a_graph_that_cannot_run_is_refused_whole(
         connection = data.draw(st.sampled_from((None, user)))
 
         with pytest.raises(kind):
-            world.backend.job_enqueue(jobs, workflow=workflow, connection=connection)
+            world.backend.jobs.enqueue(jobs, workflow=workflow, connection=connection)
         user.commit()
 
         assert [beside.count(url, table) for table in ("dray_jobs", "dray_edges", "dray_workflows")] == [0, 0, 0]

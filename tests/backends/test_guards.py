@@ -64,20 +64,20 @@ def test_a_row_that_a_users_transaction_holds_does_not_block_the_queue(server: W
 def drain(world: World) -> str:
     """A worker that has said that it drains, its lease whole."""
     worker = world.worker()
-    assert world.backend.worker_beat(worker, LEASE_US, "draining").alive
+    assert world.backend.workers.beat(worker, LEASE_US, "draining").alive
     return worker
 
 
 def test_a_worker_that_drains_keeps_its_duties(world: World) -> None:
     """It goes on with them until it resigns: a second holder beside it would do the same work at the same time."""
     worker, other = world.worker(), world.worker()
-    world.backend.lease_take("prune", worker)
-    world.backend.worker_beat(worker, LEASE_US, "draining")
+    world.backend.leases.take("prune", worker)
+    world.backend.workers.beat(worker, LEASE_US, "draining")
 
-    held = [(lease.duty, lease.holder, lease.term) for lease in world.backend.lease_held()]
+    held = [(lease.duty, lease.holder, lease.term) for lease in world.backend.leases.held()]
     assert held == [("prune", worker, 1)]
-    assert world.backend.lease_take("prune", other) is None
-    assert world.backend.lease_renew("prune", worker, 1)
+    assert world.backend.leases.take("prune", other) is None
+    assert world.backend.leases.renew("prune", worker, 1)
 
 
 def test_a_worker_that_drains_renews_its_lease(world: World) -> None:
@@ -86,12 +86,12 @@ def test_a_worker_that_drains_renews_its_lease(world: World) -> None:
     claim = world.claim_one(worker)  # before its engine has heard that it drains
     world.clock.advance(LEASE_US - SECOND)
 
-    beat = world.backend.worker_beat(worker, LEASE_US, "draining")
+    beat = world.backend.workers.beat(worker, LEASE_US, "draining")
 
     assert beat.alive
     assert [row.id for row in beat.held] == [job]
     world.clock.advance(LEASE_US - SECOND)
-    assert world.backend.worker_overdue() == []
+    assert world.backend.workers.overdue() == []
     assert world.complete(worker, claim).stale == []
 
 
@@ -99,10 +99,10 @@ def test_the_jobs_of_a_worker_that_drains_are_not_taken_from_it(world: World) ->
     worker = world.worker()
     world.enqueue()
     claim = world.claim_one(worker)
-    world.backend.worker_beat(worker, LEASE_US, "draining")
+    world.backend.workers.beat(worker, LEASE_US, "draining")
 
-    assert not world.backend.worker_judge().has_orphans
-    assert world.backend.job_rescue([], rng=world.rng) == []
+    assert not world.backend.workers.judge().has_orphans
+    assert world.backend.workers.rescue([], rng=world.rng) == []
     assert world.complete(worker, claim).stale == []
 
 
@@ -110,28 +110,28 @@ def test_a_worker_that_drains_and_dies_is_buried(world: World) -> None:
     worker = world.worker()
     job = world.enqueue()
     world.claim_one(worker)
-    world.backend.lease_take("prune", worker)
-    world.backend.worker_beat(worker, LEASE_US, "draining")
+    world.backend.leases.take("prune", worker)
+    world.backend.workers.beat(worker, LEASE_US, "draining")
 
     world.clock.advance(LEASE_US + SECOND)
-    verdicts = world.backend.worker_overdue()
+    verdicts = world.backend.workers.overdue()
     assert [verdict.worker_id for verdict in verdicts] == [worker]
-    assert world.backend.worker_judge().overdue == verdicts
-    rescued = world.backend.job_rescue(verdicts, rng=world.rng)
+    assert world.backend.workers.judge().overdue == verdicts
+    rescued = world.backend.workers.rescue(verdicts, rng=world.rng)
 
     assert [each.id for each in rescued] == [job]
-    assert not world.backend.worker_beat(worker, LEASE_US, "draining").alive
-    assert world.backend.lease_held() == []
+    assert not world.backend.workers.beat(worker, LEASE_US, "draining").alive
+    assert world.backend.leases.held() == []
 
 
 def test_a_worker_that_drains_leaves_in_order(world: World) -> None:
     worker = drain(world)
-    world.backend.lease_take("prune", worker)
+    world.backend.leases.take("prune", worker)
 
-    assert world.backend.worker_deregister(worker)
+    assert world.backend.workers.deregister(worker)
 
-    assert [each.state for each in world.backend.worker_list()] == ["stopped"]
-    assert world.backend.lease_take("prune", world.worker()) == 2
+    assert [each.state for each in world.backend.workers.all()] == ["stopped"]
+    assert world.backend.leases.take("prune", world.worker()) == 2
 
 
 def test_sqlite_writers_leave_the_log_to_a_worker_that_drains(tmp_path: Path, clock: ManualClock, ids: Ids) -> None:
@@ -139,7 +139,7 @@ def test_sqlite_writers_leave_the_log_to_a_worker_that_drains(tmp_path: Path, cl
     with closing(open_backend(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)) as backend:
         backend.migrate()
         world = World(backend, clock, ids)
-        world.backend.lease_take("checkpoint", drain(world))
+        world.backend.leases.take("checkpoint", drain(world))
         clock.advance(5 * SECOND)  # after which a writer asks again
         world.enqueue()
 

@@ -28,7 +28,7 @@ from tests.backends.world import World
 
 
 def ids_of(world: World) -> list[str]:
-    return sorted(job.id for job in world.backend.job_list())
+    return sorted(job.id for job in world.backend.jobs.newest())
 
 
 # Cancelled while it is under way, on both databases
@@ -46,7 +46,7 @@ def test_an_enqueue_cancelled_under_way_leaves_nothing_and_the_connection_usable
         async with users.ASYNC[kind](url) as user:
             await user.order(1)
             under_way = asyncio.create_task(
-                world.backend.job_enqueue_async(
+                world.backend.jobs.enqueue_async(
                     [world.new(), world.new(parents=(parent,))], connection=user.connection
                 )
             )
@@ -59,7 +59,7 @@ def test_an_enqueue_cancelled_under_way_leaves_nothing_and_the_connection_usable
             with pytest.raises(asyncio.CancelledError):
                 await under_way
             await user.order(2)
-            await world.backend.job_enqueue_async([kept], connection=user.connection)
+            await world.backend.jobs.enqueue_async([kept], connection=user.connection)
             await user.commit()
 
     asyncio.run(program())
@@ -75,9 +75,9 @@ def test_one_cancelled_before_its_turn_does_nothing(world: World, url: str, monk
 
     async def program() -> None:
         async with users.async_driver(url) as user:
-            one = asyncio.create_task(world.backend.job_enqueue_async([first], connection=user.connection))
+            one = asyncio.create_task(world.backend.jobs.enqueue_async([first], connection=user.connection))
             assert await asyncio.to_thread(gate.reached.wait, 10)
-            two = asyncio.create_task(world.backend.job_enqueue_async([world.new()], connection=user.connection))
+            two = asyncio.create_task(world.backend.jobs.enqueue_async([world.new()], connection=user.connection))
             await asyncio.sleep(0)
             two.cancel()
             gate._open.set()
@@ -98,7 +98,7 @@ def test_many_at_once_on_one_connection_do_not_get_in_each_others_way(world: Wor
     async def program() -> list[Any]:
         async with users.async_driver(url) as user:
             calls = [
-                world.backend.job_enqueue_async([new], connection=user.connection)
+                world.backend.jobs.enqueue_async([new], connection=user.connection)
                 for pair in zip(good, bad, strict=True)
                 for new in pair
             ]
@@ -138,7 +138,7 @@ def test_a_cancelled_enqueue_does_not_wait_for_a_lock(world: World, postgres_url
         async with lent(postgres_url) as user:
             await user.execute("CREATE TABLE orders (n integer)")
             under_way = asyncio.create_task(
-                world.backend.job_enqueue_async([world.new(parents=(parent,))], connection=user)
+                world.backend.jobs.enqueue_async([world.new(parents=(parent,))], connection=user)
             )
             await _blocked(postgres_url, user.info.backend_pid)
             under_way.cancel()
@@ -170,14 +170,14 @@ def test_those_who_wait_do_not_keep_a_thread_from_the_one_they_wait_for(world: W
     async def program() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         async with lent(postgres_url) as first, lent(postgres_url) as second, lent(postgres_url) as third:
-            await world.backend.job_enqueue_async([world.new(unique_key="k")], connection=first)
+            await world.backend.jobs.enqueue_async([world.new(unique_key="k")], connection=first)
             waiting = [
-                asyncio.create_task(world.backend.job_enqueue_async([world.new(unique_key="k")], connection=user))
+                asyncio.create_task(world.backend.jobs.enqueue_async([world.new(unique_key="k")], connection=user))
                 for user in (second, third)
             ]
             for user in (second, third):
                 await _blocked(postgres_url, user.info.backend_pid)
-            await world.backend.job_enqueue_async([world.new()], connection=first)
+            await world.backend.jobs.enqueue_async([world.new()], connection=first)
             await first.commit()
             assert [(await task)[0].duplicate for task in waiting] == [True, True]
 
@@ -203,7 +203,7 @@ def test_what_the_user_set_does_not_matter_and_is_not_changed(world: World, post
 
             for _ in range(3):
                 new = [world.new(parents=(parent,)), world.new(unique_key="held")]
-                answer = await world.backend.job_enqueue_async(new, connection=user)
+                answer = await world.backend.jobs.enqueue_async(new, connection=user)
                 assert [enqueued.duplicate for enqueued in answer] == [False, True]
 
             shown = await (await user.execute("SHOW transaction_isolation")).fetchall()
@@ -230,7 +230,7 @@ def test_a_notification_that_nobody_had_read_yet_reaches_the_users_handler_in_it
             beside.rows(postgres_url, "SELECT pg_notify('theirs', 'hello')")
             assert select.select([user.fileno()], [], [], 10)[0]
 
-            await world.backend.job_enqueue_async([world.new()], connection=user)
+            await world.backend.jobs.enqueue_async([world.new()], connection=user)
 
             assert heard == [("hello", threading.get_ident())]
 
@@ -240,7 +240,7 @@ def test_a_notification_that_nobody_had_read_yet_reaches_the_users_handler_in_it
 def test_pipeline_mode_is_refused(world: World, postgres_url: str) -> None:
     async def program() -> None:
         async with lent(postgres_url) as user, user.pipeline():
-            await world.backend.job_enqueue_async([world.new()], connection=user)
+            await world.backend.jobs.enqueue_async([world.new()], connection=user)
 
     with pytest.raises(ConfigError, match="pipeline"):
         asyncio.run(program())
@@ -251,9 +251,9 @@ def test_a_block_of_psycopg_s_own_is_joined(world: World, postgres_url: str) -> 
 
     async def program() -> None:
         async with lent(postgres_url) as user, user.transaction():
-            await world.backend.job_enqueue_async([kept], connection=user)
+            await world.backend.jobs.enqueue_async([kept], connection=user)
             async with user.transaction(force_rollback=True):
-                await world.backend.job_enqueue_async([world.new()], connection=user)
+                await world.backend.jobs.enqueue_async([world.new()], connection=user)
 
     asyncio.run(program())
 
@@ -265,7 +265,7 @@ def test_a_session_that_the_server_ended_is_dray_s_own_error(world: World, postg
         async with lent(postgres_url) as user:
             beside.rows(postgres_url, "SELECT pg_terminate_backend(?)", user.info.backend_pid)
             with pytest.raises(StorageUnavailable):
-                await world.backend.job_enqueue_async([world.new()], connection=user)
+                await world.backend.jobs.enqueue_async([world.new()], connection=user)
 
     asyncio.run(program())
 
@@ -290,10 +290,10 @@ def test_the_users_commit_wakes_workers_of_the_queues(world: World, postgres_url
     async def program() -> None:
         async with users.ALL[kind](postgres_url) as user:
             dropped = [world.new(queue="dropped")]
-            await world.backend.job_enqueue_async(dropped, connection=user.connection)
+            await world.backend.jobs.enqueue_async(dropped, connection=user.connection)
             await user.rollback()
             new = [world.new(queue="mail"), world.new(queue="mail"), world.new(queue="slow")]
-            await world.backend.job_enqueue_async(new, connection=user.connection)
+            await world.backend.jobs.enqueue_async(new, connection=user.connection)
             assert list(listener.notifies(timeout=0)) == []
             await user.commit()
 
@@ -309,7 +309,7 @@ def test_without_notify_the_users_commit_tells_nobody(postgres_url: str, clock: 
     backend.migrate()
     world = World(backend, clock, ids)
     with listen(postgres_url, world) as listener, beside.connect(postgres_url) as user:
-        world.backend.job_enqueue([world.new()], connection=user)
+        world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
         beside.rows(postgres_url, "SELECT pg_notify(?, 'after')", channels(world).work)
 
@@ -333,13 +333,13 @@ def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
     world = World(ours, clock, ids)
     with beside.connect(postgres_url) as user:
         with pytest.raises(ConfigError, match="search_path"):
-            ours.job_enqueue([world.new()], connection=user)
+            ours.jobs.enqueue([world.new()], connection=user)
         user.commit()
         beside.execute(user, f'SET search_path TO "{ours_schema}"')  # pyright: ignore[reportArgumentType]
-        (kept,) = ours.job_enqueue([world.new()], connection=user)
+        (kept,) = ours.jobs.enqueue([world.new()], connection=user)
         user.commit()
 
-    assert ([job.id for job in ours.job_list()], theirs.job_list()) == ([kept.id], [])
+    assert ([job.id for job in ours.jobs.newest()], theirs.jobs.newest()) == ([kept.id], [])
     ours.close()
     theirs.close()
     beside.rows(postgres_url, f'DROP SCHEMA "{ours_schema}" CASCADE')  # pyright: ignore[reportArgumentType]
@@ -361,7 +361,7 @@ def test_whenever_it_is_cancelled_it_is_whole_and_the_connection_usable(world: W
                 batch = [first, second, world.new(parents=(first.id, second.id))]
                 batches.append([new.id for new in batch])
                 await user.order(n)
-                under_way = asyncio.create_task(world.backend.job_enqueue_async(batch, connection=user.connection))
+                under_way = asyncio.create_task(world.backend.jobs.enqueue_async(batch, connection=user.connection))
                 await asyncio.sleep(rng.uniform(0, 0.008))
                 for _ in range(rng.choice((1, 3))):
                     under_way.cancel()
@@ -374,7 +374,7 @@ def test_whenever_it_is_cancelled_it_is_whole_and_the_connection_usable(world: W
     asyncio.run(program())
 
     assert beside.count(url, "orders") == 2 * rounds
-    there = {job.id for job in world.backend.job_list(limit=10_000)}
+    there = {job.id for job in world.backend.jobs.newest(limit=10_000)}
     for batch, was_done in zip(batches, done, strict=True):
         kept = there & set(batch)
         assert kept == set(batch) if was_done else kept in (set(), set(batch))

@@ -68,7 +68,7 @@ def test_it_is_completed_with_the_users_commit_and_not_before(
     async def program(user: User) -> None:
         await user.order(1)
         completion = held.completion(LARGE, keep_args=False)
-        has_children = await world.backend.job_complete_async(held.worker, completion, user.connection)
+        has_children = await world.backend.work.complete_async(held.worker, completion, user.connection)
         assert (held.state, has_children) == ("running", False)
         await user.order(2)
         await user.commit()
@@ -87,7 +87,7 @@ def test_a_rollback_leaves_the_job_in_its_workers_hands(
 
     async def program(user: User) -> None:
         await user.order(1)
-        await world.backend.job_complete_async(held.worker, held.completion(), user.connection)
+        await world.backend.work.complete_async(held.worker, held.completion(), user.connection)
         await user.rollback()
 
     run(world, url, kind, program)
@@ -105,7 +105,7 @@ def test_a_lost_claim_completes_nothing(world: World, url: str, kind: str, why: 
     if why == "rescued":
         world.bury(held.worker)
     elif why == "cancelled":
-        world.backend.job_settle(held.worker, [model.cancelled(held.claim, 0, 0)])
+        world.backend.work.settle(held.worker, [model.cancelled(held.claim, 0, 0)])
     elif why == "settled":
         world.fail(held.worker, held.claim)
     elif why == "wrong claim":
@@ -116,10 +116,10 @@ def test_a_lost_claim_completes_nothing(world: World, url: str, kind: str, why: 
     async def program(user: User) -> None:
         await user.order(1)
         if why == "twice":
-            await world.backend.job_complete_async(worker, completion, user.connection)
+            await world.backend.work.complete_async(worker, completion, user.connection)
         before = held.state
         with pytest.raises(StaleClaim, match=held.id):
-            await world.backend.job_complete_async(worker, completion, user.connection)
+            await world.backend.work.complete_async(worker, completion, user.connection)
         await user.rollback()
         assert held.state == before
 
@@ -135,7 +135,7 @@ def test_after_a_lost_claim_the_transaction_is_still_the_users(
     async def program(user: User) -> None:
         await user.order(1)
         with pytest.raises(StaleClaim):
-            await world.backend.job_complete_async(held.worker, held.completion(), user.connection)
+            await world.backend.work.complete_async(held.worker, held.completion(), user.connection)
         await user.order(2)
         await user.commit()
 
@@ -147,7 +147,7 @@ def test_after_a_lost_claim_the_transaction_is_still_the_users(
 def test_what_the_worker_settles_afterwards_finds_it_written_already(world: World, url: str) -> None:
     held = Held(world)
     with beside.connect(url) as user:
-        world.backend.job_complete(held.worker, held.completion('"theirs"'), user)
+        world.backend.work.complete(held.worker, held.completion('"theirs"'), user)
         user.commit()
 
     settled = world.complete(held.worker, held.claim, '"late"')
@@ -158,9 +158,9 @@ def test_what_the_worker_settles_afterwards_finds_it_written_already(world: Worl
 
 def test_one_that_was_asked_to_stop_may_still_complete(world: World, url: str) -> None:
     held = Held(world)
-    world.backend.job_cancel([held.id])
+    world.backend.jobs.cancel([held.id])
     with beside.connect(url) as user:
-        world.backend.job_complete(held.worker, held.completion(), user)
+        world.backend.work.complete(held.worker, held.completion(), user)
         user.commit()
 
     assert held.state == "completed"
@@ -172,13 +172,13 @@ def test_children_are_freed_by_the_duty_after_the_commit(world: World, url: str,
     told: list[bool] = []
 
     async def program(user: User) -> None:
-        told.append(await world.backend.job_complete_async(held.worker, held.completion(), user.connection))
+        told.append(await world.backend.work.complete_async(held.worker, held.completion(), user.connection))
         await user.commit()
 
     run(world, url, kind, program)
     assert (told, world.job(child).state) == ([True], "waiting")
 
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert world.job(child).state == "queued"
     assert not world.job(held.id).fanout_pending
@@ -188,12 +188,12 @@ def test_children_enqueued_in_the_same_transaction_are_freed_too(world: World, u
     held = Held(world)
     child, later = world.new("child", parents=(held.id,)), world.new("child", parents=(held.id,))
     with beside.connect(url) as user:
-        world.backend.job_enqueue([child], connection=user)
-        assert world.backend.job_complete(held.worker, held.completion(), user)
-        world.backend.job_enqueue([later], connection=user)
+        world.backend.jobs.enqueue([child], connection=user)
+        assert world.backend.work.complete(held.worker, held.completion(), user)
+        world.backend.jobs.enqueue([later], connection=user)
         user.commit()
 
-    world.backend.job_fan_out()
+    world.backend.graph.fan_out()
 
     assert [world.job(new.id).state for new in (child, later)] == ["queued", "queued"]
 
@@ -202,14 +202,14 @@ def test_a_worker_can_ask_which_jobs_its_bodies_have_completed(world: World, url
     held, other = Held(world), Held(world)
     asked = [(each.id, each.claim.claim) for each in (held, other)]
     with beside.connect(url) as user:
-        world.backend.job_complete(held.worker, held.completion(), user)
-        before = world.backend.job_completed_by(held.worker, asked) if url.startswith("postgres") else set[str]()
+        world.backend.work.complete(held.worker, held.completion(), user)
+        before = world.backend.work.completed_by(held.worker, asked) if url.startswith("postgres") else set[str]()
         user.commit()
 
     assert before == set()
-    assert world.backend.job_completed_by(held.worker, asked) == {held.id}
-    assert world.backend.job_completed_by(other.worker, asked) == set()
-    assert world.backend.job_completed_by(held.worker, [(held.id, held.claim.claim + 1)]) == set()
+    assert world.backend.work.completed_by(held.worker, asked) == {held.id}
+    assert world.backend.work.completed_by(other.worker, asked) == set()
+    assert world.backend.work.completed_by(held.worker, [(held.id, held.claim.claim + 1)]) == set()
 
 
 # On a server, where others may have the row
@@ -220,7 +220,7 @@ def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postg
     held = Held(server)
     with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
         with raw.job_held(server.backend, held.id):
-            completing = pool.submit(server.backend.job_complete, held.worker, held.completion(), user)
+            completing = pool.submit(server.backend.work.complete, held.worker, held.completion(), user)
             wait([completing], beside.BLOCKED)
             assert not completing.done()
         completing.result(10)
@@ -236,10 +236,10 @@ def test_an_edge_that_the_users_old_snapshot_hides_is_not_forgotten(server: Worl
         user.isolation_level = IsolationLevel.REPEATABLE_READ
         user.execute("SELECT 1 FROM dray_jobs").fetchall()
         child = server.enqueue("child", parents=(held.id,))
-        assert server.backend.job_complete(held.worker, held.completion(), user)
+        assert server.backend.work.complete(held.worker, held.completion(), user)
         user.commit()
 
-    server.backend.job_fan_out()
+    server.backend.graph.fan_out()
 
     assert server.job(child).state == "queued"
     assert not server.job(held.id).fanout_pending
@@ -252,7 +252,7 @@ def test_the_commit_wakes_those_who_wait_for_the_result(server: World, postgres_
     with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as listener:
         listener.execute(f'LISTEN "{channel}"'.encode())
         with beside.connect(postgres_url) as user:
-            server.backend.job_complete(held.worker, held.completion(), user)
+            server.backend.work.complete(held.worker, held.completion(), user)
             user.commit()
 
         assert [note.channel for note in listener.notifies(timeout=5, stop_after=1)] == [channel]

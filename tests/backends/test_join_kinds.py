@@ -41,7 +41,7 @@ def orders(url: str, world: World) -> Callable[[], list[int]]:
 
 
 def jobs(world: World) -> list[str]:
-    return sorted(job.id for job in world.backend.job_list())
+    return sorted(job.id for job in world.backend.jobs.newest())
 
 
 # It stands or falls with the transaction
@@ -50,7 +50,7 @@ def jobs(world: World) -> list[str]:
 def test_the_job_is_there_with_the_commit_and_not_before(world: World, url: str, opens: Opens) -> None:
     async def program() -> str:
         async with opens(url) as user:
-            (made,) = await world.backend.job_enqueue_async([world.new()], connection=user.connection)
+            (made,) = await world.backend.jobs.enqueue_async([world.new()], connection=user.connection)
             assert jobs(world) == []
             await user.commit()
             return made.id
@@ -70,8 +70,8 @@ def test_a_rollback_leaves_nothing_of_jobs_edges_keys_and_workflows(
 
     async def program() -> None:
         async with opens(url) as user:
-            await world.backend.job_enqueue_async([first, second], workflow=flow, connection=user.connection)
-            await world.backend.job_enqueue_async(many, connection=user.connection)
+            await world.backend.jobs.enqueue_async([first, second], workflow=flow, connection=user.connection)
+            await world.backend.jobs.enqueue_async(many, connection=user.connection)
             await user.order(1)
             await user.rollback()
             await user.order(2)
@@ -82,7 +82,7 @@ def test_a_rollback_leaves_nothing_of_jobs_edges_keys_and_workflows(
     for table in ("dray_jobs", "dray_edges", "dray_workflows"):
         assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
     assert orders() == [2]
-    assert not world.backend.job_enqueue([world.new(unique_key="k")])[0].duplicate
+    assert not world.backend.jobs.enqueue([world.new(unique_key="k")])[0].duplicate
 
 
 def test_an_open_transaction_is_joined_and_a_parent_in_it_is_known(
@@ -94,11 +94,11 @@ def test_an_open_transaction_is_joined_and_a_parent_in_it_is_known(
     async def program() -> list[Enqueued]:
         async with opens(url) as user:
             await user.order(1)
-            await world.backend.job_enqueue_async([parent], connection=user.connection)
-            await world.backend.job_enqueue_async([child], connection=user.connection)
+            await world.backend.jobs.enqueue_async([parent], connection=user.connection)
+            await world.backend.jobs.enqueue_async([child], connection=user.connection)
             await user.order(2)
             key = [world.new(unique_key="k"), world.new(unique_key="k")]
-            answer = await world.backend.job_enqueue_async(key, connection=user.connection)
+            answer = await world.backend.jobs.enqueue_async(key, connection=user.connection)
             await user.commit()
             return answer
 
@@ -123,18 +123,18 @@ def test_a_failed_enqueue_leaves_the_transaction_fit_to_be_committed(
             await user.order(1)
             for new, error in ((orphan, UnknownJob), (refused, DrayError)):
                 with pytest.raises(error):
-                    await world.backend.job_enqueue_async(
+                    await world.backend.jobs.enqueue_async(
                         [world.new(), new], workflow=flow, connection=user.connection
                     )
             await user.order(2)
-            await world.backend.job_enqueue_async([kept], connection=user.connection)
+            await world.backend.jobs.enqueue_async([kept], connection=user.connection)
             await user.commit()
 
     kept = world.new()
     asyncio.run(program())
 
     assert (orders(), jobs(world)) == ([1, 2], [kept.id])
-    assert world.backend.workflow_get(flow.id) is None
+    assert world.backend.workflows.get(flow.id) is None
 
 
 @pytest.mark.parametrize("kind", users.SYNC)
@@ -143,9 +143,9 @@ def test_synchronous_kinds_work_without_a_loop(world: World, url: str, kind: str
 
     async def program() -> None:
         async with users.SYNC[kind](url) as user:
-            world.backend.job_enqueue([kept], connection=user.connection)
+            world.backend.jobs.enqueue([kept], connection=user.connection)
             await user.commit()
-            world.backend.job_enqueue([dropped], connection=user.connection)
+            world.backend.jobs.enqueue([dropped], connection=user.connection)
             await user.rollback()
 
     asyncio.run(program())
@@ -156,9 +156,9 @@ def test_synchronous_kinds_work_without_a_loop(world: World, url: str, kind: str
 def test_without_a_connection_it_is_written_beside_the_loop(world: World) -> None:
     new = world.new(queue="new")
 
-    assert asyncio.run(world.backend.job_enqueue_async([new])) == [Enqueued(new.id, duplicate=False)]
+    assert asyncio.run(world.backend.jobs.enqueue_async([new])) == [Enqueued(new.id, duplicate=False)]
 
-    assert [queue.name for queue in world.backend.queue_list()] == ["new"]
+    assert [queue.name for queue in world.backend.queues.all()] == ["new"]
 
 
 # Blocks and shapes of SQLAlchemy's own
@@ -171,15 +171,15 @@ def test_a_block_of_a_session_decides_over_the_job_too(world: World, url: str) -
 
     def fail() -> None:
         with make.begin() as session:
-            world.backend.job_enqueue([dropped], connection=session)
+            world.backend.jobs.enqueue([dropped], connection=session)
             session.execute(text("SELECT 1"))
             raise ZeroDivisionError
 
     with make.begin() as session:
         session.execute(text("INSERT INTO orders (n) VALUES (1)"))
-        world.backend.job_enqueue([kept], connection=session)
+        world.backend.jobs.enqueue([kept], connection=session)
         savepoint = session.begin_nested()
-        world.backend.job_enqueue([nested], connection=session)
+        world.backend.jobs.enqueue([nested], connection=session)
         savepoint.rollback()
     with pytest.raises(ZeroDivisionError):
         fail()
@@ -192,9 +192,9 @@ def test_a_connection_that_begins_by_an_event_is_joined(world: World, url: str) 
     engine = users.engine_that_begins(url)
     kept = world.new()
     with engine.connect() as user:
-        world.backend.job_enqueue([kept], connection=user)
+        world.backend.jobs.enqueue([kept], connection=user)
         user.commit()
-        world.backend.job_enqueue([world.new()], connection=user)
+        world.backend.jobs.enqueue([world.new()], connection=user)
         user.rollback()
     engine.dispose()
 
@@ -206,7 +206,7 @@ def test_a_session_inside_a_connections_transaction_is_joined(world: World, url:
     with engine.connect() as outer:
         transaction = outer.begin()
         with Session(outer, join_transaction_mode="create_savepoint") as session:
-            world.backend.job_enqueue([world.new()], connection=session)
+            world.backend.jobs.enqueue([world.new()], connection=session)
             session.commit()
         transaction.rollback()
     engine.dispose()
@@ -220,7 +220,7 @@ def test_a_session_that_gives_no_connection_is_refused(world: World, url: str) -
     closed.close()
     for session in (Session(), Session(engine, autobegin=False), closed):
         with pytest.raises(ConfigError, match="gives no connection"):
-            world.backend.job_enqueue([world.new()], connection=session)
+            world.backend.jobs.enqueue([world.new()], connection=session)
     engine.dispose()
 
 
@@ -231,7 +231,7 @@ def test_autocommit_is_refused(world: World, url: str, opens: Opens) -> None:
     async def program() -> None:
         async with opens(url, autocommit=True) as user:
             with pytest.raises(ConfigError, match="open a transaction first"):
-                await world.backend.job_enqueue_async([world.new()], connection=user.connection)
+                await world.backend.jobs.enqueue_async([world.new()], connection=user.connection)
             await user.rollback()
 
     asyncio.run(program())
@@ -244,7 +244,7 @@ def test_an_asynchronous_connection_in_a_synchronous_call_is_refused(world: Worl
     async def program() -> None:
         async with users.ASYNC[kind](url) as user:
             with pytest.raises(ConfigError, match="aenqueue"):
-                world.backend.job_enqueue([world.new()], connection=user.connection)
+                world.backend.jobs.enqueue([world.new()], connection=user.connection)
             # and what it was given stays as it was
             await user.order(1)
             await user.commit()
@@ -256,7 +256,7 @@ def test_a_synchronous_session_over_an_asynchronous_driver_is_refused_too(world:
     async def program() -> None:
         async with users.ASYNC["AsyncSession"](url) as user:
             await user.connection.run_sync(
-                lambda session: world.backend.job_enqueue([world.new()], connection=session)  # pyright: ignore[reportUnknownLambdaType]
+                lambda session: world.backend.jobs.enqueue([world.new()], connection=session)  # pyright: ignore[reportUnknownLambdaType]
             )
 
     with pytest.raises(ConfigError, match="aenqueue"):
@@ -268,7 +268,7 @@ def test_other_drivers_are_refused_with_what_is_supported(world: World, postgres
         engine = create_async_engine(postgres_server.replace("postgresql:", "postgresql+asyncpg:"))
         async with engine.connect() as user:
             with pytest.raises(ConfigError) as refused:
-                await world.backend.job_enqueue_async([world.new()], connection=user)
+                await world.backend.jobs.enqueue_async([world.new()], connection=user)
         await engine.dispose()
         return str(refused.value)
 
@@ -284,9 +284,9 @@ def test_what_is_no_connection_is_refused(world: World, url: str, give: str) -> 
     thing = {"engine": engine, "sessionmaker": sessionmaker(engine), "object": object()}[give]
 
     with pytest.raises(ConfigError, match="connection= takes"):
-        world.backend.job_enqueue([world.new()], connection=thing)
+        world.backend.jobs.enqueue([world.new()], connection=thing)
     with pytest.raises(ConfigError, match="connection= takes"):
-        asyncio.run(world.backend.job_enqueue_async([world.new()], connection=thing))
+        asyncio.run(world.backend.jobs.enqueue_async([world.new()], connection=thing))
     engine.dispose()
 
 
@@ -296,7 +296,7 @@ def test_another_database_is_refused(world: World, url: str, opens: Opens, tmp_p
     async def program() -> None:
         async with opens(elsewhere) as user:
             with pytest.raises(ConfigError, match="to the same"):
-                await world.backend.job_enqueue_async([world.new()], connection=user.connection)
+                await world.backend.jobs.enqueue_async([world.new()], connection=user.connection)
             await user.rollback()
 
     asyncio.run(program())
@@ -308,7 +308,7 @@ def test_tables_that_are_too_new_are_left_alone(world: World, url: str, opens: O
     async def program() -> None:
         async with opens(url) as user:
             with pytest.raises(DrayError, match="upgrade Dray"):
-                await other.job_enqueue_async([world.new()], connection=user.connection)
+                await other.jobs.enqueue_async([world.new()], connection=user.connection)
             await user.rollback()
 
     with closing(open_backend(url, clock=clock)) as other:

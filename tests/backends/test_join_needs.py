@@ -28,7 +28,7 @@ def test_tables_are_never_made_in_a_users_transaction(
     async def program() -> None:
         async with users.ALL[kind](empty_url) as user:
             with pytest.raises(SchemaMissing, match="dray db init"):
-                await backend.job_enqueue_async([NewJob(id=ids.new(), task="t")], connection=user.connection)
+                await backend.jobs.enqueue_async([NewJob(id=ids.new(), task="t")], connection=user.connection)
             await user.rollback()
 
     with closing(open_backend(empty_url, clock=clock, create=create)) as backend:
@@ -45,7 +45,7 @@ from dray.model.new_job import NewJob
 backend, ids = open_backend(sys.argv[1]), Ids(SystemClock())
 backend.migrate()
 user = sqlite3.connect(sys.argv[1])
-backend.job_enqueue([NewJob(id=ids.new(), task="t")], connection=user)
+backend.jobs.enqueue([NewJob(id=ids.new(), task="t")], connection=user)
 user.commit()
 print(*sorted({"sqlalchemy", "aiosqlite", "psycopg", "asyncio"} & sys.modules.keys()), "none")
 """

@@ -46,7 +46,7 @@ def test_a_connection_whose_commits_may_be_forgotten_is_warned_of_once(
         user.execute(f"PRAGMA synchronous = {level}")
         before = user.execute("PRAGMA synchronous").fetchall()
         for _ in range(3):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
 
         assert user.execute("PRAGMA synchronous").fetchall() == before
@@ -61,12 +61,12 @@ def test_a_connection_whose_commits_may_be_forgotten_is_warned_of_once(
 @pytest.mark.parametrize("level", ["", "DEFERRED", "IMMEDIATE", "EXCLUSIVE"])
 def test_every_isolation_level_that_opens_transactions_is_joined(world: World, path: Path, level: str) -> None:
     with connect(path, isolation_level=level) as user:
-        (kept,) = world.backend.job_enqueue([world.new()], connection=user)
+        (kept,) = world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
-        world.backend.job_enqueue([world.new()], connection=user)
+        world.backend.jobs.enqueue([world.new()], connection=user)
         user.rollback()
 
-    assert [job.id for job in world.backend.job_list()] == [kept.id]
+    assert [job.id for job in world.backend.jobs.newest()] == [kept.id]
 
 
 pep_249 = pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no autocommit= before Python 3.12")
@@ -75,25 +75,25 @@ pep_249 = pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has no 
 @pep_249
 def test_a_connection_that_always_has_a_transaction_is_joined(world: World, path: Path) -> None:
     with connect(path, autocommit=False) as user:
-        (kept,) = world.backend.job_enqueue([world.new()], connection=user)
+        (kept,) = world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
-        world.backend.job_enqueue([world.new()], connection=user)
+        world.backend.jobs.enqueue([world.new()], connection=user)
         user.rollback()
 
-    assert [job.id for job in world.backend.job_list()] == [kept.id]
+    assert [job.id for job in world.backend.jobs.newest()] == [kept.id]
 
 
 @pep_249
 def test_a_connection_that_commits_every_statement_is_refused(world: World, path: Path) -> None:
     with connect(path, autocommit=True) as user:
         with pytest.raises(ConfigError, match="open a transaction first"):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
         assert not user.in_transaction
         user.execute("BEGIN")
-        (kept,) = world.backend.job_enqueue([world.new()], connection=user)
+        (kept,) = world.backend.jobs.enqueue([world.new()], connection=user)
         user.execute("COMMIT")
 
-    assert [job.id for job in world.backend.job_list()] == [kept.id]
+    assert [job.id for job in world.backend.jobs.newest()] == [kept.id]
 
 
 # When SQLite itself gives up
@@ -105,12 +105,12 @@ def test_a_disk_that_fills_up_is_dray_s_own_error(world: World, path: Path) -> N
         user.execute(f"PRAGMA max_page_count = {pages + 2}")
 
         with pytest.raises(StorageFull):
-            world.backend.job_enqueue([world.new(args='"' + "x" * 200_000 + '"')], connection=user)
+            world.backend.jobs.enqueue([world.new(args='"' + "x" * 200_000 + '"')], connection=user)
 
         user.rollback()
-        world.backend.job_enqueue([world.new()], connection=user)
+        world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
-    assert len(world.backend.job_list()) == 1
+    assert len(world.backend.jobs.newest()) == 1
 
 
 def test_a_transaction_that_sqlite_rolled_back_itself_is_told_by_its_cause(world: World, path: Path) -> None:
@@ -122,10 +122,10 @@ def test_a_transaction_that_sqlite_rolled_back_itself_is_told_by_its_cause(world
         user.execute("INSERT INTO orders VALUES (1)")
 
         with pytest.raises(DrayError, match="not today"):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
 
         assert not user.in_transaction
         user.execute("DROP TRIGGER refuse")
-        (kept,) = world.backend.job_enqueue([world.new()], connection=user)
+        (kept,) = world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
-    assert [job.id for job in world.backend.job_list()] == [kept.id]
+    assert [job.id for job in world.backend.jobs.newest()] == [kept.id]

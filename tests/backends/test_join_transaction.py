@@ -65,7 +65,7 @@ def fence_of(held: Held) -> Fence:
 
 
 async def finish(held: Held, user: User) -> None:
-    await held.world.backend.job_complete_async(held.worker, held.completion("7"), user.connection)
+    await held.world.backend.work.complete_async(held.worker, held.completion("7"), user.connection)
 
 
 def test_the_bodys_writes_and_the_completion_commit_together(
@@ -188,14 +188,14 @@ def test_a_job_can_be_enqueued_in_it(world: World, is_async: bool) -> None:
 
     async def body(end: type[BaseException] | None) -> None:
         async with block(world.backend, is_async, fence_of(held)) as user:
-            await world.backend.job_enqueue_async([new], connection=user.connection)
+            await world.backend.jobs.enqueue_async([new], connection=user.connection)
             if end is not None:
                 raise end
             await finish(held, user)
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(body(ZeroDivisionError))
-    assert world.backend.job_get([new.id]) == []
+    assert world.backend.jobs.get([new.id]) == []
     asyncio.run(body(None))
 
     assert (held.state, world.job(new.id).state) == ("completed", "queued")
@@ -213,17 +213,17 @@ def test_what_stands_for_its_connection_is_taken_for_it(world: World, is_async: 
 
     async def body() -> None:
         async with block(world.backend, is_async) as user:
-            await world.backend.job_enqueue_async([new], connection=Stand(user.connection))
+            await world.backend.jobs.enqueue_async([new], connection=Stand(user.connection))
             if not is_async:
-                world.backend.job_enqueue([new], connection=Stand(user.connection))
+                world.backend.jobs.enqueue([new], connection=Stand(user.connection))
 
     asyncio.run(body())
 
-    assert [job.id for job in world.backend.job_list()] == [new.id]
+    assert [job.id for job in world.backend.jobs.newest()] == [new.id]
     with pytest.raises(ConfigError, match="inside its"):
-        world.backend.job_enqueue([world.new()], connection=Stand(None))
+        world.backend.jobs.enqueue([world.new()], connection=Stand(None))
     with pytest.raises(ConfigError, match="inside its"):
-        asyncio.run(world.backend.job_enqueue_async([world.new()], connection=Stand(None)))
+        asyncio.run(world.backend.jobs.enqueue_async([world.new()], connection=Stand(None)))
 
 
 def test_a_constraint_that_fails_at_the_commit_keeps_nothing(world: World, url: str, is_async: bool) -> None:
@@ -268,12 +268,12 @@ def test_a_write_of_another_thread_waits_for_the_block(file: World) -> None:
     with ThreadPoolExecutor(1) as pool:
         with file.backend.transaction() as connection:
             other = pool.submit(file.enqueue)
-            file.backend.job_enqueue([file.new()], connection=connection)
+            file.backend.jobs.enqueue([file.new()], connection=connection)
             wait([other], beside.BLOCKED)
             assert not other.done()
         other.result(10)
 
-    assert len(file.backend.job_list()) == 2
+    assert len(file.backend.jobs.newest()) == 2
 
 
 def test_the_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
@@ -282,7 +282,7 @@ def test_the_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
 
         def body() -> None:
             with file.backend.transaction() as connection:
-                file.backend.job_enqueue([file.new()], connection=connection)
+                file.backend.jobs.enqueue([file.new()], connection=connection)
 
         waiting = pool.submit(body)
         wait([waiting], beside.BLOCKED)
@@ -290,7 +290,7 @@ def test_the_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
         other.rollback()
         waiting.result(10)
 
-    assert len(file.backend.job_list()) == 1
+    assert len(file.backend.jobs.newest()) == 1
 
 
 def test_a_loop_goes_on_while_a_block_waits_for_another_writer(file: World, tmp_path: Any) -> None:
@@ -399,9 +399,9 @@ def test_nobody_takes_the_job_away_between_its_completion_and_the_commit(server:
     held = Held(server)
     with ThreadPoolExecutor(1) as pool:
         with server.backend.transaction(fence=fence_of(held)) as connection:
-            server.backend.job_complete(held.worker, held.completion(), connection)
+            server.backend.work.complete(held.worker, held.completion(), connection)
             pool.submit(server.bury, held.worker).result(10)
-        server.backend.job_rescue([], rng=server.rng)
+        server.backend.workers.rescue([], rng=server.rng)
 
     assert held.state == "completed"
 
@@ -409,8 +409,8 @@ def test_nobody_takes_the_job_away_between_its_completion_and_the_commit(server:
 def test_a_cancel_does_not_wait_for_the_end_of_the_block(server: World) -> None:
     held, other = Held(server), server.enqueue()
     with ThreadPoolExecutor(1) as pool, server.backend.transaction(fence=fence_of(held)) as connection:
-        answer = pool.submit(server.backend.job_cancel, [held.id, other]).result(10)
-        server.backend.job_complete(held.worker, held.completion(), connection)
+        answer = pool.submit(server.backend.jobs.cancel, [held.id, other]).result(10)
+        server.backend.work.complete(held.worker, held.completion(), connection)
 
     assert answer == {held.id: CancelResult.REQUESTED, other: CancelResult.CANCELLED}
     assert held.state == "completed"  # it did not listen
@@ -440,19 +440,19 @@ def told(call):
 
 def whole():
     with backend.transaction() as connection:
-        backend.job_enqueue([NewJob(id=ids.new(), task="t")], connection=connection)
+        backend.jobs.enqueue([NewJob(id=ids.new(), task="t")], connection=connection)
         if not os.fork():
             print(child(connection), flush=True)
             return
         os.wait()
-        backend.job_enqueue([NewJob(id=ids.new(), task="t")], connection=connection)
+        backend.jobs.enqueue([NewJob(id=ids.new(), task="t")], connection=connection)
 
 me = os.getpid()
 answer = told(whole)
 if os.getpid() != me:
-    print(answer, told(lambda: backend.job_list()), flush=True)
+    print(answer, told(lambda: backend.jobs.newest()), flush=True)
     os._exit(0)
-print(answer, len(backend.job_list()), backend.job_enqueue([NewJob(id=ids.new(), task="t")])[0].duplicate)
+print(answer, len(backend.jobs.newest()), backend.jobs.enqueue([NewJob(id=ids.new(), task="t")])[0].duplicate)
 """
 
 

@@ -18,136 +18,136 @@ from tests.backends.world import World
 def test_a_duty_that_nobody_ever_held_is_taken_under_term_1(world: World) -> None:
     worker = world.worker()
 
-    assert world.backend.lease_take("prune", worker) == 1
-    assert world.backend.lease_renew("prune", worker, 1)
-    assert world.backend.lease_list() == [Lease("prune", worker, 1, world.clock.now())]
+    assert world.backend.leases.take("prune", worker) == 1
+    assert world.backend.leases.renew("prune", worker, 1)
+    assert world.backend.leases.all() == [Lease("prune", worker, 1, world.clock.now())]
 
 
 def test_a_second_taker_gets_nothing(world: World) -> None:
     first, second = world.worker(), world.worker()
-    world.backend.lease_take("prune", first)
-    before = world.backend.lease_list()
+    world.backend.leases.take("prune", first)
+    before = world.backend.leases.all()
     world.clock.advance(DAY)
 
-    assert world.backend.lease_take("prune", second) is None
-    assert world.backend.lease_list() == before
+    assert world.backend.leases.take("prune", second) is None
+    assert world.backend.leases.all() == before
 
 
 def test_a_duty_has_no_clock(world: World) -> None:
     worker = world.worker()
-    world.backend.lease_take("prune", worker)
+    world.backend.leases.take("prune", worker)
     world.clock.advance(30 * DAY)
     world.clock.step(-DAY)
 
-    assert world.backend.lease_take("prune", world.worker()) is None
-    assert world.backend.lease_renew("prune", worker, 1)
+    assert world.backend.leases.take("prune", world.worker()) is None
+    assert world.backend.leases.renew("prune", worker, 1)
 
 
 def test_duties_are_apart_from_each_other(world: World) -> None:
     first, second = world.worker(), world.worker()
 
-    assert world.backend.lease_take("prune", first) == 1
-    assert world.backend.lease_take("rescue", second) == 1
-    held = [(lease.duty, lease.holder) for lease in world.backend.lease_list()]
+    assert world.backend.leases.take("prune", first) == 1
+    assert world.backend.leases.take("rescue", second) == 1
+    held = [(lease.duty, lease.holder) for lease in world.backend.leases.all()]
     assert held == [("prune", first), ("rescue", second)]
 
 
 def test_a_resigned_duty_is_free_and_its_next_term_higher(world: World) -> None:
     first, second = world.worker(), world.worker()
-    world.backend.lease_take("prune", first)
+    world.backend.leases.take("prune", first)
 
-    assert world.backend.lease_resign("prune", first, 1)
+    assert world.backend.leases.resign("prune", first, 1)
 
-    assert not world.backend.lease_renew("prune", first, 1)
-    assert [lease.holder for lease in world.backend.lease_list()] == [None]
-    assert world.backend.lease_take("prune", second) == 2
+    assert not world.backend.leases.renew("prune", first, 1)
+    assert [lease.holder for lease in world.backend.leases.all()] == [None]
+    assert world.backend.leases.take("prune", second) == 2
 
 
 def test_the_term_goes_up_even_when_the_same_worker_takes_a_duty_again(world: World) -> None:
     worker = world.worker()
-    world.backend.lease_take("prune", worker)
-    world.backend.lease_resign("prune", worker, 1)
+    world.backend.leases.take("prune", worker)
+    world.backend.leases.resign("prune", worker, 1)
 
-    assert world.backend.lease_take("prune", worker) == 2
-    assert not world.backend.lease_renew("prune", worker, 1)
+    assert world.backend.leases.take("prune", worker) == 2
+    assert not world.backend.leases.renew("prune", worker, 1)
 
 
 def test_the_duty_of_a_dead_worker_is_free_and_its_next_term_higher(world: World) -> None:
     first = world.worker()
-    world.backend.lease_take("prune", first)
+    world.backend.leases.take("prune", first)
     world.bury(first)
     second = world.worker()
 
-    assert world.backend.lease_take("prune", second) == 2
+    assert world.backend.leases.take("prune", second) == 2
 
-    assert not world.backend.lease_renew("prune", first, 1)
-    assert world.backend.lease_renew("prune", second, 2)
+    assert not world.backend.leases.renew("prune", first, 1)
+    assert world.backend.leases.renew("prune", second, 2)
 
 
 def test_the_duty_of_a_worker_that_is_not_known_is_free(world: World) -> None:
     first = world.worker()
-    world.backend.lease_take("prune", first)
+    world.backend.leases.take("prune", first)
     raw.forget_worker(world.backend, first)
 
-    assert world.backend.lease_take("prune", world.worker()) == 2
+    assert world.backend.leases.take("prune", world.worker()) == 2
 
 
 def test_a_worker_that_leaves_frees_all_its_duties_and_no_others(world: World) -> None:
     first, second = world.worker(), world.worker()
-    world.backend.lease_take("prune", first)
-    world.backend.lease_take("rescue", first)
-    world.backend.lease_take("promote", second)
+    world.backend.leases.take("prune", first)
+    world.backend.leases.take("rescue", first)
+    world.backend.leases.take("promote", second)
 
-    world.backend.worker_deregister(first)
+    world.backend.workers.deregister(first)
 
-    assert not world.backend.lease_renew("prune", first, 1)
-    assert world.backend.lease_take("prune", second) == 2
-    assert world.backend.lease_take("rescue", second) == 2
-    assert world.backend.lease_renew("promote", second, 1)
+    assert not world.backend.leases.renew("prune", first, 1)
+    assert world.backend.leases.take("prune", second) == 2
+    assert world.backend.leases.take("rescue", second) == 2
+    assert world.backend.leases.renew("promote", second, 1)
 
 
 def test_held_are_the_duties_of_live_workers_and_no_others(world: World) -> None:
     live, left, dead = (world.worker() for _ in range(3))
     for duty, worker in (("prune", live), ("rescue", left), ("promote", dead), ("expire", live)):
-        world.backend.lease_take(duty, worker)
-    world.backend.lease_resign("expire", live, 1)
-    world.backend.worker_deregister(left)
+        world.backend.leases.take(duty, worker)
+    world.backend.leases.resign("expire", live, 1)
+    world.backend.workers.deregister(left)
     world.bury(dead)
 
-    assert [(lease.duty, lease.holder, lease.term) for lease in world.backend.lease_held()] == [("prune", live, 1)]
+    assert [(lease.duty, lease.holder, lease.term) for lease in world.backend.leases.held()] == [("prune", live, 1)]
 
 
 def test_only_the_holder_under_its_own_term_renews(world: World) -> None:
     holder, other = world.worker(), world.worker()
-    world.backend.lease_take("prune", holder)
+    world.backend.leases.take("prune", holder)
 
-    assert not world.backend.lease_renew("prune", other, 1)
-    assert not world.backend.lease_renew("prune", holder, 2)
-    assert not world.backend.lease_renew("rescue", holder, 1)
+    assert not world.backend.leases.renew("prune", other, 1)
+    assert not world.backend.leases.renew("prune", holder, 2)
+    assert not world.backend.leases.renew("rescue", holder, 1)
 
 
 def test_only_the_holder_under_its_own_term_resigns(world: World) -> None:
     holder, other = world.worker(), world.worker()
-    world.backend.lease_take("prune", holder)
-    world.backend.lease_resign("prune", holder, 1)
-    world.backend.lease_take("prune", holder)
-    before = world.backend.lease_list()
+    world.backend.leases.take("prune", holder)
+    world.backend.leases.resign("prune", holder, 1)
+    world.backend.leases.take("prune", holder)
+    before = world.backend.leases.all()
 
-    assert not world.backend.lease_resign("prune", holder, 1)
-    assert not world.backend.lease_resign("prune", other, 2)
-    assert not world.backend.lease_resign("rescue", holder, 2)
-    assert world.backend.lease_list() == before
+    assert not world.backend.leases.resign("prune", holder, 1)
+    assert not world.backend.leases.resign("prune", other, 2)
+    assert not world.backend.leases.resign("rescue", holder, 2)
+    assert world.backend.leases.all() == before
 
 
 def test_a_late_holder_cannot_resign_its_successors_duty(world: World) -> None:
     first = world.worker()
-    world.backend.lease_take("prune", first)
+    world.backend.leases.take("prune", first)
     world.bury(first)
     second = world.worker()
-    world.backend.lease_take("prune", second)
+    world.backend.leases.take("prune", second)
 
-    assert not world.backend.lease_resign("prune", first, 1)
-    assert world.backend.lease_renew("prune", second, 2)
+    assert not world.backend.leases.resign("prune", first, 1)
+    assert world.backend.leases.renew("prune", second, 2)
 
 
 def test_of_racing_takers_one_gets_the_duty(world: World) -> None:
@@ -156,21 +156,21 @@ def test_of_racing_takers_one_gets_the_duty(world: World) -> None:
 
     def take(worker: str) -> int | None:
         ready.wait()
-        return world.backend.lease_take("prune", worker)
+        return world.backend.leases.take("prune", worker)
 
     with ThreadPoolExecutor(4) as pool:
         terms = list(pool.map(take, workers))
 
     assert sorted(terms, key=str) == [1, None, None, None]
-    (lease,) = world.backend.lease_list()
+    (lease,) = world.backend.leases.all()
     assert lease.holder == workers[terms.index(1)]
 
 
 def test_a_take_whose_answer_was_lost_can_be_repeated(world: World) -> None:
     worker = world.worker()
-    term = world.backend.lease_take("prune", worker)
-    before = world.backend.lease_list()
+    term = world.backend.leases.take("prune", worker)
+    before = world.backend.leases.all()
     world.clock.advance(SECOND)
 
-    assert world.backend.lease_take("prune", worker) == term
-    assert world.backend.lease_list() == before
+    assert world.backend.leases.take("prune", worker) == term
+    assert world.backend.leases.all() == before

@@ -16,7 +16,7 @@ from tests.backends.world import World
 
 
 def listed(world: World, fit: Filter | None = None, **options: Any) -> list[str]:
-    return [job.id for job in world.backend.job_list(fit, **options)]
+    return [job.id for job in world.backend.jobs.newest(fit, **options)]
 
 
 def settle(world: World, task: str, reason: Reason | None = None) -> str:
@@ -27,7 +27,7 @@ def settle(world: World, task: str, reason: Reason | None = None) -> str:
     ended = model.completed(claim, now, now)
     if reason is not None:
         ended = model.failed(claim, now, now, reason, "Error", "no")
-    world.backend.job_settle(worker, [ended])
+    world.backend.work.settle(worker, [ended])
     return claim.id
 
 
@@ -79,7 +79,7 @@ def test_pages_of_a_filter_give_every_job_that_fits_exactly_once(world: World) -
 
 def test_each_filter_alone(world: World) -> None:
     flow = Workflow(world.ids.new(), "etl", 0)
-    world.backend.job_enqueue([], workflow=flow)
+    world.backend.jobs.enqueue([], workflow=flow)
     queue = world.enqueue(queue="mail")
     task = world.enqueue("report")
     tagged = world.enqueue(tags=("x", "y"))
@@ -148,8 +148,8 @@ def test_every_word_for_a_state_finds_its_jobs(world: World) -> None:
         "running": world.enqueue("i"),
     }
     ids["waiting"] = world.enqueue("j", parents=(ids["queued"],))
-    world.backend.job_cancel([ids["user"]])
-    world.backend.job_expire()
+    world.backend.jobs.cancel([ids["user"]])
+    world.backend.jobs.expire()
     world.claim_one(world.worker(), tasks=("i",))
 
     def found(word: str) -> set[str]:
@@ -177,14 +177,14 @@ def test_counts_are_by_queue_and_state(world: World) -> None:
     settle(world, "c", Reason.ERROR)
     world.claim_one(world.worker(), queue="mail", tasks=("a",))
 
-    assert world.backend.job_stats(HOUR).counts == {
+    assert world.backend.history.stats(HOUR).counts == {
         "default": {"failed": 1, "queued": 1},
         "mail": {"queued": 2, "running": 1, "scheduled": 1},
     }
 
 
 def test_an_empty_database_has_numbers_too(world: World) -> None:
-    stats = world.backend.job_stats(HOUR)
+    stats = world.backend.history.stats(HOUR)
 
     assert (stats.counts, stats.oldest_queued_us, stats.finished) == ({}, {}, {})
     assert (stats.window_us, stats.p50_us, stats.p95_us) == (HOUR, None, None)
@@ -197,9 +197,9 @@ def test_the_oldest_ready_job_is_as_old_as_its_time_not_as_its_row(world: World)
     world.enqueue(queue="mail", delay_us=2 * SECOND)
     world.enqueue(queue="later", delay_us=HOUR)
     world.clock.advance(10 * SECOND)
-    world.backend.job_promote()
+    world.backend.jobs.promote()
 
-    assert world.backend.job_stats(HOUR).oldest_queued_us == {
+    assert world.backend.history.stats(HOUR).oldest_queued_us == {
         "default": MINUTE + 10 * SECOND,
         "mail": 8 * SECOND,
     }
@@ -209,7 +209,7 @@ def test_no_job_is_younger_than_nothing_after_the_clock_was_set_back(world: Worl
     world.enqueue()
     world.clock.step(-HOUR)
 
-    assert world.backend.job_stats(HOUR).oldest_queued_us == {"default": 0}
+    assert world.backend.history.stats(HOUR).oldest_queued_us == {"default": 0}
 
 
 def test_throughput_counts_what_ended_within_the_window(world: World) -> None:
@@ -220,20 +220,20 @@ def test_throughput_counts_what_ended_within_the_window(world: World) -> None:
     for task, reason in [("c", None), ("d", None), ("e", Reason.ERROR)]:
         world.enqueue(task)
         settle(world, task, reason)
-    world.backend.job_cancel([world.enqueue()])
+    world.backend.jobs.cancel([world.enqueue()])
     world.clock.advance(MINUTE)
 
-    assert world.backend.job_stats(2 * MINUTE).finished == {"completed": 2, "failed": 1, "cancelled": 1}
-    assert world.backend.job_stats(2 * HOUR).finished == {"completed": 3, "failed": 2, "cancelled": 1}
-    assert world.backend.job_stats(SECOND).finished == {}
+    assert world.backend.history.stats(2 * MINUTE).finished == {"completed": 2, "failed": 1, "cancelled": 1}
+    assert world.backend.history.stats(2 * HOUR).finished == {"completed": 3, "failed": 2, "cancelled": 1}
+    assert world.backend.history.stats(SECOND).finished == {}
 
 
 def test_half_of_the_bodies_ran_no_longer_than_the_median(world: World) -> None:
     worker = world.worker()
-    world.backend.job_enqueue([world.new() for _ in range(100)])
+    world.backend.jobs.enqueue([world.new() for _ in range(100)])
     now = world.clock.steady()
     seconds = random.Random(3).sample(range(1, 101), 100)
-    world.backend.job_settle(
+    world.backend.work.settle(
         worker,
         [
             model.completed(claim, now - ran * SECOND, now)
@@ -243,7 +243,7 @@ def test_half_of_the_bodies_ran_no_longer_than_the_median(world: World) -> None:
     world.enqueue("failing")
     settle(world, "failing", Reason.ERROR)
 
-    stats = world.backend.job_stats(HOUR)
+    stats = world.backend.history.stats(HOUR)
 
     assert stats.p50_us in {50 * SECOND, 51 * SECOND}
     assert stats.p95_us in {95 * SECOND, 96 * SECOND}
@@ -253,9 +253,9 @@ def test_one_body_is_its_own_median_to_the_microsecond(world: World) -> None:
     worker = world.worker()
     world.enqueue()
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.completed(world.claim_one(worker), now - 1_234_567, now)])
+    world.backend.work.settle(worker, [model.completed(world.claim_one(worker), now - 1_234_567, now)])
 
-    stats = world.backend.job_stats(HOUR)
+    stats = world.backend.history.stats(HOUR)
 
     assert (stats.p50_us, stats.p95_us) == (1_234_567, 1_234_567)
 
@@ -267,29 +267,29 @@ def test_a_workflow_adds_up_its_jobs(world: World) -> None:
     flow = Workflow(world.ids.new(), "etl", 0)
     a = world.new("a", workflow_id=flow.id, step="a")
     b = world.new("b", workflow_id=flow.id, step="b", parents=(a.id,))
-    world.backend.job_enqueue([a, b], workflow=flow)
+    world.backend.jobs.enqueue([a, b], workflow=flow)
     world.enqueue("other")
 
     def counts() -> dict[str, int]:
-        found = world.backend.workflow_get(flow.id)
+        found = world.backend.workflows.get(flow.id)
         assert found is not None
         return found[1]
 
     assert counts() == {"queued": 1, "waiting": 1}
     settle(world, "a")
     assert counts() == {"completed": 1, "queued": 1}
-    assert world.backend.workflow_jobs(flow.id, frozenset({"completed", "failed"})) == [a.id]
+    assert world.backend.workflows.jobs(flow.id, frozenset({"completed", "failed"})) == [a.id]
     settle(world, "b", Reason.ERROR)
     assert workflow_state(counts()) == "failed"
-    assert world.backend.workflow_get(world.ids.new()) is None
+    assert world.backend.workflows.get(world.ids.new()) is None
 
 
 def test_workflows_are_listed_newest_first_in_pages(world: World) -> None:
     flows = [Workflow(world.ids.new(), f"flow {n}", world.clock.now()) for n in range(5)]
     for flow in flows:
-        world.backend.job_enqueue([world.new(workflow_id=flow.id)], workflow=flow)
+        world.backend.jobs.enqueue([world.new(workflow_id=flow.id)], workflow=flow)
 
-    first = world.backend.workflow_list(limit=3)
+    first = world.backend.workflows.newest(limit=3)
 
     assert first == flows[:1:-1]
-    assert world.backend.workflow_list(limit=3, before=first[-1].id) == flows[1::-1]
+    assert world.backend.workflows.newest(limit=3, before=first[-1].id) == flows[1::-1]

@@ -88,7 +88,7 @@ def test_every_filter_finds_the_same_by_every_way(
     monkeypatch.setattr(lists, "_FEW", few)
     monkeypatch.setattr(lists, "_NEAR", near)
     everything = sorted(
-        backend.job_get([_row(n, 0)["id"] for n in range(JOBS)]), key=lambda job: job.id, reverse=True
+        backend.jobs.get([_row(n, 0)["id"] for n in range(JOBS)]), key=lambda job: job.id, reverse=True
     )
     assert len(everything) == JOBS
     others: list[dict[str, Any]] = [{}, {"tag": "x"}, {"tag": 'a"b'}, {"tag": "a"}, {"reason": "error"}]
@@ -98,10 +98,10 @@ def test_every_filter_finds_the_same_by_every_way(
         for more in others:
             fit = Filter(states=states, queue=queue, task=task, **more)
             expected = [job.id for job in everything if fits(job, fit)]
-            found = [job.id for job in backend.job_list(fit, limit=7)]
+            found = [job.id for job in backend.jobs.newest(fit, limit=7)]
             assert found == expected[:7], fit
             if len(found) == 7:
-                assert [job.id for job in backend.job_list(fit, limit=7, before=found[-1])] == expected[7:14], fit
+                assert [job.id for job in backend.jobs.newest(fit, limit=7, before=found[-1])] == expected[7:14], fit
 
 
 @pytest.fixture(scope="module")

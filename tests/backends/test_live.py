@@ -94,7 +94,7 @@ def test_an_end_that_is_written_long_after_the_body_ended_is_told(world: World, 
     for _ in range(3):
         passing(world, HOUR)
         tail.look()
-    world.backend.job_settle(worker, [model.completed(claim, ended_at, ended_at)])
+    world.backend.work.settle(worker, [model.completed(claim, ended_at, ended_at)])
 
     assert told(tail.look()) == [("completed", job)]
     assert tail.look() == []
@@ -108,7 +108,7 @@ def test_an_end_that_lies_a_little_before_the_last_look_is_told(world: World, ta
     tail.look()
     claim = world.claim_one(worker)
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.completed(claim, now - 100_000, now - 100_000)])
+    world.backend.work.settle(worker, [model.completed(claim, now - 100_000, now - 100_000)])
 
     assert told(tail.look()) == [("completed", job)]
 
@@ -116,7 +116,7 @@ def test_an_end_that_lies_a_little_before_the_last_look_is_told(world: World, ta
 def test_a_job_that_is_cancelled_before_it_starts_is_told(world: World, tail: Tail) -> None:
     job = world.enqueue()
     tail.look()
-    world.backend.job_cancel([job])
+    world.backend.jobs.cancel([job])
 
     (event,) = tail.look()
 
@@ -132,7 +132,7 @@ def test_a_cancellation_that_comes_into_sight_late_is_told_once(world: World, ta
     passing(world, 20 * SECOND)
     tail.look()
     world.clock.step(now - world.clock.now())
-    world.backend.job_cancel([job])
+    world.backend.jobs.cancel([job])
     world.clock.step(20 * SECOND)
     passing(world, 2 * SECOND)
 
@@ -147,13 +147,13 @@ def test_a_job_that_ends_again_after_a_retry_is_told_again(world: World, tail: T
     for _ in range(2):
         world.fail(worker, world.claim_one(worker))
         passing(world)
-        world.backend.job_retry([job])
+        world.backend.jobs.retry([job])
         tail.look()
-    world.backend.job_cancel([job])
+    world.backend.jobs.cancel([job])
     assert told(tail.look()) == [("cancelled", job)]
     passing(world)
-    world.backend.job_retry([job])
-    world.backend.job_cancel([job])
+    world.backend.jobs.retry([job])
+    world.backend.jobs.cancel([job])
     assert told(tail.look()) == [("cancelled", job)]
 
 
@@ -162,7 +162,7 @@ def test_more_than_fits_a_page_is_told_page_by_page(
 ) -> None:
     monkeypatch.setattr(tail, "_page", 10)
     jobs = [world.enqueue() for _ in range(35)]
-    world.backend.job_cancel(jobs)  # all at the same instant
+    world.backend.jobs.cancel(jobs)  # all at the same instant
     found: Told = []
     while True:
         found += told(tail.look())
@@ -184,7 +184,7 @@ def test_what_lies_before_the_end_of_a_full_page_is_told_when_it_comes_into_sigh
     tail.look()
     claim = world.claim_one(worker)
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.completed(claim, now - 100_000, now - 100_000)])
+    world.backend.work.settle(worker, [model.completed(claim, now - 100_000, now - 100_000)])
 
     assert ("completed", jobs[2]) in told(tail.look())
 
@@ -195,10 +195,10 @@ def test_what_was_cancelled_before_is_not_told_when_newer_ones_start_over(
     monkeypatch.setattr(following, "_BACK_PAGE", 2)
     jobs = [world.enqueue() for _ in range(5)]
     for job in jobs:
-        world.backend.job_cancel([job])
+        world.backend.jobs.cancel([job])
         passing(world)
     tail = begun(world)
-    world.backend.job_retry(jobs[-1:])
+    world.backend.jobs.retry(jobs[-1:])
     passing(world, 2 * SECOND)
 
     assert tail.look() == []
@@ -242,7 +242,7 @@ def test_a_job_that_is_handed_back_is_told(world: World, tail: Tail) -> None:
     job = world.enqueue()
     claim = world.claim_one(worker)
     tail.look()
-    world.backend.job_settle(worker, [model.released(claim, world.clock.steady())])
+    world.backend.work.settle(worker, [model.released(claim, world.clock.steady())])
 
     assert told(tail.look()) == [("returned", job)]
 
@@ -263,7 +263,7 @@ def test_ids_that_come_into_sight_late_are_told(world: World, tail: Tail) -> Non
     passing(world, 5 * SECOND)
     tail.look()
     passing(world)
-    world.backend.job_enqueue([new])
+    world.backend.jobs.enqueue([new])
 
     assert told(tail.look()) == [("enqueued", new.id)]
     passing(world, 2 * SECOND)
@@ -272,13 +272,13 @@ def test_ids_that_come_into_sight_late_are_told(world: World, tail: Tail) -> Non
 
 def test_workers_and_queues_come_and_go(world: World, tail: Tail) -> None:
     here, gone = world.worker(), world.worker()
-    world.backend.worker_deregister(gone)
+    world.backend.workers.deregister(gone)
     assert told(tail.look()) == [("worker_started", here), ("worker_started", gone), ("worker_stopped", gone)]
     world.bury(here)
     assert told(tail.look()) == [("worker_died", here)]
-    world.backend.queue_pause("mail")
+    world.backend.queues.pause("mail")
     assert told(tail.look()) == [("queue_paused", "mail")]
-    world.backend.queue_resume("mail")
+    world.backend.queues.resume("mail")
     assert told(tail.look()) == [("queue_resumed", "mail")]
     passing(world, HOUR)
     assert tail.look() == []
@@ -290,7 +290,7 @@ def test_workers_and_queues_come_and_go(world: World, tail: Tail) -> None:
 def said(world: World, worker: str, claim: Claim, *messages: str) -> None:
     at = world.clock.steady()
     lines = [LogLine(claim.id, claim.claim, at, "INFO", "shop", message) for message in messages]
-    world.backend.log_write(worker, lines)
+    world.backend.work.write_logs(worker, lines)
 
 
 def test_lines_are_told_once_and_in_order(world: World, tail: Tail) -> None:
@@ -352,8 +352,8 @@ def test_nothing_of_the_past_is_told_unless_it_is_asked_for(world: World) -> Non
     world.enqueue()
     said(world, worker, claim := world.claim_one(worker), "old")
     world.complete(worker, claim)
-    world.backend.job_cancel([world.enqueue()])
-    world.backend.queue_pause("mail")
+    world.backend.jobs.cancel([world.enqueue()])
+    world.backend.queues.pause("mail")
 
     assert begun(world).look() == []
 
@@ -423,7 +423,7 @@ def test_who_wants_some_events_is_told_of_no_others(
     said(world, worker, claim, "a line")
     found = tail.look()
     world.fail(worker, claim)
-    world.backend.queue_pause("mail")
+    world.backend.queues.pause("mail")
     found += tail.look()
 
     assert {event.event for event in found if wanted.takes(event)} == events
@@ -462,7 +462,7 @@ def test_a_snapshot_shows_queues_running_jobs_failures_and_workers(world: World)
     world.enqueue(queue="mail")
     world.enqueue(queue="mail", task="other", priority=5)
     passing(world, 3 * SECOND)
-    world.backend.queue_pause("mail")
+    world.backend.queues.pause("mail")
 
     found = Top(world.backend).look()
 
@@ -482,7 +482,7 @@ def test_a_snapshot_shows_queues_running_jobs_failures_and_workers(world: World)
 def test_counts_end_somewhere_and_rates_do_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top, "COUNTED", 5)
     monkeypatch.setattr(top, "_NEWEST", 5)
-    world.backend.job_cancel([world.enqueue() for _ in range(20)])
+    world.backend.jobs.cancel([world.enqueue() for _ in range(20)])
     for _ in range(20):
         world.enqueue()
     passing(world)

@@ -14,7 +14,7 @@ from tests.backends.world import World
 
 def look(world: World, worker: str | None = None, *, serves_all: bool = False, **demand: Any) -> Look:
     given: dict[str, Any] = {"queues": ("default",), "tasks": ("task",), "limit": 1} | demand
-    return world.backend.job_look(worker or world.worker(), Demand(**given), serves_all=serves_all)
+    return world.backend.work.look(worker or world.worker(), Demand(**given), serves_all=serves_all)
 
 
 def test_nothing_is_there(world: World) -> None:
@@ -52,12 +52,12 @@ def test_one_of_many_tasks_in_one_of_many_queues_is_enough(world: World) -> None
 def test_a_paused_queue_has_nothing(world: World) -> None:
     world.enqueue()
     world.enqueue(queue="other")
-    world.backend.queue_pause("default")
+    world.backend.queues.pause("default")
 
     assert not look(world).is_ready
     assert look(world, queues=("default", "other")).is_ready
 
-    world.backend.queue_resume("default")
+    world.backend.queues.resume("default")
     assert look(world).is_ready
 
 
@@ -103,7 +103,7 @@ def test_a_worker_is_told_which_of_its_own_jobs_are_to_stop(world: World) -> Non
     ids = [world.enqueue() for _ in range(3)]
     mine = world.claim(worker, 2)
     world.claim(other, 1)
-    world.backend.job_cancel([mine[0].id, ids[2]])
+    world.backend.jobs.cancel([mine[0].id, ids[2]])
 
     assert [tuple(held) for held in look(world, worker).cancels] == [(mine[0].id, mine[0].claim, True)]
     assert [held.id for held in look(world, other).cancels] == [ids[2]]

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 from unittest.mock import patch
@@ -33,9 +35,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dray.backends import Backend, open_backend, plain, rows
+from dray.backends import Backend, open_backend, plain, rows, store
 from dray.backends.postgres.adapt import adapt
-from dray.backends.store import graph, jobs, work, workers
+from dray.backends.store import jobs, work, workers
+from dray.backends.store.graph import Graph
 from dray.backends.store.jobs import Filter
 from dray.clock import ManualClock
 from dray.errors import DrayError
@@ -228,7 +231,7 @@ class Sides:
         self.postgres_user.execute(f"TRUNCATE {names}".encode())
         self.postgres_user.commit()
         for backend in (self.sqlite, self.postgres):
-            backend._known_queues.clear()
+            backend.jobs._known_queues.clear()
         vars(self.clock).update(vars(ManualClock()))
 
     def on_sqlite(self) -> dict[str, Any]:
@@ -336,7 +339,7 @@ class Machine(RuleBasedStateMachine):
     def cut_off(self, dies: bool) -> Generator[None]:
         """All three end a job and, if they die, do not get to tell its children."""
         self.reference.is_cut_off = dies
-        with patch.object(graph, "_fan_out_turn", _nothing) if dies else patch.object(graph, "_", 0, create=True):
+        with patch.object(Graph, "_fan_out_turn", _nothing) if dies else patch.object(Graph, "_", 0, create=True):
             yield
         self.reference.is_cut_off = False
 
@@ -413,7 +416,7 @@ class Machine(RuleBasedStateMachine):
 
     def enqueue(self, new: list[NewJob], workflow: Workflow | None = None) -> None:
         self.enqueues.append((new, workflow))
-        self.ask("job_enqueue", new, workflow=workflow)
+        self.ask("jobs.enqueue", new, workflow=workflow)
 
     # Enqueue
 
@@ -446,23 +449,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule(wishes=st.lists(wishes, min_size=1, max_size=2), commits=st.booleans())
     def enqueue_in_the_users_transaction(self, wishes: list[Wish], commits: bool) -> None:
-        self.calls["job_enqueue"] += 1
+        self.calls["jobs.enqueue"] += 1
         new = self.build(wishes)
         sides, users = [self.sides.sqlite, self.sides.postgres], [self.sides.sqlite_user, self.sides.postgres_user]
         answers: list[Any] = []
         with self.reference.transaction(commits=commits):
-            answers.append(_answer(self.reference, "job_enqueue", (new,), {"connection": "theirs"}, None))
+            answers.append(_answer(self.reference, "jobs.enqueue", (new,), {"connection": "theirs"}, None))
         for side, user in zip(sides, users, strict=True):
-            answers.append(_answer(side, "job_enqueue", (new,), {"connection": user}, None))
+            answers.append(_answer(side, "jobs.enqueue", (new,), {"connection": user}, None))
             user.commit() if commits else user.rollback()
-        self.compare("job_enqueue", *answers)
+        self.compare("jobs.enqueue", *answers)
 
     @rule(n=some)
     def enqueue_again(self, n: int) -> None:
         if not self.enqueues:
             return
         new, workflow = self.enqueues[-1 - n % len(self.enqueues)]
-        self.ask("job_enqueue", new, workflow=workflow)
+        self.ask("jobs.enqueue", new, workflow=workflow)
 
     # Work
 
@@ -476,10 +479,10 @@ class Machine(RuleBasedStateMachine):
         worker = self.worker(0)
         if not self.reference.is_live(worker):
             self.register_worker(LEASE_US)
-        elif paused := [queue.name for queue in self.reference.queue_list() if queue.paused_at is not None]:
-            self.ask("queue_resume", paused[0])
-        elif self.reference.job_probe(EVERYTHING):
-            self.take(worker, self.ask("job_claim", worker, EVERYTHING))
+        elif paused := [queue.name for queue in self.reference.queues_all() if queue.paused_at is not None]:
+            self.ask("queues.resume", paused[0])
+        elif self.reference.work_probe(EVERYTHING):
+            self.take(worker, self.ask("work.claim", worker, EVERYTHING))
         else:
             policy = ("cancel", "run", "hold")[self.numbers % 3]
             parent, child = Wish("mail", "send", {}, [], [], "cancel"), Wish("bulk", "scan", {}, [], [0], policy)
@@ -487,12 +490,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(n=some, demand=demands)
     def claim(self, n: int, demand: Demand) -> None:
-        self.take(self.worker(n), self.ask("job_claim", self.worker(n), demand))
+        self.take(self.worker(n), self.ask("work.claim", self.worker(n), demand))
 
-    @precondition(lambda self: self.reference.job_probe(EVERYTHING))
+    @precondition(lambda self: self.reference.work_probe(EVERYTHING))
     @rule(n=st.integers(0, 1), limit=st.integers(1, 4))
     def claim_anything(self, n: int, limit: int) -> None:
-        self.take(self.worker(n), self.ask("job_claim", self.worker(n), Demand(QUEUES, TASKS, limit)))
+        self.take(self.worker(n), self.ask("work.claim", self.worker(n), Demand(QUEUES, TASKS, limit)))
 
     def take(self, worker: str, claims: list[Claim]) -> None:
         self.claims += [(worker, claim) for claim in claims]
@@ -502,14 +505,14 @@ class Machine(RuleBasedStateMachine):
     def settle(self, chosen: list[tuple[int, str, tuple[int, int]]], dies: bool) -> None:
         worker, settlements = self.settlements(chosen, is_stale=False)
         with self.cut_off(dies):
-            self.ask("job_settle", worker, settlements, order=_settled)
+            self.ask("work.settle", worker, settlements, order=_settled)
 
     @precondition(lambda self: self.claims)
     @rule(chosen=endings, is_stale=rarely())
     def leave(self, chosen: list[tuple[int, str, tuple[int, int]]], is_stale: bool) -> None:
         """The worker may still settle otherwise: what was left counts for whoever takes the job back, if anybody."""
         worker, settlements = self.settlements(chosen, is_stale)
-        self.ask("job_leave", worker, [(each, ()) for each in settlements])
+        self.ask("outcomes.leave", worker, [(each, ()) for each in settlements])
 
     @precondition(lambda self: self.claims)
     @rule(n=some, wishes=st.lists(wishes, max_size=3), step=st.sampled_from("abcd"), is_stale=rarely(), dies=rarely())
@@ -525,15 +528,15 @@ class Machine(RuleBasedStateMachine):
         finished = self.clock.steady()
         ended = model.completed(claim, finished - SECOND, finished, '"grown"')
         with self.cut_off(dies):
-            self.ask("job_grow", worker, ended, new, order=_settled)
+            self.ask("work.grow", worker, ended, new, order=_settled)
         if n % 3 == 0:
-            self.ask("job_grow", worker, ended, new, order=_settled)
+            self.ask("work.grow", worker, ended, new, order=_settled)
 
     @precondition(lambda self: self.claims)
     @rule(chosen=endings, n=some, is_other=rarely())
     def settle_what_was_lost(self, chosen: list[tuple[int, str, tuple[int, int]]], n: int, is_other: bool) -> None:
         worker, settlements = self.settlements(chosen, is_stale=True)
-        self.ask("job_settle", self.worker(n) if is_other else worker, settlements, order=_settled)
+        self.ask("work.settle", self.worker(n) if is_other else worker, settlements, order=_settled)
 
     @rule(chosen=endings, demand=demands, is_stale=rarely(), durable=st.booleans(), dies=rarely())
     def exchange(
@@ -548,7 +551,7 @@ class Machine(RuleBasedStateMachine):
         # What stood there already is judged after the exchange, which may have claimed the job again: left out.
         settlements = [each for each in settlements if not self.reference.stands(worker, each)]
         with self.cut_off(dies):
-            answer = self.ask("job_exchange", worker, settlements, demand, durable=durable, order=_exchanged)
+            answer = self.ask("work.exchange", worker, settlements, demand, durable=durable, order=_exchanged)
         self.take(worker, answer[2])
 
     @precondition(lambda self: self.running())
@@ -562,7 +565,7 @@ class Machine(RuleBasedStateMachine):
         held = [each for each in (self.held(*one) for one in chosen) if each is not None]
         worker = self.worker(n) if is_other or not held else held[0][0]
         reports = [(claim.id, claim.claim, percent, "so far") for _, claim in held]
-        self.ask("job_progress", worker, reports)
+        self.ask("work.progress", worker, reports)
 
     @precondition(lambda self: self.running())
     @rule(chosen=st.lists(st.tuples(some, rarely()), min_size=1, max_size=6), n=some, is_other=rarely())
@@ -574,21 +577,21 @@ class Machine(RuleBasedStateMachine):
             LogLine(claim.id, claim.claim, at - place, "INFO", "body", f"line {place}")
             for place, (_, claim) in enumerate(held)
         ]
-        self.ask("log_write", worker, lines)
+        self.ask("work.write_logs", worker, lines)
 
     # What operators do
 
     @rule(chosen=st.lists(some, min_size=1, max_size=3), dies=rarely())
     def cancel(self, chosen: list[int], dies: bool) -> None:
         with self.cut_off(dies):
-            self.ask("job_cancel", self.job_ids(chosen))
+            self.ask("jobs.cancel", self.job_ids(chosen))
 
     @precondition(lambda self: self.running())
     @rule(n=some)
     def cancel_what_runs(self, n: int) -> None:
         held = self.held(n, is_stale=False)
         if held is not None:
-            self.ask("job_cancel", [held[1].id])
+            self.ask("jobs.cancel", [held[1].id])
 
     @rule(chosen=st.lists(some, min_size=1, max_size=4))
     def retry(self, chosen: list[int]) -> None:
@@ -609,19 +612,19 @@ class Machine(RuleBasedStateMachine):
     def retry_all(self, ids: Iterable[str]) -> None:
         # DEFECT has_args: SQLite starts a job over whose arguments were dropped, if they or its result were large.
         dropped = {job.id for job in self.reference.jobs.values() if job.args is None}
-        self.ask("job_retry", [job_id for job_id in ids if job_id not in dropped], order=sorted)
+        self.ask("jobs.retry", [job_id for job_id in ids if job_id not in dropped], order=sorted)
 
     @rule(chosen=st.lists(some, min_size=1, max_size=3))
     def delete(self, chosen: list[int]) -> None:
-        self.ask("job_delete", self.job_ids(chosen), order=sorted)
+        self.ask("jobs.delete", self.job_ids(chosen), order=sorted)
 
     @rule(
-        verb=st.sampled_from(("queue_upsert", "queue_pause", "queue_resume")),
+        verb=st.sampled_from(("queues.upsert", "queues.pause", "queues.resume")),
         name=st.sampled_from(("unused", "unused", *QUEUES)),
         priority=st.sampled_from((0, 7, -7)),
     )
     def change_queue(self, verb: str, name: str, priority: int) -> None:
-        self.ask(verb, name, *([priority] if verb == "queue_upsert" else []))
+        self.ask(verb, name, *([priority] if verb == "queues.upsert" else []))
 
     # Duties
 
@@ -637,23 +640,23 @@ class Machine(RuleBasedStateMachine):
     def promote_and_expire(self, limit: int, dies: bool) -> None:
         jobs = self.reference.jobs.values()
         due = [job.run_at for job in jobs if job.state == State.SCHEDULED]
-        self.ask("job_promote", _fair(limit, due), order=sorted)
+        self.ask("jobs.promote", _fair(limit, due), order=sorted)
         over = [job.expires_at for job in jobs if job.state in LIVE and job.expires_at is not None]
         with self.cut_off(dies):
-            self.ask("job_expire", _fair(limit, over), order=sorted)
+            self.ask("jobs.expire", _fair(limit, over), order=sorted)
 
     @precondition(lambda self: self.ended())
     @rule(retention=st.sampled_from(RETENTIONS), limit=limits)
     def prune(self, retention: Retention, limit: int) -> None:
         self.clock.advance(1)
         # Which jobs go first is nobody's promise: that it were so many, and what is left when all have gone.
-        self.ask("job_prune", retention, limit)
-        self.ask("job_prune", retention)
+        self.ask("history.prune", retention, limit)
+        self.ask("history.prune", retention)
 
     @rule(limit=limits)
     def fan_out(self, limit: int) -> None:
-        self.ask("job_fan_out", limit)
-        self.ask("job_reconcile")
+        self.ask("graph.fan_out", limit)
+        self.ask("graph.reconcile")
 
     @precondition(lambda self: self.running())
     @rule(n=some, chance=st.sampled_from((0.0, 0.9)))
@@ -664,10 +667,10 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance(LEASE_US + 1)
         for worker in self.workers:
             if worker != lost and self.reference.is_live(worker):
-                self.ask("worker_beat", worker, LEASE_US)
+                self.ask("workers.beat", worker, LEASE_US)
         self.judge()
         verdicts = [verdict for verdict in self.verdicts if verdict.worker_id == lost]
-        self.ask("job_rescue", verdicts, rng=Chance(chance), order=sorted)
+        self.ask("workers.rescue", verdicts, rng=Chance(chance), order=sorted)
 
     @rule(lease_us=st.sampled_from((LEASE_US, 5 * SECOND)))
     def register_worker(self, lease_us: int) -> None:
@@ -682,23 +685,23 @@ class Machine(RuleBasedStateMachine):
             tasks=TASKS,
             concurrency=4,
         )
-        self.ask("worker_register", worker, lease_us)
+        self.ask("workers.register", worker, lease_us)
 
     @rule(n=some, lease_us=st.sampled_from((LEASE_US, 5 * SECOND)), state=st.sampled_from(("active", "draining")))
     def beat(self, n: int, lease_us: int, state: str) -> None:
-        self.ask("worker_beat", self.worker(n), lease_us, state)
+        self.ask("workers.beat", self.worker(n), lease_us, state)
 
     @rule(n=some)
     def deregister_worker(self, n: int) -> None:
-        self.ask("worker_deregister", self.worker(n))
+        self.ask("workers.deregister", self.worker(n))
 
     @precondition(lambda self: any(worker.stopped_at for worker in self.reference.workers.values()))
     @rule(ago_us=st.sampled_from((0, -SECOND, MINUTE)))
     def prune_workers(self, ago_us: int) -> None:
-        self.ask("worker_prune", self.clock.now() - ago_us)
+        self.ask("workers.prune", self.clock.now() - ago_us)
 
     def judge(self) -> None:
-        self.verdicts += self.ask("worker_overdue", order=sorted)
+        self.verdicts += self.ask("workers.overdue", order=sorted)
 
     @rule(
         chosen=st.lists(some, max_size=3),
@@ -712,19 +715,19 @@ class Machine(RuleBasedStateMachine):
         verdicts = list(dict.fromkeys(self.verdicts[-1 - n % len(self.verdicts)] for n in chosen if self.verdicts))
         with self.cut_off(dies):
             # Which jobs come first is nobody's promise: that it were so many, and how it is when all are taken back.
-            self.ask("job_rescue", verdicts, rng=Chance(chance), limit=limit, order=len)
-            self.ask("job_rescue", [], rng=Chance(chance), order=len)
+            self.ask("workers.rescue", verdicts, rng=Chance(chance), limit=limit, order=len)
+            self.ask("workers.rescue", [], rng=Chance(chance), order=len)
 
     @rule(duty=st.sampled_from(DUTIES), n=some, resigns=st.booleans())
     def take_lease(self, duty: str, n: int, resigns: bool) -> None:
         """A duty, and what became of one that was taken before."""
-        term = self.ask("lease_take", duty, self.worker(n))
+        term = self.ask("leases.take", duty, self.worker(n))
         if term is not None:
             self.terms.append((duty, self.worker(n), term))
         held = self.terms[-1 - n % len(self.terms)]
-        self.ask("lease_renew", *held)
+        self.ask("leases.renew", *held)
         if resigns:
-            self.ask("lease_resign", *held)
+            self.ask("leases.resign", *held)
 
     # Schedules
 
@@ -754,7 +757,7 @@ class Machine(RuleBasedStateMachine):
             updated_at=now,
             paused_at=None,
         )
-        self.ask("schedule_upsert", schedule)
+        self.ask("schedules.upsert", schedule)
 
     @rule(
         n=st.integers(0, 5),
@@ -766,52 +769,52 @@ class Machine(RuleBasedStateMachine):
         """A schedule as it is, or as it was when somebody read it."""
         if not self.reference.schedules:
             self.set_schedule("beat", MINUTE, "queue", next_us=0)
-        known = [*self.schedules, *self.reference.schedule_list()]
+        known = [*self.schedules, *self.reference.schedules_all()]
         schedule, now = known[-1 - n % len(known)], self.clock.now()
         new = self.build(wishes, schedule=schedule.name, slot=schedule.next_at)
         next_at, last_at = None if next_us is None else now + next_us, now if is_last else None
-        self.ask("schedule_fire", schedule, next_at=next_at, last_at=last_at, new=new)
-        self.schedules.append(self.ask("schedule_get", schedule.name) or schedule)
+        self.ask("schedules.fire", schedule, next_at=next_at, last_at=last_at, new=new)
+        self.schedules.append(self.ask("schedules.get", schedule.name) or schedule)
 
     @rule(n=st.integers(0, 5), every_us=st.sampled_from((10 * SECOND, HOUR)), next_us=st.sampled_from((None, SECOND)))
     def reschedule(self, n: int, every_us: int, next_us: int | None) -> None:
         """As it is, or as it was before it fired."""
-        known = [*self.schedules, *self.reference.schedule_list()]
+        known = [*self.schedules, *self.reference.schedules_all()]
         if known:
             stored = known[-1 - n % len(known)]
             next_at = None if next_us is None else self.clock.now() + next_us
-            self.ask("schedule_change", stored, replace(stored, every_us=every_us, next_at=next_at))
+            self.ask("schedules.change", stored, replace(stored, every_us=every_us, next_at=next_at))
 
     @rule(
-        verb=st.sampled_from(("schedule_pause", "schedule_resume", "schedule_delete")),
+        verb=st.sampled_from(("schedules.pause", "schedules.resume", "schedules.delete")),
         name=st.sampled_from((*SCHEDULES, "unknown")),
         next_us=st.sampled_from((None, 0, SECOND)),
     )
     def change_schedule(self, verb: str, name: str, next_us: int | None) -> None:
         next_at = None if next_us is None else self.clock.now() + next_us
-        self.ask(verb, name, *([next_at] if verb == "schedule_resume" else []))
+        self.ask(verb, name, *([next_at] if verb == "schedules.resume" else []))
 
     # Reads
 
     @rule(chosen=st.lists(some, min_size=1, max_size=3))
     def look_at_jobs(self, chosen: list[int]) -> None:
         ids = self.job_ids(chosen)
-        self.ask("job_probe", EVERYTHING)
-        self.ask("job_get", ids, order=_wordless)
-        self.ask("attempt_list", ids[0], order=_wordless)
-        self.ask("edge_list", ids[0])
-        self.ask("log_list", ids[0], order=lambda lines: [line for _, line in lines])
+        self.ask("work.probe", EVERYTHING)
+        self.ask("jobs.get", ids, order=_wordless)
+        self.ask("history.attempts", ids[0], order=_wordless)
+        self.ask("graph.edges", ids[0])
+        self.ask("history.log_lines", ids[0], order=lambda lines: [line for _, line in lines])
 
     @rule(window_us=st.sampled_from((0, MINUTE, DAY)), limit=limits)
     def look_around(self, window_us: int, limit: int) -> None:
-        self.ask("job_stats", window_us, order=astuple)
-        self.ask("job_next_due")
-        self.ask("queue_list")
-        self.ask("worker_list", limit)
-        self.ask("lease_list")
-        self.ask("schedule_list")
-        self.ask("schedule_due", order=_by_name)
-        self.ask("schedule_upcoming")
+        self.ask("history.stats", window_us, order=astuple)
+        self.ask("jobs.next_due")
+        self.ask("queues.all")
+        self.ask("workers.all", limit)
+        self.ask("leases.all")
+        self.ask("schedules.all")
+        self.ask("schedules.due", order=_by_name)
+        self.ask("schedules.upcoming")
 
     @rule(
         named=st.sampled_from(
@@ -832,21 +835,21 @@ class Machine(RuleBasedStateMachine):
     def look_for_jobs(self, named: dict[str, Any], n: int, limit: int, since_us: int | None) -> None:
         fit = Filter(**named, since=None if since_us is None else self.clock.now() - since_us)
         before = self.job_ids([n])[0] if n % 2 else None
-        self.ask("job_list", fit, limit=limit, before=before, order=_wordless)
+        self.ask("jobs.newest", fit, limit=limit, before=before, order=_wordless)
 
     @rule(n=some, limit=limits)
     def look_at_workflows(self, n: int, limit: int) -> None:
         there = sorted(self.reference.workflows, reverse=True)
         chosen = there[n % len(there)] if there and n < 31 else self.new_id()
-        self.ask("workflow_get", chosen)
-        self.ask("workflow_jobs", chosen, frozenset({State.COMPLETED, State.QUEUED, State.WAITING}))
-        self.ask("workflow_list", limit=limit)
-        self.ask("workflow_list", before=chosen)
-        self.ask("job_list", Filter(workflow_id=chosen), order=_wordless)
-        self.ask("workflow_tallies", [*there[:limit], chosen])
-        self.ask("workflow_step", chosen, "abcd"[n % 4])
-        self.ask("workflow_drawing", chosen)
-        self.ask("workflow_moved_by", chosen, limit)
+        self.ask("workflows.get", chosen)
+        self.ask("workflows.jobs", chosen, frozenset({State.COMPLETED, State.QUEUED, State.WAITING}))
+        self.ask("workflows.newest", limit=limit)
+        self.ask("workflows.newest", before=chosen)
+        self.ask("jobs.newest", Filter(workflow_id=chosen), order=_wordless)
+        self.ask("workflows.tallies", [*there[:limit], chosen])
+        self.ask("workflows.step", chosen, "abcd"[n % 4])
+        self.ask("workflows.drawing", chosen)
+        self.ask("workflows.moved_by", chosen, limit)
 
 
 def _answer(
@@ -857,7 +860,8 @@ def _answer(
     order: Callable[[Any], Any] | None,
 ) -> Any:
     try:
-        answer = getattr(side, verb)(*given, **named)
+        call = getattr(side, verb.replace(".", "_")) if isinstance(side, Reference) else attrgetter(verb)(side)
+        answer = call(*given, **named)
     except DrayError as error:
         return Raised(type(error).__name__, str(error))
     return order(answer) if order is not None else answer
@@ -923,7 +927,7 @@ def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]
         logs[line.job_id] = (*logs.get(line.job_id, ()), line)
     worker_columns = ", ".join(column.name for column in fields(Worker))
     return {
-        "jobs": {job.id: _wordless(job) for job in backend.job_list(limit=10_000)},
+        "jobs": {job.id: _wordless(job) for job in backend.jobs.newest(limit=10_000)},
         "attempts": {(each.job_id, each.claim): _wordless(each) for each in table("attempts", Attempt)},
         "edges": {(row[0], row[1]): row[2] for row in select("edges", "parent_id, child_id, satisfied")},
         "workflows": {workflow.id: workflow for workflow in table("workflows", Workflow)},
@@ -938,23 +942,35 @@ def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]
 # Not about rows, or the same verb in another colour: each has tests of its own.
 ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
-    *("transaction", "atransaction", "transfer", "job_enqueue_async", "job_complete", "job_complete_async"),
+    *("transaction", "atransaction", "transfer", "jobs.enqueue_async", "work.complete", "work.complete_async"),
     *(
-        "job_look",
-        "job_ended",
-        "job_find",
-        "job_upcoming",
-        "job_completed_by",
-        "lease_held",
+        "work.look",
+        "jobs.ended",
+        "jobs.find",
+        "jobs.upcoming",
+        "work.completed_by",
+        "leases.held",
     ),  # other ways to read the same rows
-    *("job_circumstances", "job_prunable", "job_prune_steps", "workflow_find"),
-    *("live_changes", "live_newest_times", "live_last_line", "live_panels", "live_numbers"),
-    *("examine", "verify", "copier", "audit_part", "audit_whole", "audit_orphans"),
-    *("worker_prove", "worker_suspects", "worker_judge", "worker_gone"),
-    *("stack_ask", "stack_read", "stack_answer", "stack_drop", "stack_prune"),
+    *("why.circumstances", "history.prunable", "history.prune_steps", "workflows.find"),
+    *("live.changes", "live.newest_times", "live.last_line", "live.panels", "live.numbers"),
+    *("examine", "verify", "copier", "audit.part", "audit.whole", "audit.orphans"),
+    *("workers.prove", "workers.suspects", "workers.judge", "workers.gone"),
+    *("stacks.ask", "stacks.read", "stacks.answer", "stacks.drop", "stacks.prune"),
     *("has_file", "file_log", "file_checkpoint", "file_vacuum"),
+    *("graph.fan_out_all", "outcomes.find", "outcomes.write"),  # parts of other verbs
 }
-VERBS = sorted(name for name in vars(Backend) if not name.startswith("_") and name not in ASIDE)
+
+
+def _verbs() -> Generator[str]:
+    for name, value in vars(Backend).items():
+        if isinstance(value, cached_property):
+            noun = getattr(store, value.func.__annotations__["return"].removeprefix("store."))
+            yield from (f"{name}.{verb}" for verb in vars(noun) if not verb.startswith("_"))
+        elif not name.startswith("_"):
+            yield name
+
+
+VERBS = sorted({*_verbs()} - ASIDE)
 
 
 def test_both_databases_do_what_the_model_does(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,10 +27,10 @@ from tests.backends.processes import (
 
 USES: dict[str, Callable[[Backend], Any]] = {
     "enqueue": enqueue,
-    "list": lambda backend: backend.job_list(),
-    "claim": lambda backend: backend.job_claim(register(backend), Demand(("default",), ("task",), 1)),
-    "probe": lambda backend: backend.job_probe(Demand(("default",), ("task",), 1)),
-    "pause": lambda backend: backend.queue_pause("default"),
+    "list": lambda backend: backend.jobs.newest(),
+    "claim": lambda backend: backend.work.claim(register(backend), Demand(("default",), ("task",), 1)),
+    "probe": lambda backend: backend.work.probe(Demand(("default",), ("task",), 1)),
+    "pause": lambda backend: backend.queues.pause("default"),
     "migrate": lambda backend: backend.migrate(),
 }
 
@@ -107,7 +107,7 @@ def test_tables_that_are_merely_newer_are_used_with_one_warning(
 
     enqueue(backend)
     enqueue(backend)
-    assert len(backend.job_list()) == 3
+    assert len(backend.jobs.newest()) == 3
 
     (warning,) = caplog.records
     assert warning.levelno == logging.WARNING
@@ -202,7 +202,7 @@ def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_code: Callable[[str], None]) -> None:
     old = open_backend(migrated)
-    made = [job.id for job in old.job_list()]
+    made = [job.id for job in old.jobs.newest()]
     newer_code("CREATE TABLE dray_fourth (x integer);\n")
     new = open_backend(migrated)
 
@@ -314,7 +314,7 @@ def test_a_users_file_is_switched_to_wal_with_one_line_and_keeps_its_other_modes
     for _ in range(2):
         backend = open_backend(str(users_file))
         enqueue(backend)
-        assert len(backend.job_list()) > 0
+        assert len(backend.jobs.newest()) > 0
         backend.close()
 
     (line,) = caplog.records

@@ -70,7 +70,7 @@ def test_threads_share_the_first_opening(url: str) -> None:
     def use(number: int) -> list[str]:
         start.wait(10)
         if number % 2:
-            backend.job_list()
+            backend.jobs.newest()
             return []
         return [enqueue(backend) for _ in range(3)]
 
@@ -97,7 +97,7 @@ def test_a_reader_waits_while_another_thread_makes_the_tables(
     with ThreadPoolExecutor(2) as threads:
         writer = threads.submit(enqueue, backend)
         assert half_way.wait(10)
-        reader = threads.submit(backend.job_list)
+        reader = threads.submit(backend.jobs.newest)
         _is_done(reader, 0.2)
         go_on.set()
         writer.result(10)
@@ -127,7 +127,7 @@ def test_opening_alone_makes_nothing(tmp_path: Path) -> None:
 def test_the_first_read_makes_the_tables_of_a_file_as_the_first_write_does(tmp_path: Path) -> None:
     backend = open_backend(str(tmp_path / "jobs.db"))
 
-    assert backend.job_list() == []
+    assert backend.jobs.newest() == []
     assert backend.schema_version() == 3
     backend.close()
 
@@ -137,14 +137,14 @@ def test_asking_for_the_version_first_does_not_spoil_the_first_read(tmp_path: Pa
     backend = open_backend(str(tmp_path / "jobs.db"))
 
     assert backend.schema_version() is None
-    assert backend.job_list() == []
+    assert backend.jobs.newest() == []
     backend.close()
 
 
 def test_postgres_without_a_migration_says_which_command_to_run_and_makes_nothing(postgres_url: str) -> None:
     backend = open_backend(postgres_url)
 
-    for use in (backend.job_list, lambda: enqueue(backend), backend.job_list):
+    for use in (backend.jobs.newest, lambda: enqueue(backend), backend.jobs.newest):
         with pytest.raises(SchemaMissing, match="`dray db init`") as caught:
             use()
         assert isinstance(caught.value, ConfigError)
@@ -176,11 +176,11 @@ def test_postgres_makes_its_tables_at_the_first_call_where_it_is_told_to(postgre
 def test_one_object_goes_on_after_the_migration_it_asked_for(postgres_url: str) -> None:
     backend = open_backend(postgres_url)
     with pytest.raises(SchemaMissing):
-        backend.job_list()
+        backend.jobs.newest()
 
     assert backend.migrate() == 3
 
-    assert backend.job_list() == []
+    assert backend.jobs.newest() == []
     backend.close()
 
 
@@ -189,7 +189,7 @@ def test_who_may_not_create_finds_no_file_and_makes_none(tmp_path: Path) -> None
     backend = open_backend(str(path), create=False)
 
     with pytest.raises(StorageUnavailable, match="no such file") as caught:
-        backend.job_list()
+        backend.jobs.newest()
 
     assert str(path) in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +202,7 @@ def test_who_may_not_create_leaves_a_file_without_our_tables_as_it_is(tmp_path: 
     backend = open_backend(str(path), create=False)
 
     with pytest.raises(SchemaMissing):
-        backend.job_list()
+        backend.jobs.newest()
     with pytest.raises(SchemaMissing):
         enqueue(backend)
 
@@ -230,5 +230,5 @@ def test_a_closed_backend_opens_again_at_the_next_call(url: str) -> None:
 
     made.append(enqueue(backend))
 
-    assert [job.id for job in backend.job_list()] == sorted(made, reverse=True)
+    assert [job.id for job in backend.jobs.newest()] == sorted(made, reverse=True)
     backend.close()

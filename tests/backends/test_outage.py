@@ -82,7 +82,7 @@ def test_every_acknowledged_job_is_there_once_after_a_crash_amid_enqueues(
         while not stop.is_set():
             new = new_job()
             # The same id again, if the answer was lost: that may not make a second job.
-            acknowledged.append(persistently(lambda: backend.job_enqueue([new])[0].id))  # noqa: B023
+            acknowledged.append(persistently(lambda: backend.jobs.enqueue([new])[0].id))  # noqa: B023
 
     with ThreadPoolExecutor(4) as threads:
         producers = [threads.submit(produce) for _ in range(4)]
@@ -118,8 +118,8 @@ def hold_connections(backend: Backend, count: int) -> None:
 
 USES: dict[str, Callable[[Backend], Any]] = {
     "enqueue": enqueue,
-    "read": lambda backend: backend.job_list(),
-    "claim": lambda backend: backend.job_claim("00000000-0000-7000-8000-000000000000", DEMAND),
+    "read": lambda backend: backend.jobs.newest(),
+    "claim": lambda backend: backend.work.claim("00000000-0000-7000-8000-000000000000", DEMAND),
     "version": lambda backend: backend.schema_version(),
     "migrate": lambda backend: backend.migrate(),
     "time": lambda backend: backend.now(),
@@ -160,13 +160,13 @@ def test_while_the_server_is_down_each_call_says_so_at_once_and_afterwards_all_i
     server.stop()
     try:
         before = time.monotonic()
-        for use in (lambda: enqueue(backend), backend.job_list, backend.schema_version, backend.migrate):
+        for use in (lambda: enqueue(backend), backend.jobs.newest, backend.schema_version, backend.migrate):
             with pytest.raises(StorageUnavailable, match="cannot be reached") as caught:
                 use()
             assert "\n" not in str(caught.value)
         fresh = open_backend(address)
         with pytest.raises(StorageUnavailable):
-            fresh.job_list()
+            fresh.jobs.newest()
         assert time.monotonic() - before < 5
     finally:
         server.start()
@@ -202,7 +202,7 @@ def test_a_claim_that_a_crash_forgot_is_no_ones_but_the_next_claimers(
     """The number of a lost claim is issued again: only together with the worker's id does it name a claim."""
     job_id = enqueue(backend)
     old, new = register(backend), register(backend)
-    (lost,) = backend.job_claim(old, DEMAND)
+    (lost,) = backend.work.claim(old, DEMAND)
     server.crash()
     if not forgotten(address, job_id):
         # This time the server had written it in time; then the same as if it had not.
@@ -210,22 +210,22 @@ def test_a_claim_that_a_crash_forgot_is_no_ones_but_the_next_claimers(
             address,
             "UPDATE dray_jobs SET state = 'queued', worker_id = NULL, started_at = NULL, claim = 0, attempt = 0",
         )
-    (again,) = persistently(lambda: backend.job_claim(new, DEMAND))
+    (again,) = persistently(lambda: backend.work.claim(new, DEMAND))
     assert (again.id, again.claim) == (lost.id, lost.claim) == (job_id, 1)
     before = raw_sql(address, "SELECT * FROM dray_jobs")
 
     now = SystemClock().steady()
-    settled = backend.job_settle(old, [completed(lost, now, now, '"the old one"')])
+    settled = backend.work.settle(old, [completed(lost, now, now, '"the old one"')])
 
     assert settled.stale == [job_id]
     assert raw_sql(address, "SELECT * FROM dray_jobs") == before
-    assert backend.worker_beat(old, 60_000_000).held == []
-    assert [held.id for held in backend.worker_beat(new, 60_000_000).held] == [job_id]
-    assert not any(backend.job_settle(new, [completed(again, now, now, '"the new one"')]))
-    (job,) = backend.job_get([job_id])
+    assert backend.workers.beat(old, 60_000_000).held == []
+    assert [held.id for held in backend.workers.beat(new, 60_000_000).held] == [job_id]
+    assert not any(backend.work.settle(new, [completed(again, now, now, '"the new one"')]))
+    (job,) = backend.jobs.get([job_id])
     assert (job.state, job.result, job.worker_id) == ("completed", '"the new one"', new)
-    assert backend.job_settle(old, [completed(lost, now, now, '"the old one"')]).stale == [job_id]
-    assert backend.job_get([job_id]) == [job]
+    assert backend.work.settle(old, [completed(lost, now, now, '"the old one"')]).stale == [job_id]
+    assert backend.jobs.get([job_id]) == [job]
 
 
 def forgotten(address: str, job_id: str) -> bool:
@@ -236,17 +236,17 @@ def forgotten(address: str, job_id: str) -> bool:
 def test_a_settle_that_a_crash_forgot_can_be_written_again(server: Server, backend: Backend, address: str) -> None:
     job_id = enqueue(backend)
     worker = register(backend)
-    (claim,) = backend.job_claim(worker, DEMAND)
+    (claim,) = backend.work.claim(worker, DEMAND)
     enqueue(backend)  # durable, and with it all before: the claim stays
     now = SystemClock().steady()
     outcome = completed(claim, now, now)
-    backend.job_settle(worker, [outcome])
+    backend.work.settle(worker, [outcome])
     server.crash()
 
-    settled = persistently(lambda: backend.job_settle(worker, [outcome]))
+    settled = persistently(lambda: backend.work.settle(worker, [outcome]))
 
     assert settled.stale == []
-    (job,) = backend.job_get([job_id])
+    (job,) = backend.jobs.get([job_id])
     assert (job.state, job.attempt) == ("completed", 1)
 
 
@@ -254,12 +254,12 @@ def test_a_durable_settle_outlives_a_crash(server: Server, backend: Backend) -> 
     for _ in range(2):
         job_id = enqueue(backend)
         worker = register(backend)
-        (claim,) = backend.job_claim(worker, DEMAND)
+        (claim,) = backend.work.claim(worker, DEMAND)
         now = SystemClock().steady()
-        backend.job_settle(worker, [completed(claim, now, now)], durable=True)
+        backend.work.settle(worker, [completed(claim, now, now)], durable=True)
         server.crash()
 
-        (job,) = persistently(lambda: backend.job_get([job_id]))  # noqa: B023
+        (job,) = persistently(lambda: backend.jobs.get([job_id]))  # noqa: B023
         assert job.state == "completed"
 
 
@@ -271,7 +271,7 @@ def test_a_wrong_password_is_one_line_that_does_not_show_it(server: Server, capl
         pass
 
     with pytest.raises(StorageUnavailable, match="password authentication failed") as caught:
-        open_backend(wrong).job_list()
+        open_backend(wrong).jobs.newest()
 
     assert "\n" not in str(caught.value)
     assert "wr0ng" not in str(caught.value) + caplog.text

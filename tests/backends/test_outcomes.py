@@ -36,11 +36,11 @@ def leave_and_rescue(
     world: World, worker: str, settlement: Settlement, new: list[NewJob] | None = None
 ) -> list[Rescued]:
     """The worker leaves in order, and somebody takes its jobs back a while later."""
-    world.backend.job_leave(worker, [(settlement, new or [])])
+    world.backend.outcomes.leave(worker, [(settlement, new or [])])
     assert world.job(settlement.id).state == "running"
-    world.backend.worker_deregister(worker)
+    world.backend.workers.deregister(worker)
     world.clock.advance(LATER)
-    return world.backend.job_rescue([], rng=world.rng)
+    return world.backend.workers.rescue([], rng=world.rng)
 
 
 def left(world: World) -> int:
@@ -65,7 +65,7 @@ def test_a_body_that_completed_has_completed(world: World, max_attempts: int) ->
     assert (job.attempt, job.crashes, job.worker_id) == (1, 0, worker)
     assert (job.started_at, job.finished_at) == (ended_at - TOOK, ended_at)
     assert left(world) == 0
-    assert world.backend.job_rescue([], rng=world.rng) == []
+    assert world.backend.workers.rescue([], rng=world.rng) == []
 
 
 def test_a_body_that_failed_has_failed_of_its_own_error(world: World) -> None:
@@ -76,7 +76,7 @@ def test_a_body_that_failed_has_failed_of_its_own_error(world: World) -> None:
 
     job = world.job(claim.id)
     assert (job.state, job.reason, job.crashes, job.error) == ("failed", "error", 0, "ValueError: no")
-    (attempt,) = world.backend.attempt_list(claim.id)
+    (attempt,) = world.backend.history.attempts(claim.id)
     assert (attempt.outcome, attempt.error_message, attempt.traceback) == ("error", "no", "trace")
     assert attempt.worker_id == worker
 
@@ -104,11 +104,11 @@ def test_what_goes_back_goes_back_unburned(world: World) -> None:
 
 def test_a_cancel_that_was_requested_meanwhile_ends_what_would_run_again(world: World) -> None:
     worker, claim = claimed(world)
-    world.backend.job_leave(worker, [(model.released(claim, world.clock.steady()), [])])
-    world.backend.job_cancel([claim.id])
-    world.backend.worker_deregister(worker)
+    world.backend.outcomes.leave(worker, [(model.released(claim, world.clock.steady()), [])])
+    world.backend.jobs.cancel([claim.id])
+    world.backend.workers.deregister(worker)
 
-    (rescued,) = world.backend.job_rescue([], rng=world.rng)
+    (rescued,) = world.backend.workers.rescue([], rng=world.rng)
 
     assert rescued.state == "cancelled"
     assert world.job(claim.id).state == "cancelled"
@@ -151,7 +151,7 @@ def test_an_outcome_of_a_lost_claim_is_not_left(world: World) -> None:
     worker, claim = claimed(world)
     world.complete(worker, claim)
 
-    world.backend.job_leave(worker, [(model.released(claim, world.clock.steady()), [])])
+    world.backend.outcomes.leave(worker, [(model.released(claim, world.clock.steady()), [])])
 
     assert left(world) == 0
 
@@ -159,24 +159,24 @@ def test_an_outcome_of_a_lost_claim_is_not_left(world: World) -> None:
 def test_another_workers_attempt_is_not_ended_by_it(world: World) -> None:
     """Left, and yet written in time: what was left of that claim says nothing about the next."""
     worker, claim = claimed(world)
-    world.backend.job_leave(worker, [(model.completed(claim, *times(world)), [])])
+    world.backend.outcomes.leave(worker, [(model.completed(claim, *times(world)), [])])
     world.fail(worker, claim)
     second = world.worker()
     again = world.claim_one(second)
     world.bury(second)
 
     assert (again.id, again.claim) == (claim.id, 2)
-    assert [each.outcome for each in world.backend.attempt_list(claim.id)] == ["error", "crashed"]
+    assert [each.outcome for each in world.backend.history.attempts(claim.id)] == ["error", "crashed"]
     assert world.job(claim.id).state == "scheduled"
 
 
 def test_what_is_left_of_ended_claims_is_removed_with_old_workers(world: World) -> None:
     worker, claim = claimed(world)
-    world.backend.job_leave(worker, [(model.completed(claim, *times(world)), [])])
+    world.backend.outcomes.leave(worker, [(model.completed(claim, *times(world)), [])])
     world.complete(worker, claim)
     assert left(world) == 1
 
-    world.backend.worker_prune(0)
+    world.backend.workers.prune(0)
 
     assert left(world) == 0
 
@@ -195,8 +195,8 @@ def test_it_waits_for_no_lock_of_the_row(postgres_url: str) -> None:
         done = model.completed(claim, *times(world), "1")
         with psycopg.connect(address.conninfo) as user:
             user.execute(f'SELECT 1 FROM "{address.schema}".dray_jobs FOR UPDATE'.encode())
-            assert backend.job_settle(worker, [done]).locked == [claim.id]
-            backend.job_leave(worker, [(done, [])])
-            backend.worker_deregister(worker)
-            assert backend.job_rescue([], rng=world.rng) == []
-        assert [each.state for each in backend.job_rescue([], rng=world.rng)] == ["completed"]
+            assert backend.work.settle(worker, [done]).locked == [claim.id]
+            backend.outcomes.leave(worker, [(done, [])])
+            backend.workers.deregister(worker)
+            assert backend.workers.rescue([], rng=world.rng) == []
+        assert [each.state for each in backend.workers.rescue([], rng=world.rng)] == ["completed"]

@@ -31,7 +31,7 @@ def _line(world: World, claim: Claim, message: str) -> LogLine:
 
 
 def _messages(world: World, claim: Claim, *, after: int = 0, limit: int = 5_000) -> list[str]:
-    return [line.message for _, line in world.backend.log_list(claim.id, after=after, limit=limit)]
+    return [line.message for _, line in world.backend.history.log_lines(claim.id, after=after, limit=limit)]
 
 
 # Progress
@@ -41,7 +41,7 @@ def test_progress_is_shown_on_the_running_job(world: World) -> None:
     worker, claim = _claimed(world)
     world.clock.advance(SECOND)
 
-    noted = world.backend.job_progress(worker, [(claim.id, claim.claim, 12.5, "třetina 🐎")])
+    noted = world.backend.work.progress(worker, [(claim.id, claim.claim, 12.5, "třetina 🐎")])
 
     assert noted == [True]
     job = world.job(claim.id)
@@ -51,9 +51,9 @@ def test_progress_is_shown_on_the_running_job(world: World) -> None:
 
 def test_the_latest_progress_replaces_the_one_before(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.job_progress(worker, [(claim.id, claim.claim, 10.0, "first")])
+    world.backend.work.progress(worker, [(claim.id, claim.claim, 10.0, "first")])
 
-    world.backend.job_progress(worker, [(claim.id, claim.claim, None, "second")])
+    world.backend.work.progress(worker, [(claim.id, claim.claim, None, "second")])
 
     assert (world.job(claim.id).progress, world.job(claim.id).progress_message) == (None, "second")
 
@@ -64,23 +64,23 @@ def test_each_report_of_a_batch_has_its_own_answer(world: World) -> None:
     claims = world.claim(worker, 3)
     world.fail(worker, claims[1])
 
-    noted = world.backend.job_progress(worker, [(claim.id, claim.claim, 50.0, None) for claim in claims])
+    noted = world.backend.work.progress(worker, [(claim.id, claim.claim, 50.0, None) for claim in claims])
 
     assert noted == [True, False, True]
-    assert [job.progress for job in world.backend.job_get(ids)] == [50.0, None, 50.0]
+    assert [job.progress for job in world.backend.jobs.get(ids)] == [50.0, None, 50.0]
 
 
 def test_no_report_is_no_work(world: World) -> None:
-    assert world.backend.job_progress(world.worker(), []) == []
+    assert world.backend.work.progress(world.worker(), []) == []
 
 
 def test_progress_stays_when_the_job_ends_and_starts_over_when_it_runs_again(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.job_progress(worker, [(claim.id, claim.claim, 90.0, "nearly")])
+    world.backend.work.progress(worker, [(claim.id, claim.claim, 90.0, "nearly")])
     world.fail(worker, claim)
     put_back = world.job(claim.id)
     again = world.claim_one(worker)
-    world.backend.job_progress(worker, [(again.id, again.claim, 99.0, "last")])
+    world.backend.work.progress(worker, [(again.id, again.claim, 99.0, "last")])
     world.complete(worker, again)
     ended = world.job(claim.id)
 
@@ -95,10 +95,10 @@ def test_a_log_line_reads_back_as_it_was_written(world: World) -> None:
     worker, claim = _claimed(world)
     message = 'příliš 🐎\nsecond line "quoted" %s :name'
 
-    kept = world.backend.log_write(worker, [_line(world, claim, message)])
+    kept = world.backend.work.write_logs(worker, [_line(world, claim, message)])
 
     assert kept == [True]
-    ((_, line),) = world.backend.log_list(claim.id)
+    ((_, line),) = world.backend.history.log_lines(claim.id)
     assert line == LogLine(claim.id, claim.claim, world.clock.now(), "INFO", "app.mail", message)
 
 
@@ -110,9 +110,9 @@ def test_a_line_has_the_time_it_was_logged_though_it_was_written_late_and_the_cl
     world.clock.step(HOUR)
     world.clock.advance(30 * SECOND)
 
-    world.backend.log_write(worker, [line])
+    world.backend.work.write_logs(worker, [line])
 
-    ((_, kept),) = world.backend.log_list(claim.id)
+    ((_, kept),) = world.backend.history.log_lines(claim.id)
     assert kept.at == world.clock.now() - 30 * SECOND
 
 
@@ -120,31 +120,31 @@ def test_lines_stay_in_the_order_they_were_written(world: World) -> None:
     worker, claim = _claimed(world)
     messages = [str(n) for n in range(50)]
 
-    world.backend.log_write(worker, [_line(world, claim, message) for message in messages])
+    world.backend.work.write_logs(worker, [_line(world, claim, message) for message in messages])
 
     assert _messages(world, claim) == messages
 
 
 def test_a_reader_goes_on_after_the_last_line_it_saw(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.log_write(worker, [_line(world, claim, str(n)) for n in range(5)])
+    world.backend.work.write_logs(worker, [_line(world, claim, str(n)) for n in range(5)])
 
-    page = world.backend.log_list(claim.id, limit=2)
+    page = world.backend.history.log_lines(claim.id, limit=2)
     cursor = page[-1][0]
-    world.backend.log_write(worker, [_line(world, claim, "new")])
+    world.backend.work.write_logs(worker, [_line(world, claim, "new")])
 
     assert [line.message for _, line in page] == ["0", "1"]
     assert _messages(world, claim, after=cursor) == ["2", "3", "4", "new"]
-    last, _ = world.backend.log_list(claim.id)[-1]
-    assert world.backend.log_list(claim.id, after=last) == []
+    last, _ = world.backend.history.log_lines(claim.id)[-1]
+    assert world.backend.history.log_lines(claim.id, after=last) == []
 
 
 def test_the_newest_1000_lines_of_a_job_are_kept(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.log_write(worker, [_line(world, claim, str(n)) for n in range(990)])
-    seen, _ = world.backend.log_list(claim.id, limit=2_000)[-1]
+    world.backend.work.write_logs(worker, [_line(world, claim, str(n)) for n in range(990)])
+    seen, _ = world.backend.history.log_lines(claim.id, limit=2_000)[-1]
 
-    world.backend.log_write(worker, [_line(world, claim, str(n)) for n in range(990, 1_005)])
+    world.backend.work.write_logs(worker, [_line(world, claim, str(n)) for n in range(990, 1_005)])
 
     assert _messages(world, claim) == [str(n) for n in range(5, 1_005)]
     assert _messages(world, claim, after=seen) == [str(n) for n in range(990, 1_005)]
@@ -155,9 +155,9 @@ def test_one_jobs_many_lines_cost_another_none(world: World) -> None:
     world.enqueue()
     world.enqueue()
     quiet, loud = world.claim(worker, 2)
-    world.backend.log_write(worker, [_line(world, quiet, "kept")])
+    world.backend.work.write_logs(worker, [_line(world, quiet, "kept")])
 
-    world.backend.log_write(worker, [_line(world, loud, str(n)) for n in range(1_001)])
+    world.backend.work.write_logs(worker, [_line(world, loud, str(n)) for n in range(1_001)])
 
     assert _messages(world, quiet) == ["kept"]
     assert len(_messages(world, loud)) == 1_000
@@ -170,25 +170,25 @@ def test_each_line_of_a_batch_has_its_own_answer(world: World) -> None:
     claims = world.claim(worker, 3)
     world.fail(worker, claims[1])
 
-    kept = world.backend.log_write(worker, [_line(world, claim, "here") for claim in claims])
+    kept = world.backend.work.write_logs(worker, [_line(world, claim, "here") for claim in claims])
 
     assert kept == [True, False, True]
     assert [_messages(world, claim) for claim in claims] == [["here"], [], ["here"]]
 
 
 def test_no_line_is_no_work(world: World) -> None:
-    assert world.backend.log_write(world.worker(), []) == []
+    assert world.backend.work.write_logs(world.worker(), []) == []
 
 
 def test_the_lines_of_every_attempt_are_kept_under_its_claim(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.log_write(worker, [_line(world, claim, "first")])
+    world.backend.work.write_logs(worker, [_line(world, claim, "first")])
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.snoozed(claim, now, now, 0)])
+    world.backend.work.settle(worker, [model.snoozed(claim, now, now, 0)])
     again = world.claim_one(worker)
-    world.backend.log_write(worker, [_line(world, again, "second")])
+    world.backend.work.write_logs(worker, [_line(world, again, "second")])
 
-    lines = [(line.claim, line.message) for _, line in world.backend.log_list(claim.id)]
+    lines = [(line.claim, line.message) for _, line in world.backend.history.log_lines(claim.id)]
 
     assert lines == [(1, "first"), (2, "second")]
 
@@ -240,11 +240,11 @@ def test_a_row_that_somebody_holds_holds_nothing_up_and_its_notes_are_late(
     notes = _notes(server, held, free)
 
     with HOLDERS[holder](server.backend, held.id):
-        late = pool.submit(server.backend.job_exchange, worker, (), NOTHING, notes).result(timeout=10).late
+        late = pool.submit(server.backend.work.exchange, worker, (), NOTHING, notes).result(timeout=10).late
         assert server.job(free.id).progress == 50.0
         assert late.reports == notes.reports[:1]
         assert late.lines == (notes.lines[:1] if holder == "a deletion" else [])
-    again = server.backend.job_exchange(worker, (), NOTHING, late).late
+    again = server.backend.work.exchange(worker, (), NOTHING, late).late
 
     assert again == SILENCE
     assert [server.job(claim.id).progress for claim in (held, free)] == [50.0, 50.0]
@@ -273,8 +273,8 @@ def test_an_outcome_waits_for_the_last_words_of_its_body(
     monkeypatch.setattr(PostgresSession, "each", let_go)
     with ExitStack() as holder:
         holder.enter_context(_deletion_under_way(server.backend, claim.id))
-        first = pool.submit(server.backend.job_exchange, worker, end, NOTHING, notes).result(timeout=10)
-    second = server.backend.job_exchange(worker, end, NOTHING, first.late)
+        first = pool.submit(server.backend.work.exchange, worker, end, NOTHING, notes).result(timeout=10)
+    second = server.backend.work.exchange(worker, end, NOTHING, first.late)
 
     assert (first.settled.locked, first.late) == ([claim.id], notes)
     assert (second.settled.locked, second.late) == ([], SILENCE)
@@ -291,8 +291,8 @@ def test_the_last_words_of_a_body_that_has_completed_its_job_are_late_and_not_lo
 
     with _child_under_way(server.backend, claim.id):
         notes = _notes(server, claim)
-        late = pool.submit(server.backend.job_exchange, worker, (), NOTHING, notes).result(timeout=10).late
-    server.backend.job_exchange(worker, (), NOTHING, late)
+        late = pool.submit(server.backend.work.exchange, worker, (), NOTHING, notes).result(timeout=10).late
+    server.backend.work.exchange(worker, (), NOTHING, late)
 
     assert server.job(claim.id).progress == 50.0
 
@@ -315,4 +315,4 @@ def test_what_has_lost_its_claim_is_not_late(world: World) -> None:
     worker, claim = _claimed(world)
     world.fail(worker, claim)
 
-    assert world.backend.job_exchange(worker, (), NOTHING, _notes(world, claim)).late.ids == set()
+    assert world.backend.work.exchange(worker, (), NOTHING, _notes(world, claim)).late.ids == set()

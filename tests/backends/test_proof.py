@@ -23,18 +23,18 @@ NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)
 
 
 def _verdict(backend: Backend, worker_id: str) -> Verdict:
-    (row,) = [row for row in backend.worker_list() if row.id == worker_id]
+    (row,) = [row for row in backend.workers.all() if row.id == worker_id]
     return Verdict(row.id, row.lease_until)
 
 
 def _dead(backend: Backend) -> list[str]:
-    judgement = backend.worker_judge()
+    judgement = backend.workers.judge()
     return [verdict.worker_id for verdict in (*judgement.dead, *judgement.overdue, *judgement.strangers)]
 
 
 def _judged(world: World, asker: str | None = None) -> Judgement:
     """What is judged, whenever that is."""
-    return world.backend.worker_judge(asker)._replace(clock_at=0)
+    return world.backend.workers.judge(asker)._replace(clock_at=0)
 
 
 # By the lease
@@ -54,14 +54,14 @@ def test_a_worker_without_a_proof_is_judged_by_its_lease(world: World) -> None:
 def test_a_worker_that_renewed_its_lease_lives(world: World) -> None:
     worker = world.worker()
     world.clock.advance(2 * LEASE_US)
-    world.backend.worker_beat(worker, LEASE_US)
+    world.backend.workers.beat(worker, LEASE_US)
 
     assert _judged(world) == NOBODY_IS_DEAD
 
 
 def test_workers_that_ended_are_judged_no_more(world: World) -> None:
     left, buried = world.worker(), world.worker()
-    world.backend.worker_deregister(left)
+    world.backend.workers.deregister(left)
     world.bury(buried)
     world.clock.advance(10 * LEASE_US)
 
@@ -84,7 +84,7 @@ def test_an_asker_that_was_declared_dead_has_no_lease_left(world: World) -> None
     asker = world.worker()
     world.bury(asker)
 
-    assert world.backend.worker_judge(asker).left_us is None
+    assert world.backend.workers.judge(asker).left_us is None
 
 
 @pytest.mark.parametrize("step", [3_600 * SECOND, -3_600 * SECOND])
@@ -93,7 +93,7 @@ def test_steps_of_the_wall_clock_do_not_matter(world: World, step: int) -> None:
 
     world.clock.step(step)
 
-    judgement = world.backend.worker_judge()
+    judgement = world.backend.workers.judge()
     assert (judgement.dead, judgement.overdue) == ([], [])
 
 
@@ -159,11 +159,11 @@ def test_a_rescue_takes_the_jobs_of_a_killed_worker_and_of_no_other(url: str) ->
             os.kill(stopped.pid, signal.SIGSTOP)
             killed.kill()
             until(lambda: mourned["id"] in _dead(backend))
-            judgement = backend.worker_judge()
+            judgement = backend.workers.judge()
 
-            rescued = backend.job_rescue([*judgement.dead, *judgement.overdue], rng=random.Random(7))
+            rescued = backend.workers.rescue([*judgement.dead, *judgement.overdue], rng=random.Random(7))
 
-            states = {job.id: job.state for job in backend.job_get(ids)}
+            states = {job.id: job.state for job in backend.jobs.get(ids)}
             assert {job.worker_id for job in rescued} == {mourned["id"]}
             assert sorted(states.values()) == ["running", "running", "scheduled", "scheduled"]
             assert _dead(backend) == []
@@ -177,7 +177,7 @@ def test_there_are_no_orphans_while_workers_live(world: World) -> None:
     world.claim_one(world.worker())
     world.enqueue()
 
-    assert not world.backend.worker_judge().has_orphans
+    assert not world.backend.workers.judge().has_orphans
 
 
 @pytest.mark.parametrize("ending", ["stopped", "unknown"])
@@ -186,15 +186,15 @@ def test_a_running_job_whose_worker_is_gone_is_an_orphan_until_it_is_rescued(wor
     worker = world.worker()
     world.claim_one(worker)
     if ending == "stopped":
-        world.backend.worker_deregister(worker)
+        world.backend.workers.deregister(worker)
     else:
         raw.forget_worker(world.backend, worker)
 
-    was_orphaned = world.backend.worker_judge().has_orphans
-    world.backend.job_rescue([], rng=world.rng)
+    was_orphaned = world.backend.workers.judge().has_orphans
+    world.backend.workers.rescue([], rng=world.rng)
 
     assert was_orphaned
-    assert not world.backend.worker_judge().has_orphans
+    assert not world.backend.workers.judge().has_orphans
 
 
 # PostgreSQL's own
@@ -206,18 +206,18 @@ def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_th
         ids = Ids(ManualClock())
         early, late = (NewWorker(id=ids.new(), name="w", host="h", pid=1, boot="b") for _ in range(2))
         for worker in (early, late):
-            backend.worker_register(worker, 0)
+            backend.workers.register(worker, 0)
         # As if they had renewed them long ago, one for a day, the other for a moment.
         sql = "UPDATE dray_workers SET last_seen_at = last_seen_at - interval '{}', lease_until = lease_until - {}"
         raw.run(backend, sql.format("2000 days", "interval '1999 days'") + " WHERE id = ?", early.id)
         raw.run(backend, sql.format("1000 days", "interval '1000 days'") + " WHERE id = ?", late.id)
 
-        judgement = backend.worker_judge()
-        buried = backend.job_rescue(backend.worker_overdue(), rng=random.Random(7))
+        judgement = backend.workers.judge()
+        buried = backend.workers.rescue(backend.workers.overdue(), rng=random.Random(7))
 
         assert [verdict.worker_id for verdict in judgement.overdue] == [late.id]
         assert buried == []
-        assert {row.id: row.state for row in backend.worker_list()} == {early.id: "active", late.id: "dead"}
+        assert {row.id: row.state for row in backend.workers.all()} == {early.id: "active", late.id: "dead"}
 
 
 def test_a_dropped_session_gives_the_lock_back_and_the_next_check_takes_it_again(postgres_url: str) -> None:
@@ -225,7 +225,7 @@ def test_a_dropped_session_gives_the_lock_back_and_the_next_check_takes_it_again
         backend.migrate()
         with closing(backend.watch()) as watch:
             worker_id = Ids(ManualClock()).new()
-            proof = backend.worker_prove(worker_id, watch)
+            proof = backend.workers.prove(worker_id, watch)
             with psycopg.connect(postgres_url.partition("&schema=")[0], autocommit=True) as connection:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"

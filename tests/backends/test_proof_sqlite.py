@@ -60,11 +60,11 @@ def lock_files(path: Path) -> list[str]:
 
 def judged(backend: Backend) -> Judgement:
     """What is judged, whenever that is."""
-    return backend.worker_judge()._replace(clock_at=0)
+    return backend.workers.judge()._replace(clock_at=0)
 
 
 def dead(backend: Backend) -> list[str]:
-    judgement = backend.worker_judge()
+    judgement = backend.workers.judge()
     assert judgement == judgement._replace(overdue=[], strangers=[])
     return [verdict.worker_id for verdict in judgement.dead]
 
@@ -72,7 +72,7 @@ def dead(backend: Backend) -> list[str]:
 def add_worker(backend: Backend, lock: str | None, *, boot: str | None = None, lease_us: int = LONG) -> str:
     """The row of a worker, whatever it proves."""
     worker = NewWorker(id=ids.new(), name="w", host="h", pid=1, boot=boot or SystemClock().boot, lock=lock)
-    backend.worker_register(worker, lease_us)
+    backend.workers.register(worker, lease_us)
     return worker.id
 
 
@@ -90,11 +90,11 @@ def add_lock_file(path: Path, worker_id: str) -> str:
 def test_a_killed_worker_is_dead_within_moments_whatever_its_lease_says(backend: Backend, url: str) -> None:
     with Process(live, url, LONG) as worker:
         told = worker.hear()
-        lives_on = (backend.worker_suspects(), dead(backend))
+        lives_on = (backend.workers.suspects(), dead(backend))
         worker.kill()
         began = time.monotonic()
 
-        until(lambda: backend.worker_suspects() is True)
+        until(lambda: backend.workers.suspects() is True)
 
         print(f"free {(time.monotonic() - began) * 1e3:.1f} ms after the kill")
         assert lives_on == (False, [])
@@ -106,12 +106,12 @@ def test_a_stopped_worker_is_no_suspect(backend: Backend, url: str) -> None:
         worker.hear()
         os.kill(worker.pid, signal.SIGSTOP)
 
-        assert backend.worker_suspects() is False
+        assert backend.workers.suspects() is False
         assert judged(backend) == NOBODY_IS_DEAD
 
 
 def test_looking_without_a_worker_finds_nothing_and_makes_nothing(backend: Backend, path: Path) -> None:
-    assert backend.worker_suspects() is False
+    assert backend.workers.suspects() is False
     assert not folder_of(path).exists()
 
 
@@ -119,7 +119,7 @@ def test_many_may_look_at_once(backend: Backend, url: str) -> None:
     with Process(live, url, LONG) as worker:
         told = worker.hear()
         worker.kill()
-        until(lambda: backend.worker_suspects() is True)
+        until(lambda: backend.workers.suspects() is True)
         others = [open_backend(url) for _ in range(4)]
         ready = threading.Barrier(4, timeout=30)
         found: list[list[str]] = []
@@ -141,7 +141,7 @@ def test_many_may_look_at_once(backend: Backend, url: str) -> None:
 
 def test_a_worker_that_leaves_takes_its_file_and_the_last_one_the_folder(backend: Backend, path: Path) -> None:
     with closing(backend.watch()) as watch:
-        first, second = (backend.worker_prove(ids.new(), watch) for _ in range(2))
+        first, second = (backend.workers.prove(ids.new(), watch) for _ in range(2))
         both = lock_files(path)
 
         first.close()
@@ -161,22 +161,22 @@ def test_the_file_of_a_buried_worker_is_removed(backend: Backend, url: str, path
         killed.kill()
         until(lambda: len(dead(backend)) == 1)
 
-        backend.job_rescue(backend.worker_judge().dead, rng=random.Random(7))
+        backend.workers.rescue(backend.workers.judge().dead, rng=random.Random(7))
 
         assert lock_files(path) == [f"{told['id']}.lock"]
-        assert backend.worker_suspects() is False
+        assert backend.workers.suspects() is False
 
 
 def test_files_of_workers_that_never_registered_are_removed_after_a_minute(backend: Backend, path: Path) -> None:
     fresh, old, locked = ids.new(), ids.new(), ids.new()
     for worker_id in (fresh, old):
         add_lock_file(path, worker_id)
-    with closing(backend.watch()) as watch, closing(backend.worker_prove(locked, watch)):
+    with closing(backend.watch()) as watch, closing(backend.workers.prove(locked, watch)):
         long_ago = time.time() - 61
         for worker_id in (old, locked):
             os.utime(folder_of(path) / f"{worker_id}.lock", (long_ago, long_ago))
 
-        backend.worker_judge()
+        backend.workers.judge()
 
         assert lock_files(path) == sorted([f"{fresh}.lock", f"{locked}.lock"])
 
@@ -187,9 +187,9 @@ def test_other_files_in_the_folder_are_left_alone(backend: Backend, path: Path) 
     note.write_text("mine")
     os.utime(note, (0, 0))
 
-    backend.worker_judge()
+    backend.workers.judge()
 
-    assert backend.worker_suspects() is False
+    assert backend.workers.suspects() is False
     assert note.read_text() == "mine"
 
 
@@ -217,7 +217,7 @@ def test_a_child_that_was_given_the_descriptor_keeps_the_proof_until_it_ends(
         worker.say(order)
         child = worker.hear()
         worker.kill()
-        while_it_lives = [backend.worker_suspects(), dead(backend)]
+        while_it_lives = [backend.workers.suspects(), dead(backend)]
 
         os.kill(child, signal.SIGKILL)
 
@@ -245,9 +245,9 @@ def test_no_child_keeps_a_proof_that_was_being_made_or_looked_at_while_it_was_fo
     def prove() -> None:
         with closing(backend.watch()) as watch:
             while not stop.is_set():
-                proof = backend.worker_prove(ids.new(), watch)
+                proof = backend.workers.prove(ids.new(), watch)
                 made.append(proof.check())
-                backend.worker_suspects()
+                backend.workers.suspects()
                 proof.close()
 
     thread = threading.Thread(target=prove)
@@ -301,7 +301,7 @@ def test_a_removed_folder_proves_nothing_and_its_owner_notices(backend: Backend,
         worker.say("check")
 
         assert worker.hear() == [False, True]
-        assert (backend.worker_suspects(), judged(backend)) == (False, NOBODY_IS_DEAD)
+        assert (backend.workers.suspects(), judged(backend)) == (False, NOBODY_IS_DEAD)
 
 
 def test_without_a_file_the_lease_decides(backend: Backend) -> None:
@@ -309,7 +309,7 @@ def test_without_a_file_the_lease_decides(backend: Backend) -> None:
     unproven = add_worker(backend, None, lease_us=-1)
     add_worker(backend, "1:2")
 
-    judgement = backend.worker_judge()
+    judgement = backend.workers.judge()
 
     assert [verdict.worker_id for verdict in judgement.overdue] == [gone, unproven]
     assert (judgement.dead, judgement.strangers) == ([], [])
@@ -319,7 +319,7 @@ def test_another_file_than_the_rows_proves_nothing(backend: Backend, path: Path)
     worker_id = add_worker(backend, "1:2")
     add_lock_file(path, worker_id)
 
-    assert (backend.worker_suspects(), judged(backend)) == (True, NOBODY_IS_DEAD)
+    assert (backend.workers.suspects(), judged(backend)) == (True, NOBODY_IS_DEAD)
 
 
 def test_a_file_that_may_not_be_read_proves_nothing() -> None:
@@ -346,7 +346,7 @@ def test_of_a_worker_of_another_boot_on_a_shared_file_system_nothing_is_known(
     monkeypatch.setattr(files, "_file_system", network)
     stranger = add_worker(backend, "1:2", boot="another-boot:7")
 
-    judgement = backend.worker_judge()
+    judgement = backend.workers.judge()
 
     assert ([v.worker_id for v in judgement.strangers], judgement.dead, judgement.overdue) == ([stranger], [], [])
 
@@ -357,13 +357,13 @@ def test_a_worker_in_another_time_namespace_proves_its_life_and_death_but_its_le
     kernel = SystemClock().boot.partition(":")[0]
     with closing(backend.watch()) as watch:
         living, gone, unproven = ids.new(), ids.new(), ids.new()
-        with closing(backend.worker_prove(living, watch)) as proof:
+        with closing(backend.workers.prove(living, watch)) as proof:
             locks = {living: proof.lock, gone: add_lock_file(path, gone), unproven: "1:2"}
             for worker_id, lock in locks.items():
                 worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=f"{kernel}:0", lock=lock)
-                backend.worker_register(worker, -1)
+                backend.workers.register(worker, -1)
 
-            judgement = backend.worker_judge()
+            judgement = backend.workers.judge()
 
     assert [v.worker_id for v in judgement.dead] == [gone]
     assert [v.worker_id for v in judgement.strangers] == [unproven]
@@ -385,15 +385,15 @@ def test_where_no_boot_is_named_the_lock_still_proves_life_and_death(path: Path)
     with (
         closing(backend),
         closing(backend.watch()) as watch,
-        closing(backend.worker_prove(ids.new(), watch)) as proof,
+        closing(backend.workers.prove(ids.new(), watch)) as proof,
     ):
         living, gone, unseen = proof.path.stem, ids.new(), ids.new()  # type: ignore[attr-defined]
         locks = {living: proof.lock, gone: add_lock_file(path, gone), unseen: "1:2"}
         for worker_id, lock in locks.items():
             worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=UNKNOWN_BOOT, lock=lock)
-            backend.worker_register(worker, LONG)
+            backend.workers.register(worker, LONG)
 
-        judgement = backend.worker_judge()
+        judgement = backend.workers.judge()
 
     assert [v.worker_id for v in judgement.dead] == [gone]
     assert [v.worker_id for v in judgement.strangers] == [unseen]
@@ -410,7 +410,7 @@ def test_where_no_boot_is_named_a_lease_of_before_the_last_start_keeps_no_job_fo
             rescuer.tick()
             clock.advance(SECOND)
 
-        assert [worker.state for worker in backend.worker_list()] == ["dead"]
+        assert [worker.state for worker in backend.workers.all()] == ["dead"]
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(UNKNOWN_BOOT, None), ("another:7", UNKNOWN_BOOT)])
@@ -423,7 +423,7 @@ def test_who_cannot_name_the_boot_is_not_taken_for_one_of_another_boot(
         backend.migrate()
         unseen = add_worker(backend, "1:2", boot=theirs)
 
-        judgement = backend.worker_judge()
+        judgement = backend.workers.judge()
 
     assert ([v.worker_id for v in judgement.strangers], judgement.dead) == ([unseen], [])
 
@@ -439,9 +439,9 @@ def test_on_a_shared_file_system_a_free_lock_of_a_boot_without_a_name_proves_not
     with closing(backend):
         gone = ids.new()
         worker = NewWorker(id=gone, name="w", host="h", pid=1, boot=UNKNOWN_BOOT, lock=add_lock_file(path, gone))
-        backend.worker_register(worker, LONG)
+        backend.workers.register(worker, LONG)
 
-        judgement = backend.worker_judge()
+        judgement = backend.workers.judge()
 
     assert ([v.worker_id for v in judgement.strangers], judgement.dead) == ([gone], [])
 
@@ -457,7 +457,7 @@ def test_the_folder_and_its_files_have_the_databases_rights_whatever_the_umask(
         backend.migrate()
         umask = os.umask(0o077)
         try:
-            with closing(backend.watch()) as watch, closing(backend.worker_prove(ids.new(), watch)):
+            with closing(backend.watch()) as watch, closing(backend.workers.prove(ids.new(), watch)):
                 (file,) = folder_of(path).iterdir()
                 modes = [stat.S_IMODE(found.stat().st_mode) for found in (folder_of(path), file)]
         finally:
@@ -469,7 +469,7 @@ def test_the_folder_and_its_files_have_the_databases_rights_whatever_the_umask(
 def test_the_folder_and_its_files_are_of_the_databases_group(backend: Backend, path: Path) -> None:
     os.chown(path, -1, 65534)
 
-    with closing(backend.watch()) as watch, closing(backend.worker_prove(ids.new(), watch)):
+    with closing(backend.watch()) as watch, closing(backend.workers.prove(ids.new(), watch)):
         (file,) = folder_of(path).iterdir()
         groups = [found.stat().st_gid for found in (folder_of(path), file)]
 
@@ -483,7 +483,7 @@ def test_the_folder_is_beside_the_file_that_a_link_leads_to(backend: Backend, pa
     with (
         closing(open_backend(f"sqlite:///{elsewhere / 'link.db'}")) as other,
         closing(other.watch()) as watch,
-        closing(other.worker_prove(ids.new(), watch)),
+        closing(other.workers.prove(ids.new(), watch)),
     ):
         assert len(lock_files(path)) == 1
         assert [file.name for file in elsewhere.iterdir()] == ["link.db"]
@@ -492,7 +492,7 @@ def test_the_folder_is_beside_the_file_that_a_link_leads_to(backend: Backend, pa
 def test_where_the_folder_cannot_be_made_the_error_says_so(backend: Backend, path: Path) -> None:
     folder_of(path).write_text("in the way")
     with closing(backend.watch()) as watch:
-        kind, text = error_of(lambda: backend.worker_prove(ids.new(), watch))
+        kind, text = error_of(lambda: backend.workers.prove(ids.new(), watch))
 
     assert kind == StorageUnavailable.__name__
     assert str(folder_of(path)) in text
@@ -503,8 +503,8 @@ def test_lock_files_are_looked_at_with_a_manual_clock_too(url: str, path: Path) 
     with closing(open_backend(url, clock=clock)) as backend, closing(backend.watch()) as watch:
         assert isinstance(backend.db, SqliteDatabase)
         worker_id = ids.new()
-        with closing(backend.worker_prove(worker_id, watch)) as proof:
+        with closing(backend.workers.prove(worker_id, watch)) as proof:
             worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=clock.boot, lock=proof.lock)
-            backend.worker_register(worker, 1)
+            backend.workers.register(worker, 1)
             clock.advance(LONG)
             assert judged(backend) == NOBODY_IS_DEAD

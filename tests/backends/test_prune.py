@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dray.backends.postgres import PostgresDatabase
-from dray.backends.store import graph
+from dray.backends.store.graph import Graph
 from dray.errors import UnknownJob
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model import settlement as model
@@ -27,14 +27,14 @@ def ended(world: World, as_state: str, **options: Any) -> str:
     """A job that has just ended."""
     job_id, worker = world.enqueue("ending", max_attempts=1, **options), world.worker()
     if as_state == "cancelled":
-        world.backend.job_cancel([job_id])
+        world.backend.jobs.cancel([job_id])
         return job_id
     claim = world.claim_one(worker, tasks=("ending",))
     now = world.clock.steady()
     settlement: Settlement = model.completed(claim, now, now)
     if as_state == "failed":
         settlement = model.failed(claim, now, now, Reason.ERROR, "ValueError", "no")
-    world.backend.job_settle(worker, [settlement])
+    world.backend.work.settle(worker, [settlement])
     return job_id
 
 
@@ -43,7 +43,7 @@ def nothing(_: object) -> None:
 
 
 def left(world: World) -> set[str]:
-    return {job.id for job in world.backend.job_list(limit=10_000)}
+    return {job.id for job in world.backend.jobs.newest(limit=10_000)}
 
 
 # Retention
@@ -69,7 +69,7 @@ def test_each_final_state_is_kept_for_its_own_time(
     ids = {state: ended(world, state) for state in ("completed", "cancelled", "failed")}
     world.clock.advance(round(days * DAY))
 
-    assert world.backend.job_prune(retention) == len(gone.split())
+    assert world.backend.history.prune(retention) == len(gone.split())
 
     assert left(world) == {job_id for state, job_id in ids.items() if state not in gone.split()}
 
@@ -77,10 +77,10 @@ def test_each_final_state_is_kept_for_its_own_time(
 def test_retention_counts_from_the_end_to_the_microsecond(world: World) -> None:
     ended(world, "completed")
     world.clock.advance(7 * DAY)
-    assert world.backend.job_prune(Retention()) == 0
+    assert world.backend.history.prune(Retention()) == 0
     world.clock.advance(1)
 
-    assert world.backend.job_prune(Retention()) == 1
+    assert world.backend.history.prune(Retention()) == 1
 
 
 def test_live_jobs_are_never_pruned(world: World) -> None:
@@ -92,7 +92,7 @@ def test_live_jobs_are_never_pruned(world: World) -> None:
     before = left(world)
     world.clock.advance(5_000 * DAY)
 
-    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.backend.history.prune(AT_ONCE) == 0
     assert left(world) == before
 
 
@@ -103,11 +103,11 @@ def test_no_more_than_the_limit_goes_at_a_time_and_the_oldest_first(world: World
         world.clock.advance(SECOND)
     completed, failed = ids[0::2], ids[1::2]
 
-    assert world.backend.job_prune(AT_ONCE, 3) == 3
+    assert world.backend.history.prune(AT_ONCE, 3) == 3
     assert left(world) == {completed[3], *failed}
-    assert world.backend.job_prune(AT_ONCE, 3) == 3
+    assert world.backend.history.prune(AT_ONCE, 3) == 3
     assert left(world) == {failed[2]}
-    assert [world.backend.job_prune(AT_ONCE, 3) for _ in range(2)] == [1, 0]
+    assert [world.backend.history.prune(AT_ONCE, 3) for _ in range(2)] == [1, 0]
 
 
 # What goes with a job
@@ -120,14 +120,14 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
     world.fail(worker, world.claim_one(worker))
     claim = world.claim_one(worker)
     line = LogLine(job_id, claim.claim, world.clock.steady(), "INFO", "app", "hello")
-    assert world.backend.log_write(worker, [line, line]) == [True, True]
+    assert world.backend.work.write_logs(worker, [line, line]) == [True, True]
     world.complete(worker, claim, LARGE)
-    world.backend.job_cancel([child])
+    world.backend.jobs.cancel([child])
     tables = ("dray_attempts", "dray_logs", "dray_edges")
     assert [beside.count(url, table) for table in tables] == [1, 2, 1]
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(Retention(0, None, None)) == 1
+    assert world.backend.history.prune(Retention(0, None, None)) == 1
 
     assert [beside.count(url, table) for table in tables] == [0, 0, 0]
     assert left(world) == {child}
@@ -139,7 +139,7 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
 def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
     parent = ended(world, "completed")
     world.clock.advance(SECOND)
-    world.backend.job_prune(AT_ONCE)
+    world.backend.history.prune(AT_ONCE)
 
     with pytest.raises(UnknownJob, match=parent):
         world.enqueue(parents=(parent,))
@@ -151,25 +151,25 @@ def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
 def test_a_job_is_kept_as_long_as_its_unique_window(world: World) -> None:
     job_id = ended(world, "completed", unique_key="k", unique_us=DAY)
     world.clock.advance(HOUR)
-    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.backend.history.prune(AT_ONCE) == 0
     assert world.enqueue(unique_key="k") == job_id
     world.clock.advance(DAY)
 
-    assert world.backend.job_prune(AT_ONCE) == 1
+    assert world.backend.history.prune(AT_ONCE) == 1
 
 
 def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     parent, worker = world.enqueue("parent"), world.worker()
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
-        crashing.setattr(graph, "_fan_out_turn", nothing)
-        world.backend.job_cancel([child])
+        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        world.backend.jobs.cancel([child])
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(Retention(0, None, None)) == 0
-    world.backend.job_fan_out()
-    assert world.backend.job_prune(Retention(0, None, None)) == 1
+    assert world.backend.history.prune(Retention(0, None, None)) == 0
+    world.backend.graph.fan_out()
+    assert world.backend.history.prune(Retention(0, None, None)) == 1
     assert left(world) == {child}
 
 
@@ -193,13 +193,13 @@ def test_the_parent_of_a_live_child_is_kept(world: World, parents_state: str, st
     world.clock.advance(SECOND)
     assert world.job(child).state == state
 
-    assert world.backend.job_prune(AT_ONCE) == 0
-    assert world.backend.job_prunable(AT_ONCE) == {"completed": 0, "failed": 0, "cancelled": 0}
-    assert world.backend.job_delete([parent]) == []
+    assert world.backend.history.prune(AT_ONCE) == 0
+    assert world.backend.history.prunable(AT_ONCE) == {"completed": 0, "failed": 0, "cancelled": 0}
+    assert world.backend.jobs.delete([parent]) == []
     world.bury(worker)
-    world.backend.job_cancel([child])
+    world.backend.jobs.cancel([child])
     world.clock.advance(SECOND)
-    assert world.backend.job_prune(AT_ONCE) == 2
+    assert world.backend.history.prune(AT_ONCE) == 2
     assert left(world) == {held}
 
 
@@ -209,7 +209,7 @@ def test_the_parent_of_a_live_child_is_kept(world: World, parents_state: str, st
 def flow(world: World, *states: str) -> tuple[str, list[str]]:
     """A workflow with a job in each of these states."""
     workflow = Workflow(world.ids.new(), "etl", 0)
-    world.backend.job_enqueue([], workflow=workflow)
+    world.backend.jobs.enqueue([], workflow=workflow)
     ids: list[str] = []
     for state in states:
         options = {"workflow_id": workflow.id, "step": f"{state}{len(ids)}"}
@@ -220,25 +220,25 @@ def flow(world: World, *states: str) -> tuple[str, list[str]]:
 def test_a_workflow_goes_once_all_its_jobs_have_ended(world: World, url: str) -> None:
     workflow_id, ids = flow(world, "completed", "cancelled", "queued")
     world.clock.advance(SECOND)
-    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.backend.history.prune(AT_ONCE) == 0
     assert len(left(world)) == 3
-    world.backend.job_cancel(ids[-1:])
+    world.backend.jobs.cancel(ids[-1:])
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(AT_ONCE) == 3
+    assert world.backend.history.prune(AT_ONCE) == 3
 
     assert left(world) == set()
-    assert world.backend.workflow_get(workflow_id) is None
+    assert world.backend.workflows.get(workflow_id) is None
     assert beside.count(url, "dray_workflows") == 0
 
 
 def test_a_workflow_is_kept_until_the_last_of_its_jobs_may_go(world: World) -> None:
     _, ids = flow(world, "completed", "failed")
     world.clock.advance(8 * DAY)
-    assert world.backend.job_prune(Retention()) == 0
+    assert world.backend.history.prune(Retention()) == 0
     world.clock.advance(23 * DAY)
 
-    assert world.backend.job_prune(Retention()) == len(ids)
+    assert world.backend.history.prune(Retention()) == len(ids)
 
 
 @pytest.mark.parametrize("kept", ["completed", "cancelled", "failed"])
@@ -247,7 +247,7 @@ def test_a_workflow_with_a_job_that_is_kept_for_ever_is_kept_for_ever(world: Wor
     world.clock.advance(5_000 * DAY)
     by_state = {"completed_us": DAY, "cancelled_us": DAY, "failed_us": DAY, f"{kept}_us": None}
 
-    assert world.backend.job_prune(Retention(**by_state)) == 0
+    assert world.backend.history.prune(Retention(**by_state)) == 0
 
     assert left(world) == set(ids)
 
@@ -256,10 +256,10 @@ def test_a_workflow_waits_for_the_longest_of_its_jobs_retentions(world: World) -
     _, ids = flow(world, "completed", "cancelled")
     retention = Retention(completed_us=DAY, cancelled_us=9 * DAY)
     world.clock.advance(2 * DAY)
-    assert world.backend.job_prune(retention) == 0
+    assert world.backend.history.prune(retention) == 0
     world.clock.advance(8 * DAY)
 
-    assert world.backend.job_prune(retention) == len(ids)
+    assert world.backend.history.prune(retention) == len(ids)
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
@@ -268,17 +268,17 @@ def test_a_workflow_without_completed_jobs_goes_by_the_retention_of_those_it_has
     by_state = {"completed_us": None, "cancelled_us": DAY, "failed_us": DAY}
     world.clock.advance(2 * DAY)
 
-    assert world.backend.job_prune(Retention(**by_state)) == 2
+    assert world.backend.history.prune(Retention(**by_state)) == 2
 
 
 def test_a_workflow_larger_than_the_limit_goes_in_parts(world: World) -> None:
     workflow_id, _ = flow(world, *["completed"] * 5)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(AT_ONCE, 2) == 2
-    assert world.backend.workflow_get(workflow_id) is not None
-    assert [world.backend.job_prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
-    assert world.backend.workflow_get(workflow_id) is None
+    assert world.backend.history.prune(AT_ONCE, 2) == 2
+    assert world.backend.workflows.get(workflow_id) is not None
+    assert [world.backend.history.prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+    assert world.backend.workflows.get(workflow_id) is None
 
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "queued"])
@@ -287,23 +287,23 @@ def test_a_workflow_is_kept_for_a_live_child_outside_it(world: World, state: str
     child = world.enqueue(parents=(ids[0],), **CHILDREN[state])
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(AT_ONCE) == 0
-    assert world.backend.job_prunable(AT_ONCE)["failed"] == 0
+    assert world.backend.history.prune(AT_ONCE) == 0
+    assert world.backend.history.prunable(AT_ONCE)["failed"] == 0
     assert world.job(child).state == state
-    world.backend.job_cancel([child])
+    world.backend.jobs.cancel([child])
     world.clock.advance(SECOND)
-    assert world.backend.job_prune(AT_ONCE) == 2
+    assert world.backend.history.prune(AT_ONCE) == 2
 
 
 def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> None:
     workflow = Workflow(world.ids.new(), "etl", 0)
-    world.backend.job_enqueue([], workflow=workflow)
+    world.backend.jobs.enqueue([], workflow=workflow)
     ended(world, "completed", workflow_id=workflow.id, unique_key="k", unique_us=DAY)
     world.clock.advance(HOUR)
 
-    assert world.backend.job_prune(AT_ONCE) == 0
+    assert world.backend.history.prune(AT_ONCE) == 0
     world.clock.advance(DAY)
-    assert world.backend.job_prune(AT_ONCE) == 1
+    assert world.backend.history.prune(AT_ONCE) == 1
 
 
 def test_single_jobs_and_workflows_share_one_limit(world: World) -> None:
@@ -311,7 +311,7 @@ def test_single_jobs_and_workflows_share_one_limit(world: World) -> None:
     ended(world, "completed")
     world.clock.advance(SECOND)
 
-    assert [world.backend.job_prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+    assert [world.backend.history.prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
 
 
 # Workers
@@ -321,28 +321,28 @@ def test_workers_that_ended_before_an_instant_are_forgotten(world: World) -> Non
     stopped, dead, late, live = (world.worker() for _ in range(4))
     world.enqueue()
     world.claim_one(dead)
-    world.backend.worker_deregister(stopped)
+    world.backend.workers.deregister(stopped)
     world.clock.advance(SECOND)
-    world.backend.worker_deregister(late)
+    world.backend.workers.deregister(late)
     for alive in (late, live):
-        world.backend.worker_beat(alive, HOUR)
+        world.backend.workers.beat(alive, HOUR)
     world.bury(dead)
     world.clock.advance(MINUTE)
-    ended_at = {worker.id: worker.stopped_at for worker in world.backend.worker_list()}
+    ended_at = {worker.id: worker.stopped_at for worker in world.backend.workers.all()}
 
-    assert world.backend.worker_prune(ended_at[late] or 0) == 1
-    assert {worker.id for worker in world.backend.worker_list()} == {dead, late, live}
-    assert world.backend.worker_prune(world.clock.now()) == 2
-    assert [worker.id for worker in world.backend.worker_list()] == [live]
+    assert world.backend.workers.prune(ended_at[late] or 0) == 1
+    assert {worker.id for worker in world.backend.workers.all()} == {dead, late, live}
+    assert world.backend.workers.prune(world.clock.now()) == 2
+    assert [worker.id for worker in world.backend.workers.all()] == [live]
 
 
 def test_a_worker_that_left_something_running_is_not_forgotten(world: World) -> None:
     worker = world.worker()
     job_id = world.enqueue()
     world.claim_one(worker)
-    world.backend.worker_deregister(worker)
+    world.backend.workers.deregister(worker)
     world.clock.advance(DAY)
 
-    assert world.backend.worker_prune(world.clock.now()) == 0
-    assert [rescued.id for rescued in world.backend.job_rescue([], rng=world.rng)] == [job_id]
-    assert world.backend.worker_prune(world.clock.now()) == 1
+    assert world.backend.workers.prune(world.clock.now()) == 0
+    assert [rescued.id for rescued in world.backend.workers.rescue([], rng=world.rng)] == [job_id]
+    assert world.backend.workers.prune(world.clock.now()) == 1

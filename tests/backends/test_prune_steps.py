@@ -10,9 +10,9 @@ import pytest
 
 from dray.backends import Backend, open_backend
 from dray.backends.database import Session
+from dray.backends.store import history as prune_module
 from dray.backends.store import jobs as jobs_module
-from dray.backends.store import prune as prune_module
-from dray.backends.store.prune import Pruned
+from dray.backends.store.history import Pruned
 from dray.clock import Ids, ManualClock
 from dray.instants import MILLISECOND, SECOND
 from dray.model.retention import STEP_US, Budget, Retention
@@ -27,8 +27,8 @@ SMALL = 100
 
 
 def cancelled(world: World, count: int, **options: Any) -> list[str]:
-    ids = [each.id for each in world.backend.job_enqueue([world.new(**options) for _ in range(count)])]
-    world.backend.job_cancel(ids)
+    ids = [each.id for each in world.backend.jobs.enqueue([world.new(**options) for _ in range(count)])]
+    world.backend.jobs.cancel(ids)
     world.clock.advance(SECOND)
     return ids
 
@@ -75,7 +75,7 @@ def steps(world: World, url: str, retention: Retention = AT_ONCE) -> list[tuple[
     """Each step of a pass, and how many rows of all tables it removed, counted by another connection."""
     seen: list[tuple[Pruned, int]] = []
     before = rows(url)
-    for step in world.backend.job_prune_steps(retention):
+    for step in world.backend.history.prune_steps(retention):
         after = rows(url)
         seen.append((step, before - after))
         before = after
@@ -106,7 +106,7 @@ def test_a_job_with_more_rows_than_a_transaction_goes_last_after_all_that_it_has
     worker, job_id = world.worker(), world.enqueue(max_attempts=100)
     for _ in range(40):
         world.fail(worker, world.claim_one(worker))
-    world.backend.job_cancel([job_id])
+    world.backend.jobs.cancel([job_id])
     world.clock.advance(SECOND)
     say(world, [job_id], 330)
 
@@ -133,11 +133,11 @@ def test_light_jobs_beside_a_heavy_one_go_too(world: World, url: str) -> None:
 def test_the_edges_of_a_wide_graph_count(world: World, url: str, wide: str) -> None:
     if wide == "parent":
         parent = world.enqueue()
-        many = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(250)])
+        many = world.backend.jobs.enqueue([world.new(parents=(parent,)) for _ in range(250)])
     else:
-        many = world.backend.job_enqueue([world.new() for _ in range(250)])
+        many = world.backend.jobs.enqueue([world.new() for _ in range(250)])
         parent = world.enqueue(parents=tuple(each.id for each in many))
-    world.backend.job_cancel([parent, *(each.id for each in many)])
+    world.backend.jobs.cancel([parent, *(each.id for each in many)])
     world.clock.advance(SECOND)
 
     seen = steps(world, url)
@@ -154,7 +154,7 @@ def test_nothing_of_a_heavy_job_is_touched_that_a_live_child_needs(
 ) -> None:
     (parent,) = cancelled(world, 1)
     say(world, [parent], 250)
-    found = prune_module._found
+    found = world.backend.history._found
 
     def enqueued_meanwhile(*args: Any, **params: Any) -> Any:
         answer = found(*args, **params)
@@ -162,9 +162,9 @@ def test_nothing_of_a_heavy_job_is_touched_that_a_live_child_needs(
             world.enqueue(parents=(parent,), on_parent_failure="hold")
         return answer
 
-    monkeypatch.setattr(prune_module, "_found", enqueued_meanwhile)
+    monkeypatch.setattr(world.backend.history, "_found", enqueued_meanwhile)
 
-    assert [step.rows for step in world.backend.job_prune_steps(AT_ONCE)] == [0]
+    assert [step.rows for step in world.backend.history.prune_steps(AT_ONCE)] == [0]
 
     assert beside.count(url, "dray_logs") == 250
 
@@ -173,10 +173,10 @@ def test_nothing_of_a_heavy_job_is_touched_that_a_live_child_needs(
 def test_a_heavy_job_that_is_started_over_between_two_steps_is_left_alone(world: World, url: str) -> None:
     (job_id,) = cancelled(world, 1)
     say(world, [job_id], 250)
-    going = world.backend.job_prune_steps(AT_ONCE)
+    going = world.backend.history.prune_steps(AT_ONCE)
     assert next(going).rows == SMALL
 
-    assert world.backend.job_retry([job_id]) == [job_id]
+    assert world.backend.jobs.retry([job_id]) == [job_id]
 
     assert [step.rows for step in going] == [0]
     assert beside.count(url, "dray_logs") == 150
@@ -189,8 +189,8 @@ def test_a_heavy_job_that_is_started_over_between_two_steps_is_left_alone(world:
 def workflow(world: World, jobs: int) -> str:
     made = Workflow(world.ids.new(), "etl", 0)
     new = [world.new(workflow_id=made.id, step=str(n)) for n in range(jobs)]
-    world.backend.job_enqueue(new, workflow=made)
-    world.backend.job_cancel([each.id for each in new])
+    world.backend.jobs.enqueue(new, workflow=made)
+    world.backend.jobs.cancel([each.id for each in new])
     world.clock.advance(SECOND)
     return made.id
 
@@ -200,9 +200,9 @@ def test_a_workflow_that_is_larger_than_a_transaction_goes_in_parts_and_its_name
     world: World, url: str
 ) -> None:
     made = workflow(world, 250)
-    going = world.backend.job_prune_steps(AT_ONCE)
+    going = world.backend.history.prune_steps(AT_ONCE)
 
-    parts = [(step.jobs, world.backend.workflow_get(made) is not None) for step in going]
+    parts = [(step.jobs, world.backend.workflows.get(made) is not None) for step in going]
 
     assert parts == [(0, True), (100, True), (100, True), (50, False)]
     assert rows(url) == 0
@@ -213,12 +213,12 @@ def test_many_small_workflows_go_together(world: World, writes: list[int]) -> No
     made = [workflow(world, 10) for _ in range(15)]
     writes.clear()
 
-    seen = list(world.backend.job_prune_steps(AT_ONCE))
+    seen = list(world.backend.history.prune_steps(AT_ONCE))
 
     assert sum(step.jobs for step in seen) == 150
     assert all(step.rows <= SMALL + len(made) for step in seen)
     assert len(writes) == 2
-    assert all(world.backend.workflow_get(each) is None for each in made)
+    assert all(world.backend.workflows.get(each) is None for each in made)
 
 
 def test_what_is_old_and_kept_is_passed_over_without_the_write_lock(
@@ -233,7 +233,7 @@ def test_what_is_old_and_kept_is_passed_over_without_the_write_lock(
     )
     writes.clear()
 
-    assert sum(step.rows for step in world.backend.job_prune_steps(AT_ONCE)) == 0
+    assert sum(step.rows for step in world.backend.history.prune_steps(AT_ONCE)) == 0
 
     assert (writes, rows(url)) == ([], 40)
 
@@ -265,11 +265,11 @@ def test_where_rows_take_long_a_transaction_is_over_after_about_fifty_millisecon
     assert isinstance(slow.clock, SlowClock)
     slow.clock.us = 20 * MILLISECOND
 
-    seen = list(slow.backend.job_prune_steps(AT_ONCE))
+    seen = list(slow.backend.history.prune_steps(AT_ONCE))
 
     assert [step.jobs for step in seen] == [77, 77, 46]
     assert all(step.us < STEP_US + 2 * slow.clock.us for step in seen)
-    assert slow.backend.job_get(ids) == []
+    assert slow.backend.jobs.get(ids) == []
 
 
 def test_where_one_statement_takes_too_long_it_is_the_only_one(slow: World) -> None:
@@ -277,7 +277,7 @@ def test_where_one_statement_takes_too_long_it_is_the_only_one(slow: World) -> N
     assert isinstance(slow.clock, SlowClock)
     slow.clock.us = SECOND
 
-    assert [step.jobs for step in slow.backend.job_prune_steps(AT_ONCE)] == [25, 25, 10]
+    assert [step.jobs for step in slow.backend.history.prune_steps(AT_ONCE)] == [25, 25, 10]
 
 
 # By hand
@@ -309,7 +309,7 @@ def test_jobs_that_are_deleted_by_hand_go_in_as_many_transactions_as_their_rows_
     say(world, ids[:1], 500)
     writes.clear()
 
-    assert world.backend.job_delete(ids) == ids
+    assert world.backend.jobs.delete(ids) == ids
 
     assert rows(url) == 0
     assert len(writes) == 4  # the large one whole, then two and two and one
@@ -317,7 +317,7 @@ def test_jobs_that_are_deleted_by_hand_go_in_as_many_transactions_as_their_rows_
 
 def test_workers_are_forgotten_some_at_a_time(world: World) -> None:
     for _ in range(5):
-        world.backend.worker_deregister(world.worker())
+        world.backend.workers.deregister(world.worker())
     world.clock.advance(SECOND)
 
-    assert [world.backend.worker_prune(world.clock.now(), 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [world.backend.workers.prune(world.clock.now(), 2) for _ in range(4)] == [2, 2, 1, 0]

@@ -77,11 +77,11 @@ def test_a_reader_sees_a_writer_come_and_go(path: Path, under: list[str]) -> Non
 
 def test_a_reader_can_wait_for_a_job(path: Path, under: list[str]) -> None:
     writer = open_backend(str(path))
-    (job,) = writer.job_list()
+    (job,) = writer.jobs.newest()
     lock(path)
     with Process(wait_for_the_end, str(path), job.id, under=under) as reader:
         assert reader.hear() == "waiting"
-        writer.job_cancel([job.id])
+        writer.jobs.cancel([job.id])
         assert reader.hear() == [job.id]
     path.parent.chmod(0o755)
     writer.close()

@@ -36,7 +36,7 @@ def test_a_crash_with_attempts_left_brings_the_job_back_after_a_moment(world: Wo
     world.claim_one(worker, queue="mail")
     world.clock.advance(60 * SECOND)
 
-    rescued = world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng)
+    rescued = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
 
     assert rescued == [Rescued(job_id, 1, worker, "scheduled", "mail")]
     job = world.job(job_id)
@@ -53,7 +53,7 @@ def test_a_crash_is_recorded_as_an_attempt_that_lasted_until_the_rescue(world: W
 
     world.bury(worker)
 
-    (attempt,) = world.backend.attempt_list(job_id)
+    (attempt,) = world.backend.history.attempts(job_id)
     assert (attempt.claim, attempt.attempt, attempt.worker_id) == (1, 1, worker)
     assert (attempt.outcome, attempt.error_type) == ("crashed", "WorkerDied")
     assert (attempt.started_at, attempt.finished_at) == (claimed_at, world.clock.now())
@@ -90,13 +90,13 @@ def test_a_crash_on_the_last_attempt_fails_the_job(world: World) -> None:
     claim = world.claim_one(worker)
     world.clock.advance(60 * SECOND)
 
-    (rescued,) = world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng)
+    (rescued,) = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
 
     assert rescued == Rescued(job_id, claim.claim, worker, "failed", "default")
     job = world.job(job_id)
     assert (job.state, job.reason, job.attempt, job.crashes) == ("failed", "crashed", 2, 1)
     assert (job.worker_id, job.finished_at) == (worker, world.clock.now())
-    assert [attempt.outcome for attempt in world.backend.attempt_list(job_id)] == ["error", "crashed"]
+    assert [attempt.outcome for attempt in world.backend.history.attempts(job_id)] == ["error", "crashed"]
 
 
 def test_as_many_crashes_as_allowed_fail_the_job_with_attempts_left(world: World) -> None:
@@ -108,7 +108,7 @@ def test_as_many_crashes_as_allowed_fail_the_job_with_attempts_left(world: World
 
     job = world.job(job_id)
     assert (job.state, job.reason, job.attempt, job.crashes) == ("failed", "crashed", 2, 2)
-    assert [attempt.outcome for attempt in world.backend.attempt_list(job_id)] == ["crashed", "crashed"]
+    assert [attempt.outcome for attempt in world.backend.history.attempts(job_id)] == ["crashed", "crashed"]
     assert world.claim(world.worker()) == []
 
 
@@ -121,7 +121,7 @@ def test_crashes_and_errors_use_up_attempts_together(world: World) -> None:
     world.fail(worker, world.claim_one(worker))
 
     assert (world.job(job_id).state, world.job(job_id).reason) == ("failed", "error")
-    outcomes = [attempt.outcome for attempt in world.backend.attempt_list(job_id)]
+    outcomes = [attempt.outcome for attempt in world.backend.history.attempts(job_id)]
     assert outcomes == ["crashed", "error", "error"]
 
 
@@ -129,7 +129,7 @@ def test_the_progress_of_the_crashed_attempt_is_not_shown_for_the_next(world: Wo
     job_id = world.enqueue()
     worker = world.worker()
     claim = world.claim_one(worker)
-    world.backend.job_progress(worker, [(job_id, claim.claim, 80.0, "nearly")])
+    world.backend.work.progress(worker, [(job_id, claim.claim, 80.0, "nearly")])
 
     world.bury(worker)
 
@@ -150,10 +150,10 @@ def test_all_running_jobs_of_a_dead_worker_come_back_and_no_others(world: World)
     queued = world.enqueue()
     world.clock.advance(10 * SECOND)
 
-    rescued = world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng)
+    rescued = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
 
     assert [(job.id, job.worker_id) for job in rescued] == [(job_id, dead) for job_id in lost]
-    assert [job.state for job in world.backend.job_get([kept, queued])] == ["running", "queued"]
+    assert [job.state for job in world.backend.jobs.get([kept, queued])] == ["running", "queued"]
 
 
 def test_a_live_workers_job_is_never_rescued_however_long_it_runs(world: World) -> None:
@@ -162,8 +162,8 @@ def test_a_live_workers_job_is_never_rescued_however_long_it_runs(world: World) 
     world.claim_one(worker)
     for _ in range(30):
         world.clock.advance(DAY)
-        world.backend.worker_beat(worker, LEASE_US)
-        assert world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng) == []
+        world.backend.workers.beat(worker, LEASE_US)
+        assert world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng) == []
 
     assert (world.job(job_id).state, world.job(job_id).crashes) == ("running", 0)
 
@@ -174,8 +174,8 @@ def test_a_worker_that_nobody_judged_is_left_alone_though_its_lease_is_over(worl
     world.claim_one(worker)
     world.clock.advance(DAY)
 
-    assert world.backend.job_rescue([], rng=world.rng) == []
-    assert world.backend.worker_beat(worker, LEASE_US).alive
+    assert world.backend.workers.rescue([], rng=world.rng) == []
+    assert world.backend.workers.beat(worker, LEASE_US).alive
 
 
 def test_a_verdict_is_void_once_the_worker_has_renewed_its_lease(world: World) -> None:
@@ -183,28 +183,28 @@ def test_a_verdict_is_void_once_the_worker_has_renewed_its_lease(world: World) -
     worker = world.worker()
     world.claim_one(worker)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
+    verdicts = world.backend.workers.overdue()
     assert [verdict.worker_id for verdict in verdicts] == [worker]
-    world.backend.worker_beat(worker, LEASE_US)
+    world.backend.workers.beat(worker, LEASE_US)
     before = raw.stored(world.backend, job_id)
 
-    rescued = world.backend.job_rescue(verdicts, rng=world.rng)
+    rescued = world.backend.workers.rescue(verdicts, rng=world.rng)
 
     assert rescued == []
     assert raw.stored(world.backend, job_id) == before
-    assert world.backend.worker_beat(worker, LEASE_US).alive
+    assert world.backend.workers.beat(worker, LEASE_US).alive
 
 
 def test_a_void_verdict_stays_void_when_the_renewed_lease_is_over_too(world: World) -> None:
     worker = world.worker()
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
-    world.backend.worker_beat(worker, LEASE_US)
+    verdicts = world.backend.workers.overdue()
+    world.backend.workers.beat(worker, LEASE_US)
     world.clock.advance(60 * SECOND)
 
-    world.backend.job_rescue(verdicts, rng=world.rng)
+    world.backend.workers.rescue(verdicts, rng=world.rng)
 
-    assert world.backend.worker_beat(worker, LEASE_US).alive
+    assert world.backend.workers.beat(worker, LEASE_US).alive
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
@@ -213,7 +213,7 @@ def test_a_step_of_the_wall_clock_rescues_nobody(world: World, step: int) -> Non
     world.claim_one(world.worker())
 
     world.clock.step(step)
-    rescued = world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng)
+    rescued = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
 
     assert rescued == []
     assert world.job(job_id).state == "running"
@@ -225,7 +225,7 @@ def test_running_jobs_whose_worker_is_not_known_come_back(world: World) -> None:
     world.claim_one(worker)
     raw.forget_worker(world.backend, worker)
 
-    rescued = world.backend.job_rescue([], rng=world.rng)
+    rescued = world.backend.workers.rescue([], rng=world.rng)
 
     assert rescued == [Rescued(job_id, 1, worker, "scheduled", "default")]
     assert world.job(job_id).crashes == 1
@@ -235,25 +235,25 @@ def test_running_jobs_of_a_worker_that_left_come_back(world: World) -> None:
     job_id = world.enqueue()
     worker = world.worker()
     world.claim_one(worker)
-    world.backend.worker_deregister(worker)
+    world.backend.workers.deregister(worker)
 
-    assert [job.id for job in world.backend.job_rescue([], rng=world.rng)] == [job_id]
+    assert [job.id for job in world.backend.workers.rescue([], rng=world.rng)] == [job_id]
 
 
 def test_a_draining_worker_is_alive(world: World) -> None:
     world.enqueue()
     worker = world.worker()
     world.claim_one(worker)
-    world.backend.worker_beat(worker, LEASE_US, "draining")
+    world.backend.workers.beat(worker, LEASE_US, "draining")
 
-    assert world.backend.job_rescue(world.backend.worker_overdue(), rng=world.rng) == []
+    assert world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng) == []
 
 
 def test_a_dead_draining_worker_is_rescued_from(world: World) -> None:
     job_id = world.enqueue()
     worker = world.worker()
     world.claim_one(worker)
-    world.backend.worker_beat(worker, LEASE_US, "draining")
+    world.backend.workers.beat(worker, LEASE_US, "draining")
 
     world.bury(worker)
 
@@ -267,29 +267,29 @@ def test_a_second_rescue_changes_nothing(world: World) -> None:
     job_id = world.enqueue()
     world.claim_one(world.worker())
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
-    world.backend.job_rescue(verdicts, rng=world.rng)
+    verdicts = world.backend.workers.overdue()
+    world.backend.workers.rescue(verdicts, rng=world.rng)
     before = raw.stored(world.backend, job_id)
     world.clock.advance(1)
 
-    rescued = world.backend.job_rescue(verdicts, rng=world.rng)
+    rescued = world.backend.workers.rescue(verdicts, rng=world.rng)
 
     assert rescued == []
     assert raw.stored(world.backend, job_id) == before
-    assert world.backend.worker_overdue() == []
+    assert world.backend.workers.overdue() == []
 
 
 def test_a_second_rescue_leaves_the_next_holder_alone(world: World) -> None:
     job_id = world.enqueue()
     world.claim_one(world.worker())
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
-    world.backend.job_rescue(verdicts, rng=world.rng)
+    verdicts = world.backend.workers.overdue()
+    world.backend.workers.rescue(verdicts, rng=world.rng)
     world.clock.advance(SECOND)
     worker = world.worker()
     world.claim_one(worker)
 
-    assert world.backend.job_rescue(verdicts, rng=world.rng) == []
+    assert world.backend.workers.rescue(verdicts, rng=world.rng) == []
     assert (world.job(job_id).state, world.job(job_id).worker_id) == ("running", worker)
 
 
@@ -297,24 +297,24 @@ def test_a_large_rescue_goes_on_where_the_last_step_ended(world: World) -> None:
     ids = [world.enqueue() for _ in range(5)]
     world.claim(world.worker(), 5)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
+    verdicts = world.backend.workers.overdue()
 
-    steps = [world.backend.job_rescue(verdicts, rng=world.rng, limit=2) for _ in range(4)]
+    steps = [world.backend.workers.rescue(verdicts, rng=world.rng, limit=2) for _ in range(4)]
 
     assert [len(step) for step in steps] == [2, 2, 1, 0]
     assert [job.id for step in steps for job in step] == ids
 
 
 def test_racing_rescuers_count_each_crash_once(world: World) -> None:
-    ids = [job.id for job in world.backend.job_enqueue([world.new() for _ in range(60)])]
+    ids = [job.id for job in world.backend.jobs.enqueue([world.new() for _ in range(60)])]
     world.claim(world.worker(), 60)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.worker_overdue()
+    verdicts = world.backend.workers.overdue()
     ready = threading.Barrier(4, timeout=30)
 
     def rescue() -> list[str]:
         ready.wait()
-        steps = [world.backend.job_rescue(verdicts, rng=world.rng, limit=7) for _ in range(12)]
+        steps = [world.backend.workers.rescue(verdicts, rng=world.rng, limit=7) for _ in range(12)]
         return [job.id for step in steps for job in step]
 
     with ThreadPoolExecutor(4) as pool:
@@ -322,7 +322,7 @@ def test_racing_rescuers_count_each_crash_once(world: World) -> None:
         rescued = [job_id for future in futures for job_id in future.result()]
 
     assert sorted(rescued) == ids
-    assert {(job.state, job.crashes) for job in world.backend.job_get(ids)} == {("scheduled", 1)}
+    assert {(job.state, job.crashes) for job in world.backend.jobs.get(ids)} == {("scheduled", 1)}
 
 
 def test_on_postgres_a_worker_whose_session_holds_its_lock_is_alive_whatever_its_lease_says(
@@ -335,11 +335,11 @@ def test_on_postgres_a_worker_whose_session_holds_its_lock_is_alive_whatever_its
         worker = world.worker()
         world.claim_one(worker)
         clock.advance(60 * SECOND)
-        verdicts = backend.worker_overdue()
+        verdicts = backend.workers.overdue()
 
         with raw.postgres_proof_of_life(backend, worker):
-            rescued_while_alive = backend.job_rescue(verdicts, rng=world.rng)
-        rescued = backend.job_rescue(verdicts, rng=world.rng)
+            rescued_while_alive = backend.workers.rescue(verdicts, rng=world.rng)
+        rescued = backend.workers.rescue(verdicts, rng=world.rng)
 
         assert rescued_while_alive == []
         assert [job.id for job in rescued] == [job_id]
@@ -360,18 +360,18 @@ def test_a_job_that_another_rescued_and_a_live_worker_claimed_meanwhile_is_left_
         world = World(prompt, clock, ids)
         job_id, dead = world.enqueue(), world.worker()
         world.claim_one(dead)
-        world.backend.worker_deregister(dead)
+        world.backend.workers.deregister(dead)
         known = [world.worker()] if claimed_by == "a known worker" else []
 
         def rescue_and_claim() -> str:
-            assert len(world.backend.job_rescue([], rng=world.rng)) == 1
+            assert len(world.backend.workers.rescue([], rng=world.rng)) == 1
             clock.advance(64 * SECOND)
             (worker,) = known or [world.worker()]
             world.claim_one(worker)
             return worker
 
         stall = beside.Stall(late, monkeypatch, "rescue_pick")
-        rescued, worker = stall.interleave(pool, lambda: late.job_rescue([], rng=world.rng), rescue_and_claim)
+        rescued, worker = stall.interleave(pool, lambda: late.workers.rescue([], rng=world.rng), rescue_and_claim)
 
         assert rescued == []
         job = world.job(job_id)

@@ -22,7 +22,7 @@ def end(world: World, as_state: str, **options: Any) -> str:
     """A job that has ended."""
     job_id, worker = world.enqueue("ending", max_attempts=1, **options), world.worker()
     if as_state == "cancelled":
-        world.backend.job_cancel([job_id])
+        world.backend.jobs.cancel([job_id])
     elif as_state == "failed":
         world.fail(worker, world.claim_one(worker, tasks=("ending",)))
     elif as_state == "crashed":
@@ -42,7 +42,7 @@ def test_an_ended_job_starts_over_as_if_it_were_new(world: World, ended: str) ->
     before = world.job(job_id)
     world.clock.advance(HOUR)
 
-    assert world.backend.job_retry([job_id]) == [job_id]
+    assert world.backend.jobs.retry([job_id]) == [job_id]
 
     job = world.job(job_id)
     assert (job.state, job.reason, job.run_at, job.updated_at) == (
@@ -64,7 +64,7 @@ def test_an_ended_job_starts_over_as_if_it_were_new(world: World, ended: str) ->
 
 def test_a_job_started_over_runs_under_a_claim_that_was_never_used(world: World) -> None:
     job_id, worker = end(world, "failed"), world.worker()
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
 
     claim = world.claim_one(worker, tasks=("ending",))
 
@@ -82,7 +82,7 @@ def test_a_live_job_is_not_started_over(world: World, live: str) -> None:
     before = world.job(job_id)
     assert before.state == live
 
-    assert world.backend.job_retry([job_id]) == []
+    assert world.backend.jobs.retry([job_id]) == []
 
     assert world.job(job_id) == before
 
@@ -90,8 +90,8 @@ def test_a_live_job_is_not_started_over(world: World, live: str) -> None:
 def test_only_those_that_ended_among_many_start_over(world: World) -> None:
     failed, live, unknown = end(world, "failed"), world.enqueue(), world.ids.new()
 
-    assert world.backend.job_retry([live, failed, unknown, failed]) == [failed]
-    assert world.backend.job_retry([]) == []
+    assert world.backend.jobs.retry([live, failed, unknown, failed]) == [failed]
+    assert world.backend.jobs.retry([]) == []
 
 
 def test_the_completed_attempt_is_kept_in_the_history(world: World) -> None:
@@ -99,16 +99,16 @@ def test_the_completed_attempt_is_kept_in_the_history(world: World) -> None:
     claim = world.claim_one(worker)
     world.clock.advance(SECOND)
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.completed(claim, now - SECOND, now, '"one"')])
+    world.backend.work.settle(worker, [model.completed(claim, now - SECOND, now, '"one"')])
     ended = world.job(job_id)
-    assert world.backend.attempt_list(job_id) == []
+    assert world.backend.history.attempts(job_id) == []
 
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
     world.clock.advance(SECOND)
     world.fail(worker, world.claim_one(worker))
     world.complete(worker, world.claim_one(worker), '"two"')
 
-    first, second = world.backend.attempt_list(job_id)
+    first, second = world.backend.history.attempts(job_id)
     assert (first.claim, first.attempt, first.worker_id, first.outcome) == (1, 1, worker, "completed")
     assert (first.started_at, first.finished_at) == (ended.started_at, ended.finished_at)
     assert (second.claim, second.attempt, second.outcome) == (2, 1, "error")
@@ -120,9 +120,9 @@ def test_a_job_completed_and_started_over_twice_keeps_both_attempts(world: World
     job_id, worker = world.enqueue(), world.worker()
     for _ in range(2):
         world.complete(worker, world.claim_one(worker))
-        world.backend.job_retry([job_id])
+        world.backend.jobs.retry([job_id])
 
-    assert [(a.claim, a.outcome) for a in world.backend.attempt_list(job_id)] == [
+    assert [(a.claim, a.outcome) for a in world.backend.history.attempts(job_id)] == [
         (1, "completed"),
         (2, "completed"),
     ]
@@ -133,7 +133,7 @@ def test_a_large_result_is_forgotten_and_large_arguments_stay(world: World) -> N
     world.complete(worker, world.claim_one(worker), LARGE)
     assert world.job(job_id).result == LARGE
 
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
     assert (world.job(job_id).result, world.job(job_id).args) == (None, LARGE)
     claim = world.claim_one(worker)
     world.complete(worker, claim, '"small"')
@@ -144,21 +144,21 @@ def test_a_large_result_is_forgotten_and_large_arguments_stay(world: World) -> N
 def test_a_cancel_that_was_asked_for_is_forgotten(world: World) -> None:
     job_id, worker = world.enqueue(), world.worker()
     claim = world.claim_one(worker)
-    world.backend.job_cancel([job_id])
+    world.backend.jobs.cancel([job_id])
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.cancelled(claim, now, now)])
+    world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
 
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
 
     world.claim_one(worker)
-    assert [held.cancel_requested for held in world.backend.worker_beat(worker, HOUR).held] == [False]
+    assert [held.cancel_requested for held in world.backend.workers.beat(worker, HOUR).held] == [False]
 
 
 def test_a_result_that_arrives_after_the_job_was_started_over_is_stale(world: World) -> None:
     job_id, lost = world.enqueue(max_attempts=1), world.worker()
     late = world.claim_one(lost)
     world.bury(lost)
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
     assert world.complete(lost, late, '"late"').stale == [job_id]
 
     claim = world.claim_one(world.worker())
@@ -179,17 +179,17 @@ def test_a_job_that_does_not_run_is_deleted(world: World, state: str) -> None:
         job_id = end(world, state)
     other = world.enqueue()
 
-    assert world.backend.job_delete([job_id]) == [job_id]
+    assert world.backend.jobs.delete([job_id]) == [job_id]
 
-    assert [job.id for job in world.backend.job_list()] == [other]
-    assert world.backend.job_delete([job_id]) == []
+    assert [job.id for job in world.backend.jobs.newest()] == [other]
+    assert world.backend.jobs.delete([job_id]) == []
 
 
 def test_a_running_job_is_not_deleted(world: World) -> None:
     job_id, worker = world.enqueue(), world.worker()
     claim = world.claim_one(worker)
 
-    assert world.backend.job_delete([job_id, world.ids.new()]) == []
+    assert world.backend.jobs.delete([job_id, world.ids.new()]) == []
 
     world.complete(worker, claim)
     assert world.job(job_id).state == "completed"
@@ -199,10 +199,10 @@ def test_a_deleted_job_takes_all_that_belongs_to_it_along(world: World, url: str
     job_id, worker = world.enqueue(args=LARGE, max_attempts=1), world.worker()
     world.enqueue("child", parents=(job_id,))
     claim = world.claim_one(worker)
-    world.backend.log_write(worker, [LogLine(job_id, claim.claim, 0, "INFO", "app", "hello")])
+    world.backend.work.write_logs(worker, [LogLine(job_id, claim.claim, 0, "INFO", "app", "hello")])
     world.fail(worker, claim)
 
-    assert world.backend.job_delete([job_id]) == [job_id]
+    assert world.backend.jobs.delete([job_id]) == [job_id]
 
     for table in ("dray_attempts", "dray_logs", "dray_edges"):
         assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
@@ -213,9 +213,9 @@ def test_a_deleted_job_takes_all_that_belongs_to_it_along(world: World, url: str
 
 def test_a_deleted_job_frees_its_unique_key(world: World) -> None:
     job_id = world.enqueue(unique_key="k", unique_us=HOUR)
-    world.backend.job_delete([job_id])
+    world.backend.jobs.delete([job_id])
 
-    assert not world.backend.job_enqueue([world.new(unique_key="k")])[0].duplicate
+    assert not world.backend.jobs.enqueue([world.new(unique_key="k")])[0].duplicate
 
 
 def test_a_chain_is_deleted_from_its_end(world: World) -> None:
@@ -223,7 +223,7 @@ def test_a_chain_is_deleted_from_its_end(world: World) -> None:
     b = world.enqueue(parents=(a,))
     c = world.enqueue(parents=(b,))
 
-    assert [world.backend.job_delete([job_id]) for job_id in (a, b, c, b, a)] == [[], [], [c], [b], [a]]
+    assert [world.backend.jobs.delete([job_id]) for job_id in (a, b, c, b, a)] == [[], [], [c], [b], [a]]
 
 
 # Lost answers
@@ -233,9 +233,9 @@ def test_a_retry_whose_answer_was_lost_is_told_as_done(server: World, monkeypatc
     failed, live = end(server, "failed"), server.enqueue()
     beside.lose_next_answer(server.backend, monkeypatch)
 
-    assert server.backend.job_retry([failed, live]) == [failed]
+    assert server.backend.jobs.retry([failed, live]) == [failed]
     assert (server.job(failed).state, server.job(failed).attempt) == ("queued", 0)
-    assert server.backend.job_retry([failed]) == []
+    assert server.backend.jobs.retry([failed]) == []
 
 
 def test_a_delete_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,9 +243,9 @@ def test_a_delete_whose_answer_was_lost_is_told_as_done(server: World, monkeypat
     server.enqueue("child", parents=(needed,))
     beside.lose_next_answer(server.backend, monkeypatch)
 
-    assert server.backend.job_delete([gone, needed, never]) == [gone]
-    assert server.backend.job_get([gone]) == []
-    assert server.backend.job_delete([gone]) == []
+    assert server.backend.jobs.delete([gone, needed, never]) == [gone]
+    assert server.backend.jobs.get([gone]) == []
+    assert server.backend.jobs.delete([gone]) == []
 
 
 def test_a_cancel_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,14 +253,14 @@ def test_a_cancel_whose_answer_was_lost_is_told_as_done(server: World, monkeypat
     server.claim_one(server.worker())
     beside.lose_next_answer(server.backend, monkeypatch)
 
-    answer = server.backend.job_cancel([running, waiting, ended])
+    answer = server.backend.jobs.cancel([running, waiting, ended])
 
     assert answer == {
         running: CancelResult.REQUESTED,
         waiting: CancelResult.CANCELLED,
         ended: CancelResult.FINAL,
     }
-    assert server.backend.job_cancel([waiting]) == {waiting: CancelResult.FINAL}
+    assert server.backend.jobs.cancel([waiting]) == {waiting: CancelResult.FINAL}
 
 
 def test_a_job_that_another_has_ended_between_two_tries_was_not_cancelled(
@@ -283,5 +283,5 @@ def test_a_job_that_another_has_ended_between_two_tries_was_not_cancelled(
 
     monkeypatch.setattr(PostgresSession, "rows", cut)
 
-    assert server.backend.job_cancel([job_id]) == {job_id: CancelResult.FINAL}
+    assert server.backend.jobs.cancel([job_id]) == {job_id: CancelResult.FINAL}
     assert server.job(job_id).state == "completed"

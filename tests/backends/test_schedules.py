@@ -41,12 +41,12 @@ def make(world: World, name: str = "beat", **options: Any) -> Schedule:
         paused_at=None,
     )
     schedule = replace(schedule, **options)
-    assert world.backend.schedule_upsert(schedule) is True
+    assert world.backend.schedules.upsert(schedule) is True
     return schedule
 
 
 def stored(world: World, name: str = "beat") -> Schedule:
-    found = world.backend.schedule_get(name)
+    found = world.backend.schedules.get(name)
     assert found is not None
     return found
 
@@ -68,7 +68,7 @@ def fire(world: World, schedule: Schedule) -> list[Enqueued] | None:
     now = owed(world, schedule)
     jobs = [job(world, schedule, slot) for slot in now.slots]
     last_at = now.slots[-1] if now.slots else None
-    return world.backend.schedule_fire(schedule, next_at=now.next_at, last_at=last_at, new=jobs)
+    return world.backend.schedules.fire(schedule, next_at=now.next_at, last_at=last_at, new=jobs)
 
 
 def job(world: World, schedule: Schedule, slot: int) -> NewJob:
@@ -94,14 +94,14 @@ def test_a_schedule_reads_back_equal(world: World) -> None:
         next_at=world.clock.now() + HOUR,
     )
 
-    assert world.backend.schedule_get("nightly:report") == daily
-    assert world.backend.schedule_get("other") is None
+    assert world.backend.schedules.get("nightly:report") == daily
+    assert world.backend.schedules.get("other") is None
 
 
 def test_schedules_are_listed_by_name(world: World) -> None:
     b, c, a = make(world, "b"), make(world, "c"), make(world, "a")
 
-    assert world.backend.schedule_list() == [a, b, c]
+    assert world.backend.schedules.all() == [a, b, c]
 
 
 def test_an_unchanged_rule_writes_nothing(world: World) -> None:
@@ -111,7 +111,7 @@ def test_an_unchanged_rule_writes_nothing(world: World) -> None:
         schedule, next_at=world.clock.now() + 5, created_at=world.clock.now(), updated_at=world.clock.now()
     )
 
-    assert world.backend.schedule_upsert(again) is False
+    assert world.backend.schedules.upsert(again) is False
 
     assert stored(world) == schedule
 
@@ -139,7 +139,7 @@ def test_a_changed_rule_keeps_its_birth_and_its_last_slot(world: World, change: 
     world.clock.advance(SECOND)
     wanted = replace(schedule, next_at=world.clock.now() + HOUR, created_at=world.clock.now(), **change)
 
-    assert world.backend.schedule_upsert(wanted) is True
+    assert world.backend.schedules.upsert(wanted) is True
 
     assert stored(world) == replace(
         wanted,
@@ -156,14 +156,14 @@ def test_of_two_that_create_a_schedule_at_once_the_second_finds_it_unchanged(
     schedule = replace(make(world), name="other")
 
     def create_and_fire() -> bool:
-        created = world.backend.schedule_upsert(schedule)
+        created = world.backend.schedules.upsert(schedule)
         world.clock.advance(MINUTE)
         fire(world, stored(world, "other"))
         return created
 
     gate = beside.Gate(monkeypatch, "schedule_upsert")
     with ThreadPoolExecutor(2) as pool:
-        answers = gate.interleave(pool, lambda: world.backend.schedule_upsert(schedule), create_and_fire)
+        answers = gate.interleave(pool, lambda: world.backend.schedules.upsert(schedule), create_and_fire)
 
     assert sorted(answers) == [False, True]
     assert (stored(world, "other").next_at, stored(world, "other").last_at) == (now + 2 * MINUTE, now + MINUTE)
@@ -171,12 +171,12 @@ def test_of_two_that_create_a_schedule_at_once_the_second_finds_it_unchanged(
 
 def test_a_changed_rule_does_not_wake_a_paused_schedule(world: World) -> None:
     schedule = make(world)
-    world.backend.schedule_pause("beat")
+    world.backend.schedules.pause("beat")
 
-    world.backend.schedule_upsert(replace(schedule, args='{"n":1}', next_at=world.clock.now()))
+    world.backend.schedules.upsert(replace(schedule, args='{"n":1}', next_at=world.clock.now()))
 
     assert stored(world).paused_at == world.clock.now()
-    assert world.backend.schedule_due() == []
+    assert world.backend.schedules.due() == []
 
 
 # When
@@ -186,10 +186,10 @@ def test_a_schedule_is_due_from_its_slot_on(world: World) -> None:
     schedule = make(world)
 
     world.clock.advance(MINUTE - 1)
-    assert world.backend.schedule_due() == []
+    assert world.backend.schedules.due() == []
     world.clock.advance(1)
 
-    assert world.backend.schedule_due() == [schedule]
+    assert world.backend.schedules.due() == [schedule]
 
 
 def test_those_due_come_in_the_order_of_their_slots(world: World) -> None:
@@ -198,21 +198,21 @@ def test_those_due_come_in_the_order_of_their_slots(world: World) -> None:
         make(world, name, next_at=None if after is None else now + after)
     world.clock.advance(MINUTE)
 
-    assert [schedule.name for schedule in world.backend.schedule_due()] == ["b", "a", "c"]
-    assert [schedule.name for schedule in world.backend.schedule_due(2)] == ["b", "a"]
+    assert [schedule.name for schedule in world.backend.schedules.due()] == ["b", "a", "c"]
+    assert [schedule.name for schedule in world.backend.schedules.due(2)] == ["b", "a"]
 
 
 def test_the_next_slot_of_all_is_known(world: World) -> None:
     now = world.clock.now()
-    assert world.backend.schedule_upcoming() == (None, now)
+    assert world.backend.schedules.upcoming() == (None, now)
     make(world, "never", next_at=None)
     make(world, "late", next_at=now + HOUR)
     make(world, "early", next_at=now + MINUTE)
-    assert world.backend.schedule_upcoming() == (now + MINUTE, now)
+    assert world.backend.schedules.upcoming() == (now + MINUTE, now)
 
-    world.backend.schedule_pause("early")
+    world.backend.schedules.pause("early")
 
-    assert world.backend.schedule_upcoming() == (now + HOUR, now)
+    assert world.backend.schedules.upcoming() == (now + HOUR, now)
 
 
 # Firing
@@ -231,7 +231,7 @@ def test_firing_enqueues_the_slots_job_and_moves_on(world: World) -> None:
     assert (made.schedule, made.slot, made.run_at, made.args) == ("beat", slot, slot, '{"n":1}')
     assert made.state == "queued"
     assert stored(world) == replace(schedule, next_at=slot + MINUTE, last_at=slot)
-    assert world.backend.schedule_due() == []
+    assert world.backend.schedules.due() == []
 
 
 def test_all_missed_slots_fire_in_one_go(world: World) -> None:
@@ -254,18 +254,18 @@ def test_skipped_slots_move_the_schedule_without_a_job(world: World) -> None:
     assert fire(world, schedule) == []
 
     assert stored(world) == replace(schedule, next_at=schedule.created_at + 2 * HOUR)
-    assert world.backend.job_list() == []
+    assert world.backend.jobs.newest() == []
 
 
 def test_a_rule_without_a_further_slot_rests(world: World) -> None:
     schedule = make(world)
     world.clock.advance(MINUTE)
 
-    world.backend.schedule_fire(schedule, next_at=None, last_at=world.clock.now(), new=[])
+    world.backend.schedules.fire(schedule, next_at=None, last_at=world.clock.now(), new=[])
 
     assert stored(world).next_at is None
-    assert world.backend.schedule_due() == []
-    assert world.backend.schedule_upcoming()[0] is None
+    assert world.backend.schedules.due() == []
+    assert world.backend.schedules.upcoming()[0] is None
 
 
 def test_a_slot_that_was_fired_is_not_fired_again(world: World) -> None:
@@ -275,7 +275,7 @@ def test_a_slot_that_was_fired_is_not_fired_again(world: World) -> None:
     assert fire(world, read_by_both)
     assert fire(world, read_by_both) is None
 
-    assert len(world.backend.job_list()) == 1
+    assert len(world.backend.jobs.newest()) == 1
 
 
 def test_of_eight_that_fire_one_slot_exactly_one_wins(world: World, url: str) -> None:
@@ -290,7 +290,7 @@ def test_of_eight_that_fire_one_slot_exactly_one_wins(world: World, url: str) ->
             answers = list(pool.map(fire, others, [schedule] * 8))
             assert sorted(0 if answer is None else len(answer) for answer in answers) == [0] * 7 + [1]
 
-    slots = [made.slot for made in world.backend.job_list()]
+    slots = [made.slot for made in world.backend.jobs.newest()]
     assert slots == [stored(world).created_at + n * MINUTE for n in range(rounds, 0, -1)]
 
 
@@ -303,33 +303,33 @@ def test_a_lost_answer_to_a_firing_leaves_one_job(world: World, monkeypatch: pyt
 
     # Where the backend repeats it by itself it tells of what it did; a caller that repeats it comes too late.
     assert fired is None or len(fired) == 1
-    assert [made.slot for made in world.backend.job_list()] == [world.clock.now()]
+    assert [made.slot for made in world.backend.jobs.newest()] == [world.clock.now()]
     assert stored(world).next_at == world.clock.now() + MINUTE
 
 
 def test_a_schedule_that_was_paused_or_changed_since_it_was_read_does_not_fire(world: World) -> None:
     paused, changed, gone = make(world, "paused"), make(world, "changed"), make(world, "gone")
     world.clock.advance(MINUTE)
-    world.backend.schedule_pause("paused")
-    world.backend.schedule_upsert(replace(changed, every_us=HOUR, next_at=world.clock.now() + HOUR))
-    world.backend.schedule_delete("gone")
+    world.backend.schedules.pause("paused")
+    world.backend.schedules.upsert(replace(changed, every_us=HOUR, next_at=world.clock.now() + HOUR))
+    world.backend.schedules.delete("gone")
 
     assert [fire(world, schedule) for schedule in (paused, changed, gone)] == [None] * 3
 
-    assert world.backend.job_list() == []
+    assert world.backend.jobs.newest() == []
 
 
 def test_a_schedule_that_was_edited_since_it_was_read_fires_as_it_is_now(world: World) -> None:
     """The edit has returned, and keeps the slot: a job with what was there before would be a surprise."""
     read = make(world)
     world.clock.advance(MINUTE)
-    assert world.backend.schedule_change(read, replace(read, args='{"n":2}'))
+    assert world.backend.schedules.change(read, replace(read, args='{"n":2}'))
     edited = stored(world)
     assert edited.next_at == read.next_at
 
     assert fire(world, read) is None
-    assert world.backend.job_list() == []
-    assert world.backend.schedule_change(read, replace(read, args='{"n":3}')) is False
+    assert world.backend.jobs.newest() == []
+    assert world.backend.schedules.change(read, replace(read, args='{"n":3}')) is False
     assert fire(world, edited) is not None
 
 
@@ -339,7 +339,7 @@ def test_a_slots_job_may_be_unique_and_then_counts_as_fired(world: World) -> Non
     world.clock.advance(MINUTE)
     new = world.new(schedule="beat", slot=world.clock.now(), unique_key="k")
 
-    fired = world.backend.schedule_fire(
+    fired = world.backend.schedules.fire(
         schedule, next_at=world.clock.now() + MINUTE, last_at=world.clock.now(), new=[new]
     )
 
@@ -351,21 +351,21 @@ def test_a_job_that_cannot_be_stored_leaves_the_slot_to_be_fired_again(world: Wo
     world.clock.advance(MINUTE)
 
     with pytest.raises(DrayError):
-        world.backend.schedule_fire(
+        world.backend.schedules.fire(
             schedule, next_at=None, last_at=None, new=[replace(world.new(schedule="beat"), id="no id")]
         )
 
     assert stored(world) == schedule
-    assert world.backend.schedule_due() == [schedule]
+    assert world.backend.schedules.due() == [schedule]
 
 
 def test_a_fired_job_makes_its_queue_known(world: World) -> None:
     schedule = make(world)
     world.clock.advance(MINUTE)
 
-    world.backend.schedule_fire(schedule, next_at=None, last_at=None, new=[world.new(queue="slow")])
+    world.backend.schedules.fire(schedule, next_at=None, last_at=None, new=[world.new(queue="slow")])
 
-    assert [queue.name for queue in world.backend.queue_list()] == ["slow"]
+    assert [queue.name for queue in world.backend.queues.all()] == ["slow"]
 
 
 # Overlap
@@ -395,7 +395,7 @@ def test_overlap_skip_makes_none_while_one_is_live(world: World) -> None:
     assert fire_next(world) == 0  # it runs
     world.fail(worker, claim, delay_us=10 * MINUTE)
     assert fire_next(world) == 0  # it waits for its next attempt
-    world.backend.job_cancel([claim.id])
+    world.backend.jobs.cancel([claim.id])
     assert fire_next(world) == 1
 
     assert stored(world).last_at == world.clock.now()
@@ -448,24 +448,24 @@ def test_a_paused_schedule_does_not_fire_until_it_goes_on_from_a_given_slot(worl
     schedule = make(world)
     world.clock.advance(MINUTE)
 
-    assert world.backend.schedule_pause("beat") is True
-    assert world.backend.schedule_pause("beat") is False
+    assert world.backend.schedules.pause("beat") is True
+    assert world.backend.schedules.pause("beat") is False
     assert stored(world).paused_at == world.clock.now()
-    assert world.backend.schedule_due() == []
+    assert world.backend.schedules.due() == []
     assert fire(world, stored(world)) is None
     world.clock.advance(HOUR)
-    assert world.backend.schedule_resume("beat", world.clock.now() + 7) is True
-    assert world.backend.schedule_resume("beat", world.clock.now() + 9) is False
+    assert world.backend.schedules.resume("beat", world.clock.now() + 7) is True
+    assert world.backend.schedules.resume("beat", world.clock.now() + 9) is False
 
     assert stored(world) == replace(schedule, next_at=world.clock.now() + 7)
     world.clock.advance(7)
-    assert [found.name for found in world.backend.schedule_due()] == ["beat"]
+    assert [found.name for found in world.backend.schedules.due()] == ["beat"]
 
 
 def test_a_schedule_that_is_not_there_cannot_be_paused_resumed_or_deleted(world: World) -> None:
-    assert world.backend.schedule_pause("beat") is False
-    assert world.backend.schedule_resume("beat", None) is False
-    assert world.backend.schedule_delete("beat") is False
+    assert world.backend.schedules.pause("beat") is False
+    assert world.backend.schedules.resume("beat", None) is False
+    assert world.backend.schedules.delete("beat") is False
 
 
 def test_a_deleted_schedule_leaves_its_jobs(world: World) -> None:
@@ -474,9 +474,9 @@ def test_a_deleted_schedule_leaves_its_jobs(world: World) -> None:
     fired = fire(world, schedule)
     assert fired
 
-    assert world.backend.schedule_delete("beat") is True
+    assert world.backend.schedules.delete("beat") is True
 
-    assert world.backend.schedule_list() == []
+    assert world.backend.schedules.all() == []
     assert world.job(fired[0].id).schedule == "beat"
 
 
@@ -486,11 +486,11 @@ def test_a_clock_that_is_set_back_fires_no_slot_twice_and_loses_none(world: Worl
     fire(world, stored(world))
 
     world.clock.step(-10 * MINUTE)
-    assert world.backend.schedule_due() == []
+    assert world.backend.schedules.due() == []
     world.clock.step(11 * MINUTE)
     fire(world, stored(world))
 
-    slots = sorted(made.slot or 0 for made in world.backend.job_list())
+    slots = sorted(made.slot or 0 for made in world.backend.jobs.newest())
     assert slots == [schedule.created_at + n * MINUTE for n in (1, 2, 3)]
 
 
@@ -503,11 +503,11 @@ def test_a_schedule_is_changed_only_while_it_waits_for_the_slot_that_was_read(wo
     wanted = replace(read, args='{"n":2}', updated_at=world.clock.now())
     fire(world, read)
 
-    assert world.backend.schedule_change(read, wanted) is False
+    assert world.backend.schedules.change(read, wanted) is False
     assert stored(world).args == "{}"
 
     now = stored(world)
-    assert world.backend.schedule_change(now, replace(now, args='{"n":2}')) is True
+    assert world.backend.schedules.change(now, replace(now, args='{"n":2}')) is True
     assert (stored(world).args, stored(world).next_at) == ('{"n":2}', now.next_at)
     assert stored(world).last_at == now.last_at
 
@@ -516,7 +516,7 @@ def test_a_schedule_that_rests_can_be_changed_and_one_that_is_gone_cannot(world:
     resting = make(world, next_at=None)
     wanted = replace(resting, every_us=HOUR, next_at=world.clock.now() + HOUR)
 
-    assert world.backend.schedule_change(resting, wanted) is True
-    assert world.backend.schedule_change(replace(wanted, name="gone"), wanted) is False
+    assert world.backend.schedules.change(resting, wanted) is True
+    assert world.backend.schedules.change(replace(wanted, name="gone"), wanted) is False
 
     assert stored(world) == wanted

@@ -93,7 +93,7 @@ def test_after_a_failover_calls_work_again_as_soon_as_the_database_can_be_writte
     for _ in range(3):
         with pytest.raises(StorageUnavailable, match="read-only"):
             enqueue(backend)
-        assert backend.job_list()  # it can be read: this connection must not be the one that the next write gets
+        assert backend.jobs.newest()  # it can be read: this connection must not be the one that the next write gets
 
     own.reset("default_transaction_read_only")
 
@@ -158,7 +158,7 @@ def test_a_block_of_the_users_own_statements_is_durable(own: OwnDatabase, backen
 def test_many_jobs_take_longer_than_a_statement_may(own: OwnDatabase, backend: Backend) -> None:
     own.set("statement_timeout", "50ms")
     own.end_sessions()
-    assert len(backend.job_enqueue([new_job() for _ in range(100 * MANY)])) == 100 * MANY
+    assert len(backend.jobs.enqueue([new_job() for _ in range(100 * MANY)])) == 100 * MANY
 
 
 @pytest.mark.parametrize("name", ["queue_list", "schedule_list", "job_counts", "job_oldest_queued"])
@@ -197,7 +197,7 @@ def test_a_database_that_cannot_hold_all_text_is_refused(postgres_server: str, e
     own = OwnDatabase(postgres_server, f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
     try:
         with closing(open_backend(own.url)) as backend:
-            for call in (backend.migrate, backend.job_list, backend.schema_version):
+            for call in (backend.migrate, backend.jobs.newest, backend.schema_version):
                 with pytest.raises(ConfigError, match=rf"{encoding}.*ENCODING 'UTF8'"):
                     call()
     finally:
@@ -207,8 +207,8 @@ def test_a_database_that_cannot_hold_all_text_is_refused(postgres_server: str, e
 def test_text_arrives_whole_whatever_encoding_clients_have_by_default(own: OwnDatabase, backend: Backend) -> None:
     own.set("client_encoding", "LATIN1")
     own.end_sessions()
-    job = backend.job_enqueue([new_job(args='{"name":"Ωmega €"}')])[0]
-    assert backend.job_get([job.id])[0].args == '{"name":"Ωmega €"}'
+    job = backend.jobs.enqueue([new_job(args='{"name":"Ωmega €"}')])[0]
+    assert backend.jobs.get([job.id])[0].args == '{"name":"Ωmega €"}'
 
 
 @pytest.mark.parametrize("use", ["job_look", "job_list"])
@@ -216,8 +216,8 @@ def test_prepared_statements_that_vanish_are_done_without(
     backend: Backend, use: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     uses: dict[str, Callable[[], Any]] = {
-        "job_look": lambda: backend.job_look("00000000-0000-7000-8000-000000000000", NOTHING, serves_all=True),
-        "job_list": backend.job_list,
+        "job_look": lambda: backend.work.look("00000000-0000-7000-8000-000000000000", NOTHING, serves_all=True),
+        "job_list": backend.jobs.newest,
     }
     for _ in range(5):
         uses[use]()
@@ -239,8 +239,8 @@ def test_a_users_connection_that_may_forget_is_told_of_once(
 ) -> None:
     own.set("synchronous_commit", "off")
     with psycopg.connect(own.url) as user:
-        backend.job_enqueue([new_job()], connection=user)
-        backend.job_enqueue([new_job()], connection=user)
+        backend.jobs.enqueue([new_job()], connection=user)
+        backend.jobs.enqueue([new_job()], connection=user)
     assert caplog.text.count("may forget") == 1
 
 

@@ -68,7 +68,7 @@ def test_the_result_of_a_later_run_replaces_a_large_one(world: World, second: st
     job_id = world.enqueue()
     worker = world.worker()
     world.complete(worker, world.claim_one(worker), json.dumps("x" * 2_000))
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
     assert world.job(job_id).result is None
 
     world.complete(worker, world.claim_one(worker), second)
@@ -87,11 +87,11 @@ def test_arguments_not_kept_are_dropped_once_the_job_completed_and_not_before(wo
     assert claim.args == args
 
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.completed(claim, now, now, '"done"', keep_args=False)])
+    world.backend.work.settle(worker, [model.completed(claim, now, now, '"done"', keep_args=False)])
 
     job = world.job(job_id)
     assert (job.args, job.result) == (None, '"done"')
-    assert world.backend.job_retry([job_id]) == []  # there is nothing to run it with
+    assert world.backend.jobs.retry([job_id]) == []  # there is nothing to run it with
 
 
 def test_the_error_is_short_in_the_jobs_row_and_whole_in_its_attempt(world: World) -> None:
@@ -101,12 +101,12 @@ def test_the_error_is_short_in_the_jobs_row_and_whole_in_its_attempt(world: Worl
     claim, now = world.claim_one(worker), world.clock.steady()
 
     settlement = model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, trace)
-    world.backend.job_settle(worker, [settlement])
+    world.backend.work.settle(worker, [settlement])
 
     error = world.job(job_id).error
     assert error is not None
     assert (len(error), error[:19], error[-1]) == (300, "ValueError: příliš ", "…")
-    (attempt,) = world.backend.attempt_list(job_id)
+    (attempt,) = world.backend.history.attempts(job_id)
     assert (attempt.error_type, attempt.error_message, attempt.traceback) == ("ValueError", message, trace)
 
 
@@ -116,10 +116,10 @@ def test_every_attempt_is_recorded_but_the_completed_one_that_the_row_shows(worl
     world.fail(worker, world.claim_one(worker))
     claim, now = world.claim_one(other), world.clock.steady()
     timeout = model.errored(claim, now, now, Outcome.TIMEOUT, 0, "Timeout", "5 s", None)
-    world.backend.job_settle(other, [timeout])
+    world.backend.work.settle(other, [timeout])
     world.complete(worker, world.claim_one(worker))
 
-    recorded = [(a.claim, a.attempt, a.worker_id, a.outcome) for a in world.backend.attempt_list(job_id)]
+    recorded = [(a.claim, a.attempt, a.worker_id, a.outcome) for a in world.backend.history.attempts(job_id)]
 
     assert recorded == [(1, 1, worker, "error"), (2, 2, other, "timeout")]
     job = world.job(job_id)
@@ -132,9 +132,9 @@ def test_a_completed_attempt_moves_to_the_history_before_the_job_runs_again(worl
     world.complete(worker, world.claim_one(worker))
     shown = world.job(job_id)
 
-    world.backend.job_retry([job_id])
+    world.backend.jobs.retry([job_id])
 
-    (attempt,) = world.backend.attempt_list(job_id)
+    (attempt,) = world.backend.history.attempts(job_id)
     assert (attempt.claim, attempt.attempt, attempt.worker_id, attempt.outcome) == (1, 1, worker, "completed")
     assert (attempt.started_at, attempt.finished_at) == (shown.started_at, shown.finished_at)
 
@@ -148,14 +148,14 @@ def _history_of(world: World, attempts: int) -> tuple[str, str, Claim]:
         now = world.clock.steady()
         settlement = model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", f"{claim.claim}", None)
         demand = Demand(("default",), ("task",), 1)
-        (claim,) = world.backend.job_exchange(worker, [settlement], demand).claims
+        (claim,) = world.backend.work.exchange(worker, [settlement], demand).claims
     return job_id, worker, claim
 
 
 def test_the_newest_100_attempts_are_kept(world: World) -> None:
     job_id, _, _ = _history_of(world, 103)
 
-    kept = world.backend.attempt_list(job_id)
+    kept = world.backend.history.attempts(job_id)
 
     assert [attempt.claim for attempt in kept] == list(range(4, 104))
     assert world.job(job_id).attempt == 104
@@ -164,12 +164,12 @@ def test_the_newest_100_attempts_are_kept(world: World) -> None:
 def test_a_crash_and_an_operator_retry_keep_no_more_than_100_attempts_either(world: World) -> None:
     job_id, worker, _ = _history_of(world, 100)
     world.bury(worker)
-    after_crash = [attempt.claim for attempt in world.backend.attempt_list(job_id)]
+    after_crash = [attempt.claim for attempt in world.backend.history.attempts(job_id)]
     world.clock.advance(SECOND)
     other = world.worker()
     world.complete(other, world.claim_one(other))
-    world.backend.job_retry([job_id])
-    after_retry = [attempt.claim for attempt in world.backend.attempt_list(job_id)]
+    world.backend.jobs.retry([job_id])
+    after_retry = [attempt.claim for attempt in world.backend.history.attempts(job_id)]
 
     assert after_crash == list(range(2, 102))
     assert after_retry == list(range(3, 103))
@@ -215,7 +215,7 @@ def test_the_last_attempt_that_fails_ends_the_job(world: World) -> None:
     job = world.job(job_id)
     assert (job.state, job.reason, job.attempt, job.worker_id) == ("failed", "error", 2, worker)
     assert job.finished_at == world.clock.now()
-    assert [attempt.outcome for attempt in world.backend.attempt_list(job_id)] == ["error", "error"]
+    assert [attempt.outcome for attempt in world.backend.history.attempts(job_id)] == ["error", "error"]
     assert world.claim(worker) == []
 
 
@@ -224,7 +224,7 @@ def test_an_attempt_that_must_not_be_repeated_ends_the_job_with_attempts_left(wo
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    world.backend.job_settle(worker, [model.failed(claim, now, now, Reason.ARGUMENTS, "TypeError", "no x")])
+    world.backend.work.settle(worker, [model.failed(claim, now, now, Reason.ARGUMENTS, "TypeError", "no x")])
 
     job = world.job(job_id)
     assert (job.state, job.reason, job.attempt, job.error) == ("failed", "arguments", 1, "TypeError: no x")
@@ -235,12 +235,12 @@ def test_a_body_that_cancels_itself_ends_as_cancelled(world: World) -> None:
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    settled = world.backend.job_settle(worker, [model.cancelled(claim, now, now, "not needed")])
+    settled = world.backend.work.settle(worker, [model.cancelled(claim, now, now, "not needed")])
 
     assert settled == WRITTEN
     job = world.job(job_id)
     assert (job.state, job.reason, job.error) == ("cancelled", "user", "not needed")
-    assert [attempt.outcome for attempt in world.backend.attempt_list(job_id)] == ["cancelled"]
+    assert [attempt.outcome for attempt in world.backend.history.attempts(job_id)] == ["cancelled"]
 
 
 def test_a_snooze_moves_the_job_gives_the_attempt_back_and_leaves_no_record(world: World) -> None:
@@ -248,13 +248,13 @@ def test_a_snooze_moves_the_job_gives_the_attempt_back_and_leaves_no_record(worl
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    settled = world.backend.job_settle(worker, [model.snoozed(claim, now, now, 60 * SECOND)])
+    settled = world.backend.work.settle(worker, [model.snoozed(claim, now, now, 60 * SECOND)])
 
     assert settled == WRITTEN
     job = world.job(job_id)
     assert (job.state, job.attempt, job.claim) == ("scheduled", 0, 1)
     assert job.run_at == world.clock.now() + 60 * SECOND
-    assert world.backend.attempt_list(job_id) == []
+    assert world.backend.history.attempts(job_id) == []
 
 
 def test_a_job_can_snooze_for_ever(world: World) -> None:
@@ -263,7 +263,7 @@ def test_a_job_can_snooze_for_ever(world: World) -> None:
     for n in range(1, 20):
         claim, now = world.claim_one(worker), world.clock.steady()
         assert (claim.attempt, claim.claim) == (1, n)
-        world.backend.job_settle(worker, [model.snoozed(claim, now, now, 0)])
+        world.backend.work.settle(worker, [model.snoozed(claim, now, now, 0)])
 
 
 def test_a_release_gives_the_attempt_back_and_leaves_no_record(world: World) -> None:
@@ -271,12 +271,12 @@ def test_a_release_gives_the_attempt_back_and_leaves_no_record(world: World) -> 
     worker = world.worker()
     claim = world.claim_one(worker)
 
-    settled = world.backend.job_settle(worker, [model.released(claim, world.clock.steady())])
+    settled = world.backend.work.settle(worker, [model.released(claim, world.clock.steady())])
 
     assert settled == WRITTEN
     job = world.job(job_id)
     assert (job.state, job.attempt, job.claim, job.worker_id, job.started_at) == ("queued", 0, 1, None, None)
-    assert world.backend.attempt_list(job_id) == []
+    assert world.backend.history.attempts(job_id) == []
 
 
 def errors_after(world: World, end: Callable[[Claim, int], Settlement]) -> tuple[str | None, str | None]:
@@ -284,7 +284,7 @@ def errors_after(world: World, end: Callable[[Claim, int], Settlement]) -> tuple
     job_id, worker = world.enqueue(), world.worker()
     world.fail(worker, world.claim_one(worker))
     before, claim = world.job(job_id).error, world.claim_one(worker)
-    world.backend.job_settle(worker, [end(claim, world.clock.steady())])
+    world.backend.work.settle(worker, [end(claim, world.clock.steady())])
     return before, world.job(job_id).error
 
 
@@ -318,7 +318,7 @@ def test_a_released_job_keeps_its_place_in_the_queue_and_a_snoozed_one_goes_behi
     world.clock.advance(SECOND)
     now = world.clock.steady()
 
-    world.backend.job_settle(worker, [model.snoozed(claims[0], now, now, 0), model.released(claims[1], now)])
+    world.backend.work.settle(worker, [model.snoozed(claims[0], now, now, 0), model.released(claims[1], now)])
 
     assert world.job(second).run_at == place
     assert world.job(first).run_at == world.clock.now()
@@ -336,7 +336,7 @@ def test_an_operator_retry_starts_the_counts_over_but_never_the_claim(world: Wor
     job = world.job(job_id)
     assert (job.state, job.attempt, job.crashes, job.claim) == ("failed", 2, 1, 2)
 
-    retried = world.backend.job_retry([job_id])
+    retried = world.backend.jobs.retry([job_id])
 
     assert retried == [job_id]
     job = world.job(job_id)
@@ -352,7 +352,7 @@ def test_a_running_job_is_not_retried_by_an_operator(world: World) -> None:
     before = raw.stored(world.backend, job_id)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_retry([job_id]) == []
+    assert world.backend.jobs.retry([job_id]) == []
     assert raw.stored(world.backend, job_id) == before
 
 
@@ -369,7 +369,7 @@ def test_times_are_those_of_the_body_though_the_settle_came_late(world: World) -
     finished, finished_at = world.clock.steady(), world.clock.now()
     world.clock.advance(30 * SECOND)
 
-    world.backend.job_settle(worker, [model.completed(claim, started, finished)])
+    world.backend.work.settle(worker, [model.completed(claim, started, finished)])
 
     job = world.job(job_id)
     assert (job.started_at, job.finished_at) == (started_at, finished_at)
@@ -387,7 +387,7 @@ def test_a_step_of_the_wall_clock_does_not_change_how_long_a_body_ran(world: Wor
     world.clock.step(step)
     world.clock.advance(30 * SECOND)
 
-    world.backend.job_settle(
+    world.backend.work.settle(
         worker,
         [
             model.completed(first, started, finished),
@@ -398,7 +398,7 @@ def test_a_step_of_the_wall_clock_does_not_change_how_long_a_body_ran(world: Wor
     finished_at = world.clock.now() - 30 * SECOND
     for job in (world.job(done), world.job(gone)):
         assert (job.started_at, job.finished_at) == (finished_at - 3 * SECOND, finished_at)
-    (attempt,) = world.backend.attempt_list(gone)
+    (attempt,) = world.backend.history.attempts(gone)
     assert (attempt.started_at, attempt.finished_at) == (finished_at - 3 * SECOND, finished_at)
 
 
@@ -412,9 +412,9 @@ def test_the_times_of_an_attempt_that_is_repeated_are_kept_in_its_record(world: 
     world.clock.advance(30 * SECOND)
 
     settlement = model.errored(claim, started, finished, Outcome.ERROR, 10 * SECOND, "ValueError", "no")
-    world.backend.job_settle(worker, [settlement])
+    world.backend.work.settle(worker, [settlement])
 
-    (attempt,) = world.backend.attempt_list(job_id)
+    (attempt,) = world.backend.history.attempts(job_id)
     assert (attempt.started_at, attempt.finished_at) == (started_at, started_at + 3 * SECOND)
 
 
@@ -434,11 +434,11 @@ def test_an_outcome_whose_answer_was_lost_can_be_written_again_and_stands_once(w
     job_id = world.enqueue()
     worker = world.worker()
     settlement = REPEATABLE[outcome](world.claim_one(worker), world.clock.steady())
-    assert world.backend.job_settle(worker, [settlement]) == WRITTEN
+    assert world.backend.work.settle(worker, [settlement]) == WRITTEN
     before = raw.stored(world.backend, job_id)
     world.clock.advance(500_000)
 
-    again = world.backend.job_settle(worker, [settlement])
+    again = world.backend.work.settle(worker, [settlement])
 
     assert again == WRITTEN._replace(already=[job_id])
     assert raw.stored(world.backend, job_id) == before
@@ -449,11 +449,11 @@ def test_an_outcome_given_twice_in_one_batch_is_written_once(world: World) -> No
     worker = world.worker()
     settlement = REPEATABLE["retry"](world.claim_one(worker), world.clock.steady())
 
-    settled = world.backend.job_settle(worker, [settlement, settlement])
+    settled = world.backend.work.settle(worker, [settlement, settlement])
 
     assert settled == WRITTEN
     assert (world.job(job_id).state, world.job(job_id).attempt) == ("scheduled", 1)
-    assert len(world.backend.attempt_list(job_id)) == 1
+    assert len(world.backend.history.attempts(job_id)) == 1
 
 
 # Bad data
@@ -480,10 +480,10 @@ def _batch_of_ten(
 
 
 def _assert_good_ones_written(world: World, ids: list[str], places: set[int]) -> None:
-    for n, job in enumerate(world.backend.job_get(ids)):
+    for n, job in enumerate(world.backend.jobs.get(ids)):
         if n in places:
             continue
-        recorded = [attempt.outcome for attempt in world.backend.attempt_list(job.id)]
+        recorded = [attempt.outcome for attempt in world.backend.history.attempts(job.id)]
         expected = [("completed", []), ("scheduled", ["retry"]), ("failed", ["error"])][n % 3]
         assert (job.state, recorded) == expected
         assert job.attempt == 1
@@ -493,24 +493,24 @@ def _assert_good_ones_written(world: World, ids: list[str], places: set[int]) ->
 def test_an_outcome_that_the_database_refuses_does_not_block_those_beside_it(world: World, bad: str) -> None:
     worker, ids, settlements = _batch_of_ten(world, REFUSED[bad], {4})
 
-    settled = world.backend.job_settle(worker, settlements)
+    settled = world.backend.work.settle(worker, settlements)
 
     assert settled == WRITTEN._replace(refused=[ids[4]])
     _assert_good_ones_written(world, ids, {4})
     job = world.job(ids[4])
     assert (job.state, job.reason, job.result) == ("failed", "result", None)
-    assert [attempt.outcome for attempt in world.backend.attempt_list(ids[4])] == ["result"]
+    assert [attempt.outcome for attempt in world.backend.history.attempts(ids[4])] == ["result"]
 
 
 def test_several_refused_outcomes_are_all_found(world: World) -> None:
     places = {0, 1, 9}
     worker, ids, settlements = _batch_of_ten(world, REFUSED["no reason"], places)
 
-    settled = world.backend.job_settle(worker, settlements)
+    settled = world.backend.work.settle(worker, settlements)
 
     assert sorted(settled.refused) == [ids[0], ids[1], ids[9]]
     _assert_good_ones_written(world, ids, places)
-    assert {job.reason for n, job in enumerate(world.backend.job_get(ids)) if n in places} == {"result"}
+    assert {job.reason for n, job in enumerate(world.backend.jobs.get(ids)) if n in places} == {"result"}
 
 
 def test_a_nul_in_an_error_message_does_not_block_the_outcomes_beside_it(world: World) -> None:
@@ -519,13 +519,13 @@ def test_a_nul_in_an_error_message_does_not_block_the_outcomes_beside_it(world: 
 
     worker, ids, settlements = _batch_of_ten(world, with_nul, {4})
 
-    settled = world.backend.job_settle(worker, settlements)
+    settled = world.backend.work.settle(worker, settlements)
 
     _assert_good_ones_written(world, ids, {4})
     # PostgreSQL refuses the character, SQLite stores it: the job has failed and ran once either way.
     outcome = (settled.refused, world.job(ids[4]).reason)
     assert outcome in [([ids[4]], "result"), ([], "error")]
-    assert (world.job(ids[4]).state, len(world.backend.attempt_list(ids[4]))) == ("failed", 1)
+    assert (world.job(ids[4]).state, len(world.backend.history.attempts(ids[4]))) == ("failed", 1)
 
 
 @pytest.mark.parametrize("ends", [0, 1, 2])
@@ -541,7 +541,7 @@ def test_notes_that_the_database_refuses_are_dropped_and_cost_no_outcome_and_no_
     notes = Notes([line] if bad == "a line" else (), [Report(claim.id, 1, 5.0, half)] if bad == "a report" else ())
     settlements = [model.completed(each, 0, 0) for each in claims[:ends]]
 
-    exchange = world.backend.job_exchange(worker, settlements, Demand(("default",), ("task",), 5), notes)
+    exchange = world.backend.work.exchange(worker, settlements, Demand(("default",), ("task",), 5), notes)
 
     assert (exchange.settled, exchange.late) == (WRITTEN, SILENCE)
     assert [each.id for each in exchange.claims] == ids[3:]
@@ -554,17 +554,17 @@ def test_a_refused_outcome_does_not_cost_what_bodies_said(world: World) -> None:
     worker, ids, settlements = _batch_of_ten(world, REFUSED["no reason"], {4})
     notes = Notes([LogLine(s.id, s.claim, s.started, "INFO", "shop", "said") for s in settlements])
 
-    settled = world.backend.job_exchange(worker, settlements, Demand((), (), 0), notes).settled
+    settled = world.backend.work.exchange(worker, settlements, Demand((), (), 0), notes).settled
 
     assert settled == WRITTEN._replace(refused=[ids[4]])
-    assert [len(world.backend.log_list(job_id)) for job_id in ids] == [1] * 10
+    assert [len(world.backend.history.log_lines(job_id)) for job_id in ids] == [1] * 10
 
 
 def test_a_refused_outcome_does_not_stop_the_claim_beside_it(world: World) -> None:
     worker, ids, settlements = _batch_of_ten(world, REFUSED["unknown state"], {4})
     ready = world.enqueue()
 
-    exchange = world.backend.job_exchange(worker, settlements, Demand(("default",), ("task",), 5))
+    exchange = world.backend.work.exchange(worker, settlements, Demand(("default",), ("task",), 5))
 
     assert exchange.settled.refused == [ids[4]]
     assert [claim.id for claim in exchange.claims] == [ready]
@@ -578,7 +578,7 @@ def test_a_refused_outcome_of_a_lost_claim_is_stale_and_fails_nothing(world: Wor
     world.claim_one(world.worker())
     before = raw.stored(world.backend, job_id)
 
-    settled = world.backend.job_settle(worker, [REFUSED["lone surrogate"](claim, now)])
+    settled = world.backend.work.settle(worker, [REFUSED["lone surrogate"](claim, now)])
 
     assert settled == WRITTEN._replace(stale=[job_id])
     assert raw.stored(world.backend, job_id) == before
@@ -597,14 +597,14 @@ def test_an_exchange_settles_promotes_expires_and_claims_at_once(world: World) -
     world.clock.advance(SECOND)
     now = world.clock.steady()
 
-    exchange = world.backend.job_exchange(
+    exchange = world.backend.work.exchange(
         worker, [model.completed(claim, now, now)], Demand(("default",), ("task",), 5)
     )
 
     assert exchange.settled == WRITTEN
     assert exchange.promoted == ["default"]
     assert [claim.id for claim in exchange.claims] == [due]
-    states = {job.id: (job.state, job.reason) for job in world.backend.job_get([done, due, later, expired])}
+    states = {job.id: (job.state, job.reason) for job in world.backend.jobs.get([done, due, later, expired])}
     assert states == {
         done: ("completed", None),
         due: ("running", None),
@@ -619,7 +619,7 @@ def test_what_an_exchange_puts_back_it_may_claim_again(world: World) -> None:
     claim, now = world.claim_one(worker), world.clock.steady()
     failed = model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", "no")
 
-    exchange = world.backend.job_exchange(worker, [failed], Demand(("default",), ("task",), 1))
+    exchange = world.backend.work.exchange(worker, [failed], Demand(("default",), ("task",), 1))
 
     assert [(again.id, again.claim, again.attempt) for again in exchange.claims] == [(job_id, 2, 2)]
 
@@ -630,7 +630,7 @@ def test_a_released_job_that_expires_in_the_same_exchange_was_not_cancelled_by_a
     claim = world.claim_one(worker)
     world.clock.advance(2 * SECOND)
 
-    exchange = world.backend.job_exchange(
+    exchange = world.backend.work.exchange(
         worker, [model.released(claim, world.clock.steady())], Demand(("default",), ("task",), 1)
     )
 
@@ -643,7 +643,7 @@ def test_an_outcome_can_be_made_durable(world: World) -> None:
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    settled = world.backend.job_settle(worker, [model.completed(claim, now, now)], durable=True)
+    settled = world.backend.work.settle(worker, [model.completed(claim, now, now)], durable=True)
 
     assert settled == WRITTEN
     assert world.job(job_id).state == "completed"
@@ -682,9 +682,9 @@ def test_on_postgres_a_row_that_somebody_holds_does_not_hold_up_the_outcomes_bes
         settlements = [model.completed(claim, 0, 0) for claim in world.claim(worker, 2)]
 
         with ThreadPoolExecutor(1) as pool, raw.job_held(backend, held):
-            settled = pool.submit(backend.job_settle, worker, settlements).result(timeout=10)
-        again = backend.job_settle(worker, settlements)
+            settled = pool.submit(backend.work.settle, worker, settlements).result(timeout=10)
+        again = backend.work.settle(worker, settlements)
 
         assert settled == WRITTEN._replace(locked=[held])
         assert again == WRITTEN._replace(already=[free])
-        assert [job.state for job in backend.job_get([held, free])] == ["completed", "completed"]
+        assert [job.state for job in backend.jobs.get([held, free])] == ["completed", "completed"]

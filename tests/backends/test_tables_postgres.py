@@ -21,7 +21,7 @@ def test_many_who_make_the_tables_at_once_do_not_stumble_over_each_other(postgre
     def make() -> None:
         backend = open_backend(url, create=True)
         together.wait(30)
-        backend.job_list()
+        backend.jobs.newest()
         versions.append(backend.schema_version())
         backend.close()
 

@@ -79,7 +79,7 @@ def test_large_rows_make_small_portions(world: World) -> None:
 
 def test_names_come_in_the_order_of_their_bytes(world: World) -> None:
     for name in ("b", "B", "a.x", "a-x", "Z", "_"):
-        world.backend.queue_upsert(name, 1)
+        world.backend.queues.upsert(name, 1)
     found = [row[0] for row in chain.from_iterable(rows_of(world.backend, BY_NAME["queues"]))]
     assert found == sorted(found)
     assert len(found) == 6
@@ -103,14 +103,14 @@ def connected(url: str) -> Generator[Callable[[str], Any]]:
 
 CHANGES: dict[str, Callable[[World, str], object]] = {
     "enqueue": lambda world, _: world.enqueue(),
-    "enqueue many": lambda world, _: world.backend.job_enqueue([world.new() for _ in range(60)]),
-    "cancel": lambda world, job: world.backend.job_cancel([job]),
-    "delete": lambda world, job: world.backend.job_delete([job]),
+    "enqueue many": lambda world, _: world.backend.jobs.enqueue([world.new() for _ in range(60)]),
+    "cancel": lambda world, job: world.backend.jobs.cancel([job]),
+    "delete": lambda world, job: world.backend.jobs.delete([job]),
     "register": lambda world, _: world.worker(),
-    "set a queue": lambda world, _: world.backend.queue_upsert("mail", 3),
-    "pause a queue": lambda world, _: world.backend.queue_pause("default"),
-    "take a duty": lambda world, _: world.backend.lease_take("prune", world.ids.new()),
-    "set a schedule": lambda world, _: world.backend.schedule_upsert(
+    "set a queue": lambda world, _: world.backend.queues.upsert("mail", 3),
+    "pause a queue": lambda world, _: world.backend.queues.pause("default"),
+    "take a duty": lambda world, _: world.backend.leases.take("prune", world.ids.new()),
+    "set a schedule": lambda world, _: world.backend.schedules.upsert(
         Schedule("b", "task", None, "{}", None, HOUR, "UTC", "last", 9, "skip", None, 1, 1, 1, 1, None)
     ),
 }
@@ -122,7 +122,7 @@ def test_a_closed_database_refuses_every_change_and_says_why(world: World, chang
     world.backend.transfer.leave("{}", "has 'moved' to elsewhere", allow)
     with pytest.raises(DatabaseClosed, match="has 'moved' to elsewhere"):
         change(world, job)
-    assert [found.id for found in world.backend.job_list()] == [job]
+    assert [found.id for found in world.backend.jobs.newest()] == [job]
     world.backend.transfer.come_back('{"id": "another"}')
     with pytest.raises(DatabaseClosed):
         world.enqueue()
@@ -149,7 +149,7 @@ def test_a_claim_that_was_held_before_cannot_be_settled(world: World) -> None:
     with pytest.raises(DatabaseClosed, match="has moved"):
         world.complete(worker, claim)
     with pytest.raises(DatabaseClosed):
-        world.backend.worker_beat(worker, LEASE_US)
+        world.backend.workers.beat(worker, LEASE_US)
     assert world.job(claim.id).state == "running"
 
 
@@ -162,7 +162,7 @@ def test_a_user_s_transaction_is_refused_too_and_stays_usable(url: str, world: W
         connection = psycopg.connect(url.rpartition("&schema=")[0])
     with closing(connection):
         with pytest.raises(DatabaseClosed, match="has moved"):
-            world.backend.job_enqueue([world.new()], connection=connection)
+            world.backend.jobs.enqueue([world.new()], connection=connection)
         connection.commit()
 
 
@@ -222,7 +222,7 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
     first, second, third = (world.enqueue(unique_key=key, args='"\\u0000"') for key in ("a", "b", "c"))
     there = list(chain.from_iterable(rows_of(world.backend, jobs)))
     rows = {row[0]: list(row) for row in there}
-    world.backend.job_delete(list(rows))
+    world.backend.jobs.delete(list(rows))
     # The second has what was the first's, and the third is gone; its arguments have grown.
     rows[first][place["unique_lock"]] = None
     rows[second][place["unique_lock"]] = "a"
@@ -235,7 +235,7 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
     wanted = [tuple(rows[each]) for each in (second, first)]
     world.backend.transfer.mend(mark, mark, shape, Repair((), wanted, [(third,)]))
     assert list(chain.from_iterable(rows_of(world.backend, jobs))) == sorted(wanted)
-    assert [job.id for job in world.backend.job_list()] == [second, first]
+    assert [job.id for job in world.backend.jobs.newest()] == [second, first]
     assert world.job(second).args == rows[second][place["args"]]
 
 
@@ -256,7 +256,7 @@ class Moving(machine.Machine):
         lines = [LogLine(claim.id, claim.claim, 1, "INFO", "shop", "words ü") for _, claim in self.claims]
         for side in (self.sides.sqlite, self.sides.postgres):
             for worker in self.workers:
-                side.log_write(worker, lines)
+                side.work.write_logs(worker, lines)
         self.clock.advance(2 * LEASE_US)  # whoever was at work is gone
         self.check(self.sides.sqlite, f"sqlite:///{self.sides.sqlite.db.place}", next(self.empty)[1])
         self.check(self.sides.postgres, self.url, next(self.empty)[0])
@@ -265,7 +265,7 @@ class Moving(machine.Machine):
         before = everything(source_url)
         target = open_backend(target_url, clock=self.clock, create=False)
         plan = move.plan(move.Side(source, source_url), move.Side(target, target_url), force=True)
-        with patch.object(target, "job_rescue", return_value=[]):  # what comes after
+        with patch.object(target.workers, "rescue", return_value=[]):  # what comes after
             done = move.carry(plan, portion=Portion(rows=7))
         assert everything(target_url) == before == everything(source_url)
         counted = {each.table: each.rows for each in done.tables}

@@ -27,17 +27,17 @@ def locks(world: World, *ids: str) -> list[str | None]:
 def test_the_second_gets_the_firsts_id(world: World) -> None:
     first = world.enqueue(unique_key="k", args='{"n":1}')
 
-    (second,) = world.backend.job_enqueue([world.new(unique_key="k", args='{"n":2}')])
+    (second,) = world.backend.jobs.enqueue([world.new(unique_key="k", args='{"n":2}')])
 
     assert second == Enqueued(first, duplicate=True)
-    assert [job.args for job in world.backend.job_list()] == ['{"n":1}']
+    assert [job.args for job in world.backend.jobs.newest()] == ['{"n":1}']
 
 
 def test_within_one_batch_the_first_of_a_key_wins(world: World) -> None:
     held = world.enqueue(unique_key="c")
     jobs = [world.new(unique_key=key) for key in ("b", "a", "b", None, "c", "a")]
 
-    answer = world.backend.job_enqueue(jobs)
+    answer = world.backend.jobs.enqueue(jobs)
 
     assert answer == [
         Enqueued(jobs[0].id, duplicate=False),
@@ -47,13 +47,13 @@ def test_within_one_batch_the_first_of_a_key_wins(world: World) -> None:
         Enqueued(held, duplicate=True),
         Enqueued(jobs[1].id, duplicate=True),
     ]
-    assert {job.id for job in world.backend.job_list()} == {held, *(jobs[n].id for n in (0, 1, 3))}
+    assert {job.id for job in world.backend.jobs.newest()} == {held, *(jobs[n].id for n in (0, 1, 3))}
 
 
 def test_a_loser_leaves_neither_edges_nor_large_arguments_behind(world: World, url: str) -> None:
     parent, holder = world.enqueue(), world.enqueue(unique_key="k")
 
-    (answer,) = world.backend.job_enqueue(
+    (answer,) = world.backend.jobs.enqueue(
         [world.new(unique_key="k", parents=(parent,), args='"' + "x" * 3_000 + '"')]
     )
 
@@ -63,7 +63,7 @@ def test_a_loser_leaves_neither_edges_nor_large_arguments_behind(world: World, u
 
 
 def test_jobs_without_a_key_never_collide(world: World) -> None:
-    answer = world.backend.job_enqueue([world.new(), world.new()])
+    answer = world.backend.jobs.enqueue([world.new(), world.new()])
 
     assert [enqueued.duplicate for enqueued in answer] == [False, False]
 
@@ -73,16 +73,16 @@ def test_a_job_cannot_run_after_one_that_lost_its_key(world: World, url: str) ->
     loser = world.new(unique_key="k")
 
     with pytest.raises(GraphError, match=holder):
-        world.backend.job_enqueue([loser, world.new(parents=(loser.id,))])
+        world.backend.jobs.enqueue([loser, world.new(parents=(loser.id,))])
 
     assert beside.count(url, "dray_jobs") == 1
 
 
 def test_a_repeated_enqueue_of_a_loser_is_a_duplicate_again(world: World) -> None:
     holder, loser = world.enqueue(unique_key="k"), world.new(unique_key="k")
-    world.backend.job_enqueue([loser])
+    world.backend.jobs.enqueue([loser])
 
-    assert world.backend.job_enqueue([loser]) == [Enqueued(holder, duplicate=True)]
+    assert world.backend.jobs.enqueue([loser]) == [Enqueued(holder, duplicate=True)]
 
 
 # When the key is free again
@@ -92,10 +92,10 @@ def test_a_repeated_enqueue_of_a_loser_is_a_duplicate_again(world: World) -> Non
 def test_a_key_held_while_live_is_free_once_the_job_has_ended(world: World, end: str) -> None:
     holder, worker = world.enqueue(unique_key="k", max_attempts=1, expires_us=HOUR), world.worker()
     if end == "cancelled":
-        world.backend.job_cancel([holder])
+        world.backend.jobs.cancel([holder])
     elif end == "expired":
         world.clock.advance(HOUR)
-        world.backend.job_expire()
+        world.backend.jobs.expire()
     else:
         claim = world.claim_one(worker)
         assert world.enqueue(unique_key="k") == holder
@@ -106,7 +106,7 @@ def test_a_key_held_while_live_is_free_once_the_job_has_ended(world: World, end:
         else:
             world.complete(worker, claim)
 
-    (next_one,) = world.backend.job_enqueue([world.new(unique_key="k")])
+    (next_one,) = world.backend.jobs.enqueue([world.new(unique_key="k")])
 
     assert not next_one.duplicate
     assert locks(world, holder, next_one.id) == [None, "k"]
@@ -129,9 +129,9 @@ def test_a_window_outlives_the_job_and_ends_on_time(world: World) -> None:
     world.complete(worker, world.claim_one(worker))
 
     world.clock.advance(HOUR - 1)
-    within = world.backend.job_enqueue([world.new(unique_key="k", unique_us=HOUR)])
+    within = world.backend.jobs.enqueue([world.new(unique_key="k", unique_us=HOUR)])
     world.clock.advance(1)
-    after = world.backend.job_enqueue([world.new(unique_key="k", unique_us=HOUR)])
+    after = world.backend.jobs.enqueue([world.new(unique_key="k", unique_us=HOUR)])
 
     assert within == [Enqueued(first, duplicate=True)]
     assert not after[0].duplicate
@@ -158,7 +158,7 @@ def test_a_batch_frees_expired_windows_and_meets_those_still_open(world: World) 
     world.clock.advance(SECOND)
 
     jobs = [world.new(unique_key="over"), world.new(unique_key="open"), world.new(unique_key="over")]
-    answer = world.backend.job_enqueue(jobs)
+    answer = world.backend.jobs.enqueue(jobs)
 
     assert answer == [
         Enqueued(jobs[0].id, duplicate=False),
@@ -181,14 +181,14 @@ def test_retries_rescue_promotion_and_snooze_keep_the_key(world: World) -> None:
     world.fail(worker, world.claim_one(worker), delay_us=SECOND)
     still_held()
     world.clock.advance(SECOND)
-    assert world.backend.job_promote() == ["default"]
+    assert world.backend.jobs.promote() == ["default"]
     still_held()
     now = world.clock.steady()
-    world.backend.job_settle(worker, [model.snoozed(world.claim_one(worker), now, now, SECOND)])
+    world.backend.work.settle(worker, [model.snoozed(world.claim_one(worker), now, now, SECOND)])
     still_held()
     world.clock.advance(SECOND)
-    world.backend.job_promote()
-    world.backend.job_settle(worker, [model.released(world.claim_one(worker), now)])
+    world.backend.jobs.promote()
+    world.backend.work.settle(worker, [model.released(world.claim_one(worker), now)])
     still_held()
     world.claim_one(worker)
     world.bury(worker)
@@ -211,20 +211,20 @@ def test_a_job_started_over_does_not_take_its_key_back(world: World) -> None:
     world.complete(worker, world.claim_one(worker))
     second = world.enqueue(unique_key="k")
 
-    assert world.backend.job_retry([first]) == [first]
+    assert world.backend.jobs.retry([first]) == [first]
 
     assert [world.job(i).state for i in (first, second)] == ["queued", "queued"]
     assert locks(world, first, second) == [None, "k"]
     for claim in world.claim(worker, 2):
         world.complete(worker, claim)
-    assert not world.backend.job_enqueue([world.new(unique_key="k")])[0].duplicate
+    assert not world.backend.jobs.enqueue([world.new(unique_key="k")])[0].duplicate
 
 
 def test_a_cancel_request_on_a_running_job_keeps_its_key(world: World) -> None:
     holder = world.enqueue(unique_key="k")
     world.claim_one(world.worker())
 
-    assert world.backend.job_cancel([holder]) == {holder: CancelResult.REQUESTED}
+    assert world.backend.jobs.cancel([holder]) == {holder: CancelResult.REQUESTED}
 
     assert world.enqueue(unique_key="k") == holder
 
@@ -232,7 +232,7 @@ def test_a_cancel_request_on_a_running_job_keeps_its_key(world: World) -> None:
 def test_a_child_cancelled_with_its_parent_frees_its_key(world: World) -> None:
     parent = world.enqueue()
     child = world.enqueue(parents=(parent,), unique_key="k")
-    world.backend.job_cancel([parent])
+    world.backend.jobs.cancel([parent])
 
     assert locks(world, child) == [None]
     assert world.enqueue(unique_key="k") != child
@@ -240,7 +240,7 @@ def test_a_child_cancelled_with_its_parent_frees_its_key(world: World) -> None:
 
 def test_a_job_cancelled_as_it_is_enqueued_holds_no_key(world: World) -> None:
     parent = world.enqueue()
-    world.backend.job_cancel([parent])
+    world.backend.jobs.cancel([parent])
 
     child = world.enqueue(parents=(parent,), unique_key="k")
 
@@ -254,7 +254,7 @@ def test_a_revived_child_lives_beside_the_new_holder_of_its_key(world: World) ->
     world.fail(worker, world.claim_one(worker, tasks=("parent",)))
     holder = world.enqueue(unique_key="k")
 
-    world.backend.job_retry([parent])
+    world.backend.jobs.retry([parent])
 
     assert (world.job(child).state, world.job(child).reason) == ("waiting", None)
     assert locks(world, child, holder) == [None, "k"]
@@ -266,10 +266,10 @@ def test_pruning_frees_no_key_before_its_window_is_over(world: World) -> None:
     at_once = Retention(0, 0, 0)
     world.clock.advance(SECOND)
 
-    assert world.backend.job_prune(at_once) == 0
+    assert world.backend.history.prune(at_once) == 0
     assert world.enqueue(unique_key="k") == first
     world.clock.advance(HOUR)
-    assert world.backend.job_prune(at_once) == 1
+    assert world.backend.history.prune(at_once) == 1
 
 
 # At once
@@ -286,7 +286,7 @@ def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world
         for _ in range(rounds):
             with beside.connect(url) as connection:
                 new = world.new(unique_key="k")
-                (answer,) = world.backend.job_enqueue([new], connection=connection)
+                (answer,) = world.backend.jobs.enqueue([new], connection=connection)
                 if rng.random() < 0.3:
                     connection.rollback()
                     continue
@@ -294,9 +294,9 @@ def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world
             if not answer.duplicate:
                 won.append(new.id)
                 assert live_holders() == [new.id]  # nobody else ends it
-                world.backend.job_cancel([new.id])
+                world.backend.jobs.cancel([new.id])
             else:
-                assert world.backend.job_get([answer.id])  # the winner was committed, never one rolled back
+                assert world.backend.jobs.get([answer.id])  # the winner was committed, never one rolled back
         return won
 
     def live_holders() -> list[str]:

@@ -21,7 +21,7 @@ LARGE = '{"text":"' + "x" * 3_000 + '"}'
 
 def ask(world: World, on_conflict: str, **options: Any) -> Enqueued:
     """A second request for the key."""
-    (answer,) = world.backend.job_enqueue([world.new(unique_key="k", on_conflict=on_conflict, **options)])
+    (answer,) = world.backend.jobs.enqueue([world.new(unique_key="k", on_conflict=on_conflict, **options)])
     return answer
 
 
@@ -57,11 +57,11 @@ def test_a_job_that_has_not_started_takes_over_what_is_to_be_done(world: World) 
     assert {name: getattr(after, name) for name in wanted} == wanted
     same = ("queue", "state", "run_at", "expires_at", "created_at", "unique_lock", "unique_until", "attempt", "claim")
     assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
-    assert [job.id for job in world.backend.job_list()] == [holder]
+    assert [job.id for job in world.backend.jobs.newest()] == [holder]
 
 
 def test_what_the_second_leaves_out_is_left_out_afterwards(world: World) -> None:
-    world.backend.queue_upsert("default", 4)
+    world.backend.queues.upsert("default", 4)
     holder = world.enqueue(unique_key="k", priority=9, timeout=1.0, name="first", tags=("x",))
 
     assert ask(world, "replace") == replaced(holder)
@@ -138,7 +138,7 @@ def test_a_key_that_is_free_gives_a_new_job(world: World, on_conflict: str) -> N
 def test_the_arguments_of_another_task_replace_nothing(world: World) -> None:
     holder = world.enqueue("task", unique_key="k", args='{"n":1}')
 
-    answer = world.backend.job_enqueue([world.new("other", unique_key="k", on_conflict="replace", args='{"m":2}')])
+    answer = world.backend.jobs.enqueue([world.new("other", unique_key="k", on_conflict="replace", args='{"m":2}')])
 
     assert answer == [kept(holder)]
     assert world.job(holder).args == '{"n":1}'
@@ -218,7 +218,7 @@ def test_within_one_batch_the_last_word_holds(world: World) -> None:
         world.new(unique_key="k", args='{"n":5}', on_conflict="reschedule", delay_us=MINUTE),
     ]
 
-    answer = world.backend.job_enqueue(jobs)
+    answer = world.backend.jobs.enqueue(jobs)
 
     first = jobs[0].id
     assert answer == [
@@ -236,7 +236,7 @@ def test_a_batch_changes_each_holder_by_its_own_request(world: World) -> None:
     worker = world.worker()
     started = {claim.id for claim in world.claim(worker, 5)}
 
-    answer = world.backend.job_enqueue(
+    answer = world.backend.jobs.enqueue(
         [world.new(unique_key=f"k{n}", args=f'{{"n":{n}}}', on_conflict="replace") for n in reversed(range(20))]
     )
 
@@ -251,7 +251,7 @@ def test_a_job_cannot_run_after_one_that_only_replaced_another(world: World) -> 
     loser = world.new(unique_key="k", args='{"n":2}', on_conflict="replace")
 
     with pytest.raises(GraphError, match=holder):
-        world.backend.job_enqueue([loser, world.new(parents=(loser.id,))])
+        world.backend.jobs.enqueue([loser, world.new(parents=(loser.id,))])
 
     assert world.job(holder).args == '{"n":1}'
 
@@ -259,9 +259,9 @@ def test_a_job_cannot_run_after_one_that_only_replaced_another(world: World) -> 
 def test_a_request_repeated_after_a_lost_answer_replaces_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     holder = world.enqueue(unique_key="k")
     new = world.new(unique_key="k", args='{"n":2}', on_conflict="replace")
-    world.backend.job_enqueue([new])
+    world.backend.jobs.enqueue([new])
 
-    assert world.backend.job_enqueue([new]) == [replaced(holder)]
+    assert world.backend.jobs.enqueue([new]) == [replaced(holder)]
     assert world.job(holder).args == '{"n":2}'
 
 
@@ -281,7 +281,7 @@ def test_a_replacement_stands_or_falls_with_the_users_transaction(world: World, 
             world.new(unique_key="k", args=LARGE, on_conflict="replace"),
             world.new(unique_key="k", on_conflict="reschedule", delay_us=HOUR),
         ]
-        assert world.backend.job_enqueue(new, connection=user) == [replaced(holder)] * 2
+        assert world.backend.jobs.enqueue(new, connection=user) == [replaced(holder)] * 2
         user.commit() if commits else user.rollback()
 
     job = world.job(holder)
@@ -292,7 +292,7 @@ def test_a_job_that_somebody_is_replacing_is_not_claimed_with_its_old_arguments(
     holder, worker = world.enqueue(unique_key="k", args='{"n":1}'), world.worker()
     new = world.new(unique_key="k", args='{"n":2}', on_conflict="replace")
     with beside.connect(url) as user, ThreadPoolExecutor(1) as pool:
-        world.backend.job_enqueue([new], connection=user)
+        world.backend.jobs.enqueue([new], connection=user)
         claiming = pool.submit(world.claim, worker)  # waits on SQLite, passes it by on PostgreSQL
         wait([claiming], beside.BLOCKED)
         user.commit()

@@ -53,7 +53,7 @@ class Worker:
             if way == 0:  # a retry, promoted once its time has come
                 self.settle(model.errored(claim, now, now, Outcome.ERROR, SECOND, "ValueError", "no"))
                 self.world.clock.advance(SECOND)
-                self.world.backend.job_promote()
+                self.world.backend.jobs.promote()
             elif way == 1:
                 self.settle(model.snoozed(claim, now, now, 0))
             elif way == 2:
@@ -65,13 +65,13 @@ class Worker:
                 self.ends += 1
 
     def settle(self, settlement: Settlement) -> None:
-        while self.world.backend.job_settle(self.id, [settlement]).locked:
+        while self.world.backend.work.settle(self.id, [settlement]).locked:
             pass  # by a producer that has tried to replace it and not yet committed
 
     def die(self, claim: Claim) -> None:
         self.world.bury(self.id)
         while self.world.job(claim.id).state == "running":
-            self.world.backend.job_rescue([], rng=self.world.rng)
+            self.world.backend.workers.rescue([], rng=self.world.rng)
         self.id = self.world.worker()
 
 
@@ -90,7 +90,7 @@ def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(
                 number += 1
                 asked = {"args": f"[{seed},{number}]", "on_conflict": rng.choice(ANSWERS)}
                 new = world.new(unique_key="k", max_attempts=999, max_crashes=999, **asked)
-                (answer,) = world.backend.job_enqueue([new], connection=connection)
+                (answer,) = world.backend.jobs.enqueue([new], connection=connection)
                 if rng.random() < 0.3:
                     connection.rollback()
                 else:

@@ -58,11 +58,11 @@ def order(user: beside.Connection, n: int) -> None:
 def test_with_no_transaction_open_one_is_opened_and_left_to_the_user(world: World, user: beside.Connection) -> None:
     assert not is_open(user)
 
-    (enqueued,) = world.backend.job_enqueue([world.new()], connection=user)
+    (enqueued,) = world.backend.jobs.enqueue([world.new()], connection=user)
 
     assert not enqueued.duplicate
     assert is_open(user)
-    assert world.backend.job_get([enqueued.id]) == []
+    assert world.backend.jobs.get([enqueued.id]) == []
     user.commit()
     assert world.claim_one(world.worker()).id == enqueued.id
 
@@ -71,27 +71,27 @@ def test_a_rollback_leaves_nothing(world: World, user: beside.Connection, url: s
     flow = Workflow(world.ids.new(), "etl", 0)
     first = world.new(args=LARGE, queue="new", workflow_id=flow.id, step="a", unique_key="k")
     second = world.new(parents=(first.id,), workflow_id=flow.id, step="b")
-    world.backend.job_enqueue([first, second], workflow=flow, connection=user)
+    world.backend.jobs.enqueue([first, second], workflow=flow, connection=user)
 
     user.rollback()
 
     for table in ("dray_jobs", "dray_edges", "dray_workflows", "dray_queues"):
         assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
-    assert not world.backend.job_enqueue([world.new(unique_key="k", queue="new")])[0].duplicate
-    assert [queue.name for queue in world.backend.queue_list()] == ["new"]
+    assert not world.backend.jobs.enqueue([world.new(unique_key="k", queue="new")])[0].duplicate
+    assert [queue.name for queue in world.backend.queues.all()] == ["new"]
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_an_open_transaction_is_joined(world: World, user: beside.Connection, url: str, ends: str) -> None:
     order(user, 1)
     assert is_open(user)
-    (enqueued,) = world.backend.job_enqueue([world.new()], connection=user)
+    (enqueued,) = world.backend.jobs.enqueue([world.new()], connection=user)
     order(user, 2)
 
     user.commit() if ends == "commit" else user.rollback()
 
     assert orders(url) == ([1, 2] if ends == "commit" else [])
-    assert [job.id for job in world.backend.job_list()] == ([enqueued.id] if ends == "commit" else [])
+    assert [job.id for job in world.backend.jobs.newest()] == ([enqueued.id] if ends == "commit" else [])
 
 
 def test_a_whole_graph_goes_in_with_the_commit(world: World, user: beside.Connection) -> None:
@@ -99,7 +99,7 @@ def test_a_whole_graph_goes_in_with_the_commit(world: World, user: beside.Connec
     flow = Workflow(world.ids.new(), "etl", world.clock.now())
     first = world.new("first", parents=(outside,), workflow_id=flow.id, step="a", args=LARGE, delay_us=HOUR)
     second = world.new("second", parents=(first.id,), workflow_id=flow.id, step="b", tags=("x",))
-    world.backend.job_enqueue([first, second], workflow=flow, connection=user)
+    world.backend.jobs.enqueue([first, second], workflow=flow, connection=user)
     user.commit()
 
     worker = world.worker()
@@ -107,36 +107,36 @@ def test_a_whole_graph_goes_in_with_the_commit(world: World, user: beside.Connec
 
     assert (world.job(first.id).state, world.job(first.id).args) == ("scheduled", LARGE)
     assert (world.job(second.id).state, world.job(second.id).waiting_on) == ("waiting", 1)
-    assert world.backend.workflow_get(flow.id) == (flow, {"scheduled": 1, "waiting": 1})
+    assert world.backend.workflows.get(flow.id) == (flow, {"scheduled": 1, "waiting": 1})
 
 
 def test_many_calls_and_many_jobs_share_one_transaction(world: World, user: beside.Connection) -> None:
     for _ in range(12):
-        world.backend.job_enqueue([world.new() for _ in range(20)], connection=user)
+        world.backend.jobs.enqueue([world.new() for _ in range(20)], connection=user)
     user.commit()
 
-    assert world.backend.job_stats(HOUR).counts == {"default": {"queued": 240}}
+    assert world.backend.history.stats(HOUR).counts == {"default": {"queued": 240}}
 
 
 def test_a_key_taken_in_the_transaction_is_taken_for_the_transaction(world: World, user: beside.Connection) -> None:
     held = world.enqueue(unique_key="held")
-    (first,) = world.backend.job_enqueue([world.new(unique_key="k")], connection=user)
+    (first,) = world.backend.jobs.enqueue([world.new(unique_key="k")], connection=user)
 
-    again = world.backend.job_enqueue([world.new(unique_key="k"), world.new(unique_key="held")], connection=user)
+    again = world.backend.jobs.enqueue([world.new(unique_key="k"), world.new(unique_key="held")], connection=user)
 
     assert again == [Enqueued(first.id, duplicate=True), Enqueued(held, duplicate=True)]
     user.rollback()
-    assert not world.backend.job_enqueue([world.new(unique_key="k")])[0].duplicate
+    assert not world.backend.jobs.enqueue([world.new(unique_key="k")])[0].duplicate
 
 
 def test_an_enqueue_repeated_after_a_lost_commit_leaves_one_job(world: World, url: str) -> None:
     new = world.new(unique_key="k")
     for _ in range(2):
         with beside.connect(url) as user:
-            assert world.backend.job_enqueue([new], connection=user) == [Enqueued(new.id, duplicate=False)]
+            assert world.backend.jobs.enqueue([new], connection=user) == [Enqueued(new.id, duplicate=False)]
             user.commit()
 
-    assert [job.id for job in world.backend.job_list()] == [new.id]
+    assert [job.id for job in world.backend.jobs.newest()] == [new.id]
 
 
 def test_a_block_of_the_drivers_own_decides_over_the_job_too(world: World, user: beside.Connection, url: str) -> None:
@@ -145,15 +145,15 @@ def test_a_block_of_the_drivers_own_decides_over_the_job_too(world: World, user:
 
     def fail_inside() -> None:
         with block():
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
             order(user, 1 // 0)
 
     with block():
-        kept = world.backend.job_enqueue([world.new()], connection=user)[0].id
+        kept = world.backend.jobs.enqueue([world.new()], connection=user)[0].id
     with pytest.raises(ZeroDivisionError):
         fail_inside()
 
-    assert [job.id for job in world.backend.job_list()] == [kept]
+    assert [job.id for job in world.backend.jobs.newest()] == [kept]
     assert orders(url) == []
 
 
@@ -163,22 +163,22 @@ def test_a_block_of_the_drivers_own_decides_over_the_job_too(world: World, user:
 def test_a_connection_in_autocommit_mode_is_refused(world: World, url: str) -> None:
     with beside.connect(url, autocommit=True) as user:
         with pytest.raises(ConfigError, match="open a transaction first"):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
 
         assert not is_open(user)
-    assert world.backend.job_list() == []
+    assert world.backend.jobs.newest() == []
 
 
 @pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_opened_by_hand_in_autocommit_mode_is_joined(world: World, url: str, ends: str) -> None:
     with beside.connect(url, autocommit=True) as user:
         beside.execute(user, "BEGIN")
-        (enqueued,) = world.backend.job_enqueue([world.new()], connection=user)
+        (enqueued,) = world.backend.jobs.enqueue([world.new()], connection=user)
         assert is_open(user)
-        assert world.backend.job_list() == []
+        assert world.backend.jobs.newest() == []
         beside.execute(user, "COMMIT" if ends == "COMMIT" else "ROLLBACK")
 
-    assert [job.id for job in world.backend.job_list()] == ([enqueued.id] if ends == "COMMIT" else [])
+    assert [job.id for job in world.backend.jobs.newest()] == ([enqueued.id] if ends == "COMMIT" else [])
 
 
 # A call that fails
@@ -191,24 +191,24 @@ def test_a_failed_enqueue_leaves_the_users_own_writes_fit_to_be_committed(
     bad = world.new(parents=(world.ids.new(),)) if why == "unknown parent" else replace(world.new(), id="no id")
     flow = Workflow(world.ids.new(), "etl", 0)
     order(user, 1)
-    (before,) = world.backend.job_enqueue([world.new()], connection=user)
+    (before,) = world.backend.jobs.enqueue([world.new()], connection=user)
 
     with pytest.raises(UnknownJob if why == "unknown parent" else DrayError):
-        world.backend.job_enqueue([world.new(queue="new"), bad], workflow=flow, connection=user)
+        world.backend.jobs.enqueue([world.new(queue="new"), bad], workflow=flow, connection=user)
 
     assert is_open(user)
     order(user, 2)
-    (after,) = world.backend.job_enqueue([world.new()], connection=user)
+    (after,) = world.backend.jobs.enqueue([world.new()], connection=user)
     user.commit()
     assert orders(url) == [1, 2]
-    assert {job.id for job in world.backend.job_list()} == {before.id, after.id}
-    assert world.backend.workflow_get(flow.id) is None
-    assert world.backend.queue_list() == []
+    assert {job.id for job in world.backend.jobs.newest()} == {before.id, after.id}
+    assert world.backend.workflows.get(flow.id) is None
+    assert world.backend.queues.all() == []
 
 
 def test_a_failed_first_call_leaves_the_connection_usable(world: World, user: beside.Connection, url: str) -> None:
     with pytest.raises(UnknownJob):
-        world.backend.job_enqueue([world.new(parents=(world.ids.new(),))], connection=user)
+        world.backend.jobs.enqueue([world.new(parents=(world.ids.new(),))], connection=user)
 
     order(user, 1)
     user.commit()
@@ -223,12 +223,12 @@ def test_a_lock_that_is_not_to_be_had_is_dray_s_own_error(world: World, user: be
         beside.execute(other, "UPDATE dray_jobs SET name = 'mine' WHERE id = ?", parent)
 
         with pytest.raises(StorageLocked):
-            world.backend.job_enqueue([world.new(parents=(parent,))], connection=user)
+            world.backend.jobs.enqueue([world.new(parents=(parent,))], connection=user)
 
     user.rollback()
-    world.backend.job_enqueue([world.new(parents=(parent,))], connection=user)
+    world.backend.jobs.enqueue([world.new(parents=(parent,))], connection=user)
     user.commit()
-    assert len(world.backend.job_list()) == 2
+    assert len(world.backend.jobs.newest()) == 2
 
 
 def _hurry(user: beside.Connection) -> None:
@@ -251,9 +251,9 @@ def test_anything_else_than_a_connection_of_the_driver_is_refused(
         others.append(post if isinstance(user, sqlite3.Connection) else lite)
         for other in others:
             with pytest.raises(ConfigError, match="connection="):
-                world.backend.job_enqueue([world.new()], connection=other)
+                world.backend.jobs.enqueue([world.new()], connection=other)
 
-    assert world.backend.job_list() == []
+    assert world.backend.jobs.newest() == []
 
 
 def test_a_connection_to_a_database_without_dray_s_tables_is_refused(
@@ -265,7 +265,7 @@ def test_a_connection_to_a_database_without_dray_s_tables_is_refused(
         order(user, 1)
 
         with pytest.raises(ConfigError, match="same"):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
 
         user.commit()
     assert orders(elsewhere) == [1]
@@ -291,10 +291,10 @@ def test_a_connection_to_another_database_with_dray_s_tables_is_refused(
         other.migrate()
 
         with pytest.raises(ConfigError):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
 
         user.commit()
-        assert other.job_list() == []
+        assert other.jobs.newest() == []
 
 
 # What users set on their connections
@@ -307,7 +307,7 @@ def enqueue_all_kinds(world: World, user: beside.Connection) -> None:
     world.complete(worker, world.claim_one(worker, tasks=("done",)))
     live = world.enqueue("live")
 
-    answer = world.backend.job_enqueue(
+    answer = world.backend.jobs.enqueue(
         [world.new(parents=(done,)), world.new(parents=(live,)), world.new(unique_key="window")],
         connection=user,
     )
@@ -411,11 +411,11 @@ def test_nothing_that_the_user_set_is_changed(world: World, user: beside.Connect
 def test_a_block_of_psycopg_s_own_is_joined(server: World, postgres_url: str, autocommit: bool) -> None:
     world = server
     with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=autocommit) as user, user.transaction():
-        kept = world.backend.job_enqueue([world.new()], connection=user)[0].id
+        kept = world.backend.jobs.enqueue([world.new()], connection=user)[0].id
         with user.transaction(force_rollback=True):
-            world.backend.job_enqueue([world.new()], connection=user)
+            world.backend.jobs.enqueue([world.new()], connection=user)
 
-    assert [job.id for job in world.backend.job_list()] == [kept]
+    assert [job.id for job in world.backend.jobs.newest()] == [kept]
 
 
 def test_a_connection_in_pipeline_mode_is_joined(server: World, postgres_url: str) -> None:
@@ -431,13 +431,13 @@ def test_a_transaction_that_has_failed_already_is_dray_s_own_error(server: World
             beside.execute(user, "SELECT 1 / 0")
 
         with pytest.raises(DrayError):
-            server.backend.job_enqueue([server.new()], connection=user)
+            server.backend.jobs.enqueue([server.new()], connection=user)
 
 
 def test_a_new_queue_in_an_open_transaction_holds_up_nobody_else(server: World, postgres_url: str) -> None:
     world = server
     with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
-        world.backend.job_enqueue([world.new(queue="new")], connection=user)
+        world.backend.jobs.enqueue([world.new(queue="new")], connection=user)
 
         other = pool.submit(world.enqueue, queue="new").result(2)
 

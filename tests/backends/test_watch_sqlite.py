@@ -601,7 +601,7 @@ path, uses_backend = Path(sys.argv[1]), sys.argv[2] == "with"
 watch = module.SqliteWatch(path)
 if uses_backend:
     backend = open_backend(str(path))
-    backend.queue_list()
+    backend.queues.all()
 held = locked_files(str(path))
 pid = os.fork()
 if not pid:

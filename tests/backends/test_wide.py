@@ -33,17 +33,17 @@ class Wide:
         self.enqueued_in = time.monotonic() - began
         self.worker = app.new_id()
         new = NewWorker(id=self.worker, name="w", host="here", pid=1, boot=app.clock.boot)
-        app.backend.worker_register(new, 600_000_000)
+        app.backend.workers.register(new, 600_000_000)
 
     def claim(self, queue: str, limit: int) -> list[Claim]:
-        return self.app.backend.job_claim(self.worker, Demand((queue,), ("step",), limit))
+        return self.app.backend.work.claim(self.worker, Demand((queue,), ("step",), limit))
 
     def settle(self, claims: list[Claim]) -> tuple[float, bool]:
         """How long it took, and whether children are left that have not been told."""
         began = time.monotonic()
         now = self.app.clock.steady()
         ends = [model.completed(claim, now, now) for claim in claims]
-        answer = self.app.backend.job_exchange(self.worker, ends, NOTHING)
+        answer = self.app.backend.work.exchange(self.worker, ends, NOTHING)
         return time.monotonic() - began, answer.has_more_children
 
 
@@ -90,14 +90,14 @@ def measured(wide: Wide) -> Times:
     assert has_more
     assert wide.run.counts == {"completed": 1, "queued": FANOUT_CHUNK, "waiting": WIDTH - FANOUT_CHUNK + 1}
 
-    while wide.app.backend.job_fan_out().left:
+    while wide.app.backend.graph.fan_out().left:
         continue
     longest = 0.0
     while claims := wide.claim("many", 500):
         took, has_more = wide.settle(claims)
         longest = max(longest, took)
         while has_more:
-            has_more = wide.app.backend.job_fan_out().left
+            has_more = wide.app.backend.graph.fan_out().left
     assert wide.run.counts == {"completed": WIDTH + 1, "queued": 1}
     (last,) = wide.claim("last", 5)
     assert last.queue == "last"

@@ -30,11 +30,11 @@ class World:
         return NewJob(id=self.ids.new(), task=task, **options)
 
     def enqueue(self, task: str = "task", **options: Any) -> str:
-        return self.backend.job_enqueue([self.new(task, **options)])[0].id
+        return self.backend.jobs.enqueue([self.new(task, **options)])[0].id
 
     def worker(self) -> str:
         worker = NewWorker(id=self.ids.new(), name="w", host="here", pid=1, boot=self.clock.boot)
-        self.backend.worker_register(worker, LEASE_US)
+        self.backend.workers.register(worker, LEASE_US)
         return worker.id
 
     def claim(
@@ -46,28 +46,28 @@ class World:
         queue: str = "default",
         tasks: tuple[str, ...] = ("task",),
     ) -> list[Claim]:
-        return self.backend.job_claim(worker, Demand((queue,), tasks, limit, ahead))
+        return self.backend.work.claim(worker, Demand((queue,), tasks, limit, ahead))
 
     def claim_one(self, worker: str, **options: Any) -> Claim:
         (claim,) = self.claim(worker, 1, **options)
         return claim
 
     def job(self, job_id: str) -> Job:
-        (found,) = self.backend.job_get([job_id])
+        (found,) = self.backend.jobs.get([job_id])
         return found
 
     def complete(self, worker: str, claim: Claim, result: str | None = None) -> Settled:
         now = self.clock.steady()
-        return self.backend.job_settle(worker, [model.completed(claim, now, now, result)])
+        return self.backend.work.settle(worker, [model.completed(claim, now, now, result)])
 
     def fail(self, worker: str, claim: Claim, *, delay_us: int = 0) -> Settled:
         """The body raised: a retry after the delay, or the end when no attempt is left."""
         now = self.clock.steady()
         settlement = model.errored(claim, now, now, Outcome.ERROR, delay_us, "ValueError", "no", "trace")
-        return self.backend.job_settle(worker, [settlement])
+        return self.backend.work.settle(worker, [settlement])
 
     def bury(self, worker: str) -> None:
         """Lets a worker's lease run out and takes its jobs back."""
         self.clock.advance(LEASE_US + SECOND)
-        verdicts = [v for v in self.backend.worker_overdue() if v.worker_id == worker]
-        self.backend.job_rescue(verdicts, rng=self.rng)
+        verdicts = [v for v in self.backend.workers.overdue() if v.worker_id == worker]
+        self.backend.workers.rescue(verdicts, rng=self.rng)

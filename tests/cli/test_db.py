@@ -298,7 +298,7 @@ def test_an_index_that_was_never_finished_is_found_out(server: Shell) -> None:
 
 def fill(backend: Backend, count: int) -> None:
     ids = Ids(SystemClock())
-    backend.job_enqueue([NewJob(id=ids.new(), task="tasks.add", args='{"a": 1, "b": 2}') for _ in range(count)])
+    backend.jobs.enqueue([NewJob(id=ids.new(), task="tasks.add", args='{"a": 1, "b": 2}') for _ in range(count)])
 
 
 # dray db backup

@@ -109,13 +109,13 @@ class Books:
         clock = SystemClock()
         ids = Ids(clock)
         self.backend: Backend = open_backend(f"sqlite:///{path}")
-        self.job = self.backend.job_enqueue([NewJob(id=ids.new(), task="resize")])[0].id
+        self.job = self.backend.jobs.enqueue([NewJob(id=ids.new(), task="resize")])[0].id
         self.worker = ids.new()
-        self.backend.worker_register(
+        self.backend.workers.register(
             NewWorker(id=self.worker, name="w", host="h", pid=1, boot=clock.boot), lease_us=60_000_000
         )
-        (claim,) = self.backend.job_claim(self.worker, Demand(("default",), ("resize",), 1))
-        self.backend.job_settle(self.worker, [completed(claim, clock.steady(), clock.steady(), None)])
+        (claim,) = self.backend.work.claim(self.worker, Demand(("default",), ("resize",), 1))
+        self.backend.work.settle(self.worker, [completed(claim, clock.steady(), clock.steady(), None)])
         self.noted = Counter({(self.job, "begun"): 1, (self.job, "done"): 1})
 
     def problems(self, **changes: Any) -> list[str]:

@@ -537,7 +537,7 @@ def test_dead_rows_that_nobody_clears_away(own: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(server, "_DEAD_ROWS", 50)
     assert found(own, "vacuum")[0] == "ok"
     with App(own) as app:
-        app.backend.job_enqueue([NewJob(id=app.ids.new(), task="add") for _ in range(100)])
+        app.backend.jobs.enqueue([NewJob(id=app.ids.new(), task="add") for _ in range(100)])
     raw_sql(own, "DELETE FROM dray_jobs; SELECT pg_stat_force_next_flush()")
 
     verdict, text = found(own, "vacuum")

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
+from operator import attrgetter
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -77,8 +78,8 @@ def test_one_worker_by_its_name_or_the_end_of_its_id(shell: Shell, app: App) -> 
 @pytest.mark.parametrize(
     ("part", "verb", "says"),
     [
-        ("_backend", "job_exchange", "first cannot use the database: away"),
-        ("_beats", "worker_beat", "first has missed two beats and more"),
+        ("_backend.work", "exchange", "first cannot use the database: away"),
+        ("_beats.workers", "beat", "first has missed two beats and more"),
     ],
 )
 def test_a_worker_that_cannot_work_does_not_count(
@@ -89,7 +90,7 @@ def test_a_worker_that_cannot_work_does_not_count(
 
     with app.worker(name="first", lease=1.5) as worker:
         with monkeypatch.context() as broken:
-            broken.setattr(getattr(worker, part), verb, refuse)
+            broken.setattr(attrgetter(part)(worker), verb, refuse)
             app.enqueue("add", {"a": 1, "b": 2})
             until(lambda: asked(shell) == (1, f"not healthy: no worker can work: {says}"))
             why = f"not healthy: worker {says}".replace("first", "'first'")

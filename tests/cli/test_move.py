@@ -96,8 +96,8 @@ def fill(url: str, jobs: int = 40) -> None:
         for name, cron, every_us in rules:
             args = '{"a":1,"b":2}'
             rule = (args, cron, every_us, "Europe/Berlin", "last", 10, "skip", 4, now + 10**9, now, now, now, None)
-            app.backend.schedule_upsert(Schedule(name, "tasks.add", None, *rule))
-        app.backend.schedule_pause("beat")
+            app.backend.schedules.upsert(Schedule(name, "tasks.add", None, *rule))
+        app.backend.schedules.pause("beat")
 
 
 def _workflow(app: dray.App) -> None:
@@ -105,25 +105,25 @@ def _workflow(app: dray.App) -> None:
     args = '{"a":1,"b":2}'
     jobs = [NewJob(id=ids[n], task="tasks.add", args=args, workflow_id=ids[3], step=f"step-{n}") for n in range(3)]
     last = replace(jobs[2], parents=(ids[0], ids[1]))
-    app.backend.job_enqueue([*jobs[:2], last], workflow=Workflow(ids[3], "etl", 0))
+    app.backend.jobs.enqueue([*jobs[:2], last], workflow=Workflow(ids[3], "etl", 0))
 
 
 def _work(app: dray.App, count: int) -> None:
     """A worker that completes some, fails one and fails another for a while."""
     backend, clock = app.backend, SystemClock()
     worker = Ids(clock).new()
-    backend.worker_register(NewWorker(id=worker, name="w", host="here", pid=1, boot=clock.boot), LEASE_US)
-    claims = backend.job_claim(worker, Demand(("default",), ("tasks.add",), count))
+    backend.workers.register(NewWorker(id=worker, name="w", host="here", pid=1, boot=clock.boot), LEASE_US)
+    claims = backend.work.claim(worker, Demand(("default",), ("tasks.add",), count))
     assert len(claims) == count
     lines = [
         LogLine(claim.id, claim.claim, clock.steady(), "INFO", "shop", f"line {n} ü")
         for claim in claims
         for n in (1, 2)
     ]
-    backend.log_write(worker, lines)
+    backend.work.write_logs(worker, lines)
     now = clock.steady()
     failed, later, *good = claims
-    backend.job_settle(
+    backend.work.settle(
         worker,
         [
             model.failed(failed, now, now, Reason.ERROR, "ValueError", "no\\u0000", "trace"),
@@ -131,7 +131,7 @@ def _work(app: dray.App, count: int) -> None:
             *(model.completed(claim, now, now, json.dumps({"n": "\0", "text": "y" * 1_500})) for claim in good),
         ],
     )
-    backend.worker_deregister(worker)
+    backend.workers.deregister(worker)
 
 
 def moved(shell: Shell, source: str, target: str, *words: str) -> Done:
@@ -628,13 +628,13 @@ def test_a_worker_that_starts_meanwhile_stands_in_the_way(shell: Shell, postgres
         nonlocal count
         count += 1
         if count == 2:
-            backend.worker_register(new, LEASE_US)
+            backend.workers.register(new, LEASE_US)
 
     with sides(shell.url, postgres_url) as (here, there):
         with pytest.raises(dray.MoveError, match="1 worker is still at work"):
             move.carry(move.plan(here, there), tell=tell)
         assert not is_closed(shell.url)
-        backend.worker_deregister(new.id)
+        backend.workers.deregister(new.id)
         move.carry(move.plan(here, there))
     backend.close()
     assert everything(postgres_url) == everything(shell.url)
@@ -645,13 +645,13 @@ def test_a_worker_of_another_boot_stands_in_the_way(shell: Shell, postgres_url: 
     fill(shell.url)
     backend = open_backend(shell.url)
     new = NewWorker(id=Ids(SystemClock()).new(), name="w", host="elsewhere", pid=1, boot="of another machine")
-    backend.worker_register(new, LEASE_US)
+    backend.workers.register(new, LEASE_US)
 
     for words in ([], ["--force"]):
         done = moved(shell, shell.url, postgres_url, *words)
         assert (done.code, "1 worker is of another boot, and may be at work" in done.err) == (1, True), done.err
     assert not is_closed(shell.url)
-    backend.worker_deregister(new.id)
+    backend.workers.deregister(new.id)
     backend.close()
 
     assert moved(shell, shell.url, postgres_url).code == 0
@@ -667,12 +667,12 @@ def test_a_worker_that_starts_on_the_target_meanwhile_stands_in_the_way(
 
     with sides(source, target) as (here, there):
         planned = move.plan(here, there)
-        backend.worker_register(new, LEASE_US)
+        backend.workers.register(new, LEASE_US)
         with pytest.raises(dray.MoveError, match="has workers at work"):
             move.carry(planned)
         assert not is_closed(target)
         assert not any(everything(target).values())
-        backend.worker_deregister(new.id)
+        backend.workers.deregister(new.id)
         move.carry(planned)
     backend.close()
     assert everything(target) == everything(source)
@@ -712,7 +712,7 @@ def test_a_dead_worker_s_job_is_carried_by_force_and_taken_back_in_the_target(
     # The old worker comes too late: its outcome changes nothing, here or there.
     late = open_backend(shell.url)
     with pytest.raises(DatabaseClosed):
-        late.log_write(worker, [LogLine(job, claim, 0, "INFO", "shop", "late")])
+        late.work.write_logs(worker, [LogLine(job, claim, 0, "INFO", "shop", "late")])
     late.close()
     with shell.background("worker", DRAY_URL=postgres_url):
         until(lambda: states(postgres_url) == {"completed": 1})
@@ -841,8 +841,8 @@ def test_so_is_one_that_has_no_job_but_something_else(shell: Shell, source: str,
             app.schedule("beat", "tasks.add", every=3_600, args={"a": 1, "b": 2})
         else:
             only = NewJob(id=app.new_id(), task="tasks.add", workflow_id=app.new_id())
-            app.backend.job_enqueue([only], workflow=Workflow(str(only.workflow_id), "etl", 0))
-            app.backend.job_delete([only.id])
+            app.backend.jobs.enqueue([only], workflow=Workflow(str(only.workflow_id), "etl", 0))
+            app.backend.jobs.delete([only.id])
     before = everything(target)
     assert {name for name, rows in before.items() if rows} - {"queues"} == {table}
 

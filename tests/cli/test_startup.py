@@ -116,7 +116,7 @@ def test_a_list_loads_what_a_list_needs(local: Shell, more: list[str]) -> None:
         "doctor",
         "live",
         "why",
-        "circumstances",
+        "history",
         "schedules",
         "workers",
         "workflows",

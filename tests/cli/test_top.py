@@ -42,21 +42,21 @@ class Stage:
             queues=("default",),
             concurrency=4,
         )
-        self.app.backend.worker_register(new, MINUTE)
+        self.app.backend.workers.register(new, MINUTE)
         claim = self._claim("tasks.sleep")
-        self.app.backend.job_progress(self.worker, [(self.running, claim.claim, 40.0, "half\x1b[2J")])
+        self.app.backend.work.progress(self.worker, [(self.running, claim.claim, 40.0, "half\x1b[2J")])
         lines = [LogLine(self.running, claim.claim, SystemClock().steady(), "INFO", "shop", "a \x1b[31mline")]
-        self.app.backend.log_write(self.worker, lines)
+        self.app.backend.work.write_logs(self.worker, lines)
         self._fail(self._claim("tasks.fail"), UNKIND)
 
     def _claim(self, task: str) -> Claim:
-        (claim,) = self.app.backend.job_claim(self.worker, Demand(("default",), (task,), 1))
+        (claim,) = self.app.backend.work.claim(self.worker, Demand(("default",), (task,), 1))
         return claim
 
     def _fail(self, claim: Claim, message: str) -> None:
         now = SystemClock().steady()
         ended = settlement.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", f"{message}\nmore", "trace")
-        self.app.backend.job_settle(self.worker, [ended])
+        self.app.backend.work.settle(self.worker, [ended])
 
     def is_paused(self, queue: str) -> bool:
         return self.app.queue(queue).is_paused

@@ -198,7 +198,7 @@ def test_an_ambiguous_part_of_an_id_is_wrong_usage_and_names_those_that_have_it(
     backend = open_backend(shell.url)
     backend.migrate()
     ids = [f"01a1e083-5ed4-704a-ae25-0000{n:08x}" for n in range(8)]
-    backend.job_enqueue([NewJob(id=job_id, task="t") for job_id in ids])
+    backend.jobs.enqueue([NewJob(id=job_id, task="t") for job_id in ids])
     backend.close()
 
     paths = takes("job")

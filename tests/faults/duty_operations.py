@@ -26,14 +26,14 @@ class Rescuing(Operation):
         self.child = world.enqueue(parents=(self.last,), queue="steps")
         dead[0].claim(self.direct, 2)
         dead[1].claim(self.direct, 1)
-        self.direct.job_cancel([self.stopped])
+        self.direct.jobs.cancel([self.stopped])
         world.clock.advance(LEASE_US + SECOND)
         self.worker = VerbWorker(world)
         self.rescued: list[Rescued] = []
 
     def act(self, backend: Backend) -> None:
-        judgement = backend.worker_judge(self.worker.id)
-        self.rescued += backend.job_rescue([*judgement.dead, *judgement.overdue], rng=self.world.rng)
+        judgement = backend.workers.judge(self.worker.id)
+        self.rescued += backend.workers.rescue([*judgement.dead, *judgement.overdue], rng=self.world.rng)
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
@@ -43,7 +43,7 @@ class Rescuing(Operation):
         self.act(backend)
 
     def verify(self, backend: Backend) -> None:
-        while backend.job_fan_out().left:  # as the duty does, where the children could not be told at once
+        while backend.graph.fan_out().left:  # as the duty does, where the children could not be told at once
             continue
         taken = [self.again, self.last, self.stopped]
         assert [self.state(i) for i in taken] == ["scheduled", "failed(crashed)", "cancelled(user)"]
@@ -71,7 +71,7 @@ class Firing(Operation):
                 *("{}", None, MINUTE, "UTC", "all", 10, overlap, None),
                 *(first, None, self.made_at, self.made_at),
             )
-            self.direct.schedule_upsert(Schedule(name, "task", None, *rule, None))
+            self.direct.schedules.upsert(Schedule(name, "task", None, *rule, None))
         clock.advance(3 * MINUTE + SECOND)
 
     def act(self, backend: Backend) -> None:
@@ -79,10 +79,10 @@ class Firing(Operation):
         Scheduler(backend, self.world.clock, self.world.ids, options).tick()
 
     def verify(self, backend: Backend) -> None:
-        jobs = [job for job in self.direct.job_list() if job.schedule is not None]
+        jobs = [job for job in self.direct.jobs.newest() if job.schedule is not None]
         slots = sorted((str(job.schedule), ((job.slot or 0) - self.made_at) // MINUTE) for job in jobs)
         assert slots == [("alone", 1), ("each", 1), ("each", 2), ("each", 3)]
-        assert {row.next_at for row in self.direct.schedule_list()} == {self.made_at + 4 * MINUTE}
+        assert {row.next_at for row in self.direct.schedules.all()} == {self.made_at + 4 * MINUTE}
         self.completes(backend, [job.id for job in jobs])
 
 
@@ -93,27 +93,27 @@ class Pruning(Operation):
         world, worker = self.world, VerbWorker(self.world)
         workflow = Workflow(world.ids.new(), "old", 0)
         first = world.new(workflow_id=workflow.id, step="first")
-        self.direct.job_enqueue(
+        self.direct.jobs.enqueue(
             [first, world.new(workflow_id=workflow.id, step="last", parents=(first.id,))], workflow=workflow
         )
         for args in ("{}", LARGE):
             world.enqueue(args=args)
-        self.direct.job_cancel([world.enqueue()])
+        self.direct.jobs.cancel([world.enqueue()])
         self.parent = world.enqueue()
         worker.work_off(self.direct)
         self.child = world.enqueue(parents=(self.parent,), delay_us=30 * DAY)
         world.clock.advance(8 * DAY)
 
     def act(self, backend: Backend) -> None:
-        while backend.job_prune(Retention(), limit=3):
+        while backend.history.prune(Retention(), limit=3):
             continue
 
     def verify(self, backend: Backend) -> None:
-        assert {job.id for job in self.direct.job_list()} == {self.parent, self.child}
+        assert {job.id for job in self.direct.jobs.newest()} == {self.parent, self.child}
         for table in ("dray_workflows", "dray_attempts", "dray_logs"):
             assert self.database.rows(f"SELECT count(*) FROM {table}") == [(0,)]
         self.world.clock.advance(30 * DAY)
-        backend.job_promote()
+        backend.jobs.promote()
         self.completes(backend, [self.child])
 
 
@@ -128,8 +128,8 @@ class Promoting(Operation):
         world.clock.advance(2 * SECOND)
 
     def act(self, backend: Backend) -> None:
-        self.queues = backend.job_promote()
-        self.ended = backend.job_expire()
+        self.queues = backend.jobs.promote()
+        self.ended = backend.jobs.expire()
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
@@ -139,7 +139,7 @@ class Promoting(Operation):
         self.act(backend)
 
     def verify(self, backend: Backend) -> None:
-        while backend.job_fan_out().left:
+        while backend.graph.fan_out().left:
             continue
         assert [self.state(i) for i in (*self.due, self.expired, self.child)] == [
             *("queued", "queued"),
@@ -154,7 +154,7 @@ class FileUpkeep(Operation):
     def prepare(self) -> None:
         self.job = self.world.enqueue()
         many = [self.world.enqueue(args=LARGE * 40) for _ in range(60)]
-        self.direct.job_delete(many)
+        self.direct.jobs.delete(many)
 
     def act(self, backend: Backend) -> None:
         backend.file_checkpoint()

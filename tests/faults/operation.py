@@ -44,7 +44,7 @@ class Operation:
     # For the operations below
 
     def jobs(self, ids: Iterable[str]) -> dict[str, Job]:
-        return {job.id: job for job in self.direct.job_get(list(ids))}
+        return {job.id: job for job in self.direct.jobs.get(list(ids))}
 
     def state(self, job_id: str) -> str:
         job = self.world.job(job_id)
@@ -56,7 +56,7 @@ class Operation:
 
     def outcomes(self, job_id: str) -> list[str]:
         """The recorded attempts."""
-        return [attempt.outcome for attempt in self.direct.attempt_list(job_id)]
+        return [attempt.outcome for attempt in self.direct.history.attempts(job_id)]
 
     def completes(self, backend: Backend, ids: Collection[str], worker: VerbWorker | None = None) -> None:
         """All that is there is run by the faulty way, which works now, and each of these jobs exactly once."""

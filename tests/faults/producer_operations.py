@@ -27,10 +27,10 @@ class Enqueue(Operation):
         self.job = self.world.new(args=LARGE, unique_key="only one", tags=("x",))
 
     def act(self, backend: Backend) -> None:
-        assert backend.job_enqueue([self.job]) == [Enqueued(self.job.id, duplicate=False)]
+        assert backend.jobs.enqueue([self.job]) == [Enqueued(self.job.id, duplicate=False)]
 
     def check(self, error: DrayError | None) -> None:
-        found = self.direct.job_get([self.job.id])
+        found = self.direct.jobs.get([self.job.id])
         assert len(found) in ({1} if error is None else {0, 1})
         for job in found:
             assert (job.state, job.args, job.unique_lock, job.tags) == ("queued", LARGE, "only one", ("x",))
@@ -54,7 +54,7 @@ class EnqueueMany(Operation):
         self.ids = [job.id for job in self.made]
 
     def act(self, backend: Backend) -> None:
-        assert [each.id for each in backend.job_enqueue(self.made)] == self.ids
+        assert [each.id for each in backend.jobs.enqueue(self.made)] == self.ids
 
     def check(self, error: DrayError | None) -> None:
         assert self.total() in ({60} if error is None else {0, 60})
@@ -79,7 +79,7 @@ class EnqueueWorkflow(Operation):
         return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
 
     def act(self, backend: Backend) -> None:
-        enqueued = backend.job_enqueue(self.made, workflow=self.workflow)
+        enqueued = backend.jobs.enqueue(self.made, workflow=self.workflow)
         assert [each.id for each in enqueued] == [job.id for job in self.made]
 
     def check(self, error: DrayError | None) -> None:
@@ -100,7 +100,7 @@ class EnqueueReplacing(Operation):
         self.job = self.world.new(unique_key="one", args=LARGE, on_conflict="replace")
 
     def act(self, backend: Backend) -> None:
-        assert backend.job_enqueue([self.job]) == [Enqueued(self.holder, duplicate=True, replaced=True)]
+        assert backend.jobs.enqueue([self.job]) == [Enqueued(self.holder, duplicate=True, replaced=True)]
 
     def check(self, error: DrayError | None) -> None:
         assert self.world.job(self.holder).args in ({LARGE} if error is None else {LARGE, '{"n": 1}'})
@@ -127,7 +127,7 @@ class EnqueueInTransaction(Operation):
         with closing(self.ledger.connect()) as connection:
             self.ledger.note(connection, "order")
             try:
-                backend.job_enqueue([self.job], connection=connection)
+                backend.jobs.enqueue([self.job], connection=connection)
                 self.has_enqueued = True
             except DrayError:
                 self.ledger.commit(connection)
@@ -136,14 +136,14 @@ class EnqueueInTransaction(Operation):
             self.has_committed = True
 
     def check(self, error: DrayError | None) -> None:
-        jobs, orders = len(self.direct.job_get([self.job.id])), self.ledger.count("order")
+        jobs, orders = len(self.direct.jobs.get([self.job.id])), self.ledger.count("order")
         # A commit whose answer was lost may have happened. In any case there is no job without its order.
         if self.has_committed:
             assert (jobs, orders) == (1, 1)
         assert (jobs, orders) in ({(0, 0), (1, 1)} if self.has_enqueued else {(0, 0), (0, 1), (1, 1)})
 
     def recover(self, backend: Backend) -> None:
-        backend.job_enqueue([self.job])
+        backend.jobs.enqueue([self.job])
 
     def verify(self, backend: Backend) -> None:
         self.completes(backend, [self.job.id])
@@ -224,7 +224,7 @@ class Cancel(Operation):
         }
 
     def act(self, backend: Backend) -> None:
-        self.result = backend.job_cancel(list(self.wanted))
+        self.result = backend.jobs.cancel(list(self.wanted))
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
@@ -248,13 +248,13 @@ class Retry(Operation):
         self.done = self.world.enqueue()
         self.failed = self.world.enqueue(max_attempts=1)
         self.child = self.world.enqueue(parents=(self.failed,))
-        claims = {claim.id: claim for claim in self.direct.job_claim(worker.id, worker.demand(2))}
+        claims = {claim.id: claim for claim in self.direct.work.claim(worker.id, worker.demand(2))}
         self.world.complete(worker.id, claims[self.done], f'"{LARGE}"'[:2_000])
         self.world.fail(worker.id, claims[self.failed])
         assert self.state(self.child) == "cancelled(parent)"
 
     def act(self, backend: Backend) -> None:
-        self.result = backend.job_retry([self.done, self.failed])
+        self.result = backend.jobs.retry([self.done, self.failed])
 
     def check(self, error: DrayError | None) -> None:
         states = (self.state(self.done), self.state(self.failed), self.state(self.child))
@@ -278,7 +278,7 @@ class Delete(Operation):
         self.kept = self.world.enqueue()
 
     def act(self, backend: Backend) -> None:
-        self.result = backend.job_delete(self.gone)
+        self.result = backend.jobs.delete(self.gone)
 
     def check(self, error: DrayError | None) -> None:
         assert self.total() in ({1} if error is None else {1, 3})
@@ -298,15 +298,15 @@ class Pause(Operation):
         self.worker = VerbWorker(self.world)
 
     def act(self, backend: Backend) -> None:
-        self.changed = backend.queue_pause("default")
+        self.changed = backend.queues.pause("default")
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
             assert self.changed, "it says that the queue was paused before"
 
     def verify(self, backend: Backend) -> None:
-        assert backend.job_claim(self.worker.id, self.worker.demand(1)) == []
-        assert backend.queue_resume("default")
+        assert backend.work.claim(self.worker.id, self.worker.demand(1)) == []
+        assert backend.queues.resume("default")
         self.completes(backend, [self.job], self.worker)
 
 
@@ -315,10 +315,10 @@ class Resume(Operation):
 
     def prepare(self) -> None:
         self.job = self.world.enqueue()
-        self.direct.queue_pause("default")
+        self.direct.queues.pause("default")
 
     def act(self, backend: Backend) -> None:
-        self.changed = backend.queue_resume("default")
+        self.changed = backend.queues.resume("default")
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
@@ -337,13 +337,13 @@ class Look(Operation):
 
     def act(self, backend: Backend) -> None:
         demand = self.worker.demand(1)
-        assert [job.id for job in backend.job_list()] == [self.job]
-        assert backend.job_look(self.worker.id, demand, serves_all=True).is_ready
-        assert backend.job_probe(demand)
-        assert backend.job_ended([self.job]).jobs == []
-        assert backend.job_stats(10**9).counts == {"default": {"queued": 1}}
+        assert [job.id for job in backend.jobs.newest()] == [self.job]
+        assert backend.work.look(self.worker.id, demand, serves_all=True).is_ready
+        assert backend.work.probe(demand)
+        assert backend.jobs.ended([self.job]).jobs == []
+        assert backend.history.stats(10**9).counts == {"default": {"queued": 1}}
         assert backend.schema_version() is not None
-        assert backend.worker_judge(self.worker.id).left_us == LEASE_US
+        assert backend.workers.judge(self.worker.id).left_us == LEASE_US
         assert audit(backend, patience=0).broken == ()
 
     def verify(self, backend: Backend) -> None:
@@ -359,7 +359,7 @@ class LookAtStart(Operation):
         self.job = self.world.enqueue()
 
     def act(self, backend: Backend) -> None:
-        assert [job.id for job in backend.job_list()] == [self.job]
+        assert [job.id for job in backend.jobs.newest()] == [self.job]
 
     def verify(self, backend: Backend) -> None:
         self.completes(backend, [self.job])
@@ -374,26 +374,26 @@ class ChangeSchedule(Operation):
         from dray.model.schedule import Schedule
 
         self.schedule = Schedule("beat", "task", None, *rule)
-        self.direct.schedule_upsert(self.schedule)
+        self.direct.schedules.upsert(self.schedule)
 
     def act(self, backend: Backend) -> None:
         self.results = [
-            backend.schedule_upsert(replace(self.schedule, args='{"n": 2}')),
-            backend.schedule_pause("beat"),
-            backend.schedule_resume("beat", self.schedule.next_at),
-            backend.schedule_delete("beat"),
+            backend.schedules.upsert(replace(self.schedule, args='{"n": 2}')),
+            backend.schedules.pause("beat"),
+            backend.schedules.resume("beat", self.schedule.next_at),
+            backend.schedules.delete("beat"),
         ]
 
     def check(self, error: DrayError | None) -> None:
         if error is None:
             assert self.results == [True] * 4
-            assert self.direct.schedule_list() == []
+            assert self.direct.schedules.all() == []
 
     def recover(self, backend: Backend) -> None:
-        backend.schedule_delete("beat")
+        backend.schedules.delete("beat")
 
     def verify(self, backend: Backend) -> None:
-        assert backend.schedule_list() == []
+        assert backend.schedules.all() == []
 
 
 PRODUCING = (

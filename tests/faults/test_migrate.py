@@ -43,7 +43,7 @@ def run(addresses: tuple[str, str], count: Count, way: Way, at: int) -> int:
             assert direct.schema_version() in ({latest("sqlite")} if error is None else {None, latest("sqlite")})
             make(faulty, is_first_use=is_first_use)
             assert direct.schema_version() == latest("sqlite")
-            assert len(direct.job_list()) in {1, 2, 3}
+            assert len(direct.jobs.newest()) in {1, 2, 3}
             assert audit(direct, patience=0).broken == ()
     assert error is None or injected, error
     return injected
@@ -53,7 +53,7 @@ def make(backend: Backend, *, is_first_use: bool) -> None:
     """Makes the tables, as a command does or as the first enqueue does."""
     if not is_first_use:
         backend.migrate()
-    backend.job_enqueue([NewJob(id=_ids.new(), task="task")])
+    backend.jobs.enqueue([NewJob(id=_ids.new(), task="task")])
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def opened(url: str) -> Generator[Backend]:
 
 
 def enqueue(backend: Backend) -> None:
-    backend.job_enqueue([NewJob(id=_ids.new(), task="tasks.add")])
+    backend.jobs.enqueue([NewJob(id=_ids.new(), task="tasks.add")])
 
 
 def run(moving: Move, count: Count, way: Way, at: int) -> int:

@@ -41,9 +41,9 @@ def schedule(database: FaultyDatabase, direct: Backend) -> Schedule:
     """One that is due."""
     now = database.clock.now()
     rule = ("{}", None, MINUTE, "UTC", "last", 10, "allow", None, now + MINUTE, None, now, now, None)
-    direct.schedule_upsert(Schedule("beat", "task", None, *rule))
+    direct.schedules.upsert(Schedule("beat", "task", None, *rule))
     database.clock.advance(2 * MINUTE)
-    (stored,) = direct.schedule_list()
+    (stored,) = direct.schedules.all()
     return stored
 
 
@@ -56,13 +56,13 @@ def test_a_change_of_a_schedule_that_another_made_first_is_not_claimed(
     database: FaultyDatabase, direct: Backend, schedule: Schedule, fault: PostgresFault
 ) -> None:
     theirs = replace(schedule, args='{"whose": "theirs"}')
-    database.count.arm(fault, 1, only=commits, then=lambda: changed.append(direct.schedule_change(schedule, theirs)))
+    database.count.arm(fault, 1, only=commits, then=lambda: changed.append(direct.schedules.change(schedule, theirs)))
     changed: list[bool] = []
 
-    is_ours = database.faulty.schedule_change(schedule, replace(schedule, args='{"whose": "ours"}'))
+    is_ours = database.faulty.schedules.change(schedule, replace(schedule, args='{"whose": "ours"}'))
 
     assert (database.count.disarm(), changed) == (1, [True])
-    assert [row.args for row in direct.schedule_list()] == ['{"whose": "theirs"}']
+    assert [row.args for row in direct.schedules.all()] == ['{"whose": "theirs"}']
     assert not is_ours
 
 
@@ -76,14 +76,14 @@ def test_a_slot_that_another_fired_first_is_not_claimed(
         fault,
         1,
         only=commits,
-        then=lambda: fired.append(direct.schedule_fire(schedule, next_at=next_at, last_at=slot, new=[theirs])),
+        then=lambda: fired.append(direct.schedules.fire(schedule, next_at=next_at, last_at=slot, new=[theirs])),
     )
     fired: list[object] = []
 
-    made = database.faulty.schedule_fire(schedule, next_at=next_at, last_at=slot, new=[ours])
+    made = database.faulty.schedules.fire(schedule, next_at=next_at, last_at=slot, new=[ours])
 
     assert (database.count.disarm(), len(fired)) == (1, 1)
-    assert [job.id for job in direct.job_list()] == [theirs.id]
+    assert [job.id for job in direct.jobs.newest()] == [theirs.id]
     assert made is None
 
 
@@ -93,9 +93,9 @@ def test_a_pause_that_another_made_first_is_not_claimed(
 ) -> None:
     database.world.enqueue()
     paused: list[bool] = []
-    database.count.arm(fault, 1, only=commits, then=lambda: paused.append(direct.queue_pause("default")))
+    database.count.arm(fault, 1, only=commits, then=lambda: paused.append(direct.queues.pause("default")))
 
-    assert not database.faulty.queue_pause("default")
+    assert not database.faulty.queues.pause("default")
     assert (database.count.disarm(), paused) == (1, [True])
 
 
@@ -104,8 +104,8 @@ def test_a_slot_whose_answer_was_lost_is_told(database: FaultyDatabase, direct: 
     next_at = database.clock.now() + MINUTE
     database.count.arm(CUT_AFTER, 1, only=commits)
 
-    made = database.faulty.schedule_fire(schedule, next_at=next_at, last_at=schedule.next_at, new=[ours])
+    made = database.faulty.schedules.fire(schedule, next_at=next_at, last_at=schedule.next_at, new=[ours])
 
     assert database.count.disarm() == 1
-    assert [job.id for job in direct.job_list()] == [ours.id]
+    assert [job.id for job in direct.jobs.newest()] == [ours.id]
     assert [each.id for each in made or ()] == [ours.id]

@@ -33,7 +33,7 @@ class Waiting:
         self.app = dray.App(self._database.faulty_url, busy_timeout=0.5)
         clock = SystemClock()
         worker = NewWorker(id=_ids.new(), name="w", host="here", pid=1, boot=clock.boot)
-        self.direct.backend.worker_register(worker, 3_600_000_000)
+        self.direct.backend.workers.register(worker, 3_600_000_000)
         self._worker_id, self._clock = worker.id, clock
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class Waiting:
         count = self._database.count
         job = self.direct.enqueue("any")
         backend = self.direct.backend
-        (claim,) = backend.job_claim(self._worker_id, Demand(("default",), ("any",), 1))
+        (claim,) = backend.work.claim(self._worker_id, Demand(("default",), ("any",), 1))
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(self._wait, job.id)
             # A first look that fails raises.
@@ -56,7 +56,7 @@ class Waiting:
             until(lambda: count.injected or time.monotonic() > ends, "the fault")
             injected = count.disarm()
             now = self._clock.steady()
-            backend.job_settle(self._worker_id, [completed(claim, now, now, '"the result"')])
+            backend.work.settle(self._worker_id, [completed(claim, now, now, '"the result"')])
             backend.announce_done()
             assert waiting.result(LONG) == "the result"
         return injected

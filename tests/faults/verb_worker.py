@@ -36,11 +36,11 @@ class VerbWorker:
             self.outcomes[claim.id] = completed(claim, now, now, '"done"')
 
     def claim(self, backend: Backend, limit: int) -> None:
-        self.run(backend.job_claim(self.id, self.demand(limit)))
+        self.run(backend.work.claim(self.id, self.demand(limit)))
 
     def exchange(self, backend: Backend, limit: int = 0, notes: Notes = SILENCE) -> None:
         batch = list(self.outcomes.values())
-        exchange = backend.job_exchange(self.id, batch, self.demand(limit), notes)
+        exchange = backend.work.exchange(self.id, batch, self.demand(limit), notes)
         self.wrote(batch, exchange.settled)
         self.run(exchange.claims)
 
@@ -55,7 +55,7 @@ class VerbWorker:
 
     def reread(self, backend: Backend) -> None:
         """After an error: what was claimed without the answer having arrived goes back."""
-        beat = backend.worker_beat(self.id, LEASE_US)
+        beat = backend.workers.beat(self.id, LEASE_US)
         assert beat.alive
         for row in beat.held:
             known = self._held.get(row.id)
@@ -67,8 +67,8 @@ class VerbWorker:
         self.reread(backend)
         for _ in range(20):
             self.exchange(backend, limit=20)
-            while backend.job_fan_out().left:
+            while backend.graph.fan_out().left:
                 continue
-            if not self.outcomes and not backend.job_probe(self.demand(20)):
+            if not self.outcomes and not backend.work.probe(self.demand(20)):
                 return
         raise AssertionError(f"it does not come to an end: {self.outcomes}")

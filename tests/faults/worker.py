@@ -146,9 +146,9 @@ class WorkerUnderTest:
         """A job that a worker which is gone has claimed."""
         backend = self.direct.backend
         worker = NewWorker(id=self._ids.new(), name="gone", host="here", pid=1, boot=SystemClock().boot)
-        backend.worker_register(worker, 1)
+        backend.workers.register(worker, 1)
         job = self.direct.enqueue("plain", {"label": label}, queue="orphans")
-        claims = backend.job_claim(worker.id, Demand(("orphans",), ("plain",), 1))
+        claims = backend.work.claim(worker.id, Demand(("orphans",), ("plain",), 1))
         # The live one may have been faster: then there is nothing to rescue this time.
         assert len(claims) <= 1
         return job.id
@@ -178,7 +178,7 @@ class WorkerUnderTest:
 
     def _owes_slots(self) -> bool:
         """Whether one that has passed has no job, or too few have passed to tell."""
-        (schedule,) = self.direct.backend.schedule_list()
+        (schedule,) = self.direct.backend.schedules.all()
         now = self.direct.backend.now()
         assert schedule.next_at is not None
         return schedule.next_at <= now or now - schedule.created_at < 3 * SLOT * 1_000_000
@@ -210,7 +210,7 @@ class Work:
         self._run = run
 
     def is_over(self) -> bool:
-        return len(self._bench.direct.backend.job_ended(self.ids).jobs) == len(self.ids) and (
+        return len(self._bench.direct.backend.jobs.ended(self.ids).jobs) == len(self.ids) and (
             all(job.row.finished_at is not None for job in self._run.jobs())
         )
 
@@ -218,7 +218,7 @@ class Work:
         """Each body ran once, where nothing but one fault happened; in any case each job has completed, what was paid
         was paid once, and what was taken back was taken back once."""
         tested, label = self._bench, self.label
-        jobs = {job.id: job for job in tested.direct.backend.job_get([*self.ids, *(j.id for j in self._run.jobs())])}
+        jobs = {job.id: job for job in tested.direct.backend.jobs.get([*self.ids, *(j.id for j in self._run.jobs())])}
         assert {(job.task, job.state, job.reason) for job in jobs.values()} == {
             (task, "completed", None) for task in ("plain", "says", "fails_once", "pays", "grows")
         }

@@ -70,7 +70,7 @@ class Settling(Operation):
         ]
         self.orphan = world.enqueue(parents=(self.fails,), queue="steps")
         self.next = world.enqueue()
-        self.direct.job_cancel([self.stops])
+        self.direct.jobs.cancel([self.stops])
         now = world.clock.steady()
         error = ("ValueError", "no", "trace")
         ends = [
@@ -108,7 +108,7 @@ class Settling(Operation):
             self.snoozes: (1, []),
         }
         assert self.world.job(self.plain).progress == 50.0
-        assert {line.message for _, line in self.direct.log_list(self.plain)} == {"a line"}
+        assert {line.message for _, line in self.direct.history.log_lines(self.plain)} == {"a line"}
 
 
 class Growing(Operation):
@@ -119,7 +119,7 @@ class Growing(Operation):
         self.workflow = Workflow(world.ids.new(), "grows", 0)
         first = self._step("first")
         after = self._step("after", parents=(first.id,))
-        self.direct.job_enqueue([first, after], workflow=self.workflow)
+        self.direct.jobs.enqueue([first, after], workflow=self.workflow)
         self.worker.claim(self.direct, 1)
         self.settlement = self.worker.outcomes[first.id]
         one = self._step("one", parents=(first.id,))
@@ -131,7 +131,7 @@ class Growing(Operation):
         return self.world.new(queue="steps", workflow_id=self.workflow.id, step=name, **options)
 
     def act(self, backend: Backend) -> None:
-        settled = backend.job_grow(self.worker.id, self.settlement, self.new)
+        settled = backend.work.grow(self.worker.id, self.settlement, self.new)
         self.worker.wrote([self.settlement], settled)
 
     def check(self, error: DrayError | None) -> None:
@@ -154,11 +154,11 @@ class Beating(Operation):
         self.worker = VerbWorker(self.world)
         self.ids = [self.world.enqueue(), self.world.enqueue()]
         self.worker.claim(self.direct, 2)
-        self.direct.job_cancel(self.ids[:1])
+        self.direct.jobs.cancel(self.ids[:1])
         self.world.clock.advance(5 * SECOND)
 
     def act(self, backend: Backend) -> None:
-        self.beat = backend.worker_beat(self.worker.id, LEASE_US, durable=True)
+        self.beat = backend.workers.beat(self.worker.id, LEASE_US, durable=True)
 
     def verify(self, backend: Backend) -> None:
         assert self.beat.alive
@@ -166,7 +166,7 @@ class Beating(Operation):
             (self.ids[0], True),
             (self.ids[1], False),
         ]
-        assert self.direct.worker_judge(self.worker.id).left_us == LEASE_US
+        assert self.direct.workers.judge(self.worker.id).left_us == LEASE_US
         self.completes(backend, self.ids, self.worker)
 
 
@@ -179,17 +179,17 @@ class RegisteringAndLeaving(Operation):
         )
 
     def act(self, backend: Backend) -> None:
-        backend.worker_register(self.worker, LEASE_US)
-        term = backend.lease_take("prune", self.worker.id)
+        backend.workers.register(self.worker, LEASE_US)
+        term = backend.leases.take("prune", self.worker.id)
         assert term is not None, "the duty is free"
-        assert backend.lease_renew("prune", self.worker.id, term)
+        assert backend.leases.renew("prune", self.worker.id, term)
         self.results = [
-            backend.lease_resign("prune", self.worker.id, term),
-            backend.worker_deregister(self.worker.id),
+            backend.leases.resign("prune", self.worker.id, term),
+            backend.workers.deregister(self.worker.id),
         ]
 
     def check(self, error: DrayError | None) -> None:
-        assert [each.id for each in self.direct.worker_list()] in (
+        assert [each.id for each in self.direct.workers.all()] in (
             [self.worker.id],
             [] if error else [self.worker.id],
         )
@@ -198,13 +198,13 @@ class RegisteringAndLeaving(Operation):
 
     def recover(self, backend: Backend) -> None:
         """It comes back under another id."""
-        backend.worker_deregister(self.worker.id)
+        backend.workers.deregister(self.worker.id)
         self.prepare()
         self.act(backend)
 
     def verify(self, backend: Backend) -> None:
-        assert {each.state for each in self.direct.worker_list()} == {"stopped"}
-        assert self.direct.lease_held() == []
+        assert {each.state for each in self.direct.workers.all()} == {"stopped"}
+        assert self.direct.leases.held() == []
 
 
 class BodyTransaction(Operation):
@@ -215,7 +215,7 @@ class BodyTransaction(Operation):
         self.job = self.world.enqueue()
         self.child = self.world.enqueue(parents=(self.job,))
         self.ledger = Ledger(self)
-        (self.claim,) = self.direct.job_claim(self.worker.id, self.worker.demand(1))
+        (self.claim,) = self.direct.work.claim(self.worker.id, self.worker.demand(1))
 
     def act(self, backend: Backend) -> None:
         self._run(backend, self.claim)
@@ -223,7 +223,7 @@ class BodyTransaction(Operation):
     def _run(self, backend: Backend, claim: Claim) -> None:
         with backend.transaction(fence=(claim.id, self.worker.id, claim.claim)) as connection:
             self.ledger.note(connection, "paid")
-            backend.job_complete(self.worker.id, self._end(claim), connection)
+            backend.work.complete(self.worker.id, self._end(claim), connection)
 
     def _end(self, claim: Claim) -> Settlement:
         now = self.world.clock.steady()
@@ -238,16 +238,16 @@ class BodyTransaction(Operation):
         """The body has raised: its outcome is an error, unless the job has ended all the same."""
         now = self.world.clock.steady()
         error = model.errored(self.claim, now, now, Outcome.ERROR, 0, "StorageError", "lost")
-        settled = backend.job_settle(self.worker.id, [error])
+        settled = backend.work.settle(self.worker.id, [error])
         if self.state(self.job) == "completed":
             assert settled.already == [self.job]
             return
-        (again,) = backend.job_claim(self.worker.id, self.worker.demand(1))
+        (again,) = backend.work.claim(self.worker.id, self.worker.demand(1))
         self._run(backend, again)
 
     def verify(self, backend: Backend) -> None:
         assert (self.state(self.job), self.ledger.count("paid")) == ("completed", 1)
-        while backend.job_fan_out().left:
+        while backend.graph.fan_out().left:
             continue
         self.completes(backend, [self.child], self.worker)
 
@@ -261,7 +261,7 @@ class CoroutineTransaction(BodyTransaction):
     async def _await(self, backend: Backend, claim: Claim) -> None:
         async with backend.atransaction(fence=(claim.id, self.worker.id, claim.claim)) as connection:
             await self.ledger.note_async(connection, "paid")
-            await backend.job_complete_async(self.worker.id, self._end(claim), connection)
+            await backend.work.complete_async(self.worker.id, self._end(claim), connection)
 
 
 WORKING = (

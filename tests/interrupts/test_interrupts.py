@@ -176,7 +176,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_behind(
             if HITS > 1_000:
                 print(f"{app.settings.place[:8]} {way.name}: {name}: {account}")
 
-    stored = {job.id for job in app.backend.job_get(calls.acknowledged)}
+    stored = {job.id for job in app.backend.jobs.get(calls.acknowledged)}
     assert stored == set(calls.acknowledged)
     assert audit(app.backend).broken == ()
 

@@ -101,7 +101,7 @@ def test_a_little_is_copied_within_10_seconds(world: World, checkpoints: list[bo
 
 
 def _write_much(world: World, megabytes: int = 2) -> None:
-    world.backend.job_enqueue([world.new(args='{"x": "' + "y" * 100_000 + '"}') for _ in range(10 * megabytes)])
+    world.backend.jobs.enqueue([world.new(args='{"x": "' + "y" * 100_000 + '"}') for _ in range(10 * megabytes)])
 
 
 def test_much_is_copied_at_once_and_soon_looked_at_again(
@@ -207,8 +207,8 @@ def _pages(path: Path) -> tuple[int, int]:
 
 def _leave_many_unused(world: World) -> None:
     ids = [world.new(args='{"x": "' + "y" * 200_000 + '"}') for _ in range(60)]
-    world.backend.job_enqueue(ids)
-    world.backend.job_delete([job.id for job in ids])
+    world.backend.jobs.enqueue(ids)
+    world.backend.jobs.delete([job.id for job in ids])
 
 
 def test_many_unused_pages_are_given_back_in_steps(world: World, path: Path) -> None:
@@ -228,8 +228,8 @@ def test_many_unused_pages_are_given_back_in_steps(world: World, path: Path) -> 
 
 def test_a_few_unused_pages_are_kept_for_the_next_jobs(world: World, path: Path) -> None:
     jobs = [world.new(args='{"x": "' + "y" * 100_000 + '"}') for _ in range(20)]
-    world.backend.job_enqueue(jobs)
-    world.backend.job_delete([job.id for job in jobs])
+    world.backend.jobs.enqueue(jobs)
+    world.backend.jobs.delete([job.id for job in jobs])
     before = _pages(path)
 
     _checkpointer(world).tick()
@@ -271,7 +271,7 @@ def test_writers_copy_the_log_back_themselves_where_nobody_has_the_duty(world: W
 
 def test_writers_leave_it_to_the_live_worker_that_has_the_duty(world: World, path: Path) -> None:
     worker = world.worker()
-    world.backend.lease_take("checkpoint", worker)
+    world.backend.leases.take("checkpoint", worker)
 
     with closing(open_backend(f"sqlite:///{path}", clock=world.clock)) as other:
         World(other, world.clock, world.ids).enqueue()
@@ -281,7 +281,7 @@ def test_writers_leave_it_to_the_live_worker_that_has_the_duty(world: World, pat
 @pytest.mark.parametrize("ending", ["silent", "left", "resigned"])
 def test_writers_notice_within_5_seconds_that_nobody_does_it_any_more(world: World, ending: str) -> None:
     worker = world.worker()
-    term = world.backend.lease_take("checkpoint", worker)
+    term = world.backend.leases.take("checkpoint", worker)
     assert term is not None
     world.clock.advance(5 * SECOND)
     world.enqueue()
@@ -289,9 +289,9 @@ def test_writers_notice_within_5_seconds_that_nobody_does_it_any_more(world: Wor
     if ending == "silent":
         world.clock.advance(LEASE_US)
     elif ending == "left":
-        world.backend.worker_deregister(worker)
+        world.backend.workers.deregister(worker)
     else:
-        world.backend.lease_resign("checkpoint", worker, term)
+        world.backend.leases.resign("checkpoint", worker, term)
 
     world.clock.advance(5 * SECOND)
     world.enqueue()
@@ -301,7 +301,7 @@ def test_writers_notice_within_5_seconds_that_nobody_does_it_any_more(world: Wor
 
 def test_a_worker_of_another_boot_is_nobody_to_wait_for(world: World, path: Path) -> None:
     worker = world.worker()
-    world.backend.lease_take("checkpoint", worker)
+    world.backend.leases.take("checkpoint", worker)
     rebooted = ManualClock(boot="another")
 
     with closing(open_backend(f"sqlite:///{path}", clock=rebooted)) as other:

@@ -35,7 +35,7 @@ class Survivor:
         self.backend = backend
         self.id = Ids(clock).new()
         self._watch = backend.watch()
-        self._proof = backend.worker_prove(self.id, self._watch)
+        self._proof = backend.workers.prove(self.id, self._watch)
         register(backend, self.id, self._proof, LEASE_US)
         rescuer = Rescuer(backend, self.id, clock, rng)
         self._duty_runner = DutyRunner(backend, self.id, (rescuer, *duties(backend, clock, rng)), clock, rng)
@@ -48,7 +48,7 @@ class Survivor:
             now = time.monotonic()
             assert now - began < seconds, "it did not happen"
             if now >= beat_at:
-                assert self.backend.worker_beat(self.id, LEASE_US).alive
+                assert self.backend.workers.beat(self.id, LEASE_US).alive
                 beat_at = now + LEASE_US / SECOND / 3
             time.sleep(min(self._duty_runner.tick(), max(0.0, beat_at - time.monotonic())))
         return time.monotonic() - began
@@ -79,17 +79,17 @@ def survivor(backend: Backend) -> Generator[Survivor]:
 def _with_every_duty(backend: Backend, worker: Process) -> str:
     worker_id: str = worker.hear()["id"]
     for duty in EXCLUSIVE:
-        assert backend.lease_take(duty, worker_id) == 1
+        assert backend.leases.take(duty, worker_id) == 1
     return worker_id
 
 
 def _state(backend: Backend, job_id: str) -> str:
-    return backend.job_get([job_id])[0].state
+    return backend.jobs.get([job_id])[0].state
 
 
 def _holders(backend: Backend) -> set[str | None]:
     ours = EXCLUSIVE if backend.has_file else [duty for duty in EXCLUSIVE if duty != "checkpoint"]
-    return {lease.holder for lease in backend.lease_list() if lease.duty in ours}
+    return {lease.holder for lease in backend.leases.all() if lease.duty in ours}
 
 
 def test_the_jobs_and_the_duties_of_a_killed_worker_are_taken_over(
@@ -108,7 +108,7 @@ def test_the_jobs_and_the_duties_of_a_killed_worker_are_taken_over(
         print(f"{seconds:.2f} s, {bound} s are allowed on an idle machine")
         survivor.live_until(lambda: _holders(backend) == {survivor.id}, 10)
 
-    job = backend.job_get([job_id])[0]
+    job = backend.jobs.get([job_id])[0]
     assert (job.attempt, job.crashes) == (1, 1)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from dray.backends.store import prune as prune_module
+from dray.backends.store import history as prune_module
 from dray.errors import StorageUnavailable
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.maintenance import Rescuer, duties
@@ -176,7 +176,7 @@ def test_by_default_completed_jobs_go_after_a_week(world: World) -> None:
 
     Pruner(world.backend, world.rng).tick()
 
-    assert [job.id for job in world.backend.job_get(old + recent)] == recent
+    assert [job.id for job in world.backend.jobs.get(old + recent)] == recent
 
 
 def test_what_is_to_be_kept_for_ever_is_kept(world: World) -> None:
@@ -185,7 +185,7 @@ def test_what_is_to_be_kept_for_ever_is_kept(world: World) -> None:
 
     Pruner(world.backend, world.rng, Retention(completed_us=None)).tick()
 
-    assert len(world.backend.job_get(ids)) == 1
+    assert len(world.backend.jobs.get(ids)) == 1
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_steps_follow_each_other_with_room_for_others_between(world: World, coun
     counts.clear()
     ticks: list[tuple[float, int, int]] = []
     while not ticks or ticks[-1][0] < 1:
-        ticks.append((pruner.tick(), counts.writes, len(world.backend.job_get(ids))))
+        ticks.append((pruner.tick(), counts.writes, len(world.backend.jobs.get(ids))))
 
     assert ticks[:3] == [(0.05, 1, 3), (0.05, 2, 1), (0.05, 3, 0)]
     assert 48 <= ticks[3][0] <= 60
@@ -222,21 +222,21 @@ def test_a_step_that_fails_is_made_again(world: World, monkeypatch: pytest.Monke
         away.setattr(world.backend.db, "write", failing)
         with pytest.raises(StorageUnavailable):
             pruner.tick()
-    left = len(world.backend.job_get(ids))
+    left = len(world.backend.jobs.get(ids))
     while pruner.tick() < 1:
         pass
 
-    assert (left, world.backend.job_get(ids)) == (3, [])
+    assert (left, world.backend.jobs.get(ids)) == (3, [])
 
 
 def test_many_workers_are_forgotten_in_chunks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruner_module, "PRUNE_CHUNK", 2)
     for _ in range(5):
-        world.backend.worker_deregister(world.worker())
+        world.backend.workers.deregister(world.worker())
     world.clock.advance(2 * DAY)
     pruner = Pruner(world.backend, world.rng)
 
-    left = [(pruner.tick() < 1, len(world.backend.worker_list())) for _ in range(3)]
+    left = [(pruner.tick() < 1, len(world.backend.workers.all())) for _ in range(3)]
 
     assert left == [(True, 3), (True, 1), (False, 0)]
 
@@ -254,15 +254,15 @@ def test_the_less_there_is_to_forget_the_rarer_it_is_looked_for(world: World) ->
 
 def test_workers_are_forgotten_a_day_after_their_end(world: World) -> None:
     old = world.worker()
-    world.backend.worker_deregister(old)
+    world.backend.workers.deregister(old)
     world.clock.advance(DAY)
     recent, live = world.worker(), world.worker()
-    world.backend.worker_deregister(recent)
+    world.backend.workers.deregister(recent)
     world.clock.advance(MINUTE)
 
     Pruner(world.backend, world.rng).tick()
 
-    assert {row.id for row in world.backend.worker_list()} == {recent, live}
+    assert {row.id for row in world.backend.workers.all()} == {recent, live}
 
 
 # Reconciling
@@ -313,12 +313,12 @@ def test_what_adds_up_is_left_alone_without_a_word_or_a_write(
 
 def test_what_does_not_add_up_is_repaired_some_at_a_time(world: World) -> None:
     parent = world.enqueue()
-    made = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(FANOUT_CHUNK + 10)])
+    made = world.backend.jobs.enqueue([world.new(parents=(parent,)) for _ in range(FANOUT_CHUNK + 10)])
     ids = [each.id for each in made]
     raw.run(world.backend, "UPDATE dray_jobs SET waiting_on = 2 WHERE state = 'waiting'")
     reconciler = Reconciler(world.backend, world.rng)
 
-    seen = [(reconciler.tick(), [job.waiting_on for job in world.backend.job_get(ids)].count(1)) for _ in range(2)]
+    seen = [(reconciler.tick(), [job.waiting_on for job in world.backend.jobs.get(ids)].count(1)) for _ in range(2)]
 
     assert seen[0][0] <= 0.05
     assert seen[1][0] >= 48
@@ -330,29 +330,29 @@ def test_what_does_not_add_up_is_repaired_some_at_a_time(world: World) -> None:
 
 def test_a_rescue_tells_some_of_the_children_and_leaves_the_rest_to_that_duty(world: World) -> None:
     worker, parent = world.worker(), world.enqueue(max_attempts=1)
-    made = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
+    made = world.backend.jobs.enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
     world.claim_one(worker)
 
     world.bury(worker)
 
-    told = sum(job.state == State.CANCELLED for job in world.backend.job_get([each.id for each in made]))
+    told = sum(job.state == State.CANCELLED for job in world.backend.jobs.get([each.id for each in made]))
     assert told == FANOUT_CHUNK
     fanner = Fanner(world.backend, world.rng)
     while fanner.tick() == 0.0:
         pass
-    assert all(job.state == State.CANCELLED for job in world.backend.job_get([each.id for each in made]))
+    assert all(job.state == State.CANCELLED for job in world.backend.jobs.get([each.id for each in made]))
 
 
 def test_an_expiry_tells_some_of_the_children_and_leaves_the_rest_to_that_duty(world: World) -> None:
     parent = world.enqueue(expires_us=SECOND)
-    made = world.backend.job_enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
+    made = world.backend.jobs.enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
     world.clock.advance(SECOND)
 
     Promoter(world.backend).tick()
 
-    told = sum(job.state == State.CANCELLED for job in world.backend.job_get([each.id for each in made]))
+    told = sum(job.state == State.CANCELLED for job in world.backend.jobs.get([each.id for each in made]))
     assert told == FANOUT_CHUNK
-    assert world.backend.job_upcoming().has_fanout
+    assert world.backend.jobs.upcoming().has_fanout
 
 
 # All of them

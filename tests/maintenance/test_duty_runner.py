@@ -79,7 +79,7 @@ def _live(world: World, seconds: float, *runners: DutyRunner, also: Callable[[],
 
 
 def _holders(backend: Backend) -> dict[str, str | None]:
-    return {lease.duty: lease.holder for lease in backend.lease_list()}
+    return {lease.duty: lease.holder for lease in backend.leases.all()}
 
 
 # Who does what
@@ -178,12 +178,12 @@ def test_the_duties_of_a_dead_worker_are_taken_in_the_tick_after_its_burial(worl
     rescue, runner = _runners(world, living, chore)
 
     def beat() -> None:
-        world.backend.worker_beat(living, LEASE_US)
+        world.backend.workers.beat(living, LEASE_US)
 
     _live(world, 14, rescue, runner, also=beat)
     early = list(chore.done_at)
     _live(world, 3, rescue, also=beat)
-    (row,) = [row for row in world.backend.worker_list() if row.id == dead]
+    (row,) = [row for row in world.backend.workers.all() if row.id == dead]
     before = list(chore.done_at)
 
     pause = runner.tick()
@@ -355,7 +355,7 @@ def test_an_idle_keeper_with_every_duty_asks_little_and_writes_nothing(world: Wo
     worker = world.worker()
     rescue, runner = _runners(world, worker, *_duties(world))
     _live(world, 3, rescue, runner)
-    world.backend.worker_beat(worker, 2 * MINUTE)
+    world.backend.workers.beat(worker, 2 * MINUTE)
     before = _stamp(world.backend)
     counts.clear()
 
@@ -373,7 +373,7 @@ def test_an_idle_keeper_without_duties_asks_less_and_writes_nothing(world: World
     _duty_runner(world, holder, *_duties(world)).tick()
     rescue, runner = _runners(world, worker, *_duties(world))
     for each in (holder, worker):
-        world.backend.worker_beat(each, 2 * MINUTE)
+        world.backend.workers.beat(each, 2 * MINUTE)
     _live(world, 3, rescue, runner)
     counts.clear()
 

@@ -28,10 +28,10 @@ def _nothing() -> None:
 def _left_running(app: App) -> str:
     """A job in the hands of a worker that has gone."""
     gone = NewWorker(id=app.new_id(), name="gone", host="here", pid=1, boot=app.clock.boot)
-    app.backend.worker_register(gone, 15_000_000)
+    app.backend.workers.register(gone, 15_000_000)
     job = app.enqueue("task", queue="left")  # which the worker of the test does not serve: it would be faster
-    assert [claim.id for claim in app.backend.job_claim(gone.id, Demand(("left",), ("task",), 1))] == [job.id]
-    app.backend.worker_deregister(gone.id)
+    assert [claim.id for claim in app.backend.work.claim(gone.id, Demand(("left",), ("task",), 1))] == [job.id]
+    app.backend.workers.deregister(gone.id)
     return job.id
 
 
@@ -59,17 +59,17 @@ def test_a_job_is_rescued_while_another_duty_is_at_work(app: App, monkeypatch: p
 
 def test_the_duties_of_a_dead_worker_are_taken_by_the_keeper_that_rests(app: App) -> None:
     dead = NewWorker(id=app.new_id(), name="dead", host="here", pid=1, boot=app.clock.boot)
-    app.backend.worker_register(dead, 1_000_000)
+    app.backend.workers.register(dead, 1_000_000)
     for duty in ("promote", "prune"):
-        assert app.backend.lease_take(duty, dead.id) == 1
+        assert app.backend.leases.take(duty, dead.id) == 1
     with app.worker(lease=1) as worker:
         deadline = time.monotonic() + 20
-        while {lease.holder for lease in app.backend.lease_list()} != {worker.id}:
+        while {lease.holder for lease in app.backend.leases.all()} != {worker.id}:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-        buried_at = next(row.stopped_at for row in app.backend.worker_list() if row.id == dead.id)
-        taken_at = {lease.duty: lease.taken_at for lease in app.backend.lease_list()}
+        buried_at = next(row.stopped_at for row in app.backend.workers.all() if row.id == dead.id)
+        taken_at = {lease.duty: lease.taken_at for lease in app.backend.leases.all()}
 
     assert buried_at is not None
     assert all(0 <= taken_at[duty] - buried_at < 1_000_000 for duty in ("promote", "prune"))

@@ -145,7 +145,7 @@ def test_the_worker_itself_is_not_judged(world: World) -> None:
 def _beating(world: World, rescuer: Rescuer) -> Callable[[], object]:
     def tick() -> None:
         assert rescuer.worker_id is not None
-        world.backend.worker_beat(rescuer.worker_id, LEASE_US)
+        world.backend.workers.beat(rescuer.worker_id, LEASE_US)
         rescuer.tick()
 
     return tick
@@ -176,7 +176,7 @@ def test_a_worker_that_renews_within_that_time_keeps_its_jobs(world: World) -> N
     beats = _beating(world, rescuer)
 
     _pass(world, 10, beats)
-    world.backend.worker_beat(worker, LEASE_US)
+    world.backend.workers.beat(worker, LEASE_US)
     _pass(world, 12, beats)
 
     assert world.job(job_id).state == "running"
@@ -213,12 +213,12 @@ def test_a_rescuer_learns_a_short_lease_from_its_own(world: World) -> None:
     job_id = world.enqueue()
     dead, own = (NewWorker(id=world.ids.new(), name="w", host="h", pid=1, boot=world.clock.boot) for _ in range(2))
     for worker in (dead, own):
-        world.backend.worker_register(worker, 3 * SECOND)
+        world.backend.workers.register(worker, 3 * SECOND)
     world.claim_one(dead.id)
     rescuer = _rescuer(world, own.id)
 
     def tick() -> None:
-        world.backend.worker_beat(own.id, 3 * SECOND)
+        world.backend.workers.beat(own.id, 3 * SECOND)
         rescuer.tick()
 
     tick()
@@ -241,7 +241,7 @@ def _register(world: World, *, boot: str | None = None, lock: str | None = None,
     worker = NewWorker(
         id=worker_id or world.ids.new(), name="w", host="h", pid=1, boot=boot or world.clock.boot, lock=lock
     )
-    world.backend.worker_register(worker, LEASE_US)
+    world.backend.workers.register(worker, LEASE_US)
     return worker.id
 
 
@@ -300,7 +300,7 @@ def test_a_worker_of_another_boot_that_nobody_can_prove_is_watched_for_one_lease
         rescuer = _rescuer(world)
 
         def tick() -> None:
-            world.backend.worker_beat(living, LEASE_US)
+            world.backend.workers.beat(living, LEASE_US)
             rescuer.tick()
 
         _pass(world, 15, tick)

@@ -49,7 +49,7 @@ def make(world: World, name: str = "beat", rule: Rule | None = None, **options: 
 
 
 def stored(world: World, name: str = "beat") -> Schedule:
-    found = world.backend.schedule_get(name)
+    found = world.backend.schedules.get(name)
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def scheduler(world: World, *, is_deputy: bool = False, knows: bool = True) -> S
 
 def slots(world: World, name: str = "beat") -> list[int]:
     """The slots of the schedule's jobs, in the order they were made."""
-    found = world.backend.job_list(limit=10_000)
+    found = world.backend.jobs.newest(limit=10_000)
     return [job.slot for job in reversed(found) if job.schedule == name and job.slot is not None]
 
 
@@ -91,7 +91,7 @@ def test_its_job_is_as_its_task_says_and_carries_schedule_and_slot(world: World)
 
     scheduler(world).tick()
 
-    (job,) = world.backend.job_list()
+    (job,) = world.backend.jobs.newest()
     assert (job.task, job.queue, job.priority, job.max_attempts, job.timeout) == ("task", "mail", 7, 5, 30.0)
     assert (job.args, job.description, job.state) == ('{"n":1}', "a task", "queued")
     assert (job.schedule, job.slot, job.run_at) == ("beat", schedule.next_at, world.clock.now())
@@ -103,7 +103,7 @@ def test_a_queue_of_the_schedules_own_counts_more(world: World, told: list[str])
 
     scheduler(world).tick()
 
-    assert [job.queue for job in world.backend.job_list()] == told == ["slow"]
+    assert [job.queue for job in world.backend.jobs.newest()] == told == ["slow"]
 
 
 def test_nothing_due_costs_one_read(world: World, counts: Counts) -> None:
@@ -119,13 +119,13 @@ def test_nothing_due_costs_one_read(world: World, counts: Counts) -> None:
 def test_a_paused_schedule_waits_and_a_removed_one_is_gone(world: World) -> None:
     for name in ("paused", "removed"):
         make(world, name)
-    world.backend.schedule_pause("paused")
-    world.backend.schedule_delete("removed")
+    world.backend.schedules.pause("paused")
+    world.backend.schedules.delete("removed")
     world.clock.advance(MINUTE)
 
     assert scheduler(world).tick() == 1.0
 
-    assert world.backend.job_list() == []
+    assert world.backend.jobs.newest() == []
 
 
 def test_many_due_at_once_are_all_fired(world: World) -> None:
@@ -137,7 +137,7 @@ def test_many_due_at_once_are_all_fired(world: World) -> None:
     while duty.tick() < 0.5:
         pass
 
-    assert len(world.backend.job_list(limit=1000)) == 130
+    assert len(world.backend.jobs.newest(limit=1000)) == 130
 
 
 # After a stop
@@ -223,7 +223,7 @@ def test_a_task_that_is_not_known_here_is_left_for_two_seconds_to_who_knows_it(w
     world.clock.advance(2 * SECOND)
     stranger.tick()
 
-    (job,) = world.backend.job_list()
+    (job,) = world.backend.jobs.newest()
     assert (job.queue, job.max_attempts, job.timeout) == ("default", 3, 9.0)
 
 
@@ -263,7 +263,7 @@ def test_a_row_that_cannot_be_read_keeps_nobody_waiting_and_is_told_once(
 ) -> None:
     make(world, "good")
     bad = placed(replace(make(world, "bad"), cron="0 3 * * *", every_us=None), None, world.clock.now())
-    assert world.backend.schedule_change(stored(world, "bad"), replace(bad, tz="Mars/Olympus"))
+    assert world.backend.schedules.change(stored(world, "bad"), replace(bad, tz="Mars/Olympus"))
     world.clock.advance(2 * DAY)
     duty = scheduler(world)
 

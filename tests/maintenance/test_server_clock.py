@@ -82,18 +82,18 @@ ids = Ids(SystemClock())
 
 def worker(backend: Backend) -> str:
     new = NewWorker(id=ids.new(), name="w", host="h", pid=1, boot="b")
-    backend.worker_register(new, LEASE_US)
+    backend.workers.register(new, LEASE_US)
     return new.id
 
 
 def claimed(backend: Backend, worker_id: str) -> str:
-    (job,) = backend.job_enqueue([NewJob(id=ids.new(), task="task")])
-    assert [claim.id for claim in backend.job_claim(worker_id, Demand(("default",), ("task",), 1))] == [job.id]
+    (job,) = backend.jobs.enqueue([NewJob(id=ids.new(), task="task")])
+    assert [claim.id for claim in backend.work.claim(worker_id, Demand(("default",), ("task",), 1))] == [job.id]
     return job.id
 
 
 def state(backend: Backend, worker_id: str) -> str:
-    return next(row.state for row in backend.worker_list() if row.id == worker_id)
+    return next(row.state for row in backend.workers.all() if row.id == worker_id)
 
 
 class Rescue:
@@ -109,7 +109,7 @@ class Rescue:
         """Looks first: the beat comes a moment after the clock was set."""
         self.rescuer.tick()
         if beats and time.monotonic() >= self._beat_at:
-            assert self.backend.worker_beat(self.id, LEASE_US).alive
+            assert self.backend.workers.beat(self.id, LEASE_US).alive
             self._beat_at = time.monotonic() + LEASE_US / SECOND / 3
 
     def live(self, seconds: float, until: Callable[[], bool] = lambda: False) -> float:
@@ -133,9 +133,9 @@ def test_jobs_of_a_worker_that_died_before_the_clock_was_set_back_are_rescued_wi
 
     assert state(backend, dead) == "dead"
     assert took < 10  # about one lease and a look
-    assert backend.job_get([job])[0].state in {"queued", "scheduled"}
-    backend.job_enqueue([NewJob(id=ids.new(), task="task")])
-    assert backend.job_claim(rescue.id, Demand(("default",), ("task",), 1))  # this one or the one that was rescued
+    assert backend.jobs.get([job])[0].state in {"queued", "scheduled"}
+    backend.jobs.enqueue([NewJob(id=ids.new(), task="task")])
+    assert backend.work.claim(rescue.id, Demand(("default",), ("task",), 1))  # this one or the one that was rescued
 
 
 def test_who_died_after_the_clock_was_set_back_is_rescued_as_ever(server: Server, backend: Backend) -> None:
@@ -162,7 +162,7 @@ def test_a_live_worker_that_cannot_beat_keeps_its_jobs_while_it_proves_its_life(
         rescue.live(3.5)
 
         assert state(backend, stopped) == "active"
-        assert backend.job_get([job])[0].state == "running"
+        assert backend.jobs.get([job])[0].state == "running"
     rescue.live(20, until=lambda: state(backend, stopped) == "dead")
     assert state(backend, stopped) == "dead"
 
@@ -175,15 +175,15 @@ def test_a_live_worker_without_a_proof_is_not_buried_before_it_had_the_time_to_b
     rescue.tick()
 
     server.set_forward(seconds)
-    assert backend.worker_beat(rescue.id, LEASE_US).alive  # it is the first to be back
+    assert backend.workers.beat(rescue.id, LEASE_US).alive  # it is the first to be back
     for _ in range(5):
         rescue.tick(beats=False)
 
-    assert backend.worker_beat(other, LEASE_US).alive
+    assert backend.workers.beat(other, LEASE_US).alive
     ends = time.monotonic() + 3
     while time.monotonic() < ends:
         rescue.tick()
-        assert backend.worker_beat(other, LEASE_US).alive
+        assert backend.workers.beat(other, LEASE_US).alive
         time.sleep(0.1)
 
 

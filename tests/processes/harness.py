@@ -214,7 +214,7 @@ class Fleet:
         made = [
             NewJob(id=self.app.new_id(), task=f"{APPS}.{task}", args=json.dumps(dict(each)), **using) for each in args
         ]
-        return [Job(self.app, each.id) for each in self.app.backend.job_enqueue(made)]
+        return [Job(self.app, each.id) for each in self.app.backend.jobs.enqueue(made)]
 
     def states(self) -> dict[str, int]:
         """How many jobs are in which state; a final one with its reason."""
@@ -234,7 +234,7 @@ class Fleet:
     def ended(self, jobs: Sequence[Job[Any]], seconds: float = PATIENCE) -> None:
         """Waits until all these jobs have."""
         ids = [job.id for job in jobs]
-        self.until(lambda: len(self.app.backend.job_ended(ids).jobs) == len(ids), "jobs to end", seconds)
+        self.until(lambda: len(self.app.backend.jobs.ended(ids).jobs) == len(ids), "jobs to end", seconds)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """What somebody at a SQL prompt sees."""
@@ -246,15 +246,15 @@ class Fleet:
 
     def live_workers(self) -> list[tuple[str, int]]:
         """(id, pid) of all workers that nobody has declared dead and that have not left, newest first."""
-        listed = self.app.backend.worker_list()
+        listed = self.app.backend.workers.all()
         return [(worker.id, worker.pid) for worker in listed if worker.state in {"active", "draining"}]
 
     def worker_state(self, worker_id: str) -> str:
-        return next(worker.state for worker in self.app.backend.worker_list() if worker.id == worker_id)
+        return next(worker.state for worker in self.app.backend.workers.all() if worker.id == worker_id)
 
     def duties_of(self, worker_id: str) -> set[str]:
         """The duties that a worker holds."""
-        return {lease.duty for lease in self.app.backend.lease_list() if lease.holder == worker_id}
+        return {lease.duty for lease in self.app.backend.leases.all() if lease.holder == worker_id}
 
     def describe(self) -> str:
         """For those who wonder why a test failed."""

@@ -77,7 +77,7 @@ def poisoned(fleet: Fleet) -> None:
 
     worker, deaths = fleet.start(lease=1.0, concurrency=1), 0
     deadline = time.monotonic() + 60
-    while len(fleet.app.backend.job_ended([*neighbours, killer.id, leaver.id]).jobs) < 502:
+    while len(fleet.app.backend.jobs.ended([*neighbours, killer.id, leaver.id]).jobs) < 502:
         assert time.monotonic() < deadline, fleet.describe()
         if not worker.is_alive:
             worker, deaths = fleet.start(lease=1.0, concurrency=1), deaths + 1

@@ -76,7 +76,7 @@ def launch(fleet: Fleet, number: int) -> Process:
 def holder(fleet: Fleet, workers: list[Process]) -> Process | None:
     """The process that has the duty, if it is alive."""
     live = dict(fleet.live_workers())
-    held = [lease.holder for lease in fleet.app.backend.lease_held() if lease.duty == "schedule"]
+    held = [lease.holder for lease in fleet.app.backend.leases.held() if lease.duty == "schedule"]
     pids = [live.get(worker_id or "") for worker_id in held]
     return next((worker for worker in workers if worker.pid in pids and worker.is_alive), None)
 

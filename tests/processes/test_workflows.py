@@ -47,7 +47,7 @@ def fan_out_and_in(fleet: Fleet) -> None:
     assert (run.job("last").attempt, len(fleet.ledger.ends("last"))) == (1, 1)
     (begun,) = fleet.ledger.starts("last")
     assert {entry.label for entry in ends if entry.at < begun.at} == labels - {"last"}
-    assert fleet.app.backend.job_reconcile() == ([], [])
+    assert fleet.app.backend.graph.reconcile() == ([], [])
     fleet.until(lambda: all(map(fleet.worker_of, workers)), "the workers to register")
     assert [worker.end() for worker in workers] == [0] * 4
     fleet.audit()

@@ -71,14 +71,14 @@ def failing(backend: Any, verb: str, error: Exception) -> Generator[list[str]]:
 
 
 def trouble(app: App, worker: Worker) -> str | None:
-    return next(each.trouble for each in app.backend.worker_list() if each.id == worker.id)
+    return next(each.trouble for each in app.backend.workers.all() if each.id == worker.id)
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("read-only"), StorageLocked("locked for long")], ids=repr)
 def test_an_engine_that_cannot_write_though_the_beats_get_through(
     app: App, worker: Worker, quick: Task[..., Any], error: Exception
 ) -> None:
-    with failing(worker._backend, "job_exchange", error):
+    with failing(worker._backend.work, "exchange", error):
         job = quick.enqueue()
         turns_red(worker, f"cannot use the database: {error}")
         until(lambda: str(error) in (trouble(app, worker) or ""))
@@ -98,7 +98,7 @@ def test_an_outcome_that_cannot_be_written_with_its_steps(app: App, worker: Work
         ctx.add(quick)
 
     with app.worker(concurrency=2, lease=LEASE, grace=0) as other:
-        with failing(other._backend, "job_grow", StorageUnavailable("full")):
+        with failing(other._backend.work, "grow", StorageUnavailable("full")):
             wf = app.workflow("growing")
             wf.add(grow)
             run = wf.enqueue()
@@ -114,13 +114,13 @@ def test_an_outcome_that_cannot_be_written_with_its_steps(app: App, worker: Work
 def test_a_transaction_that_does_not_come_back(
     worker: Worker, quick: Task[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer, exchange = threading.Event(), worker._backend.job_exchange
+    answer, exchange = threading.Event(), worker._backend.work.exchange
 
     def hang(*args: Any, **options: Any) -> Any:
         assert answer.wait(LONG)
         return exchange(*args, **options)
 
-    monkeypatch.setattr(worker._backend, "job_exchange", hang)
+    monkeypatch.setattr(worker._backend.work, "exchange", hang)
     job = quick.enqueue()
     turns_red(worker, "waits to use the database")
 
@@ -131,7 +131,7 @@ def test_a_transaction_that_does_not_come_back(
 
 def test_an_engine_with_a_defect(worker: Worker, quick: Task[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_AFTER_A_DEFECT", 0.05)
-    with failing(worker._backend, "job_exchange", ZeroDivisionError("a defect")):
+    with failing(worker._backend.work, "exchange", ZeroDivisionError("a defect")):
         job = quick.enqueue()
         turns_red(worker, "cannot use the database: a defect")
 
@@ -147,7 +147,7 @@ def test_a_worker_that_waits_for_jobs_is_well(worker: Worker) -> None:
 
 
 def test_a_look_that_failed_is_forgotten_with_the_next_though_nothing_is_written(worker: Worker) -> None:
-    with failing(worker._backend, "job_look", StorageUnavailable("away")):
+    with failing(worker._backend.work, "look", StorageUnavailable("away")):
         worker._engine.inbox.look_soon()
         turns_red(worker, "cannot use the database: away")
     until(lambda: is_green(worker))
@@ -156,7 +156,7 @@ def test_a_look_that_failed_is_forgotten_with_the_next_though_nothing_is_written
 def test_a_claim_that_failed_is_forgotten_once_there_is_nothing_to_claim(
     app: App, worker: Worker, quick: Task[..., Any]
 ) -> None:
-    with failing(worker._backend, "job_exchange", StorageUnavailable("away")) as calls:
+    with failing(worker._backend.work, "exchange", StorageUnavailable("away")) as calls:
         job = quick.enqueue()
         turns_red(worker, "cannot use the database: away")
         assert job.cancel()
@@ -166,19 +166,19 @@ def test_a_claim_that_failed_is_forgotten_once_there_is_nothing_to_claim(
 
 
 def test_a_lease_that_cannot_be_renewed(worker: Worker) -> None:
-    with failing(worker._beats, "worker_beat", StorageUnavailable("away")):
+    with failing(worker._beats.workers, "beat", StorageUnavailable("away")):
         turns_red(worker, "cannot renew its lease: away")
     until(lambda: is_green(worker))
 
 
 def test_a_beat_that_does_not_come_back(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, beat = threading.Event(), worker._beats.worker_beat
+    answer, beat = threading.Event(), worker._beats.workers.beat
 
     def hang(*args: Any, **options: Any) -> Any:
         assert answer.wait(LONG)
         return beat(*args, **options)
 
-    monkeypatch.setattr(worker._beats, "worker_beat", hang)
+    monkeypatch.setattr(worker._beats.workers, "beat", hang)
     turns_red(worker, "waits to renew its lease")
     answer.set()
     until(lambda: is_green(worker))
@@ -211,7 +211,7 @@ def test_a_proof_that_was_taken_away_while_a_body_runs(
 
 
 def test_a_worker_that_was_declared_dead_and_cannot_come_back(app: App, worker: Worker) -> None:
-    with failing(worker._beats, "worker_register", StorageUnavailable("full")):
+    with failing(worker._beats.workers, "register", StorageUnavailable("full")):
         sql(app, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at")
         worker._heartbeat.wake()
         turns_red(worker, "")
@@ -221,7 +221,7 @@ def test_a_worker_that_was_declared_dead_and_cannot_come_back(app: App, worker: 
 def test_what_cannot_be_repaired_is_said_at_once(app: App, worker: Worker, quick: Task[..., Any]) -> None:
     from dray.errors import StorageDamaged
 
-    with failing(worker._backend, "job_exchange", StorageDamaged("malformed")):
+    with failing(worker._backend.work, "exchange", StorageDamaged("malformed")):
         quick.enqueue()
         until(lambda: not worker.condition().is_healthy)
         assert worker.condition().reason == "malformed"

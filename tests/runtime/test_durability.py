@@ -20,9 +20,9 @@ class Writes:
         self.fails = False
         self._patch = monkeypatch
 
-    def note(self, backend: Any, verb: str) -> None:
-        """Starts to look at a verb of a backend; while it `fails`, the durable ones among its calls do."""
-        call = getattr(backend, verb)
+    def note(self, noun: Any, verb: str) -> None:
+        """Starts to look at a verb; while it `fails`, the durable ones among its calls do."""
+        call = getattr(noun, verb)
 
         def noting(*args: Any, durable: bool, **options: Any) -> Any:
             self.durable.append(durable)
@@ -30,7 +30,7 @@ class Writes:
                 raise StorageUnavailable("not now")
             return call(*args, durable=durable, **options)
 
-        self._patch.setattr(backend, verb, noting)
+        self._patch.setattr(noun, verb, noting)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
 
 
 @pytest.mark.parametrize(("durability", "is_durable"), [("full", True), ("default", False), ("normal", False)])
-@pytest.mark.parametrize("verb", ["job_exchange", "job_grow"])
+@pytest.mark.parametrize("verb", ["exchange", "grow"])
 def test_a_worker_writes_outcomes_as_durably_as_its_app_says(
     url: str, writes: Writes, verb: str, durability: str, is_durable: bool
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_worker_writes_outcomes_as_durably_as_its_app_says(
         wf = app.workflow("growing")
         wf.add(grow)
         with app.worker() as worker:
-            writes.note(worker._backend, verb)
+            writes.note(worker._backend.work, verb)
             assert wf.enqueue().wait(LONG) == "completed"
 
     assert set(writes.durable) == {is_durable}
@@ -68,7 +68,7 @@ def test_the_beat_after_an_outcome_brings_it_to_the_disk_though_it_takes_two(app
         pass
 
     with app.worker(lease=1) as worker:
-        writes.note(worker._beats, "worker_beat")
+        writes.note(worker._beats.workers, "beat")
         until(lambda: writes.durable)
         assert not any(writes.durable)  # nothing was written yet
 

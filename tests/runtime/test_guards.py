@@ -29,14 +29,14 @@ LEASE = 15 * SECOND
 
 def note_outcomes(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The jobs whose outcomes the engine has tried to write, one entry a try."""
-    exchange, found = worker._backend.job_exchange, list[str]()
+    exchange, found = worker._backend.work.exchange, list[str]()
 
     def noting(worker_id: str, batch: Sequence[Settlement], *args: Any, **options: Any) -> Any:
         answer = exchange(worker_id, batch, *args, **options)
         found.extend(settlement.id for settlement in batch)
         return answer
 
-    monkeypatch.setattr(worker._backend, "job_exchange", noting)
+    monkeypatch.setattr(worker._backend.work, "exchange", noting)
     return found
 
 
@@ -106,7 +106,7 @@ def test_a_body_that_lost_its_claim_in_an_outage_is_stopped_before_its_successor
         arrived.await_arrival()
         app.pause("default")
         raw.forget_claim(app.backend, job.id)
-        fail_once(worker, "job_exchange", monkeypatch)
+        fail_once(worker, "exchange", monkeypatch)
         quick.enqueue().result(timeout=LONG)
         until(lambda: stopped, seconds=10)
         until(lambda: not worker._engine.executions())

@@ -24,6 +24,7 @@ class Far:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
+        self.workers = self
         self.error: StorageError | None = None
         self.took = 0  # by an answer, or by none
 
@@ -33,7 +34,7 @@ class Far:
         self.asked.append("check")
         return True
 
-    def worker_beat(self, *_: object, **__: object) -> Beat:
+    def beat(self, *_: object, **__: object) -> Beat:
         self.asked.append("beat")
         self.clock.advance(self.took)
         if self.error is not None:
@@ -128,7 +129,7 @@ def test_a_beat_that_hangs_is_seen_twice_before_bodies_stop(
         heartbeat.watch_over(clock.steady())
         return Beat(alive=True, held=[])
 
-    far.worker_beat = look  # type: ignore[method-assign]
+    far.workers.beat = look  # type: ignore[method-assign]
     heartbeat.tick()
 
     assert bodies.stopped_at is not None

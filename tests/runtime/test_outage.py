@@ -36,17 +36,17 @@ def grow(app: App, quick: Task[..., Any]) -> Task[..., Any]:
 
 def fail_once(worker: Worker, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next call of the engine's fails, as in a crash of the server."""
-    call, failures = getattr(worker._backend, verb), [StorageUnavailable("the server has crashed")]
+    call, failures = getattr(worker._backend.work, verb), [StorageUnavailable("the server has crashed")]
 
     def failing(*args: Any, **options: Any) -> Any:
         if failures:
             raise failures.pop()
         return call(*args, **options)
 
-    monkeypatch.setattr(worker._backend, verb, failing)
+    monkeypatch.setattr(worker._backend.work, verb, failing)
 
 
-@pytest.mark.parametrize("verb", ["job_exchange", "job_grow"])
+@pytest.mark.parametrize("verb", ["exchange", "grow"])
 def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
     app: App, grow: Task[..., Any], verb: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,7 +77,7 @@ def test_an_idle_worker_that_could_not_look_finds_what_another_process_enqueues_
     """Nothing but its own looks tells it that the database is back."""
     with app.worker() as worker:
         quick.enqueue().result(timeout=LONG)
-        fail_once(worker, "job_look", monkeypatch)
+        fail_once(worker, "look", monkeypatch)
         worker._engine.inbox.look_soon()
         until(lambda: worker._engine._outage.is_on)
         with App(url) as elsewhere:
@@ -105,7 +105,7 @@ def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
     with app.worker() as worker:
         quick.enqueue().result(timeout=LONG)
         with monkeypatch.context() as cut:
-            cut.setattr(worker._beats, "worker_beat", refuse)
+            cut.setattr(worker._beats.workers, "beat", refuse)
             cut.setattr(type(worker._heartbeat.proof), "is_held", False)
             worker._heartbeat.wake()
             until(lambda: not worker.condition().is_ready)

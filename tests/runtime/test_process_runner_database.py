@@ -30,7 +30,7 @@ def app(url: str) -> Generator[dray.App]:
     with dray.App(url) as app:
         app.backend.migrate()
         new = NewWorker(id=WORKER, name="test", host="host", pid=1, boot=app.clock.boot)
-        app.backend.worker_register(new, 60 * SECOND)
+        app.backend.workers.register(new, 60 * SECOND)
         yield app
 
 
@@ -43,8 +43,8 @@ def stage(app: dray.App) -> Generator[Stage]:
 def claimed(app: dray.App, stage: Stage, task: Task[..., Any], parents: tuple[str, ...] = ()) -> Execution:
     """A job of a task, in the hands of the worker."""
     new = NewJob(id=_ids.new(), task=task.name, parents=parents)
-    app.backend.job_enqueue([new])
-    (claim,) = app.backend.job_claim(WORKER, Demand(("default",), (task.name,), 1))
+    app.backend.jobs.enqueue([new])
+    (claim,) = app.backend.work.claim(WORKER, Demand(("default",), (task.name,), 1))
     return Execution(claim, task, WORKER, stage.link)
 
 
@@ -79,7 +79,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, s
     settlement = stage.settled()
     job = app.job(execution.claim.id)
     assert (job.state, settlement.result) == ("completed", '"too late"')
-    assert app.backend.job_settle(WORKER, [settlement]).already == [job.id]
+    assert app.backend.work.settle(WORKER, [settlement]).already == [job.id]
     assert job.result() == stage.result(bodies.who_am_i)["pid"]
     assert len(enqueued(app)) == 1
 
@@ -87,7 +87,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, s
 @pytest.mark.parametrize("task", [bodies.complete_with_another_job, bodies.complete_on_a_users_connection])
 def test_a_lost_claim_rolls_everything_back(app: dray.App, stage: Stage, task: Task[..., Any]) -> None:
     execution = claimed(app, stage, task)
-    app.backend.job_settle(WORKER, [released(execution.claim, app.clock.steady())])
+    app.backend.work.settle(WORKER, [released(execution.claim, app.clock.steady())])
 
     stage.runner.start([execution])
 
@@ -106,7 +106,7 @@ def test_a_body_enqueues_where_its_worker_works(app: dray.App, stage: Stage) -> 
 def test_a_body_sees_the_results_of_its_parents(app: dray.App, stage: Stage) -> None:
     parent = claimed(app, stage, bodies.add)
     now = app.clock.steady()
-    app.backend.job_settle(WORKER, [completed(parent.claim, now, now, json.dumps(3))])
+    app.backend.work.settle(WORKER, [completed(parent.claim, now, now, json.dumps(3))])
     execution = claimed(app, stage, bodies.sum_of_parents, parents=(parent.claim.id,))
 
     stage.runner.start([execution])

@@ -302,10 +302,10 @@ def test_a_worker_that_hands_the_job_back_does_not_start_the_time_of_misfitting_
     assert since.startswith("Misfit: since 2")
     sql(app, "UPDATE dray_jobs SET run_at = created_at WHERE id = ?", job.id)
     backend, stranger = app.backend, NewWorker(id=app.new_id(), name="w", host="h", pid=1, boot=app.clock.boot)
-    backend.worker_register(stranger, 15_000_000)
-    (claim,) = backend.job_claim(stranger.id, Demand(("default",), (job.task,), 1))
+    backend.workers.register(stranger, 15_000_000)
+    (claim,) = backend.work.claim(stranger.id, Demand(("default",), (job.task,), 1))
 
-    backend.job_settle(stranger.id, [settlement.released(claim, app.clock.steady())])
+    backend.work.settle(stranger.id, [settlement.released(claim, app.clock.steady())])
 
     assert (state_of(job), (job.error or "")[:35]) == ("queued", since)
     work_off(app)
@@ -325,7 +325,7 @@ def test_where_the_row_cannot_be_read_the_time_of_misfitting_does_not_start_over
         raise dray.errors.StorageUnavailable("nobody answers")
 
     with monkeypatch.context() as outage:
-        outage.setattr(app.backend, "job_get", away)
+        outage.setattr(app.backend.jobs, "get", away)
         work_off(app)
 
     assert (state_of(job), job.attempt, (job.error or "")[:35]) == ("scheduled", 0, since)

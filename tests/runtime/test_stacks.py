@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
-from dray.backends.store.stacks import Asked
+from dray.backends.store.why import Asked
 from dray.backends.store.work import NOTHING
 from dray.handle import Job
 from dray.instants import SECOND
@@ -141,12 +141,12 @@ def test_a_job_that_ends_while_its_worker_is_asked_is_explained_as_it_ended(app:
         job = wait.enqueue()
         gate.await_arrival()
         come_to(job, "running")
-        around = app.backend.job_circumstances(job.id)
+        around = app.backend.why.circumstances(job.id)
         gate.open()
         come_to(job, "completed")
     assert around is not None
 
-    assert not app.backend.stack_ask(app.new_id(), job.id, around.job.claim)
+    assert not app.backend.stacks.ask(app.new_id(), job.id, around.job.claim)
     assert kinds(explained(app, job)) == ["completed"]
 
 
@@ -155,13 +155,13 @@ def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
     worker_id = app.new_id()
     app.backend.migrate()
     new = NewWorker(id=worker_id, name="w", host="here", pid=1, boot=app.clock.boot, tasks=("wait",))
-    app.backend.worker_register(new, 60 * SECOND)
+    app.backend.workers.register(new, 60 * SECOND)
     job = app.enqueue("wait")
-    (claim,) = app.backend.job_claim(worker_id, Demand(("default",), ("wait",), 1))
+    (claim,) = app.backend.work.claim(worker_id, Demand(("default",), ("wait",), 1))
     stacks = Stacks(lambda _: None, lambda: None)
 
     def answer() -> None:
-        stacks.hear(until(lambda: app.backend.job_look(worker_id, NOTHING).asked))
+        stacks.hear(until(lambda: app.backend.work.look(worker_id, NOTHING).asked))
         stacks.answer_one(app.backend, worker_id)
 
     with ThreadPoolExecutor() as other:

@@ -352,7 +352,7 @@ def test_a_cancelled_job_is_not_put_back(app: App, how: str) -> None:
     with app.worker(concurrency=1, grace=0.05):
         job = body.enqueue()
         gate.await_arrival()
-        app.backend.job_cancel([job.id])  # noted, and nobody is told
+        app.backend.jobs.cancel([job.id])  # noted, and nobody is told
         if how != "release":
             gate.open()
             assert ended(job) == "cancelled(user)"

@@ -12,8 +12,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.backends import Backend
-from dray.backends.store.graph import FanOut
+from dray.backends.store.graph import FanOut, Graph
 from dray.errors import ConfigError, StorageFull
 from dray.model.limits import FANOUT_CHUNK
 from tests.backends import beside
@@ -157,9 +156,9 @@ def test_it_waits_for_what_somebody_else_is_about_to_free(
 ) -> None:
     """As the duty of fan-out does, in a transaction that is not committed yet."""
     tries: list[str] = []
-    free = Backend.job_fan_out
+    free = Graph.fan_out
 
-    def busy(self: Backend, limit: int = FANOUT_CHUNK) -> FanOut:
+    def busy(self: Graph, limit: int = FANOUT_CHUNK) -> FanOut:
         if threading.current_thread().name != "dray-engine" or len(tries) > 3:
             return free(self, limit)
         tries.append("tried")
@@ -170,7 +169,7 @@ def test_it_waits_for_what_somebody_else_is_about_to_free(
         with ctx.transaction():
             pass
 
-    monkeypatch.setattr(Backend, "job_fan_out", busy)
+    monkeypatch.setattr(Graph, "fan_out", busy)
     parent = complete.enqueue()
     child = add.using(after=[parent]).enqueue(1, 2)
 
@@ -361,8 +360,8 @@ def test_an_idle_worker_ends_at_once_though_nothing_can_be_written(
         tries.append("tried")
         raise StorageFull("the disk is full")
 
-    for verb in ("job_exchange", "worker_beat"):
-        monkeypatch.setattr(worker._backend, verb, refuse)
+    monkeypatch.setattr(worker._backend.work, "exchange", refuse)
+    monkeypatch.setattr(worker._backend.workers, "beat", refuse)
     add.enqueue(1, 2)
     until(lambda: len(tries) > 3)
 

@@ -56,7 +56,7 @@ def test_it_goes_on_though_the_worker_has_to_find_out_what_it_still_holds(
     """As after a restart of the server: the job is not among those that run."""
     with app.worker(concurrency=2, lease=60) as worker:
         job = go_on(app, name, path)
-        fail_once(worker, "job_exchange", monkeypatch)
+        fail_once(worker, "exchange", monkeypatch)
         assert ended(app.enqueue("of-thread")) == "completed"  # after it has read again what it holds
 
         runs_to_its_end(worker, job, path)
@@ -84,7 +84,7 @@ def test_it_goes_on_though_the_worker_was_declared_dead_and_cannot_ask_the_datab
     with app.worker(concurrency=2, lease=60) as worker:
         job = go_on(app, name, path)
         before = worker.id
-        monkeypatch.setattr(worker._engine._backend, "job_completed_by", refuse)
+        monkeypatch.setattr(worker._engine._backend.work, "completed_by", refuse)
         sql(app, "UPDATE dray_workers SET state = 'dead', stopped_at = started_at")
         worker._heartbeat.wake()
         until(lambda: worker.id != before)
@@ -107,7 +107,7 @@ def test_it_goes_on_though_the_worker_is_cut_off(
         come_to(other, "running")
         until((tmp_path / "other.begun").exists)
         with monkeypatch.context() as cut:
-            cut.setattr(worker._beats, "worker_beat", refuse)
+            cut.setattr(worker._beats.workers, "beat", refuse)
             cut.setattr(type(worker._heartbeat.proof), "is_held", False)
             until(lambda: len(stops(worker)) == 1)
 

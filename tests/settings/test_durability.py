@@ -69,7 +69,7 @@ def test_acknowledged_jobs_outlive_a_crash(server: Server, app: App, act: Callab
     ids = act(app)
     server.crash()
 
-    found = persistently(lambda: app.backend.job_get(ids))
+    found = persistently(lambda: app.backend.jobs.get(ids))
 
     assert sorted(job.id for job in found) == sorted(ids)
 
@@ -93,7 +93,7 @@ def test_what_a_body_wrote_in_its_transaction_outlives_a_crash_with_its_completi
     assert app.worker().run_until_idle() == 1
     server.crash()
 
-    (row,) = persistently(lambda: app.backend.job_get([job.id]))
+    (row,) = persistently(lambda: app.backend.jobs.get([job.id]))
     assert (row.state, orders(server) - before) == ("completed", 1)
 
 
@@ -102,7 +102,7 @@ def test_with_full_durability_an_outcome_outlives_a_crash(server: Server, app: A
     assert app.worker(queues=["default"]).run_until_idle() >= 1
     server.crash()
 
-    (row,) = persistently(lambda: app.backend.job_get([job.id]))
+    (row,) = persistently(lambda: app.backend.jobs.get([job.id]))
     assert row.state == "completed"
 
 

@@ -189,7 +189,7 @@ def test_an_enqueue_on_the_users_connection_stands_or_falls_with_it_and_wakes_a_
         child = other.enqueue("add", {"a": 3, "b": 3}, connection=user, after=[parent], unique="child")
         user.commit()
         assert child.result(LONG) == 6
-    assert app.backend.job_get([undone.id]) == []
+    assert app.backend.jobs.get([undone.id]) == []
     assert place.ask(f"SELECT n FROM {places.ORDERS}") == [(2,)]
 
 

@@ -54,7 +54,7 @@ class Session(Protocol):
         ...
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
-        """Cancels what expired, then queues what is due: the answers of `job_expire` and `job_promote`."""
+        """Cancels what expired, then queues what is due: the answers of `jobs.expire` and `jobs.promote`."""
         ...
 
     def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:

@@ -83,7 +83,9 @@ def _states(_: click.Context, __: str) -> _Offer:
 
 def _queues(ctx: click.Context, _: str) -> _Offer:
     with _opened(ctx) as backend:
-        for name in sorted({queue.name for queue in backend.queue_list()} | set(backend.job_stats(1_000_000).counts)):
+        for name in sorted(
+            {queue.name for queue in backend.queues.all()} | set(backend.history.stats(1_000_000).counts)
+        ):
             yield name, None
 
 
@@ -91,7 +93,7 @@ def _tasks(ctx: click.Context, _: str) -> _Offer:
     names = set(_source(ctx).tasks)
     try:
         with _opened(ctx) as backend:
-            names.update(*(worker.tasks for worker in backend.worker_list(_MOST)))
+            names.update(*(worker.tasks for worker in backend.workers.all(_MOST)))
     except Exception:  # noqa: BLE001 - what the code says is something, too
         names = set(_source(ctx).tasks)
     for name in sorted(names):
@@ -109,21 +111,21 @@ def _ids(ctx: click.Context, incomplete: str) -> _Offer:
 
 def _jobs(backend: Backend, part: str) -> list[tuple[str, str]]:
     if not part:
-        found = backend.job_list(limit=_MOST)
+        found = backend.jobs.newest(limit=_MOST)
     else:
-        ids = backend.job_find(part.lower(), _MOST)
-        found = backend.job_get(ids) if ids else []
+        ids = backend.jobs.find(part.lower(), _MOST)
+        found = backend.jobs.get(ids) if ids else []
     return [(job.id, f"{job.task} {job.state}") for job in found]
 
 
 def _workflows(backend: Backend, part: str) -> list[tuple[str, str]]:
     if part:
-        return [(found, "") for found in backend.workflow_find(part.lower(), _MOST)]
-    return [(found.id, found.name) for found in backend.workflow_list(limit=_MOST)]
+        return [(found, "") for found in backend.workflows.find(part.lower(), _MOST)]
+    return [(found.id, found.name) for found in backend.workflows.newest(limit=_MOST)]
 
 
 def _workers(backend: Backend, _: str) -> list[tuple[str, str]]:
-    return [(worker.id, worker.name) for worker in backend.worker_list(_MOST) if worker.stopped_at is None]
+    return [(worker.id, worker.name) for worker in backend.workers.all(_MOST) if worker.stopped_at is None]
 
 
 _FINDERS: dict[str, Callable[[Any, str], list[tuple[str, str]]]] = {"workflows": _workflows, "workers": _workers}
@@ -133,7 +135,7 @@ def _names(ctx: click.Context, _: str) -> _Offer:
     if not ctx.command_path.startswith("dray schedules"):
         return
     with _opened(ctx) as backend:
-        for schedule in backend.schedule_list():
+        for schedule in backend.schedules.all():
             yield schedule.name, schedule.task
 
 

@@ -128,7 +128,7 @@ class Job(Generic[R_co]):
     def _traceback(self, row: model.Job) -> str | None:
         if row.state != State.FAILED:
             return None
-        last = self._desk.backend.attempt_list(self.id)[-1:]
+        last = self._desk.backend.history.attempts(self.id)[-1:]
         return next((attempt.traceback for attempt in last), None)
 
     # Looking
@@ -143,7 +143,7 @@ class Job(Generic[R_co]):
 
     def refresh(self) -> Job[R_co]:
         """Reads the job anew; `UnknownJob` if it is gone."""
-        found = self._desk.backend.job_get([self.id])
+        found = self._desk.backend.jobs.get([self.id])
         if not found:
             raise unknown_job(self.id)
         self._row = found[0]
@@ -240,18 +240,18 @@ class Job(Generic[R_co]):
     def attempts(self) -> list[Attempt]:
         """Every attempt that is kept, oldest first, with the one under way."""
         row = self.refresh().row  # before the others: what ends in between is then among those
-        return history.attempts(row, self._desk.backend.attempt_list(self.id))
+        return history.attempts(row, self._desk.backend.history.attempts(self.id))
 
     def logs(self, *, after: int = 0, limit: int = 1000) -> list[LogLine]:
         """What was logged inside the job, oldest first."""
-        found = self._desk.backend.log_list(self.id, after=after, limit=limit)
+        found = self._desk.backend.history.log_lines(self.id, after=after, limit=limit)
         return [history.line(seq, stored) for seq, stored in found]
 
     # Acting
 
     def cancel(self) -> bool:
         """Whether the job is cancelled now or, if it runs, asked to stop. False: it had ended already."""
-        answer = self._desk.backend.job_cancel([self.id])[self.id]
+        answer = self._desk.backend.jobs.cancel([self.id])[self.id]
         if answer is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
         if answer is CancelResult.REQUESTED:
@@ -265,7 +265,7 @@ class Job(Generic[R_co]):
 
     def retry(self) -> bool:
         """Whether the job, which had ended, starts over. False: it has not ended, or its arguments were not kept."""
-        has_happened = bool(self._desk.backend.job_retry([self.id]))
+        has_happened = bool(self._desk.backend.jobs.retry([self.id]))
         self.refresh()
         if has_happened:
             self._desk.announce([self.queue])
@@ -274,7 +274,7 @@ class Job(Generic[R_co]):
 
     def delete(self) -> bool:
         """Whether the job and its history are gone. False: it runs, or a live job needs it."""
-        if not self._desk.backend.job_delete([self.id]):
+        if not self._desk.backend.jobs.delete([self.id]):
             self.refresh()
             return False
         self._row = None

@@ -60,7 +60,7 @@ class Run:
     # Looking
 
     def _look(self) -> tuple[Workflow, dict[str, int]]:
-        found = self._desk.backend.workflow_get(self.id)
+        found = self._desk.backend.workflows.get(self.id)
         if found is None:
             raise UnknownWorkflow(
                 f"no workflow has the id {self.id}: it was never committed, was rolled back, or was pruned"
@@ -98,13 +98,13 @@ class Run:
 
     def jobs(self) -> list[Job[Any]]:
         """All its jobs, in the order they were made."""
-        ids = self._desk.backend.workflow_jobs(self.id, _ALL)
-        pages = (self._desk.backend.job_get(page) for page in _pages(ids))
+        ids = self._desk.backend.workflows.jobs(self.id, _ALL)
+        pages = (self._desk.backend.jobs.get(page) for page in _pages(ids))
         return [Job(self._desk, row.id, row=row) for page in pages for row in page]
 
     def job(self, step: str) -> Job[Any]:
         """The job of one step."""
-        found = self._desk.backend.workflow_step(self.id, check_name("step", step))
+        found = self._desk.backend.workflows.step(self.id, check_name("step", step))
         if found is None:
             self._look()
             raise UnknownJob(f"workflow {self.id} has no step {shown(step)}")
@@ -146,21 +146,21 @@ class Run:
         state = self.state
         if state in FINAL:
             return state
-        moving = backend.workflow_jobs(self.id, _MOVING)[:_PAGE]
+        moving = backend.workflows.jobs(self.id, _MOVING)[:_PAGE]
         if moving:
             return _Ahead(moving)
-        movers = backend.workflow_moved_by(self.id)
+        movers = backend.workflows.moved_by(self.id)
         if not movers:
             # Between the two looks the last one may have been freed.
             state = self.state
             return self._in_transit() if state == State.RUNNING else state
-        ended = {job.id for job in backend.job_ended(movers).jobs}
+        ended = {job.id for job in backend.jobs.ended(movers).jobs}
         left = [mover for mover in movers if mover not in ended]
         return _Ahead(left) if left else self._in_transit()
 
     def _in_transit(self) -> _Ahead:
         """The end of a job has still to be passed on to one that waits, which then runs, or ends, or is held."""
-        waiting = self._desk.backend.workflow_jobs(self.id, frozenset({State.WAITING}))
+        waiting = self._desk.backend.workflows.jobs(self.id, frozenset({State.WAITING}))
         return _Ahead(waiting[:1], _TRANSIT)
 
     # Acting
@@ -171,8 +171,8 @@ class Run:
         What a running step adds before it stops is cancelled too.
         """
         touched: set[str] = set()
-        while ids := [i for i in self._desk.backend.workflow_jobs(self.id, LIVE) if i not in touched]:
-            answers = self._desk.backend.job_cancel(ids)
+        while ids := [i for i in self._desk.backend.workflows.jobs(self.id, LIVE) if i not in touched]:
+            answers = self._desk.backend.jobs.cancel(ids)
             touched.update(ids)
             asked = [i for i, answer in answers.items() if answer is CancelResult.REQUESTED]
             self._desk.recall()
@@ -190,14 +190,14 @@ class Run:
         """
         backend = self._desk.backend
         states = frozenset({State.FAILED, State.CANCELLED}) if cancelled else frozenset({State.FAILED})
-        ids = backend.workflow_jobs(self.id, states)
+        ids = backend.workflows.jobs(self.id, states)
         if cancelled:
-            rows = (row for page in _pages(ids) for row in backend.job_get(page))
+            rows = (row for page in _pages(ids) for row in backend.jobs.get(page))
             ids = [row.id for row in rows if row.reason != "parent"]
         if not ids:
             self._look()
             return 0
-        retried = backend.job_retry(ids)
+        retried = backend.jobs.retry(ids)
         self._desk.announce(self._queues(retried))
         return len(retried)
 
@@ -210,7 +210,7 @@ class Run:
         return await _in_thread(lambda: self.retry_failed(cancelled=cancelled))
 
     def _queues(self, ids: list[str]) -> set[str]:
-        return {row.queue for page in _pages(ids) for row in self._desk.backend.job_get(page)}
+        return {row.queue for page in _pages(ids) for row in self._desk.backend.jobs.get(page)}
 
 
 def done_of(counts: dict[str, int]) -> Done:

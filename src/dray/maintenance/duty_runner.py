@@ -116,7 +116,7 @@ class DutyRunner:
         """Gives all duties back, so that others need not wait for this worker's end."""
         terms, self._terms = self._terms, {}
         for duty, term in terms.items():
-            self._backend.lease_resign(duty, self._worker_id, term)
+            self._backend.leases.resign(duty, self._worker_id, term)
 
     # Running parts
 
@@ -168,11 +168,11 @@ class DutyRunner:
     def _look(self) -> float:
         """Finds out which duties this worker still has, and takes those that are free."""
         worker_id = self._worker_id
-        held = {lease.duty: lease for lease in self._backend.lease_held()}
+        held = {lease.duty: lease for lease in self._backend.leases.held()}
         terms = {duty: lease.term for duty, lease in held.items() if lease.holder == worker_id}
         for part in self._exclusive:
             if part.name not in held:
-                term = self._backend.lease_take(part.name, worker_id)
+                term = self._backend.leases.take(part.name, worker_id)
                 if term is not None:
                     terms[part.name] = term
                     part.due_at = 0

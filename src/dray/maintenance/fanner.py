@@ -22,8 +22,8 @@ class Fanner:
         self._rng = rng
 
     def tick(self) -> float:
-        if not self._backend.job_upcoming().has_fanout:
+        if not self._backend.jobs.upcoming().has_fanout:
             return jittered(_PAUSE, self._rng)
-        step = self._backend.job_fan_out()
+        step = self._backend.graph.fan_out()
         # Left and nothing done: somebody's open transaction holds the rows.
         return 0.0 if step.left and step.decided else jittered(_PAUSE, self._rng)

@@ -22,14 +22,14 @@ class Promoter:
         self._backend = backend
 
     def tick(self) -> float:
-        upcoming = self._backend.job_upcoming()
+        upcoming = self._backend.jobs.upcoming()
         done = 0
         if upcoming.due_us is not None and upcoming.due_us <= 0:
-            queues = self._backend.job_promote(PROMOTE_CHUNK)
+            queues = self._backend.jobs.promote(PROMOTE_CHUNK)
             self._backend.announce(queues)
             done = max(done, len(queues))
         if upcoming.expires_us is not None and upcoming.expires_us <= 0:
-            expired = self._backend.job_expire(PROMOTE_CHUNK)
+            expired = self._backend.jobs.expire(PROMOTE_CHUNK)
             if expired:
                 self._backend.announce_done()
             done = max(done, len(expired))

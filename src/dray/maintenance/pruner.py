@@ -12,7 +12,7 @@ from dray.model.retention import Retention
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.store.prune import Pruned
+    from dray.backends.store.history import Pruned
     from dray.clock import Rng
 
 WORKERS_KEPT_US = DAY
@@ -35,15 +35,15 @@ class Pruner:
 
     def tick(self) -> float:
         if self._steps is None:
-            self._steps, self._removed = self._backend.job_prune_steps(self._retention), 0
+            self._steps, self._removed = self._backend.history.prune_steps(self._retention), 0
         steps, self._steps = self._steps, None  # what fails is over: the next tick starts again
         step = next(steps, None)
         if step is not None:
             self._steps, self._removed = steps, self._removed + step.rows
             return _SOON
         now = self._backend.now()
-        forgotten = self._backend.worker_prune(now - WORKERS_KEPT_US, PRUNE_CHUNK)
-        stacks = self._backend.stack_prune(now - STACKS_KEPT_US, PRUNE_CHUNK)
+        forgotten = self._backend.workers.prune(now - WORKERS_KEPT_US, PRUNE_CHUNK)
+        stacks = self._backend.stacks.prune(now - STACKS_KEPT_US, PRUNE_CHUNK)
         if PRUNE_CHUNK in {forgotten, stacks}:
             return _SOON
         # What nothing comes of is looked at less often.

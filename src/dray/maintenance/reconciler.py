@@ -29,7 +29,7 @@ class Reconciler:
         self._rng = rng
 
     def tick(self) -> float:
-        found = self._backend.job_reconcile()
+        found = self._backend.graph.reconcile()
         for ids, said in (
             (found.parents, "ended without telling the children"),
             (found.children, "waited for the wrong number of parents"),

@@ -58,18 +58,18 @@ class Rescuer:
         self._strangers: dict[Verdict, int] = {}
 
     def tick(self) -> float:
-        suspects = self._backend.worker_suspects()
+        suspects = self._backend.workers.suspects()
         pause = jittered(_LOOK if suspects is None else _GLANCE, self._rng)
         if suspects is False and self._clock.steady() < self._look_at:
             return pause
-        judgement = self._backend.worker_judge(self.worker_id)
+        judgement = self._backend.workers.judge(self.worker_id)
         now = self._clock.steady()
         self._look_at = now + _LOOK_ANYWAY
         self._doubt(now, judgement)
         verdicts = [*judgement.dead, *self._by_lease(now, judgement)]
         if not verdicts and not judgement.has_orphans:
             return pause
-        rescued = self._backend.job_rescue(verdicts, rng=self._rng, limit=_CHUNK)
+        rescued = self._backend.workers.rescue(verdicts, rng=self._rng, limit=_CHUNK)
         self._tell(verdicts, rescued)
         if len(rescued) < _CHUNK:
             return pause

@@ -62,12 +62,12 @@ class Scheduler:
         self._unusable: dict[str, str] = {}  # name -> what was said about it
 
     def tick(self) -> float:
-        next_at, now = self._backend.schedule_upcoming()
+        next_at, now = self._backend.schedules.upcoming()
         if next_at is None or next_at > now:
             self._seen.clear()
             wait = _LONGEST if next_at is None else (next_at - now) / SECOND
             return min(max(wait, _SHORTEST), _LONGEST)
-        found = self._backend.schedule_due(_CHUNK)
+        found = self._backend.schedules.due(_CHUNK)
         mine = [schedule for schedule in found if self._is_mine(schedule)]
         queues = {queue for schedule in mine for queue in self._fire(schedule, now)}
         if queues:
@@ -107,7 +107,7 @@ class Scheduler:
             return set()
         self._unusable.pop(schedule.name, None)
         last_at = owed.slots[-1] if owed.slots else None
-        fired = self._backend.schedule_fire(schedule, next_at=owed.next_at, last_at=last_at, new=new)
+        fired = self._backend.schedules.fire(schedule, next_at=owed.next_at, last_at=last_at, new=new)
         return {job.queue for job in new} if fired else set()
 
     def _complain(self, schedule: Schedule, error: DrayError) -> None:

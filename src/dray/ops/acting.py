@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def cancel(backend: Backend, ids: Sequence[str]) -> dict[str, CancelResult]:
     """Cancels jobs that have not started and asks running ones to stop; what became of each."""
-    answer = backend.job_cancel(ids)
+    answer = backend.jobs.cancel(ids)
     asked = [job_id for job_id, result in answer.items() if result is CancelResult.REQUESTED]
     if asked:
-        backend.announce({job.queue for job in backend.job_get(asked)})  # a worker that wakes looks for requests
+        backend.announce({job.queue for job in backend.jobs.get(asked)})  # a worker that wakes looks for requests
     if CancelResult.CANCELLED in answer.values():
         backend.announce_done()
     return answer
@@ -26,9 +26,9 @@ def cancel(backend: Backend, ids: Sequence[str]) -> dict[str, CancelResult]:
 
 def retry(backend: Backend, ids: Sequence[str]) -> list[str]:
     """Starts ended jobs over; those that it did."""
-    retried = backend.job_retry(ids)
+    retried = backend.jobs.retry(ids)
     if retried:
-        backend.announce({job.queue for job in backend.job_get(retried)})
+        backend.announce({job.queue for job in backend.jobs.get(retried)})
     return retried
 
 

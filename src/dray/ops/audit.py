@@ -142,14 +142,14 @@ def audit(
     began, tally = time.monotonic(), _Tally()
     jobs, after = 0, None
     while True:
-        part = backend.audit_part(after, chunk)
+        part = backend.audit.part(after, chunk)
         tally.add_all(part.found)
         jobs += part.jobs
         progress(jobs)
         after = part.until
         if after is None:
             break
-    whole = backend.audit_whole(SHOWN)
+    whole = backend.audit.whole(SHOWN)
     tally.add_all(whole.found)
     for rule, count, ids in whole.repeated:
         tally.add(rule, ids, count)
@@ -174,16 +174,16 @@ def check(
 
 def _orphans(backend: Backend, patience: float) -> list[str]:
     """Running jobs whose worker has ended, and that nobody takes back for a while."""
-    deadline, left = time.monotonic() + patience, backend.audit_orphans()
+    deadline, left = time.monotonic() + patience, backend.audit.orphans()
     while left and time.monotonic() < deadline:
         time.sleep(_GLANCE)
-        left &= backend.audit_orphans()
+        left &= backend.audit.orphans()
     return sorted(job_id for job_id, _ in left)
 
 
 def _stray_schedules(backend: Backend) -> list[str]:
     now = backend.now()
-    return [schedule.name for schedule in backend.schedule_list() if _is_stray(schedule, now)]
+    return [schedule.name for schedule in backend.schedules.all() if _is_stray(schedule, now)]
 
 
 def _is_stray(schedule: Schedule, now: int) -> bool:

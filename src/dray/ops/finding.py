@@ -72,12 +72,12 @@ def _since(backend: Backend, value: datetime | timedelta | float) -> int:
 
 def job_named(backend: Backend, part: str) -> str:
     """The whole id of the job that a part of it names; the error says that there is none, or which there are."""
-    return _whole_id(backend, part, backend.job_find, "job", UnknownJob)
+    return _whole_id(backend, part, backend.jobs.find, "job", UnknownJob)
 
 
 def workflow_named(backend: Backend, part: str) -> str:
     """As `job_named`, of workflows."""
-    return _whole_id(backend, part, backend.workflow_find, "workflow", UnknownWorkflow)
+    return _whole_id(backend, part, backend.workflows.find, "workflow", UnknownWorkflow)
 
 
 def _whole_id(
@@ -92,7 +92,7 @@ def _whole_id(
         pass
     found = find(wanted, _CANDIDATES + 1) if wanted else []
     if not found:
-        backend.queue_list()  # raises if there is no database: what cannot be an id is not even looked for
+        backend.queues.all()  # raises if there is no database: what cannot be an id is not even looked for
         raise unknown(f"no {kind}'s id contains {shown(part)}")
     if len(found) > 1:
         listed = ", ".join(found[:_CANDIDATES]) + (" and more" if len(found) > _CANDIDATES else "")

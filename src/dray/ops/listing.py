@@ -102,7 +102,7 @@ class StepInfo:
 
 def stats(backend: Backend, window: float | timedelta) -> Stats:
     """The numbers of the whole database; the newest of them within a window until now."""
-    found = backend.job_stats(duration_us("window", window, low_us=1))
+    found = backend.history.stats(duration_us("window", window, low_us=1))
     return _shown(found)
 
 
@@ -123,8 +123,8 @@ def _shown(found: history.Stats) -> Stats:
 
 def queues(backend: Backend) -> list[QueueInfo]:
     """All queues by name: those that were set, served or paused, and those that have jobs."""
-    counts = backend.job_stats(SECOND).counts
-    known = {queue.name: queue for queue in backend.queue_list()}
+    counts = backend.history.stats(SECOND).counts
+    known = {queue.name: queue for queue in backend.queues.all()}
     return [
         QueueInfo(
             name,
@@ -138,8 +138,8 @@ def queues(backend: Backend) -> list[QueueInfo]:
 
 def workers(backend: Backend) -> list[WorkerInfo]:
     """Workers that live, then those that ended, and who has which duty. Dead: also if nobody has noticed yet."""
-    gone = backend.worker_gone()
-    held = [(lease.holder, lease.duty) for lease in backend.lease_list()]
+    gone = backend.workers.gone()
+    held = [(lease.holder, lease.duty) for lease in backend.leases.all()]
     return [
         WorkerInfo(
             worker.id,
@@ -155,23 +155,23 @@ def workers(backend: Backend) -> list[WorkerInfo]:
             to_datetime(worker.last_seen_at),
             moment(worker.stopped_at),
         )
-        for worker in backend.worker_list()
+        for worker in backend.workers.all()
     ]
 
 
 def workflows(backend: Backend, limit: int) -> list[WorkflowInfo]:
     """The newest workflows."""
-    rows = backend.workflow_list(limit=limit)
-    counts = backend.workflow_tallies([row.id for row in rows]) if rows else {}
+    rows = backend.workflows.newest(limit=limit)
+    counts = backend.workflows.tallies([row.id for row in rows]) if rows else {}
     return [_workflow_info(row, counts[row.id]) for row in rows]
 
 
 def workflow(backend: Backend, workflow_id: str) -> tuple[WorkflowInfo, list[StepInfo]]:
     """One workflow with its jobs."""
-    found = backend.workflow_get(workflow_id)
+    found = backend.workflows.get(workflow_id)
     if found is None:
         raise UnknownWorkflow(f"no workflow has the id {workflow_id}")
-    nodes, edges = backend.workflow_drawing(workflow_id)
+    nodes, edges = backend.workflows.drawing(workflow_id)
     parents: dict[str, list[str]] = {}
     for parent, child in edges:
         parents.setdefault(child, []).append(parent)

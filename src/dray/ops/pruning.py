@@ -30,13 +30,13 @@ def retention(older_than: float | timedelta | None, states: Collection[str] = FI
 
 def prunable(backend: Backend, kept: Retention) -> dict[str, int]:
     """How many jobs may go now, by state."""
-    return backend.job_prunable(kept)
+    return backend.history.prunable(kept)
 
 
 def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
     """Removes all that may go; `progress` is told how many have gone."""
     removed = 0
-    for step in backend.job_prune_steps(kept):
+    for step in backend.history.prune_steps(kept):
         removed += step.jobs
         progress(removed)
         # As long as it took: whoever waits for a write lock that is never free for long finds it by chance alone.

@@ -108,7 +108,7 @@ class Tail:
             self._enqueued = id_at(first)
             self._put_back_since = first
         if self._lines is not None:
-            self._lines.last = self._backend.live_last_line(since)
+            self._lines.last = self._backend.live.last_line(since)
         start = None if since is None else to_datetime(since)
         while self.is_behind:
             found = self.look()
@@ -116,13 +116,13 @@ class Tail:
 
     def since_last(self, count: int) -> int:
         """The instant since which about so many of the newest events have happened."""
-        times = sorted(self._backend.live_newest_times(count, lines=self._lines is not None), reverse=True)
+        times = sorted(self._backend.live.newest_times(count, lines=self._lines is not None), reverse=True)
         return times[: count + 1][-1] if times else self._now
 
     def look(self) -> list[Event]:
         """What has happened since the last look, by time."""
         ask = self._ask()
-        found = self._backend.live_changes(ask)
+        found = self._backend.live.changes(ask)
         told = [
             *self._jobs_told(found),
             *self._workers_told(found.workers),

@@ -98,11 +98,11 @@ class Top:
         self._numbers_at = 0  # when they may be taken again
 
     def look(self) -> Snapshot:
-        panels = self._backend.live_panels(ROWS)
+        panels = self._backend.live.panels(ROWS)
         began = self._clock.steady()
         if self._numbers is None or began >= self._numbers_at:
             self._since = panels.now - _WINDOW
-            self._numbers = self._backend.live_numbers(
+            self._numbers = self._backend.live.numbers(
                 since=self._since, since_id=id_at(self._since), limit=COUNTED, newest=_NEWEST
             )
             ended = self._clock.steady()

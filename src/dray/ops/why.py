@@ -65,7 +65,7 @@ def why(
 
 
 def _around(backend: Backend, job_id: str) -> Circumstances:
-    found = backend.job_circumstances(job_id)
+    found = backend.why.circumstances(job_id)
     if found is None:
         raise unknown_job(job_id)
     return found
@@ -89,16 +89,16 @@ def _ask(backend: Backend, job: Job, stack_id: str, patience: float) -> str | No
     """Where the body is, as its worker says; None: it did not, or the job runs no longer."""
     watch = backend.watch(hears_work=False)
     try:
-        if not backend.stack_ask(stack_id, job.id, job.claim):
+        if not backend.stacks.ask(stack_id, job.id, job.claim):
             return None
         try:
             backend.announce([job.queue])  # a worker that wakes looks for questions
             deadline = time.monotonic() + patience
-            while (answer := backend.stack_read(stack_id)) is None and (left := deadline - time.monotonic()) > 0:
+            while (answer := backend.stacks.read(stack_id)) is None and (left := deadline - time.monotonic()) > 0:
                 watch.wait(left if watch.is_pushed else min(left, _UNPUSHED_LOOK))
             return answer
         finally:
-            backend.stack_drop(stack_id)
+            backend.stacks.drop(stack_id)
     finally:
         watch.close()
 

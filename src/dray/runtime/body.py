@@ -125,10 +125,10 @@ def prepare(execution: Execution) -> Call | Settlement:
 
 def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:
     """The results of a job's completed parents, by step name and by id; None: it has no parents."""
-    parents = [parent for parent, child, _ in backend.edge_list(job_id) if child == job_id]
+    parents = [parent for parent, child, _ in backend.graph.edges(job_id) if child == job_id]
     if not parents:
         return None
-    found = {job.id: job for job in backend.job_get(parents)}
+    found = {job.id: job for job in backend.jobs.get(parents)}
     results: dict[str, Any] = {}
     for parent in parents:
         job = found.get(parent)
@@ -146,7 +146,7 @@ def _misfitting(execution: Execution, error: Misfit) -> Settlement:
     link = execution.link
     now = to_datetime(link.clock.now())
     try:
-        rows = link.backend.job_get([execution.claim.id])
+        rows = link.backend.jobs.get([execution.claim.id])
     except StorageError as unread:
         log.warning("job %s: since when its arguments do not fit cannot be read now: %s", execution.claim.id, unread)
         return settlement.postponed(execution.claim, link.clock.steady(), _STORAGE_PAUSE)

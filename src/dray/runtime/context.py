@@ -75,7 +75,7 @@ class Context:
     @cached_property
     def _row(self) -> Job:
         # Few bodies ask, so a claim does not carry it.
-        found = self._execution.link.backend.job_get([self.job_id])
+        found = self._execution.link.backend.jobs.get([self.job_id])
         if not found:
             raise UnknownJob(f"job {self.job_id} is not there any more; somebody has deleted it")
         return found[0]
@@ -152,14 +152,14 @@ class Context:
         """
         execution = self._execution
         backend, completion = execution.link.backend, self.completion(result)
-        backend.job_complete(execution.worker_id, completion, connection, new=execution.grown)
+        backend.work.complete(execution.worker_id, completion, connection, new=execution.grown)
         self._is_sealed = True
 
     async def acomplete(self, *, connection: Any, result: Any = None) -> None:
         """As `complete`, for an asynchronous connection or session."""
         execution = self._execution
         backend, completion = execution.link.backend, self.completion(result)
-        await backend.job_complete_async(execution.worker_id, completion, connection, new=execution.grown)
+        await backend.work.complete_async(execution.worker_id, completion, connection, new=execution.grown)
         self._is_sealed = True
 
     def completion(self, result: Any) -> Settlement:

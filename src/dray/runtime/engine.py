@@ -42,7 +42,7 @@ from dray.runtime.stopper import Stopper
 from dray.wording import counted
 
 if TYPE_CHECKING:
-    from dray.backends.store.stacks import Asked
+    from dray.backends.store.why import Asked
     from dray.task import Task
 
 log = logging.getLogger("dray")
@@ -369,7 +369,7 @@ class Engine:
         """Whether there is work; learns of cancels on the way. None: the database could not be read."""
         self._poll_policy.looked_at = now
         try:
-            seen = self._backend.job_look(self.worker_id, demand, serves_all=self._claim_policy.serves_all)
+            seen = self._backend.work.look(self.worker_id, demand, serves_all=self._claim_policy.serves_all)
         except StorageError as error:
             self._fail(error)
             return None
@@ -397,7 +397,7 @@ class Engine:
         batch = self._in_flight.plain()
         notes = self._notes.collect(self._in_flight, self.clock.steady())
         try:
-            answer = self._backend.job_exchange(self.worker_id, batch, demand, notes, durable=self._durable)
+            answer = self._backend.work.exchange(self.worker_id, batch, demand, notes, durable=self._durable)
         except StorageError as error:
             self._notes.keep(notes)
             self._must_reread |= not isinstance(error, StorageLocked)
@@ -429,7 +429,7 @@ class Engine:
         has_grown = False
         for settlement, new in self._in_flight.growing():
             try:
-                settled = self._backend.job_grow(self.worker_id, settlement, new, durable=self._durable)
+                settled = self._backend.work.grow(self.worker_id, settlement, new, durable=self._durable)
             except StorageError as error:
                 self._must_reread |= not isinstance(error, StorageLocked)
                 self._fail(error)
@@ -451,7 +451,7 @@ class Engine:
         if not left:
             return False
         try:
-            self._backend.job_leave(self.worker_id, left)
+            self._backend.outcomes.leave(self.worker_id, left)
         except StorageError as error:
             self._fail(error)
             return False
@@ -479,7 +479,7 @@ class Engine:
     def _fan_out(self) -> bool:
         """Frees children of jobs that ended in a transaction which was not ours, or that had very many."""
         try:
-            step = self._backend.job_fan_out()
+            step = self._backend.graph.fan_out()
         except StorageError as error:
             self._fail(error)
             return False
@@ -552,7 +552,7 @@ class Engine:
     def _written_by_bodies(self, executions: Sequence[Execution]) -> set[str]:
         """Those of these jobs that their bodies have completed themselves, in transactions of their own."""
         claims = [(each.claim.id, each.claim.claim) for each in executions]
-        return self._backend.job_completed_by(self.worker_id, claims) if claims else set()
+        return self._backend.work.completed_by(self.worker_id, claims) if claims else set()
 
     def _stop_lost(self, executions: Sequence[Execution]) -> None:
         for execution in executions:

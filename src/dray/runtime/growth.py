@@ -32,7 +32,7 @@ def steps_of(execution: Execution) -> Steps:
     return Steps(
         workflow_id,
         lambda job, number: grown_id(claim.id, job, number),
-        lambda step: link.backend.workflow_step(workflow_id, step),
+        lambda step: link.backend.workflows.step(workflow_id, step),
     )
 
 

@@ -76,7 +76,7 @@ class Heartbeat(Service):
 
     def beat(self, backend: Backend, worker_id: str, *, durable: bool = False) -> Beat:
         """Renews the lease through any connection."""
-        return backend.worker_beat(worker_id, self._lease_us, self.state, trouble=self.trouble(), durable=durable)
+        return backend.workers.beat(worker_id, self._lease_us, self.state, trouble=self.trouble(), durable=durable)
 
     def tick(self) -> float:
         began, worker_id, proof = self._clock.steady(), self._engine.worker_id, self.proof

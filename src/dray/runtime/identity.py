@@ -46,7 +46,7 @@ class Identity:
 
     def _prove(self) -> None:
         self.id = self._ids.new()
-        self.proof: Proof = self._backend.worker_prove(self.id, self._watch)
+        self.proof: Proof = self._backend.workers.prove(self.id, self._watch)
 
     def lock_fd(self) -> int | None:
         """The file that a child process must not keep open."""
@@ -64,7 +64,7 @@ class Identity:
             tasks=self._tasks,
             concurrency=self._concurrency,
         )
-        self._backend.worker_register(new, self.lease_us)
+        self._backend.workers.register(new, self.lease_us)
 
     def register_patiently(self, is_over: Callable[[], bool]) -> None:
         """A file that others write to all the time is no reason not to start."""
@@ -85,7 +85,7 @@ class Identity:
         self.register()
 
     def deregister(self) -> None:
-        self._backend.worker_deregister(self.id)
+        self._backend.workers.deregister(self.id)
 
     def close(self) -> None:
         self.proof.close()

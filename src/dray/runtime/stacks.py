@@ -17,7 +17,7 @@ from dray.sanitize import clean_traceback, redact
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.store.stacks import Asked
+    from dray.backends.store.why import Asked
     from dray.runtime.execution import Execution
 
 _FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
@@ -52,7 +52,7 @@ class Stacks:
         try:
             execution = self._find(asked)
             stack = None if execution is None else execution.runner.stack(execution)
-            if backend.stack_answer(worker_id, asked.id, shown(stack or "")):
+            if backend.stacks.answer(worker_id, asked.id, shown(stack or "")):
                 backend.announce_done()
         finally:
             with self._lock:

@@ -62,7 +62,7 @@ class Transaction(CleanExit):
                 completion = self._completion(self.result)
                 execution = self._execution
                 given = execution.worker_id, completion, connection
-                execution.fanout_pending = backend.job_complete(*given, new=execution.grown)
+                execution.fanout_pending = backend.work.complete(*given, new=execution.grown)
         except BaseException as failure:
             self._sync.leave(failure)
             raise
@@ -91,7 +91,7 @@ class Transaction(CleanExit):
                 completion = self._completion(self.result)
                 execution = self._execution
                 given = execution.worker_id, completion, connection
-                execution.fanout_pending = await backend.job_complete_async(*given, new=execution.grown)
+                execution.fanout_pending = await backend.work.complete_async(*given, new=execution.grown)
         except BaseException as failure:
             await self._async.__aexit__(type(failure), failure, failure.__traceback__)
             raise

@@ -48,44 +48,53 @@ class Whole(NamedTuple):
     found: list[Odd]
 
 
-def part(db: Database, after: str | None, limit: int) -> Part:
-    first = after or _FIRST_ID
+class Audit:
+    """What should never be."""
 
-    def work(tx: Session) -> Part:
-        until, jobs = tx.rows("audit_bound", after=first, limit=limit)[0]
-        if jobs < limit:
-            until = None
-        given = {"after": first, "until": until or LAST_ID}
-        rows = [
-            *tx.rows("audit_jobs", slack_us=_SLACK_US, **given),
-            *tx.rows("audit_payloads", **given),
-            *tx.rows("audit_edges", **given),
-            *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
-            *tx.rows("audit_logs", kept=LOG_LINES, **given),
-        ]
-        return Part(until, jobs, sorted({Odd(*row) for row in rows}))
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
-    return db.read(work)
+    def part(self, after: str | None, limit: int) -> Part:
+        """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
+        go on after the `until` that it answers. Both are None for the ends."""
+        first = after or _FIRST_ID
 
+        def work(tx: Session) -> Part:
+            until, jobs = tx.rows("audit_bound", after=first, limit=limit)[0]
+            if jobs < limit:
+                until = None
+            given = {"after": first, "until": until or LAST_ID}
+            rows = [
+                *tx.rows("audit_jobs", slack_us=_SLACK_US, **given),
+                *tx.rows("audit_payloads", **given),
+                *tx.rows("audit_edges", **given),
+                *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
+                *tx.rows("audit_logs", kept=LOG_LINES, **given),
+            ]
+            return Part(until, jobs, sorted({Odd(*row) for row in rows}))
 
-def whole(db: Database, limit: int) -> Whole:
-    def repeated(rule: str, statement: str) -> Repeated:
-        found = db.read(lambda tx: tx.rows(statement, limit=limit))
-        return Repeated(rule, found[0][1] if found else 0, [row[0] for row in found])
+        return self._db.read(work)
 
-    circles = db.read(lambda tx: tx.rows("audit_circles", edges=_EDGES, reach=_REACH))
-    return Whole(
-        [
-            repeated("unique-holder", "audit_unique"),
-            repeated("step", "audit_steps"),
-            repeated("slot-once", "audit_slots"),
-        ],
-        [
-            *(Odd("circle", row[0]) for row in circles),
-            *(Odd(*row) for row in db.read(lambda tx: tx.rows("audit_workers"))),
-        ],
-    )
+    def whole(self, limit: int) -> Whole:
+        """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""
 
+        def repeated(rule: str, statement: str) -> Repeated:
+            found = self._db.read(lambda tx: tx.rows(statement, limit=limit))
+            return Repeated(rule, found[0][1] if found else 0, [row[0] for row in found])
 
-def orphans(db: Database) -> set[tuple[str, int]]:
-    return {(job_id, claim) for job_id, claim in db.read(lambda tx: tx.rows("audit_orphans"))}
+        circles = self._db.read(lambda tx: tx.rows("audit_circles", edges=_EDGES, reach=_REACH))
+        return Whole(
+            [
+                repeated("unique-holder", "audit_unique"),
+                repeated("step", "audit_steps"),
+                repeated("slot-once", "audit_slots"),
+            ],
+            [
+                *(Odd("circle", row[0]) for row in circles),
+                *(Odd(*row) for row in self._db.read(lambda tx: tx.rows("audit_workers"))),
+            ],
+        )
+
+    def orphans(self) -> set[tuple[str, int]]:
+        """(id, claim) of running jobs whose worker has ended: they are about to be taken back."""
+        return {(job_id, claim) for job_id, claim in self._db.read(lambda tx: tx.rows("audit_orphans"))}

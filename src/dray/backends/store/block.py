@@ -1,18 +1,14 @@
-"""Jobs ended inside transactions that are not Dray's: the user's own, or a block's that is the user's to fill."""
+"""Transactions that are the user's to fill, and the fence of the claim that they stand and fall with."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Row, Session
-from dray.backends.store.work import settle_rows, trim_attempts
-from dray.backends.store.workflows import add_steps
 from dray.errors import StaleClaim
 from dray.interrupts import CleanExit
-from dray.model.new_job import NewJob
-from dray.model.settlement import Settlement
 
 
 class Fence(NamedTuple):
@@ -21,44 +17,6 @@ class Fence(NamedTuple):
     job_id: str
     worker_id: str
     claim: int
-
-
-def complete(
-    db: Database,
-    worker_id: str,
-    settlement: Settlement,
-    new: Sequence[NewJob],
-    connection: Any,
-) -> bool:
-    completion = _completion(db, worker_id, settlement, new)
-    return db.join(connection, completion, ready={job.queue for job in new}, ended=True)
-
-
-async def complete_async(
-    db: Database,
-    worker_id: str,
-    settlement: Settlement,
-    new: Sequence[NewJob],
-    connection: Any,
-) -> bool:
-    completion = _completion(db, worker_id, settlement, new)
-    return await db.join_async(connection, completion, ready={job.queue for job in new}, ended=True)
-
-
-def _completion(
-    db: Database, worker_id: str, settlement: Settlement, new: Sequence[NewJob]
-) -> Callable[[Session], bool]:
-    def work(tx: Session) -> bool:
-        # First: a settle leaves out a row that somebody else has, as if its claim were lost.
-        sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
-        ((_, _, has_children),) = tx.settle(settle_rows(db, worker_id, [settlement]))()
-        trim_attempts(tx, [settlement])
-        ends_some = add_steps(tx, settlement.id, new)
-        if not sees_all:
-            tx.run("fanout_suspect", id=settlement.id)
-        return has_children or ends_some or not sees_all
-
-    return work
 
 
 def hold(tx: Session, fence: Fence) -> bool:

@@ -35,6 +35,103 @@ class Place(NamedTuple):
 FREE = Place(None, 0, ())
 
 
+class FanOut(NamedTuple):
+    """What one step did: how many edges it decided, and whether any are left."""
+
+    decided: int
+    left: bool
+
+
+class Reconciled(NamedTuple):
+    """What did not add up and was repaired: parents whose end nobody passed on, children counted wrong."""
+
+    parents: list[str]
+    children: list[str]
+
+
+class Graph:
+    """Edges between jobs."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def fan_out(self, limit: int = FANOUT_CHUNK) -> FanOut:
+        """Passes the end of parents on to at most `limit` children; the enders do it themselves, this goes on
+        where they were cut off."""
+        freed: list[str] = []  # queues
+        cancelled: list[str] = []
+
+        def work(tx: Session) -> FanOut:
+            picked = tx.rows("fanout_pick", limit=limit)
+            edges = [(parent, child, decide_edge(state, policy)) for parent, child, state, policy in picked]
+            marked = tx.each("edge_mark", [(parent, child, edge.satisfied) for parent, child, edge in edges])
+            decided = [edge for edge, was_marked in zip(edges, marked, strict=True) if was_marked]
+            lost = sorted({child for _, child, edge in decided if edge is Edge.CANCEL})
+            tx.each("child_cancel", [(child,) for child in lost])
+            fulfilled = Counter(child for _, child, edge in decided if edge.satisfied == 1)
+            tx.each("child_free", sorted(fulfilled.items()))
+            freed[:] = [row[0] for row in tx.rows("fanout_freed", ids=sorted(fulfilled))] if fulfilled else []
+            cancelled[:] = lost
+            tx.run("fanout_finish")
+            return FanOut(len(decided), bool(tx.rows("fanout_left")[0][0]))
+
+        step = self._db.write(work, durable=False)
+        self._db.announce(freed)
+        if cancelled:
+            self._db.announce_done()
+        return step
+
+    def fan_out_all(self, *, to_end: bool = False) -> bool:
+        """Tells the children of jobs that have ended. Returns whether some may be left that can be told now.
+
+        Stops after FANOUT_CHUNK edges, so that other writers have a turn, unless `to_end` is set. Also stops where
+        nothing moves because another transaction holds the rows.
+
+        The ends of the parents are committed before this runs. An error of the database here is therefore logged and
+        not raised: the caller would lose its answer, and "nothing was written" would be wrong. `fanout_pending` stays
+        set, and the worker with the fan-out duty goes on from there.
+        """
+        try:
+            while self._fan_out_turn():
+                if not to_end:
+                    return True
+        except StorageError as error:
+            log.warning("the children of ended jobs will be told later: %s", error)
+            return True
+        return False
+
+    def _fan_out_turn(self) -> bool:
+        decided = 0
+        while decided < FANOUT_CHUNK:
+            step = self.fan_out()
+            decided += step.decided
+            if not step.left or not step.decided:
+                return False
+        return True
+
+    def reconcile(self, limit: int = FANOUT_CHUNK) -> Reconciled:
+        """Repairs waiting jobs that nobody would free, at most `limit` of a kind. Anything it finds is a defect worth
+        a loud line."""
+
+        def work(tx: Session) -> Reconciled:
+            parents = [row[0] for row in tx.rows("reconcile_parents", ids=found)]
+            children = [row[0] for row in tx.rows("reconcile_children", ids=found)]
+            return Reconciled(parents, children)
+
+        # A look first: it goes through everything that waits, and the write lock is not held for that.
+        found = [row[0] for row in self._db.read(lambda tx: tx.rows("reconcile_look", limit=limit))]
+        if not found:
+            return Reconciled([], [])
+        repaired = self._db.write(work)
+        if repaired.parents:
+            self.fan_out_all()
+        return repaired
+
+    def edges(self, job_id: str) -> list[tuple[str, str, int]]:
+        """(parent, child, satisfied) of every edge at a job."""
+        return [(p, c, s) for p, c, s in self._db.read(lambda tx: tx.rows("edge_list", id=job_id))]
+
+
 def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Place]:
     """Decides for every job with parents how it starts. Refuses cycles and parents that are not there."""
     if not any(job.parents for job in jobs):
@@ -111,68 +208,6 @@ def _refuse_missing_steps(jobs: Sequence[NewJob], winners: dict[str, str]) -> No
         )
 
 
-class FanOut(NamedTuple):
-    """What one step did: how many edges it decided, and whether any are left."""
-
-    decided: int
-    left: bool
-
-
-def fan_out(db: Database, limit: int = FANOUT_CHUNK) -> FanOut:
-    freed: list[str] = []  # queues
-    cancelled: list[str] = []
-
-    def work(tx: Session) -> FanOut:
-        picked = tx.rows("fanout_pick", limit=limit)
-        edges = [(parent, child, decide_edge(state, policy)) for parent, child, state, policy in picked]
-        marked = tx.each("edge_mark", [(parent, child, edge.satisfied) for parent, child, edge in edges])
-        decided = [edge for edge, was_marked in zip(edges, marked, strict=True) if was_marked]
-        lost = sorted({child for _, child, edge in decided if edge is Edge.CANCEL})
-        tx.each("child_cancel", [(child,) for child in lost])
-        fulfilled = Counter(child for _, child, edge in decided if edge.satisfied == 1)
-        tx.each("child_free", sorted(fulfilled.items()))
-        freed[:] = [row[0] for row in tx.rows("fanout_freed", ids=sorted(fulfilled))] if fulfilled else []
-        cancelled[:] = lost
-        tx.run("fanout_finish")
-        return FanOut(len(decided), bool(tx.rows("fanout_left")[0][0]))
-
-    step = db.write(work, durable=False)
-    db.announce(freed)
-    if cancelled:
-        db.announce_done()
-    return step
-
-
-def fan_out_all(db: Database, *, to_end: bool = False) -> bool:
-    """Tells the children of jobs that have ended. Returns whether some may be left that can be told now.
-
-    Stops after FANOUT_CHUNK edges, so that other writers have a turn, unless `to_end` is set. Also stops where
-    nothing moves because another transaction holds the rows.
-
-    The ends of the parents are committed before this runs. An error of the database here is therefore logged and not
-    raised: the caller would lose its answer, and "nothing was written" would be wrong. `fanout_pending` stays set,
-    and the worker with the fan-out duty goes on from there.
-    """
-    try:
-        while _fan_out_turn(db):
-            if not to_end:
-                return True
-    except StorageError as error:
-        log.warning("the children of ended jobs will be told later: %s", error)
-        return True
-    return False
-
-
-def _fan_out_turn(db: Database) -> bool:
-    decided = 0
-    while decided < FANOUT_CHUNK:
-        step = fan_out(db)
-        decided += step.decided
-        if not step.left or not step.decided:
-            return False
-    return True
-
-
 def revive_children(tx: Session, parents: list[str]) -> None:
     """Children that were cancelled with these parents wait again, and theirs, level by level."""
     while parents:
@@ -181,30 +216,3 @@ def revive_children(tx: Session, parents: list[str]) -> None:
         tx.rows("job_lock", ids=children)
         tx.rows("retry_lock_parents", ids=children)
         parents = [row[0] for row in tx.rows("retry_children", ids=children)]
-
-
-class Reconciled(NamedTuple):
-    """What did not add up and was repaired: parents whose end nobody passed on, children counted wrong."""
-
-    parents: list[str]
-    children: list[str]
-
-
-def reconcile(db: Database, limit: int) -> Reconciled:
-    def work(tx: Session) -> Reconciled:
-        parents = [row[0] for row in tx.rows("reconcile_parents", ids=found)]
-        children = [row[0] for row in tx.rows("reconcile_children", ids=found)]
-        return Reconciled(parents, children)
-
-    # A look first: it goes through everything that waits, and the write lock is not held for that.
-    found = [row[0] for row in db.read(lambda tx: tx.rows("reconcile_look", limit=limit))]
-    if not found:
-        return Reconciled([], [])
-    repaired = db.write(work)
-    if repaired.parents:
-        fan_out_all(db)
-    return repaired
-
-
-def edges_of(db: Database, job_id: str) -> list[tuple[str, str, int]]:
-    return [(p, c, s) for p, c, s in db.read(lambda tx: tx.rows("edge_list", id=job_id))]

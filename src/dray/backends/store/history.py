@@ -1,17 +1,36 @@
-"""What is kept of the past, and the numbers drawn from it."""
+"""What is kept of the past, the numbers drawn from it, and its end.
+
+`prune_steps` forgets jobs that ended long enough ago, with all that belongs to them, in transactions that are short.
+
+What may go is found by reading, which keeps nobody waiting however much is passed over. Each transaction then removes
+as many of the found as a `Budget` allows: it locks them, asks again whether they may go, and counts the rows of all
+tables. A job with more rows than one transaction may remove loses its edges to ended children first, then its log
+lines and attempts, a part a transaction, and is itself the last to go: whoever starts it over meanwhile has the job
+back, without what is gone.
+
+A workflow goes as a whole: the first transaction that touches it locks and asks all of its jobs. Only one that is
+larger than a transaction is removed in parts after that.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from typing import NamedTuple
 
+from dray.backends import rows
 from dray.backends.database import Database, Session
-from dray.model.job import Attempt
+from dray.model.job import Attempt, LogLine
+from dray.model.limits import PRUNE_CHUNK
+from dray.model.retention import STEP_ROWS, Budget, Retention
 
+_FOUND = 500  # jobs in one look for those that may go
+_WORKFLOWS = 1_000  # workflows in one such look
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
+_TRIMS = ("prune_child_edges", "prune_parent_edges", "prune_logs", "prune_attempts")
 _DURATIONS = 1_000  # newest bodies that the percentiles are taken over
-
-
-def attempts(db: Database, job_id: str) -> list[Attempt]:
-    return [Attempt(*row) for row in db.read(lambda tx: tx.rows("attempt_list", id=job_id))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +45,191 @@ class Stats:
     p95_us: int | None
 
 
-def stats(db: Database, window_us: int) -> Stats:
-    now = db.now()
+class Pruned(NamedTuple):
+    """What one transaction removed, and how long it took."""
 
-    def work(tx: Session) -> Stats:
-        counts: dict[str, dict[str, int]] = {}
-        for queue, state, n in tx.rows("job_counts"):
-            counts.setdefault(queue, {})[state] = n
-        oldest = {queue: max(0, now - at) for queue, at in tx.rows("job_oldest_queued")}
-        finished = dict(tx.rows("job_finished_since", since=now - window_us))
-        found = tx.rows("job_durations", since=now - window_us, limit=_DURATIONS)
-        ran = sorted(row[0] for row in found)
-        p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
-        return Stats(counts, oldest, finished, window_us, p50, p95)
+    jobs: int
+    rows: int  # of all tables
+    us: int
 
-    return db.read(work)
+
+class _Old(NamedTuple):
+    """A job that may go."""
+
+    id: str
+    rows: float  # that it has in all tables; infinite: more than one transaction may remove
+    workflow_id: str | None
+
+
+class _Step(NamedTuple):
+    """What one transaction did."""
+
+    pruned: Pruned
+    left: list[_Old]  # what it did not come to
+    workflows: list[str]  # those it may remove
+
+
+class History:
+    """What is kept of the past."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """The recorded attempts of a job, oldest first, without a completed one that the job itself shows."""
+        return [Attempt(*row) for row in self._db.read(lambda tx: tx.rows("attempt_list", id=job_id))]
+
+    def log_lines(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
+        """(sequence number, line) of a job, oldest first, after a sequence number."""
+        found = self._db.read(lambda tx: tx.rows("log_list", id=job_id, after=after, limit=limit))
+        return [(row[0], rows.log_line(row[1:])) for row in found]
+
+    def stats(self, window_us: int) -> Stats:
+        """Counts by queue and state, age of the oldest ready job, throughput and run times in a window."""
+        now = self._db.now()
+
+        def work(tx: Session) -> Stats:
+            counts: dict[str, dict[str, int]] = {}
+            for queue, state, n in tx.rows("job_counts"):
+                counts.setdefault(queue, {})[state] = n
+            oldest = {queue: max(0, now - at) for queue, at in tx.rows("job_oldest_queued")}
+            finished = dict(tx.rows("job_finished_since", since=now - window_us))
+            found = tx.rows("job_durations", since=now - window_us, limit=_DURATIONS)
+            ran = sorted(row[0] for row in found)
+            p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
+            return Stats(counts, oldest, finished, window_us, p50, p95)
+
+        return self._db.read(work)
+
+    def prune(self, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
+        """Removes at most `limit` ended jobs past their retention, as `job_prune_steps` does; how many."""
+        return sum(step.jobs for step in self.prune_steps(retention, limit))
+
+    def prune_steps(self, retention: Retention, limit: int | None = None) -> Iterator[Pruned]:
+        """Removes ended jobs past their retention, one transaction a step, bounded in time and in the rows of all
+        tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
+        only once all of them may go, and while no other transaction has locked one of them to start it over."""
+        cutoffs = retention.cutoffs(self._db.now())
+        kept = {
+            state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")
+        }  # nothing ended in 1970
+        left = math.inf if limit is None else limit
+        for state, before in cutoffs.items():
+            for step in self._single(state, before, kept, left):
+                left -= step.jobs
+                yield step
+        if cutoffs and left > 0:
+            yield from self._workflows(max(cutoffs.values()), kept, left)
+
+    def prunable(self, retention: Retention) -> dict[str, int]:
+        """How many jobs `job_prune` would remove now, by state."""
+        cutoffs = retention.cutoffs(self._db.now())
+        kept = {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}
+
+        def work(tx: Session) -> dict[str, int]:
+            found = {state: tx.rows("prune_count", state=state, before=at)[0][0] for state, at in cutoffs.items()}
+            if cutoffs:
+                ended = tx.rows("prune_count_workflows", newest=max(cutoffs.values()), **kept)
+                for state, jobs in ended:
+                    found[state] = found.get(state, 0) + jobs
+            return found
+
+        return self._db.read(work)
+
+    def _single(self, state: str, before: int, kept: dict[str, int], limit: float) -> Generator[Pruned]:
+        """Jobs that are no workflow's."""
+        while limit > 0:
+            asked = int(min(limit, _FOUND))
+            old = self._found("prune_find", state=state, before=before, limit=asked)
+            is_last, removed = len(old) < asked, 0
+            while old:
+                step = self._remove(old, kept)
+                old, removed = step.left, removed + step.pruned.jobs
+                yield step.pruned
+            limit -= removed
+            if is_last or not removed:  # what is left is locked by others, and would be found again
+                return
+
+    def _workflows(self, newest: int, kept: dict[str, int], limit: float) -> Generator[Pruned]:
+        after = _FIRST_ID
+        while limit > 0:
+            given = {"newest": newest, "after": after, "limit": _WORKFLOWS}
+            ids = [row[0] for row in self._db.read(lambda tx, given=given: tx.rows("workflow_next", **given))]
+            if not ids:
+                return
+            after = ids[-1]
+            ended = self._db.read(lambda tx, ids=ids: tx.rows("workflow_ended", ids=ids, **kept))
+            yield Pruned(0, 0, 0)  # reading takes its time too
+            while ended and limit > 0:
+                # As many as one look shows whole; one that is larger by itself.
+                jobs = accumulate(jobs for _, jobs in ended)
+                count = max(1, sum(1 for _ in takewhile(lambda jobs: jobs <= _FOUND, jobs)))
+                for step in self._whole([row[0] for row in ended[:count]], kept, limit):
+                    limit -= step.jobs
+                    yield step
+                ended = ended[count:]
+
+    def _whole(self, ids: list[str], kept: dict[str, int], limit: float) -> Generator[Pruned]:
+        """Workflows: each whole, or as much of it as one transaction after the other can take."""
+        is_first = True
+        while ids and limit > 0:
+            asked = int(min(limit, _FOUND))
+            old = self._found("workflow_prune_find", ids=ids, limit=asked)
+            if not old and not is_first:
+                return
+            step = self._remove(old, kept, ids, asks_all=is_first)
+            yield step.pruned
+            if not step.pruned.rows or (len(old) < asked and not step.left):
+                return
+            is_first, ids, limit = False, step.workflows, limit - step.pruned.jobs
+
+    def _found(self, statement: str, **params: object) -> list[_Old]:
+        found = self._db.read(lambda tx: tx.rows(statement, most=STEP_ROWS, **params))
+        return [_Old(job_id, math.inf if rows >= STEP_ROWS else rows, flow) for job_id, rows, flow in found]
+
+    def _remove(
+        self, old: Sequence[_Old], kept: dict[str, int], ids: list[str] | None = None, *, asks_all: bool = False
+    ) -> _Step:
+        """Removes as much of these jobs as one transaction may, and those of these workflows that have no job
+        left."""
+
+        def work(tx: Session) -> _Step:
+            budget, jobs, left, workflows = Budget(self._db.clock.steady()), 0, list(old), ids or []
+            if asks_all:
+                held = {job.workflow_id for job in old}
+                whole = {row[0] for row in tx.rows("workflow_prune_pick", ids=workflows, **kept)}
+                workflows = [each for each in workflows if each in whole or each not in held]
+                left = [job for job in old if job.workflow_id in whole]
+                budget.spend(0, self._db.clock.steady())
+            while left and (allowed := budget.allowed()):
+                if count := budget.fitting(job.rows for job in left):
+                    rows_of, left = {job.id: int(job.rows) for job in left[:count]}, left[count:]
+                    gone = _delete(tx, list(rows_of), kept)
+                    jobs, rows = jobs + len(gone), sum(rows_of[job_id] for job_id in gone)
+                else:
+                    rows = _trim(tx, left[0].id, allowed, kept)
+                    left[0] = left[0]._replace(rows=left[0].rows - rows if rows == allowed else 1)
+                budget.spend(rows, self._db.clock.steady())
+            if workflows:
+                budget.spend(tx.run("workflow_prune", ids=workflows), self._db.clock.steady())
+            return _Step(Pruned(jobs, budget.spent, budget.took_us), left, workflows)
+
+        return self._db.write(work, durable=False)
+
+
+def _delete(tx: Session, ids: list[str], kept: dict[str, int]) -> list[str]:
+    """Those of these jobs that could be removed."""
+    picked = [row[0] for row in tx.rows("prune_pick", ids=ids, **kept)]
+    return [row[0] for row in tx.rows("job_delete", ids=picked)] if picked else []
+
+
+def _trim(tx: Session, job_id: str, limit: int, kept: dict[str, int]) -> int:
+    """Removes at most `limit` rows that belong to a job; fewer: it has no more, or may not go."""
+    if not tx.rows("prune_pick", ids=[job_id], **kept):
+        return 0
+    removed = 0
+    for statement in _TRIMS:
+        removed += len(tx.rows(statement, id=job_id, limit=limit - removed))
+        if removed == limit:
+            break
+    return removed

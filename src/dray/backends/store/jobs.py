@@ -11,9 +11,10 @@ from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.plain import MANY
 from dray.backends.store import graph, repeated, unique
+from dray.backends.store.graph import Graph
 from dray.errors import GraphError, StorageError
 from dray.model.job import CancelResult, Enqueued, Job, State
-from dray.model.limits import ATTEMPTS_KEPT
+from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.retention import STEP_ROWS, Budget
 from dray.model.workflow import Workflow
@@ -23,28 +24,224 @@ _INSERT_ROUNDS = 3
 _ID_CHARS = set("0123456789abcdef-")
 
 
-def enqueue(
-    db: Database,
-    known_queues: set[str],
-    jobs: Sequence[NewJob],
-    workflow: Workflow | None = None,
-    connection: Any = None,
-    *,
-    durable: bool = True,
-) -> list[Enqueued]:
-    if connection is not None:
-        # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
-        return db.join(connection, _writing(jobs, workflow), ready={job.queue for job in jobs})
-    new_queues = {job.queue for job in jobs} - known_queues
-    answer = db.write(_writing(jobs, workflow, new_queues), durable=durable, many=len(jobs) >= MANY)
-    known_queues.update(new_queues)
-    return answer
+class Ended(NamedTuple):
+    """What those who wait for jobs can be told; the ids in neither of the two are live."""
+
+    jobs: list[Job]
+    missing: list[str]
 
 
-async def enqueue_async(
-    db: Database, jobs: Sequence[NewJob], workflow: Workflow | None, connection: Any
-) -> list[Enqueued]:
-    return await db.join_async(connection, _writing(jobs, workflow), ready={job.queue for job in jobs})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs a list shows; what is None does not matter."""
+
+    states: frozenset[State] = frozenset(State)
+    reason: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    tag: str | None = None
+    workflow_id: str | None = None
+    schedule: str | None = None
+    since: int | None = None
+
+
+class Upcoming(NamedTuple):
+    """What there is to do for jobs that nobody runs; times in microseconds from now, negative where overdue."""
+
+    due_us: int | None  # the earliest scheduled job
+    expires_us: int | None  # the earliest that may not be started any more
+    has_fanout: bool  # an ended parent whose children have not been told
+
+
+class Jobs:
+    """Jobs as producers and operators see them."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._graph = Graph(db)
+        self._known_queues: set[str] = set()
+
+    def enqueue(
+        self,
+        new: Sequence[NewJob],
+        *,
+        workflow: Workflow | None = None,
+        connection: Any = None,
+        durable: bool = True,
+    ) -> list[Enqueued]:
+        """Writes jobs, their edges and their workflow, all or nothing; on disk when it returns, if durable.
+
+        A job whose id is there already is this same enqueue repeated, and counts as written. One whose unique
+        key is held is not written: the answer is the holder's id, marked duplicate. A holder that has not started
+        takes over, if `on_conflict` says so, the request's arguments or its time, and the answer is marked replaced
+        too. Parents must exist, here or in the batch; those already ended count at once. With `connection`
+        everything happens in that connection's transaction and stands or falls with it.
+        """
+        if connection is not None:
+            # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
+            return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
+        new_queues = {job.queue for job in new} - self._known_queues
+        answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=len(new) >= MANY)
+        self._known_queues.update(new_queues)
+        return answer
+
+    async def enqueue_async(
+        self,
+        new: Sequence[NewJob],
+        *,
+        workflow: Workflow | None = None,
+        connection: Any = None,
+        durable: bool = True,
+    ) -> list[Enqueued]:
+        """As `job_enqueue`, without blocking the event loop; takes asynchronous connections too.
+
+        A synchronous connection is used in the calling thread. Cancelled, it wrote all or nothing.
+        """
+        if connection is None:
+            import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded
+
+            return await asyncio.to_thread(self.enqueue, new, workflow=workflow, durable=durable)
+        return await self._db.join_async(connection, _writing(new, workflow), ready={job.queue for job in new})
+
+    def get(self, ids: Sequence[str]) -> list[Job]:
+        """The jobs that exist among these ids, oldest first."""
+        return [rows.job(row) for row in self._db.read(lambda tx: tx.rows("job_get", ids=list(ids)))]
+
+    def find(self, part: str, limit: int = 10) -> list[str]:
+        """The ids that contain a part (lower case), newest first. Reads every id: for people, not for loops."""
+        if not is_part_of_id(part):
+            return []
+        return [
+            row[0] for row in self._db.read(lambda tx: tx.rows("job_find_part", pattern=f"%{part}%", limit=limit))
+        ]
+
+    def ended(self, ids: Sequence[str]) -> Ended:
+        """The jobs that have ended among these ids, and the ids that do not exist. Cheap where there are none."""
+
+        def work(tx: Session) -> Ended:
+            found = dict(tx.rows("job_ended", ids=list(ids)))
+            final = [job_id for job_id, has_ended in found.items() if has_ended]
+            full = tx.rows("job_get", ids=final) if final else []
+            return Ended([rows.job(row) for row in full], [job_id for job_id in ids if job_id not in found])
+
+        return self._db.read(work)
+
+    def newest(self, fit: Filter | None = None, *, limit: int = 100, before: str | None = None) -> list[Job]:
+        """Jobs that fit, newest first; go on with `before` = the last id seen."""
+        fit = fit or Filter()
+        asked = {**asdict(fit), "states": sorted(fit.states)}
+        found = self._db.read(lambda tx: tx.listed(asked, before or LAST_ID, limit))
+        return [rows.job(row) for row in found]
+
+    # The three below answer what they did. A try whose COMMIT went through and whose answer was lost is followed by
+    # one that finds it done: what an earlier try of the same call wrote counts, if it is there.
+
+    def cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
+        """Ends jobs that have not started, notes a request on running ones, leaves ended ones alone."""
+        tried: dict[str, str] = {}
+
+        def work(tx: Session) -> dict[str, CancelResult]:
+            states: dict[str, str] = dict(tx.rows("job_cancel", ids=list(ids)))
+            tx.run("fanout_mark", ids=list(states))
+            final = {i: state for i, state, *_ in tx.rows("settle_found", ids=[i for i in ids if i not in states])}
+            states |= {i: tried[i] for i, state in final.items() if i in tried and state == State.CANCELLED}
+            tried.update(states)
+            return {
+                i: CancelResult.REQUESTED
+                if states.get(i) == State.RUNNING
+                else CancelResult.CANCELLED
+                if i in states
+                else CancelResult.FINAL
+                if i in final
+                else CancelResult.UNKNOWN
+                for i in ids
+            }
+
+        answer = self._db.write(work)
+        self._graph.fan_out_all(to_end=True)
+        return answer
+
+    def retry(self, ids: Sequence[str]) -> list[str]:
+        """Starts ended jobs over, attempts and crashes at 0; answers those it did.
+
+        Children cancelled because of them wait again. A completed attempt is kept in the history first. The
+        unique lock is not taken again.
+        """
+        tried: set[str] = set()
+
+        def work(tx: Session) -> list[str]:
+            tx.rows("job_lock", ids=list(ids))
+            tx.rows("retry_lock_parents", ids=list(ids))
+            tx.run("attempt_keep", ids=list(ids))
+            tx.run("attempt_trim", ids=list(ids), keep=ATTEMPTS_KEPT)
+            retried = [row[0] for row in tx.rows("job_retry", ids=list(ids))]
+            tx.forget_results(retried)
+            tx.run("retry_own_edges", ids=retried)
+            tx.run("retry_wait", ids=retried)
+            graph.revive_children(tx, retried)
+            before = sorted(tried.difference(retried))
+            live = [i for i, has_ended in tx.rows("job_ended", ids=before) if not has_ended] if before else []
+            tried.update(retried)
+            return retried + live
+
+        return self._db.write(work) if ids else []
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Removes jobs with their history, each whole, in as many short transactions as it takes; answers those it
+        did. Never running ones or parents of live ones."""
+        found = self._db.read(lambda tx: tx.rows("job_rows", ids=list(ids), most=STEP_ROWS))
+        rows_of: dict[str, int] = dict(found)
+        left = sorted(rows_of)
+        tried: set[str] = set()
+        deleted: set[str] = set()
+
+        def work(tx: Session) -> tuple[list[str], list[str]]:
+            budget, gone, later = Budget(self._db.clock.steady()), list[str](), left
+            while later and budget.allowed():
+                count = budget.fitting(rows_of[job_id] for job_id in later)
+                if not count and budget.spent:
+                    break
+                count = count or 1  # a job goes whole, however large
+                some, later = later[:count], later[count:]
+                tx.rows("job_lock", ids=some)
+                gone += [row[0] for row in tx.rows("job_delete", ids=some)]
+                budget.spend(sum(rows_of[job_id] for job_id in some), self._db.clock.steady())
+            before = tried.difference(deleted, gone)
+            there = {row[0] for row in tx.rows("job_find", ids=sorted(before))} if before else set[str]()
+            tried.update(gone)
+            return [*gone, *(before - there)], later
+
+        while left:
+            gone, left = self._db.write(work)
+            deleted.update(gone)
+        return [job_id for job_id in dict.fromkeys(ids) if job_id in deleted]
+
+    def promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
+        """Queues scheduled jobs whose time has come; answers their queues, one entry a job."""
+        return [
+            row[0] for row in repeated.write(self._db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)
+        ]
+
+    def next_due(self) -> int | None:
+        """When the earliest scheduled job is due."""
+        return self._db.read(lambda tx: tx.rows("job_next_due"))[0][0]
+
+    def upcoming(self) -> Upcoming:
+        """What is to be done to jobs that wait for their time or their parents, and when."""
+        due_at, expires_at, has_fanout, now = self._db.read(lambda tx: tx.rows("job_upcoming"))[0]
+        return Upcoming(
+            None if due_at is None else due_at - now,
+            None if expires_at is None else expires_at - now,
+            bool(has_fanout),
+        )
+
+    def expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
+        """Cancels, as `expired`, jobs not started in time; answers them. Tells one chunk of their children; the duty
+        does the rest."""
+        expired = [row[0] for row in repeated.write(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
+        if expired:
+            self._graph.fan_out_all()
+        return expired
 
 
 def _writing(
@@ -144,163 +341,6 @@ def _row(job: NewJob, place: graph.Place) -> Row:
     )
 
 
-def get(db: Database, ids: Sequence[str]) -> list[Job]:
-    return [rows.job(row) for row in db.read(lambda tx: tx.rows("job_get", ids=list(ids)))]
-
-
-def find(db: Database, part: str, limit: int) -> list[str]:
-    if not is_part_of_id(part):
-        return []
-    return [row[0] for row in db.read(lambda tx: tx.rows("job_find_part", pattern=f"%{part}%", limit=limit))]
-
-
 def is_part_of_id(part: str) -> bool:
     """Whether it can be looked for in ids; anything else would be a pattern of its own."""
     return not set(part) - _ID_CHARS
-
-
-class Ended(NamedTuple):
-    """What those who wait for jobs can be told; the ids in neither of the two are live."""
-
-    jobs: list[Job]
-    missing: list[str]
-
-
-def ended(db: Database, ids: Sequence[str]) -> Ended:
-    def work(tx: Session) -> Ended:
-        found = dict(tx.rows("job_ended", ids=list(ids)))
-        final = [job_id for job_id, has_ended in found.items() if has_ended]
-        full = tx.rows("job_get", ids=final) if final else []
-        return Ended([rows.job(row) for row in full], [job_id for job_id in ids if job_id not in found])
-
-    return db.read(work)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which jobs a list shows; what is None does not matter."""
-
-    states: frozenset[State] = frozenset(State)
-    reason: str | None = None
-    queue: str | None = None
-    task: str | None = None
-    tag: str | None = None
-    workflow_id: str | None = None
-    schedule: str | None = None
-    since: int | None = None
-
-
-def list_jobs(db: Database, fit: Filter, limit: int, before: str | None) -> list[Job]:
-    asked = {**asdict(fit), "states": sorted(fit.states)}
-    found = db.read(lambda tx: tx.listed(asked, before or LAST_ID, limit))
-    return [rows.job(row) for row in found]
-
-
-# The three below answer what they did. A try whose COMMIT went through and whose answer was lost is followed by one
-# that finds it done: what an earlier try of the same call wrote counts, if it is there.
-
-
-def cancel(db: Database, ids: Sequence[str]) -> dict[str, CancelResult]:
-    tried: dict[str, str] = {}
-
-    def work(tx: Session) -> dict[str, CancelResult]:
-        states: dict[str, str] = dict(tx.rows("job_cancel", ids=list(ids)))
-        tx.run("fanout_mark", ids=list(states))
-        final = {i: state for i, state, *_ in tx.rows("settle_found", ids=[i for i in ids if i not in states])}
-        states |= {i: tried[i] for i, state in final.items() if i in tried and state == State.CANCELLED}
-        tried.update(states)
-        return {
-            i: CancelResult.REQUESTED
-            if states.get(i) == State.RUNNING
-            else CancelResult.CANCELLED
-            if i in states
-            else CancelResult.FINAL
-            if i in final
-            else CancelResult.UNKNOWN
-            for i in ids
-        }
-
-    answer = db.write(work)
-    graph.fan_out_all(db, to_end=True)
-    return answer
-
-
-def retry(db: Database, ids: Sequence[str]) -> list[str]:
-    tried: set[str] = set()
-
-    def work(tx: Session) -> list[str]:
-        tx.rows("job_lock", ids=list(ids))
-        tx.rows("retry_lock_parents", ids=list(ids))
-        tx.run("attempt_keep", ids=list(ids))
-        tx.run("attempt_trim", ids=list(ids), keep=ATTEMPTS_KEPT)
-        retried = [row[0] for row in tx.rows("job_retry", ids=list(ids))]
-        tx.forget_results(retried)
-        tx.run("retry_own_edges", ids=retried)
-        tx.run("retry_wait", ids=retried)
-        graph.revive_children(tx, retried)
-        before = sorted(tried.difference(retried))
-        live = [i for i, has_ended in tx.rows("job_ended", ids=before) if not has_ended] if before else []
-        tried.update(retried)
-        return retried + live
-
-    return db.write(work) if ids else []
-
-
-def delete(db: Database, ids: Sequence[str]) -> list[str]:
-    found = db.read(lambda tx: tx.rows("job_rows", ids=list(ids), most=STEP_ROWS))
-    rows_of: dict[str, int] = dict(found)
-    left = sorted(rows_of)
-    tried: set[str] = set()
-    deleted: set[str] = set()
-
-    def work(tx: Session) -> tuple[list[str], list[str]]:
-        budget, gone, later = Budget(db.clock.steady()), list[str](), left
-        while later and budget.allowed():
-            count = budget.fitting(rows_of[job_id] for job_id in later)
-            if not count and budget.spent:
-                break
-            count = count or 1  # a job goes whole, however large
-            some, later = later[:count], later[count:]
-            tx.rows("job_lock", ids=some)
-            gone += [row[0] for row in tx.rows("job_delete", ids=some)]
-            budget.spend(sum(rows_of[job_id] for job_id in some), db.clock.steady())
-        before = tried.difference(deleted, gone)
-        there = {row[0] for row in tx.rows("job_find", ids=sorted(before))} if before else set[str]()
-        tried.update(gone)
-        return [*gone, *(before - there)], later
-
-    while left:
-        gone, left = db.write(work)
-        deleted.update(gone)
-    return [job_id for job_id in dict.fromkeys(ids) if job_id in deleted]
-
-
-def promote(db: Database, limit: int) -> list[str]:
-    """The queues that got jobs, one entry a job."""
-    return [row[0] for row in repeated.write(db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)]
-
-
-def next_due(db: Database) -> int | None:
-    return db.read(lambda tx: tx.rows("job_next_due"))[0][0]
-
-
-class Upcoming(NamedTuple):
-    """What there is to do for jobs that nobody runs; times in microseconds from now, negative where overdue."""
-
-    due_us: int | None  # the earliest scheduled job
-    expires_us: int | None  # the earliest that may not be started any more
-    has_fanout: bool  # an ended parent whose children have not been told
-
-
-def upcoming(db: Database) -> Upcoming:
-    due_at, expires_at, has_fanout, now = db.read(lambda tx: tx.rows("job_upcoming"))[0]
-    return Upcoming(
-        None if due_at is None else due_at - now, None if expires_at is None else expires_at - now, bool(has_fanout)
-    )
-
-
-def expire(db: Database, limit: int) -> list[str]:
-    expired = [row[0] for row in repeated.write(db, lambda tx: tx.rows("job_expire", limit=limit))]
-    if expired:
-        graph.fan_out_all(db)
-    return expired

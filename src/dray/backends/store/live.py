@@ -122,93 +122,6 @@ class Changes(NamedTuple):
     is_idle: bool  # nothing runs, nothing is ready or due
 
 
-def changes(db: Database, ask: Ask) -> Changes:
-    def work(tx: Session) -> Changes:
-        # The time first: what is seen of the rest may be a moment newer, never older. All questions are sent before
-        # the first answer is read, which is one round trip where there is any.
-        now = tx.later("live_now")
-        running = tx.later("live_running", limit=_RUNNING)
-        ended = {state: _ended(tx, state, place, ask.page) for state, place in ask.ended.items()}
-        enqueued = tx.later("live_enqueued", after_id=ask.enqueued_after, until_id=ask.enqueued_until, limit=ask.page)
-        put_back = tx.later("live_put_back", since=ask.put_back_since, limit=_NEXT)
-        workers = tx.later("live_workers", since=ask.workers_since, limit=_WORKERS)
-        queues = tx.later("queue_list")
-        lines = _none if ask.lines_after is None else tx.later("live_logs", after=ask.lines_after, limit=ask.page)
-        late, late_enqueued = _late(tx, ask)
-        is_idle = tx.later("live_idle")
-        runs = _jobs(running())
-        there = {(job.id, job.claim) for job in runs}
-        gone = [job_id for job_id, claim in ask.running if (job_id, claim) not in there]
-        return Changes(
-            now=now()[0][0],
-            running=runs,
-            left=_jobs(tx.rows("live_jobs", ids=gone)) if gone else [],
-            ended={state: _jobs(found()) for state, found in ended.items()},
-            enqueued=_jobs(enqueued()),
-            put_back=_jobs(put_back()),
-            workers=_workers(workers()),
-            queues=[Queue(*row) for row in queues()],
-            lines=[LiveLine(*row) for row in lines()],
-            late=_jobs(late()),
-            late_enqueued=_jobs(late_enqueued()),
-            is_idle=bool(is_idle()[0][0]),
-        )
-
-    return db.read(work)
-
-
-def _ended(tx: Session, state: str, place: Place, limit: int) -> Later[list[Row]]:
-    return tx.later("live_ended", state=state, after=place.at, after_id=place.id, limit=limit)
-
-
-def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
-    """What was cancelled, and what was enqueued, in the stretch that is looked back at."""
-    back = ask.back
-    if back is None:
-        return _none, _none
-    return (
-        tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
-        tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
-    )
-
-
-def _none() -> list[Row]:
-    return []
-
-
-def newest_times(db: Database, limit: int, *, lines: bool) -> list[int]:
-    """When the newest events of each kind happened, and the newest log lines; in no order."""
-
-    def work(tx: Session) -> list[Row]:
-        found = tx.rows("live_newest_times", limit=limit)
-        return found + tx.rows("live_newest_lines", limit=limit) if lines else found
-
-    return [row[0] for row in db.read(work)]
-
-
-def last_line(db: Database, since: int | None) -> int:
-    """The sequence number of the newest log line, or of the newest before an instant.
-
-    The numbers go up with the time, but for what workers write at the same moment: so a dozen looks find it.
-    """
-
-    def work(tx: Session) -> int:
-        high = tx.rows("live_log_last")[0][0]
-        if since is None:
-            return high
-        low = 0  # all up to here are older; the first one after `high` is not
-        while low < high:
-            middle = (low + high) // 2 + 1
-            found = tx.rows("live_log_at", seq=middle)
-            if found and found[0][1] < since:
-                low = found[0][0]
-            else:
-                high = middle - 1
-        return low
-
-    return db.read(work)
-
-
 class Panels(NamedTuple):
     """What goes on at one moment."""
 
@@ -218,27 +131,6 @@ class Panels(NamedTuple):
     failures: list[LiveJob]  # newest first
     workers: list[LiveWorker]
     queues: list[Queue]
-
-
-def panels(db: Database, limit: int) -> Panels:
-    def work(tx: Session) -> Panels:
-        known = lives(db, tx)
-        now = tx.later("live_now")
-        running = tx.later("live_oldest_running", among=_AMONG, limit=limit)
-        hands = tx.later("live_hands", among=_AMONG)
-        failures = tx.later("live_ended_newest", state=State.FAILED, since=0, limit=limit)
-        workers = tx.later("live_workers", since=_NEVER, limit=limit)
-        queues = tx.later("queue_list")
-        return Panels(
-            now=now()[0][0],
-            running=_jobs(running()),
-            hands=[(queue, worker, n) for queue, worker, n in hands()],
-            failures=_jobs(failures()),
-            workers=[each for each in _workers(workers()) if known.get(each.id) is not Life.GONE],
-            queues=[Queue(*row) for row in queues()],
-        )
-
-    return db.read(work)
 
 
 class Rate(NamedTuple):
@@ -258,25 +150,142 @@ class Numbers(NamedTuple):
     enqueued: int  # of the newest ids
 
 
-def numbers(db: Database, since: int, since_id: str, limit: int, newest: int) -> Numbers:
-    def work(tx: Session) -> Numbers:
-        rates = {
-            state.value: tx.later("live_rate", state=state, since=since, limit=newest)
-            for state in (State.COMPLETED, State.FAILED, State.CANCELLED)
-        }
-        depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
-        oldest = tx.later("live_heads", limit=_HEADS)
-        counts = tx.later("live_counts", limit=limit)
-        enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
-        return Numbers(
-            depths=dict(depths()),
-            oldest=dict(oldest()),
-            counts=dict(counts()),
-            ended={state: Rate(*found()[0]) for state, found in rates.items()},
-            enqueued=enqueued()[0][0],
-        )
+class Live:
+    """What live views read."""
 
-    return db.read(work)
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def changes(self, ask: Ask) -> Changes:
+        """What has happened since the places that somebody has got to, of one moment; see `ops/tail.py` for what that
+        finds for certain."""
+
+        def work(tx: Session) -> Changes:
+            # The time first: what is seen of the rest may be a moment newer, never older. All questions are sent
+            # before the first answer is read, which is one round trip where there is any.
+            now = tx.later("live_now")
+            running = tx.later("live_running", limit=_RUNNING)
+            ended = {state: _ended(tx, state, place, ask.page) for state, place in ask.ended.items()}
+            enqueued = tx.later(
+                "live_enqueued", after_id=ask.enqueued_after, until_id=ask.enqueued_until, limit=ask.page
+            )
+            put_back = tx.later("live_put_back", since=ask.put_back_since, limit=_NEXT)
+            workers = tx.later("live_workers", since=ask.workers_since, limit=_WORKERS)
+            queues = tx.later("queue_list")
+            lines = _none if ask.lines_after is None else tx.later("live_logs", after=ask.lines_after, limit=ask.page)
+            late, late_enqueued = _late(tx, ask)
+            is_idle = tx.later("live_idle")
+            runs = _jobs(running())
+            there = {(job.id, job.claim) for job in runs}
+            gone = [job_id for job_id, claim in ask.running if (job_id, claim) not in there]
+            return Changes(
+                now=now()[0][0],
+                running=runs,
+                left=_jobs(tx.rows("live_jobs", ids=gone)) if gone else [],
+                ended={state: _jobs(found()) for state, found in ended.items()},
+                enqueued=_jobs(enqueued()),
+                put_back=_jobs(put_back()),
+                workers=_workers(workers()),
+                queues=[Queue(*row) for row in queues()],
+                lines=[LiveLine(*row) for row in lines()],
+                late=_jobs(late()),
+                late_enqueued=_jobs(late_enqueued()),
+                is_idle=bool(is_idle()[0][0]),
+            )
+
+        return self._db.read(work)
+
+    def newest_times(self, limit: int, *, lines: bool) -> list[int]:
+        """When the newest events of each kind happened, at most `limit` of each; log lines too, if asked for."""
+
+        def work(tx: Session) -> list[Row]:
+            found = tx.rows("live_newest_times", limit=limit)
+            return found + tx.rows("live_newest_lines", limit=limit) if lines else found
+
+        return [row[0] for row in self._db.read(work)]
+
+    def last_line(self, since: int | None = None) -> int:
+        """The sequence number of the newest log line, or of the newest that is older than an instant; 0: none."""
+
+        def work(tx: Session) -> int:
+            high = tx.rows("live_log_last")[0][0]
+            if since is None:
+                return high
+            low = 0  # all up to here are older; the first one after `high` is not
+            while low < high:
+                middle = (low + high) // 2 + 1
+                found = tx.rows("live_log_at", seq=middle)
+                if found and found[0][1] < since:
+                    low = found[0][0]
+                else:
+                    high = middle - 1
+            return low
+
+        return self._db.read(work)
+
+    def panels(self, limit: int) -> Panels:
+        """What runs, what failed, workers and queues, at most `limit` of each, at one moment."""
+
+        def work(tx: Session) -> Panels:
+            known = lives(self._db, tx)
+            now = tx.later("live_now")
+            running = tx.later("live_oldest_running", among=_AMONG, limit=limit)
+            hands = tx.later("live_hands", among=_AMONG)
+            failures = tx.later("live_ended_newest", state=State.FAILED, since=0, limit=limit)
+            workers = tx.later("live_workers", since=_NEVER, limit=limit)
+            queues = tx.later("queue_list")
+            return Panels(
+                now=now()[0][0],
+                running=_jobs(running()),
+                hands=[(queue, worker, n) for queue, worker, n in hands()],
+                failures=_jobs(failures()),
+                workers=[each for each in _workers(workers()) if known.get(each.id) is not Life.GONE],
+                queues=[Queue(*row) for row in queues()],
+            )
+
+        return self._db.read(work)
+
+    def numbers(self, *, since: int, since_id: str, limit: int, newest: int) -> Numbers:
+        """How many jobs there are, each count ending at `limit`, and how many of the newest came and ended since an
+        instant (and the id of that instant)."""
+
+        def work(tx: Session) -> Numbers:
+            rates = {
+                state.value: tx.later("live_rate", state=state, since=since, limit=newest)
+                for state in (State.COMPLETED, State.FAILED, State.CANCELLED)
+            }
+            depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
+            oldest = tx.later("live_heads", limit=_HEADS)
+            counts = tx.later("live_counts", limit=limit)
+            enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
+            return Numbers(
+                depths=dict(depths()),
+                oldest=dict(oldest()),
+                counts=dict(counts()),
+                ended={state: Rate(*found()[0]) for state, found in rates.items()},
+                enqueued=enqueued()[0][0],
+            )
+
+        return self._db.read(work)
+
+
+def _ended(tx: Session, state: str, place: Place, limit: int) -> Later[list[Row]]:
+    return tx.later("live_ended", state=state, after=place.at, after_id=place.id, limit=limit)
+
+
+def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
+    """What was cancelled, and what was enqueued, in the stretch that is looked back at."""
+    back = ask.back
+    if back is None:
+        return _none, _none
+    return (
+        tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
+        tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
+    )
+
+
+def _none() -> list[Row]:
+    return []
 
 
 def _jobs(found: list[Row]) -> list[LiveJob]:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Session
-from dray.backends.store import workflows
+from dray.backends.store.work import Work
 from dray.errors import GraphError, UnknownJob
 from dray.model.job import State
 from dray.model.new_job import NewJob
@@ -29,35 +29,45 @@ class Left(NamedTuple):
     new: list[NewJob]
 
 
-def leave(db: Database, worker_id: str, ended: Sequence[Unwritten]) -> None:
-    steady = db.clock.steady()
-    given = [(s.id, worker_id, s.claim, _packed(s, new, steady)) for s, new in ended]
-    db.write(lambda tx: tx.each("outcome_leave", given))
+class Outcomes:
+    """Outcomes that were left."""
 
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._work = Work(db)
 
-def find(db: Database, tx: Session, ids: Sequence[str]) -> dict[tuple[str, int], Left]:
-    """By job and claim."""
-    steady = db.clock.steady()
-    rows = tx.rows("outcome_find", ids=list(ids)) if ids else []
-    return {
-        (job_id, claim): _unpacked(worker_id, text, steady - max(0, now - left_at))
-        for job_id, claim, worker_id, text, left_at, now in rows
-    }
+    def leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:
+        """Leaves how attempts ended, each with the steps it adds, for whoever takes their jobs back: the worker has
+        to go, and another transaction has locked the rows. Waits for none of them. `Workers.rescue` writes it once
+        that is over, if the claim still holds; one whose claim is lost is not left."""
+        steady = self._db.clock.steady()
+        given = [(s.id, worker_id, s.claim, _packed(s, new, steady)) for s, new in ended]
+        self._db.write(lambda tx: tx.each("outcome_leave", given))
 
+    def find(self, tx: Session, ids: Sequence[str]) -> dict[tuple[str, int], Left]:
+        """By job and claim."""
+        steady = self._db.clock.steady()
+        rows = tx.rows("outcome_find", ids=list(ids)) if ids else []
+        return {
+            (job_id, claim): _unpacked(worker_id, text, steady - max(0, now - left_at))
+            for job_id, claim, worker_id, text, left_at, now in rows
+        }
 
-def write(db: Database, left: Left) -> str | None:
-    """Ends the attempt as its worker would have; the job's state, None if somebody else was first."""
-    worker_id, settlement, new = left
-    try:
-        settled = workflows.grow(db, worker_id, settlement, new)
-    except (GraphError, UnknownJob) as error:
-        settlement = unstorable(settlement, f"the body returned, but the steps it added cannot be written: {error}")
-        settled = workflows.grow(db, worker_id, settlement, ())
-    if settlement.id in {*settled.stale, *settled.already, *settled.locked}:
-        return None
-    if settlement.id in settled.cancelled:
-        return State.CANCELLED
-    return State.FAILED if settlement.id in settled.refused else settlement.state
+    def write(self, left: Left) -> str | None:
+        """Ends the attempt as its worker would have; the job's state, None if somebody else was first."""
+        worker_id, settlement, new = left
+        try:
+            settled = self._work.grow(worker_id, settlement, new)
+        except (GraphError, UnknownJob) as error:
+            settlement = unstorable(
+                settlement, f"the body returned, but the steps it added cannot be written: {error}"
+            )
+            settled = self._work.grow(worker_id, settlement, ())
+        if settlement.id in {*settled.stale, *settled.already, *settled.locked}:
+            return None
+        if settlement.id in settled.cancelled:
+            return State.CANCELLED
+        return State.FAILED if settlement.id in settled.refused else settlement.state
 
 
 def forget(tx: Session) -> None:

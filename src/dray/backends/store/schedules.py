@@ -13,107 +13,121 @@ from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
-def upsert(db: Database, schedule: Schedule) -> bool:
-    def work(tx: Session) -> bool:
-        found = tx.rows("schedule_get", name=schedule.name)
-        if found and same_rule(rows.schedule(found[0]), schedule):
-            return False
-        written = tx.run(
-            "schedule_upsert",
-            name=schedule.name,
-            task=schedule.task,
-            queue=schedule.queue,
-            args=schedule.args,
-            cron=schedule.cron,
-            every_us=schedule.every_us,
-            tz=schedule.tz,
-            misfire=schedule.misfire,
-            misfire_limit=schedule.misfire_limit,
-            overlap=schedule.overlap,
-            priority=schedule.priority,
-            next_at=schedule.next_at,
-            created_at=schedule.created_at,
+class Schedules:
+    """Schedules."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def upsert(self, schedule: Schedule) -> bool:
+        """Creates a schedule or changes its rule. False: it was the same, nothing was written."""
+
+        def work(tx: Session) -> bool:
+            found = tx.rows("schedule_get", name=schedule.name)
+            if found and same_rule(rows.schedule(found[0]), schedule):
+                return False
+            written = tx.run(
+                "schedule_upsert",
+                name=schedule.name,
+                task=schedule.task,
+                queue=schedule.queue,
+                args=schedule.args,
+                cron=schedule.cron,
+                every_us=schedule.every_us,
+                tz=schedule.tz,
+                misfire=schedule.misfire,
+                misfire_limit=schedule.misfire_limit,
+                overlap=schedule.overlap,
+                priority=schedule.priority,
+                next_at=schedule.next_at,
+                created_at=schedule.created_at,
+            )
+            return written > 0
+
+        return repeated.write(self._db, work)
+
+    def change(self, stored: Schedule, wanted: Schedule) -> bool:
+        """Makes a schedule what is wanted, `next_at` too, if it is still as it was read: a slot that is fired
+        meanwhile cannot come again. False: it moved on, was edited or is gone; nothing was written."""
+        written = repeated.write(
+            self._db,
+            lambda tx: tx.run(
+                "schedule_change",
+                name=stored.name,
+                expected_at=stored.next_at,
+                read_at=stored.updated_at,
+                task=wanted.task,
+                queue=wanted.queue,
+                args=wanted.args,
+                cron=wanted.cron,
+                every_us=wanted.every_us,
+                tz=wanted.tz,
+                misfire=wanted.misfire,
+                misfire_limit=wanted.misfire_limit,
+                overlap=wanted.overlap,
+                priority=wanted.priority,
+                next_at=wanted.next_at,
+            ),
         )
         return written > 0
 
-    return repeated.write(db, work)
+    def get(self, name: str) -> Schedule | None:
+        """One schedule."""
+        found = self._db.read(lambda tx: tx.rows("schedule_get", name=name))
+        return rows.schedule(found[0]) if found else None
 
+    def all(self) -> list[Schedule]:
+        """All schedules by name."""
+        return [rows.schedule(row) for row in self._db.read(lambda tx: tx.rows("schedule_list"))]
 
-def change(db: Database, stored: Schedule, wanted: Schedule) -> bool:
-    written = repeated.write(
-        db,
-        lambda tx: tx.run(
-            "schedule_change",
-            name=stored.name,
-            expected_at=stored.next_at,
-            read_at=stored.updated_at,
-            task=wanted.task,
-            queue=wanted.queue,
-            args=wanted.args,
-            cron=wanted.cron,
-            every_us=wanted.every_us,
-            tz=wanted.tz,
-            misfire=wanted.misfire,
-            misfire_limit=wanted.misfire_limit,
-            overlap=wanted.overlap,
-            priority=wanted.priority,
-            next_at=wanted.next_at,
-        ),
-    )
-    return written > 0
+    def due(self, limit: int = 100) -> list[Schedule]:
+        """Schedules whose `next_at` has come and that are not paused."""
+        return [rows.schedule(row) for row in self._db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
 
+    def upcoming(self) -> tuple[int | None, int]:
+        """When the earliest schedule is due, and the database's time."""
+        next_at, now = self._db.read(lambda tx: tx.rows("schedule_upcoming"))[0]
+        return next_at, now
 
-def get(db: Database, name: str) -> Schedule | None:
-    found = db.read(lambda tx: tx.rows("schedule_get", name=name))
-    return rows.schedule(found[0]) if found else None
+    def fire(
+        self, schedule: Schedule, *, next_at: int | None, last_at: int | None, new: Sequence[NewJob]
+    ) -> list[Enqueued] | None:
+        """Moves a schedule from the `next_at` that was read and enqueues its slots' jobs, together.
 
+        None: somebody else did, or it was paused or edited meanwhile; nothing was written. Jobs that the overlap rule
+        forbids are left out.
+        """
 
-def list_schedules(db: Database) -> list[Schedule]:
-    return [rows.schedule(row) for row in db.read(lambda tx: tx.rows("schedule_list"))]
+        def work(tx: Session) -> list[Enqueued] | None:
+            moved = tx.run(
+                "schedule_advance",
+                name=schedule.name,
+                expected_at=schedule.next_at,
+                read_at=schedule.updated_at,
+                next_at=next_at,
+                last_at=last_at,
+            )
+            if not moved:
+                return None
+            blocking = sorted(blocking_states(schedule.overlap))
+            fired: list[Enqueued] = []
+            for job in new:
+                if blocking and tx.rows("schedule_busy", name=schedule.name, states=blocking)[0][0]:
+                    continue
+                tx.run("queue_add", names=[job.queue])
+                fired += insert(tx, [job])
+            return fired
 
+        return repeated.write(self._db, work)
 
-def due(db: Database, limit: int) -> list[Schedule]:
-    return [rows.schedule(row) for row in db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
+    def pause(self, name: str) -> bool:
+        """False: unknown or paused already."""
+        return repeated.write(self._db, lambda tx: tx.run("schedule_pause", name=name)) > 0
 
+    def resume(self, name: str, next_at: int | None) -> bool:
+        """Goes on at `next_at`. False: unknown or not paused."""
+        return repeated.write(self._db, lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
 
-def upcoming(db: Database) -> tuple[int | None, int]:
-    next_at, now = db.read(lambda tx: tx.rows("schedule_upcoming"))[0]
-    return next_at, now
-
-
-def fire(
-    db: Database, schedule: Schedule, next_at: int | None, last_at: int | None, jobs: Sequence[NewJob]
-) -> list[Enqueued] | None:
-    def work(tx: Session) -> list[Enqueued] | None:
-        moved = tx.run(
-            "schedule_advance",
-            name=schedule.name,
-            expected_at=schedule.next_at,
-            read_at=schedule.updated_at,
-            next_at=next_at,
-            last_at=last_at,
-        )
-        if not moved:
-            return None
-        blocking = sorted(blocking_states(schedule.overlap))
-        fired: list[Enqueued] = []
-        for job in jobs:
-            if blocking and tx.rows("schedule_busy", name=schedule.name, states=blocking)[0][0]:
-                continue
-            tx.run("queue_add", names=[job.queue])
-            fired += insert(tx, [job])
-        return fired
-
-    return repeated.write(db, work)
-
-
-def pause(db: Database, name: str) -> bool:
-    return repeated.write(db, lambda tx: tx.run("schedule_pause", name=name)) > 0
-
-
-def resume(db: Database, name: str, next_at: int | None) -> bool:
-    return repeated.write(db, lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
-
-
-def delete(db: Database, name: str) -> bool:
-    return repeated.write(db, lambda tx: tx.run("schedule_delete", name=name)) > 0
+    def delete(self, name: str) -> bool:
+        """Forgets a schedule; its jobs stay."""
+        return repeated.write(self._db, lambda tx: tx.run("schedule_delete", name=name)) > 0

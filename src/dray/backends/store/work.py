@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
-from dray.backends import rows
 from dray.backends.database import Database, Later, Row, Session
 from dray.backends.errors import DataRefused
-from dray.backends.store import graph
-from dray.backends.store.stacks import Asked
+from dray.backends.store.block import Fence, hold
+from dray.backends.store.graph import Graph
+from dray.backends.store.jobs import insert
+from dray.backends.store.why import Asked
 from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
+from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, unstorable
 
 log = logging.getLogger("dray")
+
+NOTHING = Demand((), (), 0)
+_HEARD = {State.RUNNING, State.COMPLETED}  # the states in which a job takes notes
 
 
 class Report(NamedTuple):
@@ -49,7 +54,7 @@ class Exchange(NamedTuple):
     settled: Settled
     promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
     claims: list[Claim]
-    has_more_children: bool = False  # than were told of the end of their parents: go on with `job_fan_out`
+    has_more_children: bool = False  # than were told of the end of their parents: go on with `Graph.fan_out`
     late: Notes = SILENCE  # what somebody's open transaction kept from being written: for the next time
 
 
@@ -64,38 +69,6 @@ class Look(NamedTuple):
     asked: tuple[Asked, ...] = ()  # of which bodies somebody wants to know where they are
 
 
-NOTHING = Demand((), (), 0)
-_HEARD = {State.RUNNING, State.COMPLETED}  # the states in which a job takes notes
-
-
-def _none() -> list[Row]:
-    return []
-
-
-def exchange(
-    db: Database,
-    worker_id: str,
-    settlements: Sequence[Settlement],
-    demand: Demand,
-    notes: Notes = SILENCE,
-    *,
-    durable: bool = False,
-) -> Exchange:
-    refused: list[str] = []
-    try:
-        turn = _transact(db, worker_id, settlements, demand, notes, durable=durable)
-        written = turn.written
-    except DataRefused:
-        # One after the other: what a body said must not cost an outcome, nor a bad outcome what others said.
-        unkept = _keep_apart(db, worker_id, notes, durable=durable)
-        written = _settle_apart(db, worker_id, _free(settlements, unkept), refused, durable=durable)
-        turn = _transact(db, worker_id, (), demand, durable=durable)._replace(unkept=unkept)
-    has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
-    has_more = bool(has_children and graph.fan_out_all(db))
-    settled = judge(db, worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
-    return Exchange(settled, turn.promoted, turn.claims, has_more, _late(db, worker_id, turn.unkept))
-
-
 class _Turn(NamedTuple):
     """What one transaction did."""
 
@@ -106,30 +79,271 @@ class _Turn(NamedTuple):
     claims: list[Claim]
 
 
-def _transact(
-    db: Database,
-    worker_id: str,
-    settlements: Sequence[Settlement],
-    demand: Demand,
-    notes: Notes = SILENCE,
-    *,
-    durable: bool,
-) -> _Turn:
-    def work(tx: Session) -> Later[_Turn]:
-        tx.begin_work(demand.queues, durable=durable)
-        unkept = keep_notes(db, tx, worker_id, notes)
-        free = _free(settlements, unkept)
-        written = tx.settle(settle_rows(db, worker_id, free)) if free else _none
-        trim_attempts(tx, free)
-        if not demand.limit + demand.ahead:
-            return lambda: _Turn(unkept, written(), [], [], [])
-        expired, promoted = tx.tend(PROMOTE_CHUNK)
-        claimed = tx.claim(worker_id, demand)
-        return lambda: _Turn(
-            unkept, written(), expired(), [row[0] for row in promoted()], _in_order(demand, claimed())
+class Work:
+    """Jobs in a worker's hands."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._graph = Graph(db)
+
+    def exchange(
+        self,
+        worker_id: str,
+        settlements: Sequence[Settlement],
+        demand: Demand,
+        notes: Notes = SILENCE,
+        *,
+        durable: bool = False,
+    ) -> Exchange:
+        """Keeps notes, ends attempts, cancels what expired, queues what is due, and claims, in one transaction.
+
+        Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
+        the others. An outcome whose data the database refuses does not stop those beside it: it is written as
+        failed(result). It waits for nobody's open transaction: notes whose row is held are answered as late, and the
+        outcome of their body goes with them, to the next exchange. Children of what ended are freed or cancelled
+        after it, the first 250 of them: it says whether there are more. Claims count the attempt. No claims: nothing
+        ready, queue paused, or this worker was declared dead.
+        """
+        refused: list[str] = []
+        try:
+            turn = self._transact(worker_id, settlements, demand, notes, durable=durable)
+            written = turn.written
+        except DataRefused:
+            # One after the other: what a body said must not cost an outcome, nor a bad outcome what others said.
+            unkept = self._keep_apart(worker_id, notes, durable=durable)
+            written = self._settle_apart(worker_id, _free(settlements, unkept), refused, durable=durable)
+            turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
+        has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
+        has_more = bool(has_children and self._graph.fan_out_all())
+        settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
+        return Exchange(settled, turn.promoted, turn.claims, has_more, self._late(worker_id, turn.unkept))
+
+    def claim(self, worker_id: str, demand: Demand) -> list[Claim]:
+        """The claiming half of `exchange`."""
+        return self.exchange(worker_id, (), demand).claims
+
+    def settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
+        """The settling half of `exchange`."""
+        return self.exchange(worker_id, settlements, NOTHING, durable=durable).settled
+
+    def _transact(
+        self,
+        worker_id: str,
+        settlements: Sequence[Settlement],
+        demand: Demand,
+        notes: Notes = SILENCE,
+        *,
+        durable: bool,
+    ) -> _Turn:
+        def work(tx: Session) -> Later[_Turn]:
+            tx.begin_work(demand.queues, durable=durable)
+            unkept = self._keep_notes(tx, worker_id, notes)
+            free = _free(settlements, unkept)
+            written = tx.settle(settle_rows(self._db, worker_id, free)) if free else _none
+            trim_attempts(tx, free)
+            if not demand.limit + demand.ahead:
+                return lambda: _Turn(unkept, written(), [], [], [])
+            expired, promoted = tx.tend(PROMOTE_CHUNK)
+            claimed = tx.claim(worker_id, demand)
+            return lambda: _Turn(
+                unkept, written(), expired(), [row[0] for row in promoted()], _in_order(demand, claimed())
+            )
+
+        return self._db.exchange(work, durable=durable)
+
+    def _late(self, worker_id: str, unkept: Notes) -> Notes:
+        """Of notes that were not written, those whose claims still hold: the others are nobody's any more."""
+        ids = sorted(unkept.ids)
+        if not ids:
+            return SILENCE
+        found = self._db.read(lambda tx: tx.rows("settle_found", ids=ids))
+        held = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state in _HEARD}
+        return Notes(
+            [line for line in unkept.lines if (line.job_id, line.claim) in held],
+            [report for report in unkept.reports if (report.id, report.claim) in held],
         )
 
-    return db.exchange(work, durable=durable)
+    def _keep_apart(self, worker_id: str, notes: Notes, *, durable: bool) -> Notes:
+        """Writes notes by themselves; those that the database refuses are dropped. Tried again, they would be refused
+        for ever, and the worker would do nothing else."""
+        try:
+            return self._transact(worker_id, (), NOTHING, notes, durable=durable).unkept
+        except DataRefused as error:
+            log.warning("log lines and progress of %s cannot be kept: %s", ", ".join(sorted(notes.ids)), error)
+            return SILENCE
+
+    def _settle_apart(
+        self, worker_id: str, settlements: Sequence[Settlement], refused: list[str], *, durable: bool
+    ) -> list[Row]:
+        """Halves a batch that the database refuses until the bad outcome is alone; that one is written as failed."""
+        try:
+            return self._transact(worker_id, settlements, NOTHING, durable=durable).written
+        except DataRefused as error:
+            if len(settlements) == 1:
+                bad = unstorable(settlements[0], str(error))
+                written = self._transact(worker_id, [bad], NOTHING, durable=durable).written
+                refused += [row[0] for row in written]
+                return written
+        middle = len(settlements) // 2
+        return [
+            row
+            for half in (settlements[:middle], settlements[middle:])
+            for row in self._settle_apart(worker_id, half, refused, durable=durable)
+        ]
+
+    def _judge(
+        self,
+        worker_id: str,
+        settlements: Sequence[Settlement],
+        written: list[Row],
+        refused: list[str],
+        claimed: Collection[str] = (),
+    ) -> Settled:
+        """Sorts the outcomes that were not written: lost, there already, or only locked for the moment.
+
+        `claimed`: jobs that were claimed in the same transaction, so nothing of them ran before. A job that was
+        deleted and enqueued again under its id counts its claims from one: an older outcome would look like one of
+        the new claim."""
+        states = {row[0]: row[1] for row in written}
+        cancelled = [s.id for s in settlements if s.state not in FINAL and states.get(s.id) == State.CANCELLED]
+        missing = [s for s in settlements if s.id not in states]
+        settled = Settled([], [], [], refused, cancelled)
+        if not missing:
+            return settled
+        ids = [s.id for s in missing]
+        found, recorded = self._db.read(
+            lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
+        )
+        rows_by_id = {row[0]: row for row in found}
+        for s in missing:
+            _, state, claim, holder = rows_by_id.get(s.id, (s.id, None, None, None))
+            held = (holder, claim) == (worker_id, s.claim)
+            if s.id in claimed:
+                settled.stale.append(s.id)
+            elif held and state == State.RUNNING:
+                settled.locked.append(s.id)
+            elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:  # maybe claimed again since
+                settled.already.append(s.id)
+            else:
+                settled.stale.append(s.id)
+        return settled
+
+    def grow(
+        self, worker_id: str, settlement: Settlement, new: Sequence[NewJob], *, durable: bool = False
+    ) -> Settled:
+        """Ends one attempt by its claim and writes the steps it has added to its workflow, in one transaction: where
+        the claim is lost, neither. A step that is there under its id already counts as written; one that cannot be
+        written raises as `Jobs.enqueue` does, and then the attempt has not ended either."""
+
+        def settle(tx: Session) -> tuple[list[Row], bool]:
+            written = tx.settle(settle_rows(self._db, worker_id, [settlement]))()
+            trim_attempts(tx, [settlement])
+            if not written:
+                return [], False
+            tx.run("queue_add", names=sorted({job.queue for job in new}))
+            ends_some = _add_steps(tx, settlement.id, new)
+            return written, ends_some or written[0][2]
+
+        try:
+            written, has_children = self._db.write(settle, durable=durable)
+        except DataRefused as error:
+            return self.settle(worker_id, [unstorable(settlement, str(error))], durable=durable)
+        if has_children:
+            self._graph.fan_out_all(to_end=True)
+        return self._judge(worker_id, [settlement], written, [])
+
+    def complete(
+        self, worker_id: str, settlement: Settlement, connection: Any, *, new: Sequence[NewJob] = ()
+    ) -> bool:
+        """Ends one attempt, with the steps its body has added to its workflow, in a user's transaction: it counts if
+        they commit.
+
+        `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
+        Answers whether children may wait for the job: after the commit somebody's `Graph.fan_out` frees them.
+        """
+        completion = self._completion(worker_id, settlement, new)
+        return self._db.join(connection, completion, ready={job.queue for job in new}, ended=True)
+
+    async def complete_async(
+        self, worker_id: str, settlement: Settlement, connection: Any, *, new: Sequence[NewJob] = ()
+    ) -> bool:
+        """As `complete`, for asynchronous connections too; see `Jobs.enqueue_async`."""
+        completion = self._completion(worker_id, settlement, new)
+        return await self._db.join_async(connection, completion, ready={job.queue for job in new}, ended=True)
+
+    def _completion(self, worker_id: str, settlement: Settlement, new: Sequence[NewJob]) -> Callable[[Session], bool]:
+        def work(tx: Session) -> bool:
+            # First: a settle leaves out a row that somebody else has, as if its claim were lost.
+            sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
+            ((_, _, has_children),) = tx.settle(settle_rows(self._db, worker_id, [settlement]))()
+            trim_attempts(tx, [settlement])
+            ends_some = _add_steps(tx, settlement.id, new)
+            if not sees_all:
+                tx.run("fanout_suspect", id=settlement.id)
+            return has_children or ends_some or not sees_all
+
+        return work
+
+    def completed_by(self, worker_id: str, claims: Sequence[tuple[str, int]]) -> set[str]:
+        """The jobs among these that the claims (id, claim) of this worker have themselves completed."""
+        ids = [job_id for job_id, _ in claims]
+        found, recorded = self._db.read(
+            lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
+        )
+        ended = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state == State.COMPLETED}
+        return {job_id for job_id, claim in claims if (job_id, claim) in ended.union(recorded)}
+
+    def progress(self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]) -> list[bool]:
+        """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row somebody holds."""
+        return self._db.write(lambda tx: _keep_reports(tx, worker_id, reports), durable=False)
+
+    def write_logs(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+        """Keeps log lines (`at` read from the steady clock); False for each whose claim is lost, or whose row
+        somebody is about to delete. The newest 1,000 a job are kept."""
+        return self._db.write(lambda tx: self._keep_lines(tx, worker_id, lines), durable=False)
+
+    def _keep_lines(self, tx: Session, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+        if not lines:
+            return []
+        steady = self._db.clock.steady()
+        given = [
+            (line.job_id, worker_id, line.claim, steady - line.at, line.level, line.logger, line.message)
+            for line in lines
+        ]
+        written = tx.each("log_insert", given)
+        for job_id in {line.job_id for line, is_written in zip(lines, written, strict=True) if is_written}:
+            tx.run("log_trim", id=job_id, keep=LOG_LINES)
+        return written
+
+    def _keep_notes(self, tx: Session, worker_id: str, notes: Notes) -> Notes:
+        """Writes what bodies had to say, in an open transaction, and waits for nobody; answers what was not written:
+        its claim is lost, or somebody else has the row."""
+        lines = self._keep_lines(tx, worker_id, notes.lines)
+        reports = _keep_reports(tx, worker_id, notes.reports)
+        return Notes(
+            [line for line, is_written in zip(notes.lines, lines, strict=True) if not is_written],
+            [report for report, is_written in zip(notes.reports, reports, strict=True) if not is_written],
+        )
+
+    def look(self, worker_id: str, demand: Demand, *, serves_all: bool = False) -> Look:
+        """What a worker should know before it takes the write lock; takes none itself. Serves all: looks at whatever
+        queues have something ready, instead of the demand's."""
+        queues, tasks = list(demand.queues), list(demand.tasks)
+        given = {"id": worker_id, "queues": queues, "tasks": tasks, "limit": demand.limit, "all": serves_all}
+        is_ready, due_at, now, found, cancels, stacks = self._db.glance("job_look", **given)[0]
+        names: list[str] = json.loads(found or "[]")
+        stops = [Held(i, claim, cancel_requested=True) for i, claim in json.loads(cancels or "[]")]
+        asked = tuple(Asked(*row) for row in json.loads(stacks or "[]"))
+        # Of a queue that is new nothing is known yet: a claim will tell.
+        return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, stops, asked)
+
+    def probe(self, demand: Demand) -> bool:
+        """Whether anything of a demand is ready, without taking a lock."""
+        return self._db.read(lambda tx: tx.ready(demand))()
+
+
+def _none() -> list[Row]:
+    return []
 
 
 def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:
@@ -137,19 +351,6 @@ def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settleme
     has its row now may let it go before the next statement."""
     waiting = unkept.ids
     return [s for s in settlements if s.id not in waiting] if waiting else settlements
-
-
-def _late(db: Database, worker_id: str, unkept: Notes) -> Notes:
-    """Of notes that were not written, those whose claims still hold: the others are nobody's any more."""
-    ids = sorted(unkept.ids)
-    if not ids:
-        return SILENCE
-    found = db.read(lambda tx: tx.rows("settle_found", ids=ids))
-    held = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state in _HEARD}
-    return Notes(
-        [line for line in unkept.lines if (line.job_id, line.claim) in held],
-        [report for report in unkept.reports if (report.id, report.claim) in held],
-    )
 
 
 def _in_order(demand: Demand, claimed: list[Row]) -> list[Claim]:
@@ -164,6 +365,22 @@ def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:
     many = [s.id for s in settlements if s.claim > ATTEMPTS_KEPT and s.outcome is not None]
     if many:
         tx.later("attempt_trim", ids=many, keep=ATTEMPTS_KEPT)
+
+
+def _add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> bool:
+    """Writes the steps that a job has added, in the transaction that ends it, once it has ended there.
+
+    Somebody who cancelled the workflow meanwhile meant them too. True: they were cancelled, which is to be passed on.
+    """
+    if not new:
+        return False
+    insert(tx, new)
+    if not tx.rows("cancel_requested", id=job_id):
+        return False
+    ids = [job.id for job in new]
+    tx.rows("job_cancel", ids=ids)
+    tx.run("fanout_mark", ids=ids)
+    return True
 
 
 def settle_rows(
@@ -200,140 +417,8 @@ def settle_rows(
     ]
 
 
-def _keep_apart(db: Database, worker_id: str, notes: Notes, *, durable: bool) -> Notes:
-    """Writes notes by themselves; those that the database refuses are dropped. Tried again, they would be refused for
-    ever, and the worker would do nothing else."""
-    try:
-        return _transact(db, worker_id, (), NOTHING, notes, durable=durable).unkept
-    except DataRefused as error:
-        log.warning("log lines and progress of %s cannot be kept: %s", ", ".join(sorted(notes.ids)), error)
-        return SILENCE
-
-
-def _settle_apart(
-    db: Database, worker_id: str, settlements: Sequence[Settlement], refused: list[str], *, durable: bool
-) -> list[Row]:
-    """Halves a batch that the database refuses until the bad outcome is alone; that one is written as failed."""
-    try:
-        return _transact(db, worker_id, settlements, NOTHING, durable=durable).written
-    except DataRefused as error:
-        if len(settlements) == 1:
-            bad = unstorable(settlements[0], str(error))
-            written = _transact(db, worker_id, [bad], NOTHING, durable=durable).written
-            refused += [row[0] for row in written]
-            return written
-    middle = len(settlements) // 2
-    return [
-        row
-        for half in (settlements[:middle], settlements[middle:])
-        for row in _settle_apart(db, worker_id, half, refused, durable=durable)
-    ]
-
-
-def judge(
-    db: Database,
-    worker_id: str,
-    settlements: Sequence[Settlement],
-    written: list[Row],
-    refused: list[str],
-    claimed: Collection[str] = (),
-) -> Settled:
-    """Sorts the outcomes that were not written: lost, there already, or only locked for the moment.
-
-    `claimed`: jobs that were claimed in the same transaction, so nothing of them ran before. A job that was deleted
-    and enqueued again under its id counts its claims from one: an older outcome would look like one of the new claim.
-    """
-    states = {row[0]: row[1] for row in written}
-    cancelled = [s.id for s in settlements if s.state not in FINAL and states.get(s.id) == State.CANCELLED]
-    missing = [s for s in settlements if s.id not in states]
-    settled = Settled([], [], [], refused, cancelled)
-    if not missing:
-        return settled
-    ids = [s.id for s in missing]
-    found, recorded = db.read(
-        lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
-    )
-    rows_by_id = {row[0]: row for row in found}
-    for s in missing:
-        _, state, claim, holder = rows_by_id.get(s.id, (s.id, None, None, None))
-        held = (holder, claim) == (worker_id, s.claim)
-        if s.id in claimed:
-            settled.stale.append(s.id)
-        elif held and state == State.RUNNING:
-            settled.locked.append(s.id)
-        elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:  # maybe claimed again since
-            settled.already.append(s.id)
-        else:
-            settled.stale.append(s.id)
-    return settled
-
-
-def completed_by(db: Database, worker_id: str, claims: Sequence[tuple[str, int]]) -> set[str]:
-    ids = [job_id for job_id, _ in claims]
-    found, recorded = db.read(
-        lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
-    )
-    ended = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state == State.COMPLETED}
-    return {job_id for job_id, claim in claims if (job_id, claim) in ended.union(recorded)}
-
-
-def report_progress(
-    db: Database, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
-) -> list[bool]:
-    return db.write(lambda tx: _keep_reports(tx, worker_id, reports), durable=False)
-
-
 def _keep_reports(
     tx: Session, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
 ) -> list[bool]:
     given = [(i, worker_id, claim, percent, message) for i, claim, percent, message in reports]
     return tx.each("progress_set", given) if given else []
-
-
-def write_logs(db: Database, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
-    return db.write(lambda tx: _keep_lines(db, tx, worker_id, lines), durable=False)
-
-
-def _keep_lines(db: Database, tx: Session, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
-    if not lines:
-        return []
-    steady = db.clock.steady()
-    given = [
-        (line.job_id, worker_id, line.claim, steady - line.at, line.level, line.logger, line.message)
-        for line in lines
-    ]
-    written = tx.each("log_insert", given)
-    for job_id in {line.job_id for line, is_written in zip(lines, written, strict=True) if is_written}:
-        tx.run("log_trim", id=job_id, keep=LOG_LINES)
-    return written
-
-
-def keep_notes(db: Database, tx: Session, worker_id: str, notes: Notes) -> Notes:
-    """Writes what bodies had to say, in an open transaction, and waits for nobody; answers what was not written: its
-    claim is lost, or somebody else has the row."""
-    lines = _keep_lines(db, tx, worker_id, notes.lines)
-    reports = _keep_reports(tx, worker_id, notes.reports)
-    return Notes(
-        [line for line, is_written in zip(notes.lines, lines, strict=True) if not is_written],
-        [report for report, is_written in zip(notes.reports, reports, strict=True) if not is_written],
-    )
-
-
-def look(db: Database, worker_id: str, demand: Demand, *, serves_all: bool) -> Look:
-    queues, tasks = list(demand.queues), list(demand.tasks)
-    given = {"id": worker_id, "queues": queues, "tasks": tasks, "limit": demand.limit, "all": serves_all}
-    is_ready, due_at, now, found, cancels, stacks = db.glance("job_look", **given)[0]
-    names: list[str] = json.loads(found or "[]")
-    stops = [Held(i, claim, cancel_requested=True) for i, claim in json.loads(cancels or "[]")]
-    asked = tuple(Asked(*row) for row in json.loads(stacks or "[]"))
-    # Of a queue that is new nothing is known yet: a claim will tell.
-    return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, stops, asked)
-
-
-def probe(db: Database, demand: Demand) -> bool:
-    return db.read(lambda tx: tx.ready(demand))()
-
-
-def list_logs(db: Database, job_id: str, after: int, limit: int) -> list[tuple[int, LogLine]]:
-    found = db.read(lambda tx: tx.rows("log_list", id=job_id, after=after, limit=limit))
-    return [(row[0], rows.log_line(row[1:])) for row in found]

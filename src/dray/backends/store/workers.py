@@ -7,121 +7,215 @@ from collections.abc import Sequence
 
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
-from dray.backends.proof import are_comparable
-from dray.backends.store import graph, outcomes, repeated
+from dray.backends.proof import Proof, are_comparable
+from dray.backends.store import repeated
+from dray.backends.store.graph import Graph
 from dray.backends.store.life import Life, lives
+from dray.backends.store.outcomes import Left, Outcomes, forget
 from dray.backends.store.work import settle_rows
+from dray.backends.watch import Watch
 from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
-from dray.model.limits import ATTEMPTS_KEPT
+from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
 from dray.model.worker import Beat, Judgement, Lease, NewWorker, Rescued, Signs, Verdict, Worker
 
 
-def register(db: Database, worker: NewWorker, lease_us: int) -> None:
-    def work(tx: Session) -> None:
-        if worker.queues:
-            tx.run("queue_add", names=sorted(worker.queues))
-        tx.run(
-            "worker_register",
-            id=worker.id,
-            name=worker.name,
-            host=worker.host,
-            pid=worker.pid,
-            boot=worker.boot,
-            lock=worker.lock,
-            queues=json.dumps(worker.queues),
-            tasks=json.dumps(worker.tasks),
-            concurrency=worker.concurrency,
-            lease_us=lease_us,
+class Workers:
+    """Workers."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._graph = Graph(db)
+        self._outcomes = Outcomes(db)
+
+    def register(self, worker: NewWorker, lease_us: int) -> None:
+        """Adds a worker with its first lease. Its id must never have been used."""
+
+        def work(tx: Session) -> None:
+            if worker.queues:
+                tx.run("queue_add", names=sorted(worker.queues))
+            tx.run(
+                "worker_register",
+                id=worker.id,
+                name=worker.name,
+                host=worker.host,
+                pid=worker.pid,
+                boot=worker.boot,
+                lock=worker.lock,
+                queues=json.dumps(worker.queues),
+                tasks=json.dumps(worker.tasks),
+                concurrency=worker.concurrency,
+                lease_us=lease_us,
+            )
+
+        self._db.write(work)
+
+    def beat(
+        self,
+        worker_id: str,
+        lease_us: int,
+        state: str = "active",
+        *,
+        trouble: str | None = None,
+        durable: bool = False,
+    ) -> Beat:
+        """Renews the lease and answers what the worker has running. Not alive: it was declared dead.
+
+        `trouble`: what keeps it from working, in its own words.
+        """
+
+        def work(tx: Session) -> Beat:
+            alive = tx.run("worker_beat", id=worker_id, lease_us=lease_us, state=state, trouble=trouble) > 0
+            held = [Held(i, claim, bool(asked)) for i, claim, asked in tx.rows("worker_held", id=worker_id)]
+            return Beat(alive, held)
+
+        return self._db.write(work, durable=durable)
+
+    def deregister(self, worker_id: str) -> bool:
+        """The worker leaves; its duties are free. False: it was declared dead before."""
+
+        def work(tx: Session) -> bool:
+            tx.run("lease_resign_all", holder=worker_id)
+            return tx.run("worker_stop", id=worker_id) > 0
+
+        return repeated.write(self._db, work)
+
+    def all(self, limit: int = 1000) -> list[Worker]:
+        """Live workers first, then those that ended."""
+        return [rows.worker(row) for row in self._db.read(lambda tx: tx.rows("worker_list", limit=limit))]
+
+    def gone(self) -> set[str]:
+        """Workers whose rows say that they live, and which do not: nobody has buried them yet."""
+        known = self._db.read(lambda tx: lives(self._db, tx))
+        return {worker_id for worker_id, life in known.items() if life is Life.GONE}
+
+    def prove(self, worker_id: str, watch: Watch) -> Proof:
+        """Takes the proof of life of a worker, before it registers; `lock` belongs into its row."""
+        return self._db.proofs.prove(worker_id, watch)
+
+    def suspects(self) -> bool | None:
+        """Whether a proof of life was let go, without asking the database; None: only the database can tell."""
+        return self._db.proofs.suspects()
+
+    def judge(self, asker: str | None = None) -> Judgement:
+        """Who else may be dead, by proofs and leases; how much of the asker's own lease is left; whether jobs are in
+        the hands of workers that are gone."""
+
+        def work(tx: Session) -> tuple[list[Signs], dict[str, bool], Row]:
+            found, orphans = tx.later("worker_live"), tx.later("rescue_look")
+            live = [Signs(*row) for row in found()]
+            return live, self._db.proofs.witness(tx, live), orphans()[0]
+
+        live, proven, (has_orphans, clock_at) = self._db.read(work)
+        self._db.proofs.sweep({worker.id for worker in live})
+        left_us = next((worker.left_us for worker in live if worker.id == asker), None)
+        judgement = Judgement([], [], [], left_us, bool(has_orphans), clock_at)
+        for worker in live:
+            verdict = Verdict(worker.id, worker.lease_until)
+            if worker.id == asker or proven.get(worker.id) is True:
+                continue
+            if worker.id in proven:
+                judgement.dead.append(verdict)
+            elif not are_comparable(self._db.boot, worker.boot) or (self._db.boot is None and worker.unseen_us < 0):
+                judgement.strangers.append(verdict)
+            elif worker.left_us < 0:
+                judgement.overdue.append(verdict)
+        return judgement
+
+    def overdue(self) -> list[Verdict]:
+        """Live workers whose lease is over, where this process can tell."""
+        if self._db.boot == UNKNOWN_BOOT:
+            return []
+        return [Verdict(*row) for row in self._db.read(lambda tx: tx.rows("worker_overdue", boot=self._db.boot))]
+
+    def rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
+        """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.
+
+        A worker that renewed its lease after the verdict, or proves to be alive, is left alone. The attempt
+        stays counted, the crash is counted, and the job runs again after a moment or ends as failed(crashed);
+        where a cancel was requested it ends as cancelled(user). Needs no job code; safe to run twice, anywhere.
+        """
+        buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
+        left: list[tuple[Row, Left]] = []
+
+        def work(tx: Session) -> list[Rescued]:
+            buried.update(v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done)
+            picked = _orphans(tx, limit)
+            ended = self._outcomes.find(tx, [row[0] for row in picked])
+            left[:] = [(row, ended[row[0], row[1]]) for row in picked if (row[0], row[1]) in ended]
+            orphans = [row for row in picked if (row[0], row[1]) not in ended]
+            given = [row for orphan in orphans for row in self._taken_back(orphan, rng)]
+            written = tx.settle(given)() if given else []
+            tx.run("attempt_trim", ids=[i for i, *_ in written], keep=ATTEMPTS_KEPT)
+            taken = {row[0]: row for row in orphans}
+            return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
+
+        rescued = repeated.write(self._db, work)
+        self._db.proofs.forget(buried)
+        rescued += [
+            Rescued(row[0], row[1], row[2], state, row[7], had_ended=True)
+            for row, each in left
+            if (state := self._outcomes.write(each)) is not None
+        ]
+        if left:
+            self._db.write(forget, durable=False)
+        if rescued:
+            # What is more is for the worker with that duty: the next rescue does not wait for it.
+            self._graph.fan_out_all()
+        return rescued
+
+    def _taken_back(self, orphan: Row, rng: Rng) -> list[Row]:
+        job_id, claim, worker_id, attempt, max_attempts, crashes, max_crashes, _ = orphan
+        settlement = crashed(
+            job_id,
+            claim,
+            worker_id,
+            attempts_left=max_attempts - attempt,
+            crashes_left=max_crashes - crashes - 1,
+            crashes=crashes + 1,
+            rng=rng,
+            at=self._db.clock.steady(),
         )
+        return settle_rows(self._db, worker_id, [settlement], by_rescuer=True)
 
-    db.write(work)
+    def prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
+        """Forgets at most `limit` workers that ended before an instant."""
 
+        def work(tx: Session) -> int:
+            forget(tx)
+            return len(tx.rows("worker_prune", before=before, limit=limit))
 
-def beat(db: Database, worker_id: str, lease_us: int, state: str, trouble: str | None, *, durable: bool) -> Beat:
-    def work(tx: Session) -> Beat:
-        alive = tx.run("worker_beat", id=worker_id, lease_us=lease_us, state=state, trouble=trouble) > 0
-        held = [Held(i, claim, bool(asked)) for i, claim, asked in tx.rows("worker_held", id=worker_id)]
-        return Beat(alive, held)
-
-    return db.write(work, durable=durable)
-
-
-def deregister(db: Database, worker_id: str) -> bool:
-    def work(tx: Session) -> bool:
-        tx.run("lease_resign_all", holder=worker_id)
-        return tx.run("worker_stop", id=worker_id) > 0
-
-    return repeated.write(db, work)
+        return self._db.write(work, durable=False)
 
 
-def list_workers(db: Database, limit: int) -> list[Worker]:
-    return [rows.worker(row) for row in db.read(lambda tx: tx.rows("worker_list", limit=limit))]
+class Leases:
+    """Who does which duty."""
 
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
-def gone_workers(db: Database) -> set[str]:
-    known = db.read(lambda tx: lives(db, tx))
-    return {worker_id for worker_id, life in known.items() if life is Life.GONE}
+    def take(self, duty: str, holder: str) -> int | None:
+        """The term, if the duty was free (never held, resigned, its holder gone: a new one) or is held already."""
+        found = self._db.write(lambda tx: tx.rows("lease_take", duty=duty, holder=holder), durable=False)
+        return found[0][0] if found else None
 
+    def renew(self, duty: str, holder: str, term: int) -> bool:
+        """Whether the duty is still held under this term."""
+        return bool(self._db.read(lambda tx: tx.rows("lease_renew", duty=duty, holder=holder, term=term))[0][0])
 
-def judge(db: Database, asker: str | None) -> Judgement:
-    def work(tx: Session) -> tuple[list[Signs], dict[str, bool], Row]:
-        found, orphans = tx.later("worker_live"), tx.later("rescue_look")
-        live = [Signs(*row) for row in found()]
-        return live, db.proofs.witness(tx, live), orphans()[0]
+    def resign(self, duty: str, holder: str, term: int) -> bool:
+        """Gives the duty back. False: it had gone to somebody else."""
+        given = {"duty": duty, "holder": holder, "term": term}
+        return repeated.write(self._db, lambda tx: tx.run("lease_resign", **given), durable=False) > 0
 
-    live, proven, (has_orphans, clock_at) = db.read(work)
-    db.proofs.sweep({worker.id for worker in live})
-    left_us = next((worker.left_us for worker in live if worker.id == asker), None)
-    judgement = Judgement([], [], [], left_us, bool(has_orphans), clock_at)
-    for worker in live:
-        verdict = Verdict(worker.id, worker.lease_until)
-        if worker.id == asker or proven.get(worker.id) is True:
-            continue
-        if worker.id in proven:
-            judgement.dead.append(verdict)
-        elif not are_comparable(db.boot, worker.boot) or (db.boot is None and worker.unseen_us < 0):
-            judgement.strangers.append(verdict)
-        elif worker.left_us < 0:
-            judgement.overdue.append(verdict)
-    return judgement
+    def held(self) -> list[Lease]:
+        """The duties that a live worker has; all others are free."""
+        return [Lease(*row) for row in self._db.read(lambda tx: tx.rows("lease_held"))]
 
-
-def overdue(db: Database) -> list[Verdict]:
-    if db.boot == UNKNOWN_BOOT:
-        return []
-    return [Verdict(*row) for row in db.read(lambda tx: tx.rows("worker_overdue", boot=db.boot))]
-
-
-def rescue(db: Database, verdicts: Sequence[Verdict], limit: int, rng: Rng) -> list[Rescued]:
-    buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
-    left: list[tuple[Row, outcomes.Left]] = []
-
-    def work(tx: Session) -> list[Rescued]:
-        buried.update(v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done)
-        picked = _orphans(tx, limit)
-        ended = outcomes.find(db, tx, [row[0] for row in picked])
-        left[:] = [(row, ended[row[0], row[1]]) for row in picked if (row[0], row[1]) in ended]
-        orphans = [row for row in picked if (row[0], row[1]) not in ended]
-        given = [row for orphan in orphans for row in _taken_back(db, orphan, rng)]
-        written = tx.settle(given)() if given else []
-        tx.run("attempt_trim", ids=[i for i, *_ in written], keep=ATTEMPTS_KEPT)
-        taken = {row[0]: row for row in orphans}
-        return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
-
-    rescued = repeated.write(db, work)
-    db.proofs.forget(buried)
-    rescued += [
-        Rescued(row[0], row[1], row[2], state, row[7], had_ended=True)
-        for row, each in left
-        if (state := outcomes.write(db, each)) is not None
-    ]
-    if left:
-        db.write(outcomes.forget, durable=False)
-    if rescued:
-        graph.fan_out_all(db)  # what is more is for the worker with that duty: the next rescue does not wait for it
-    return rescued
+    def all(self) -> list[Lease]:
+        """Who has which duty."""
+        return [Lease(*row) for row in self._db.read(lambda tx: tx.rows("lease_list"))]
 
 
 def _orphans(tx: Session, limit: int) -> list[Row]:
@@ -131,48 +225,3 @@ def _orphans(tx: Session, limit: int) -> list[Row]:
         return []
     spared = {row[0] for row in tx.rows("rescue_spare", ids=sorted({row[2] for row in picked}))}
     return [row for row in picked if row[2] not in spared]
-
-
-def _taken_back(db: Database, orphan: Row, rng: Rng) -> list[Row]:
-    job_id, claim, worker_id, attempt, max_attempts, crashes, max_crashes, _ = orphan
-    settlement = crashed(
-        job_id,
-        claim,
-        worker_id,
-        attempts_left=max_attempts - attempt,
-        crashes_left=max_crashes - crashes - 1,
-        crashes=crashes + 1,
-        rng=rng,
-        at=db.clock.steady(),
-    )
-    return settle_rows(db, worker_id, [settlement], by_rescuer=True)
-
-
-def prune(db: Database, before: int, limit: int) -> int:
-    def work(tx: Session) -> int:
-        outcomes.forget(tx)
-        return len(tx.rows("worker_prune", before=before, limit=limit))
-
-    return db.write(work, durable=False)
-
-
-def take_lease(db: Database, duty: str, holder: str) -> int | None:
-    found = db.write(lambda tx: tx.rows("lease_take", duty=duty, holder=holder), durable=False)
-    return found[0][0] if found else None
-
-
-def renew_lease(db: Database, duty: str, holder: str, term: int) -> bool:
-    return bool(db.read(lambda tx: tx.rows("lease_renew", duty=duty, holder=holder, term=term))[0][0])
-
-
-def resign_lease(db: Database, duty: str, holder: str, term: int) -> bool:
-    given = {"duty": duty, "holder": holder, "term": term}
-    return repeated.write(db, lambda tx: tx.run("lease_resign", **given), durable=False) > 0
-
-
-def held_leases(db: Database) -> list[Lease]:
-    return [Lease(*row) for row in db.read(lambda tx: tx.rows("lease_held"))]
-
-
-def list_leases(db: Database) -> list[Lease]:
-    return [Lease(*row) for row in db.read(lambda tx: tx.rows("lease_list"))]

@@ -61,7 +61,7 @@ def _raw(seconds: float) -> dict[str, Rate]:
 
 
 def _commit() -> int:
-    app.backend.queue_upsert("raw", 0)  # one row in one durable transaction
+    app.backend.queues.upsert("raw", 0)  # one row in one durable transaction
     return 1
 
 
@@ -79,7 +79,7 @@ def _pick_up(seconds: float) -> Spread:
 
 
 def _done() -> int:
-    counts = app.backend.job_stats(1_000_000).counts
+    counts = app.backend.history.stats(1_000_000).counts
     return sum(jobs.get(State.COMPLETED, 0) for jobs in counts.values())
 
 

@@ -46,7 +46,7 @@ def status() -> None:
     _put(app)
     if version < known:
         raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
-    app.backend.queue_list()  # whoever uses them finds out whether they are too new
+    app.backend.queues.all()  # whoever uses them finds out whether they are too new
     _refuse_closed(app)
 
 

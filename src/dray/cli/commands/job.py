@@ -119,7 +119,7 @@ def _cancel(backend: Backend, ids: Sequence[str]) -> list[str]:
 
 
 def _delete(backend: Backend, ids: Sequence[str]) -> list[str]:
-    return backend.job_delete(ids)
+    return backend.jobs.delete(ids)
 
 
 _ACTIONS = (

@@ -58,11 +58,11 @@ def reach(backend: Backend, evidence: Evidence) -> Verdict:
     """Goes through every job."""
     verdict = Verdict([Kind(name) for name in evidence.expected])
     for kind, ids in zip(verdict.kinds, evidence.expected.values(), strict=True):
-        rows = {job.id: job for start in range(0, len(ids), _CHUNK) for job in backend.job_get(ids[start:][:_CHUNK])}
+        rows = {job.id: job for start in range(0, len(ids), _CHUNK) for job in backend.jobs.get(ids[start:][:_CHUNK])}
         for job_id in ids:
             if job_id in rows:
                 # The attempts of a job that completed at its first are on its row alone.
-                kept = backend.attempt_list(job_id) if rows[job_id].claim > 1 or rows[job_id].crashes else []
+                kept = backend.history.attempts(job_id) if rows[job_id].claim > 1 or rows[job_id].crashes else []
                 _judge(verdict, kind, rows[job_id], kept, evidence)
             else:
                 verdict.problems.append(f"{job_id} ({kind.name}) is not in the database: lost")
@@ -99,7 +99,7 @@ def _judge(verdict: Verdict, kind: Kind, job: Job, attempts: Sequence[Attempt], 
 
 def _count_rows(verdict: Verdict, backend: Backend, evidence: Evidence) -> None:
     expected = sum(map(len, evidence.expected.values()))
-    counts = backend.job_stats(1).counts
+    counts = backend.history.stats(1).counts
     found = sum(sum(states.values()) for states in counts.values())
     if found != expected:
         verdict.problems.append(

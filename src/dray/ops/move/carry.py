@@ -126,7 +126,7 @@ def _taken_back(target: Backend) -> int:
     """Takes back what arrived as running: nobody in the target knows its workers. Workers there would do the same,
     and do if this process gets no further."""
     rng, count = random.Random(), 0  # noqa: S311 - apart from each other
-    while rescued := target.job_rescue([], rng=rng):
+    while rescued := target.workers.rescue([], rng=rng):
         count += len(rescued)
     return count
 
