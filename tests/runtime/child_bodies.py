@@ -1,4 +1,4 @@
-"""Bodies that tests run in child processes, and what they need: nothing here knows of a test framework."""
+"""Task functions that tests run in child processes. This module does not import the test framework."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def kill_myself(number: int) -> None:
 
 @process
 def talk(until: str, ctx: dray.Context) -> None:
-    """Says something, and ends once a file is there."""
+    """Logs a line, and returns once a file exists."""
     ctx.log.info("from its own log")
     logging.getLogger("shop").warning("from %s", "another")
     ctx.progress(50, "half")
@@ -128,13 +128,13 @@ async def add_in_a_coroutine(a: int, b: int) -> int:
 
 @process
 def keep_the_gil(begun: str) -> None:
-    """Makes a folder and goes on for ever, all in one call that looks for no signal."""
+    """Creates a folder and never returns, in one C call that does not check for signals."""
     deque(itertools.chain(map(os.mkdir, [begun]), itertools.repeat(None)), maxlen=0)
 
 
 @process
 def go_on_regardless(begun: str, until: str) -> str:
-    """Hears that it is to stop, and completes."""
+    """Is told to stop, and completes anyway."""
     try:
         Path(begun).touch()
         time.sleep(60)
@@ -155,7 +155,7 @@ def ask_whether_cancelled(begun: str, ctx: dray.Context) -> None:
 
 @process
 def fork_sleepers(begun: str, deaf: bool, ends: str) -> None:
-    """Ten processes that ignore SIGTERM, in the group of this one."""
+    """Starts ten processes that ignore SIGTERM, in this process group."""
     if deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(10):
@@ -193,7 +193,7 @@ def descriptors_of_what_it_starts(how: str) -> Any:
 
 @process
 def log_in_forks(ctx: dray.Context) -> int | None:
-    """Forks that log, and one that is ended as multiprocessing ends processes."""
+    """Starts forks that log, and one that is terminated as multiprocessing does it."""
     fork = multiprocessing.get_context("fork")
     talkers = [fork.Process(target=_log_many, args=(ctx,)) for _ in range(4)]
     sleeper = fork.Process(target=time.sleep, args=(60,))
@@ -209,7 +209,7 @@ def log_in_forks(ctx: dray.Context) -> int | None:
 
 @process
 def end_forks_at_once() -> list[int | None]:
-    """Processes that are told to end before they have begun."""
+    """Starts processes and terminates them before they have begun."""
     fork = multiprocessing.get_context("fork")
     sleepers = [fork.Process(target=time.sleep, args=(60,)) for _ in range(30)]
     for each in sleepers:
@@ -222,7 +222,7 @@ def end_forks_at_once() -> list[int | None]:
 
 @process
 def write_nonsense(text: str) -> None:
-    """To the socket that is the worker's."""
+    """Writes nonsense to the worker's socket."""
     found = [int(name) for name in os.listdir("/proc/self/fd") if _is_socket(int(name))]  # noqa: PTH208
     os.write(found[0], text.encode("latin-1"))
     time.sleep(60)
@@ -236,7 +236,7 @@ def install_a_handler() -> int:
 
 @process
 def complete_with_another_job(ctx: dray.Context) -> str:
-    """Enqueues another and completes this one, together; then returns too late to count."""
+    """Enqueues another job and completes this one in one transaction. What it returns afterwards does not count."""
     try:
         with ctx.transaction() as tx:
             add.using(connection=tx.connection).enqueue(1, 2)
@@ -255,7 +255,7 @@ async def complete_with_another_job_in_a_coroutine(ctx: dray.Context) -> None:
 
 @process
 def complete_on_a_users_connection(ctx: dray.Context) -> str:
-    """As `complete_with_another_job`, in a transaction that the body itself commits."""
+    """Does the same as `complete_with_another_job`, in a transaction that the body itself commits."""
     try:
         with app.backend.transaction() as connection:
             add.using(connection=connection).enqueue(1, 2)
@@ -294,7 +294,7 @@ def _descriptors() -> dict[str, str]:
         try:
             found[name] = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
         except FileNotFoundError:
-            continue  # the one that lists them
+            continue  # the descriptor of the listing itself
     return found
 
 

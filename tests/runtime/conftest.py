@@ -1,4 +1,4 @@
-"""An App on each database in turn, on the real clock, that leaves nothing behind."""
+"""An App on each database in turn, with the real clock, that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.runtime.watching import until
 
 @pytest.fixture
 def app(url: str) -> Generator[App]:
-    """An App; when the test is over, every thread of its workers has ended and no proof of life is left."""
+    """An App. After the test, all threads of its workers must have ended and no proof of life may be left."""
     before = set(threading.enumerate())
     with App(url) as opened:
         yield opened
@@ -30,7 +30,7 @@ def app(url: str) -> Generator[App]:
 
 @pytest.fixture
 def kinds_app(url: str) -> Generator[App]:
-    """The App of `kinds`, whose bodies child processes can find, on this test's database."""
+    """The App of `kinds`, whose tasks child processes can import, on this test's database."""
     before = kinds.app.settings
     kinds.app.settings = replace(before, url=Settings.of(url).url)
     with kinds.app as opened:
@@ -44,7 +44,7 @@ def _is_ours(thread: threading.Thread) -> bool:
 
 @pytest.fixture
 def quick_kill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that does not stop is given up after 0.6 seconds instead of 6."""
+    """Gives up on a body that does not stop after 0.6 seconds instead of 6."""
     monkeypatch.setattr(stopper, "KILL_GRACE", SECOND // 2)
     monkeypatch.setattr(stopper, "_LAST_GRACE", SECOND // 10)
     monkeypatch.setattr(stopper, "_AGAIN", SECOND // 10)

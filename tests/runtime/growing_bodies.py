@@ -1,4 +1,4 @@
-"""Bodies that add steps to their workflow, on every runner; a child process finds them here."""
+"""Tasks for every runner that add steps to their workflow; child processes import them from here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_a_childs_transaction(count: int, ctx: dray.Context) -> None:
 
 @app.task(name="dies", runner="process", max_attempts=2, retry=0)
 def dies(count: int, ctx: dray.Context) -> None:
-    """The first attempt adds everything, and is gone before it ends."""
+    """The first attempt adds all steps and dies before it ends."""
     _grow(count, ctx)
     if ctx.attempt == 1:
         import os

@@ -1,4 +1,4 @@
-"""Bodies for each kind of runner; a child process finds them here."""
+"""Tasks for each runner; child processes import them from here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = dray.App("sqlite:///kinds.db")
 
 @app.task(name="of-thread")
 def of_thread() -> None:
-    """Takes no time, as the next two."""
+    """Returns at once, as do the next two."""
 
 
 @app.task(name="of-async")
@@ -24,7 +24,7 @@ async def of_async() -> None: ...
 def of_process() -> None: ...
 
 
-# Bodies that complete their jobs themselves and go on: PATH.begun, until there is PATH.go, then PATH.ended
+# Bodies that complete their jobs themselves and continue: they write PATH.begun, wait for PATH.go, write PATH.ended
 
 
 def _go_on(path: str) -> None:
@@ -60,7 +60,7 @@ async def written_async(path: str, ctx: dray.Context) -> None:
 
 @app.task(name="written-elsewhere")
 def written_elsewhere(path: str, ctx: dray.Context) -> None:
-    """In a transaction of the user's own: the worker is not told when it commits."""
+    """Completes in the user's own transaction: the worker does not learn when it commits."""
     with app.backend.transaction() as connection:
         ctx.complete(connection=connection)
     _go_on(path)
@@ -68,11 +68,11 @@ def written_elsewhere(path: str, ctx: dray.Context) -> None:
 
 @app.task(name="unwritten")
 def unwritten(path: str) -> None:
-    """The same without completing its job."""
+    """Does the same without completing its job."""
     _go_on(path)
 
 
-# Bodies whose words look like records of a log
+# Bodies whose output looks like log records
 
 FORGERY = "harmless\nERROR forged\r\nERROR forged\x1b[2J\u2028ERROR forged"
 
@@ -103,7 +103,7 @@ def forge_elsewhere(ctx: dray.Context) -> None:
 
 @app.task(name="forge-process", runner="process")
 def forge_process(ctx: dray.Context) -> None:
-    """By a line of its own, and by what Dray has to say about it in the child."""
+    """Forges a log line by a line of its own, and by what Dray logs about it in the child."""
     ctx.log.warning(FORGERY)
     with ctx.transaction():
         pass

@@ -1,4 +1,4 @@
-"""A place to run bodies in child processes without a worker, and to see what became of them."""
+"""Runs bodies in child processes without a worker, and shows how they ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class Link:
-    """What an engine is to an execution, for one that only looks on."""
+    """Stands in for the engine and records what executions report."""
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
@@ -55,7 +55,7 @@ class Link:
         self._tell(take)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Waits for something that an execution tells."""
+        """Waits for an execution to report something."""
         with self._changed:
             assert self._changed.wait_for(condition, PATIENCE)
 
@@ -66,7 +66,7 @@ class Link:
 
 
 class Stage:
-    """A process runner and those who come from it; no process is left when the block ends."""
+    """A process runner and its child processes; no process is left when the block ends."""
 
     def __init__(
         self, size: int = 2, lock: int | None = None, url: str = "sqlite:///unused.db", **options: Any
@@ -120,8 +120,11 @@ class Stage:
         return execution
 
     def end(self) -> tuple[Execution, Settlement | None]:
-        """The next execution that is over. As a stopper does, it tells those again that are to stop and have not:
-        a signal that comes at the very moment before a call sleeps is seen only after it."""
+        """Returns the next execution that has ended.
+
+        As the stopper does, it repeats the request to executions that should stop and have not: a signal that arrives
+        just before a call starts to sleep is seen only after that call.
+        """
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
@@ -133,7 +136,7 @@ class Stage:
         raise TimeoutError
 
     def settled(self) -> Settlement:
-        """The outcome of the next execution that is over."""
+        """Returns the outcome of the next execution that has ended."""
         settlement = self.end()[1]
         assert settlement is not None
         return settlement
@@ -153,7 +156,7 @@ class Stage:
 
 
 def await_that(condition: Callable[[], bool]) -> None:
-    """For what no signal tells: the end of processes, mostly."""
+    """Polls for a condition that sends no signal, mostly the end of processes."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
@@ -165,13 +168,13 @@ def await_file(path: Path) -> None:
 
 
 def await_number(path: Path) -> int:
-    """What a body writes into a file, once it is there."""
+    """Returns the number that a body writes to a file, once the file exists."""
     await_that(lambda: path.exists() and path.stat().st_size > 0)
     return int(path.read_text())
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there and not a zombie."""
+    """Returns whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -183,7 +186,7 @@ def group_members(group: int) -> list[int]:
 
 
 def descendants(of: int | None = None) -> set[int]:
-    """The processes that this one has started, directly or not, and that are not over."""
+    """Returns the live processes that this process has started, directly or indirectly."""
     parents = {pid: int(fields[1]) for pid, fields in _processes() if fields[0] not in "ZX"}
     found, more = set[int](), {of or os.getpid()}
     while more:

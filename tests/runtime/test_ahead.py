@@ -1,4 +1,4 @@
-"""Claiming ahead: a little more than can run at once, and only what loses nothing by it."""
+"""Claiming ahead: slightly more jobs than there are slots, and only jobs that lose nothing by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def running(app: App) -> int:
 
 
 class Claims:
-    """How many jobs were claimed at a time."""
+    """Records how many jobs each claim took."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -41,7 +41,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Claims:
 
 @pytest.fixture(autouse=True)
 def short(app: App) -> Any:
-    """A task from whose jobs a worker learns that it can claim ahead."""
+    """A task so short that a worker starts to claim ahead."""
 
     @app.task(name="short")
     def short() -> None:
@@ -59,7 +59,7 @@ def test_while_bodies_are_short_more_are_claimed_than_can_run(app: App, claims: 
 
     assert app.worker(concurrency=2).run_until_idle() == 1_000
 
-    assert claims.sizes[0] <= 2  # nothing is known yet
+    assert claims.sizes[0] <= 2  # the worker does not know yet how long bodies take
     assert 20 < max(claims.sizes) <= 102
     assert sql(app, "SELECT max(attempt), min(attempt) FROM dray_jobs") == [(1, 1)]
 
@@ -80,7 +80,7 @@ def test_of_long_bodies_no_more_are_claimed_than_can_run(app: App, claims: Claim
 
 
 def test_what_cannot_lose_an_attempt_is_not_claimed_ahead(app: App) -> None:
-    """With a crash of the worker it would be lost without having run."""
+    """If the worker crashed, the job would fail without having run."""
     gate = Gate()
 
     @app.task(name="once", max_attempts=1)
@@ -110,7 +110,7 @@ def test_what_cannot_lose_an_attempt_is_not_claimed_ahead(app: App) -> None:
 
 
 def watch_states(app: App, jobs: list[Job[Any]]) -> Any:
-    """All states that some jobs are seen in for a while."""
+    """Returns all states that these jobs are seen in for a while."""
 
     def look() -> set[str]:
         found: set[str] = set()
@@ -150,12 +150,12 @@ def test_what_waits_behind_a_long_body_goes_back_and_runs_elsewhere(app: App) ->
         assert ended(blocker) == "completed"
         assert [attempt.worker for attempt in blocker.attempts()] == [first.id]
 
-    assert {job.attempt for job in behind} == {1}  # given back unburned, then counted once
+    assert {job.attempt for job in behind} == {1}  # given back without an attempt, then counted once
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.1])
 def test_what_waits_behind_bodies_that_have_become_longer_goes_back(app: App, seconds: float) -> None:
-    """One after the other they end, so the worker moves on; what it had claimed for 50 ms would take it seconds."""
+    """Bodies still end one by one, so the worker is not stuck, but the 50 ms of work it claimed take seconds."""
     behind: list[int] = []
 
     @app.task(name="longer")
@@ -207,7 +207,7 @@ def test_what_is_claimed_ahead_starts_in_order(app: App) -> None:
 
 @pytest.mark.parametrize("why", ["one attempt", "a crash"])
 def test_what_may_not_be_claimed_ahead_does_not_wait_until_all_else_has_run(app: App, why: str) -> None:
-    """Its priority is higher than that of whatever the worker could claim ahead instead, for ever."""
+    """Its priority is higher than that of the jobs that the worker could claim ahead instead, without end."""
     ran: list[str] = []
 
     @app.task(name="plain")
@@ -230,7 +230,7 @@ def test_what_may_not_be_claimed_ahead_does_not_wait_until_all_else_has_run(app:
         assert ended(waiting) == "completed"
         at = ran.index("delicate") if "delicate" in ran else len(ran)  # after a crash it runs in a child process
 
-    assert at - before < 300  # a few dozen, on a machine that is not busy
+    assert at - before < 300  # a few dozen on a quiet machine
 
 
 def test_leaving_hands_back_what_was_claimed_ahead(app: App) -> None:
@@ -262,7 +262,7 @@ def test_leaving_hands_back_what_was_claimed_ahead(app: App) -> None:
 def test_a_pause_hands_back_at_once_what_was_claimed_ahead(
     app: App, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_STALE_AHEAD", HOUR)  # after which it would go back by itself
+    monkeypatch.setattr(engine, "_STALE_AHEAD", HOUR)  # after this time the job would be given back anyway
     gate = Gate()
 
     @app.task(name="hold")
@@ -273,9 +273,9 @@ def test_a_pause_hands_back_at_once_what_was_claimed_ahead(
     blocker = hold.using(priority=1).enqueue()
     teach(app, 50)
     with app.worker(concurrency=1) as worker, App(url) as other:
-        until(worker._engine.is_idle.is_set)  # its first claim, of a queue that it did not know, has been in vain
-        worker._engine._claim_policy.body_took(1)  # as after many short ones
-        other.resume("default")  # one in this process may come after the claim, and hand back too
+        until(worker._engine.is_idle.is_set)  # its first claim, from a queue it did not know, found nothing
+        worker._engine._claim_policy.body_took(1)  # as after many short bodies
+        other.resume("default")  # a resume in this process could come after the claim, and give back too
         gate.await_arrival()
         assert running(app) > 1
 

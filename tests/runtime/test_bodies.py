@@ -1,4 +1,4 @@
-"""However a body ends, it is recorded once, as it ended, and the worker goes on."""
+"""However a body ends, its outcome is recorded once, and the worker continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Body = Callable[[], Any]
 
 
 def make(app: App, name: str, runner: str, body: Body, **options: Any) -> Any:
-    """A task of a body: as a function, or as a coroutine function."""
+    """Returns a task with this body, as a function or as a coroutine function."""
 
     def function() -> Any:
         return body()
@@ -39,7 +39,7 @@ def make(app: App, name: str, runner: str, body: Body, **options: Any) -> Any:
 
 
 def run_all(app: App, bodies: Mapping[str, Body], runner: str = "thread", **options: Any) -> dict[str, Job[Any]]:
-    """Runs a job of each body on one worker with one slot; a job behind them all must complete."""
+    """Runs a job of each body on one worker with one slot. A last job behind them must complete."""
     jobs = {name: make(app, name, runner, body, **options).enqueue() for name, body in bodies.items()}
     last = make(app, "last", runner, lambda: "still here").enqueue()
 
@@ -140,7 +140,7 @@ class StrIsNone(Exception):
 
 
 class Dangling(Exception):
-    """One whose cause is itself."""
+    """An exception whose cause is itself."""
 
     def __init__(self) -> None:
         super().__init__("round and round")
@@ -220,7 +220,7 @@ def test_a_message_of_100_megabytes_is_cut_and_marked(app: App, runner: str) -> 
 
 @dataclass
 class Broken:
-    """A dataclass with a field that nobody can read."""
+    """A dataclass with a field that raises when read."""
 
     shown: int = 1
 

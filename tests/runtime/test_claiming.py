@@ -1,4 +1,4 @@
-"""When a worker looks before it claims, and when it does not listen."""
+"""When a worker looks before it claims, and when it ignores wake-ups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dray.runtime.claiming import PollPolicy
 
 
 def called(policy: PollPolicy) -> bool:
-    """Somebody's commit wakes it; whether it claims without a look."""
+    """A commit wakes it. Returns whether it claims without a look."""
     policy.woken(by_change=True, by_ring=False)
     return policy.claims_at_once()
 
@@ -18,7 +18,7 @@ def claimed(policy: PollPolicy) -> None:
 
 
 def wrote(policy: PollPolicy) -> None:
-    """An outcome, and nothing more was there."""
+    """It wrote an outcome, and there was nothing to claim."""
     policy.exchanged(has_claimed=False, has_changed=True)
 
 
@@ -28,7 +28,7 @@ def policy(request: pytest.FixtureRequest) -> PollPolicy:
 
 
 def serve_one(policy: PollPolicy) -> None:
-    """What follows a call, until all is quiet again."""
+    """Plays what follows a wake-up, until the worker is idle again."""
     claimed(policy)
     policy.looked(found=False)
     wrote(policy)
@@ -47,7 +47,7 @@ def test_what_it_wrote_itself_is_no_call() -> None:
     assert called(policy)
     serve_one(policy)
 
-    assert not called(policy)  # its own commit
+    assert not called(policy)  # woken by its own commit
     policy.looked(found=False)
     assert policy.pause == 0.0
     assert called(policy)
@@ -63,7 +63,7 @@ def test_where_its_own_commits_do_not_wake_it_each_is_a_call() -> None:
 
 def test_after_a_claim_in_vain_it_looks_first_until_it_wins_again(policy: PollPolicy) -> None:
     assert called(policy)
-    assert policy.exchanged(has_claimed=False, has_changed=False) == 0.0  # and looks at once
+    assert policy.exchanged(has_claimed=False, has_changed=False) == 0.0  # looks at once
     assert policy.may_have_work
     policy.looked(found=False)
     assert not called(policy)

@@ -1,4 +1,4 @@
-"""What a worker says of itself: never that it is well for more than two beats while it cannot claim, run or write."""
+"""A worker that cannot claim, run or write reports healthy for no longer than two beats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
 LEASE = 1.5
 TWO_BEATS = 2 * LEASE / 3
-SLACK = 5 * TWO_BEATS  # for a busy machine; a lease holds for only half as long again as two beats
+SLACK = 5 * TWO_BEATS  # for a busy machine; a lease is only 1.5 times as long as two beats
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def is_green(worker: Worker) -> bool:
 
 
 def turns_red(worker: Worker, why: str) -> None:
-    """From now on it cannot work: it says so in time, and why; and in its row, for those who ask the database."""
+    """From now on the worker cannot work: it reports that in time, with the reason, and writes it to its row."""
     began = time.monotonic()
     until(lambda: not worker.condition().is_healthy)
     assert time.monotonic() - began < TWO_BEATS + SLACK
@@ -58,7 +58,7 @@ def turns_red(worker: Worker, why: str) -> None:
 
 @contextmanager
 def failing(backend: Any, verb: str, error: Exception) -> Generator[list[str]]:
-    """Every call of a verb fails."""
+    """Makes every call of a verb fail."""
     calls: list[str] = []
 
     def refuse(*_: Any, **__: Any) -> None:
@@ -90,7 +90,7 @@ def test_an_engine_that_cannot_write_though_the_beats_get_through(
 
 
 def test_an_outcome_that_cannot_be_written_with_its_steps(app: App, worker: Worker, quick: Task[..., Any]) -> None:
-    """All else that the engine writes gets through, again and again."""
+    """All other writes of the engine succeed, again and again."""
     worker.stop()
 
     @app.task(name="grow")
@@ -187,7 +187,7 @@ def test_a_beat_that_does_not_come_back(worker: Worker, monkeypatch: pytest.Monk
 def test_a_proof_that_was_taken_away_while_a_body_runs(
     app: App, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It claims nothing more until the body has ended, and comes back by itself."""
+    """It claims nothing more until the body has ended, and then recovers on its own."""
     worker.stop()
     gate = Gate()
 
@@ -228,7 +228,7 @@ def test_what_cannot_be_repaired_is_said_at_once(app: App, worker: Worker, quick
 
 
 def test_a_locked_file(tmp_path: Path) -> None:
-    """Another program writes for long: reads work, and nothing else does."""
+    """Another program holds the write lock for long: only reads work."""
     import sqlite3
 
     app = App(tmp_path / "jobs.db")

@@ -1,4 +1,4 @@
-"""What a body is told about itself, and what it can say."""
+"""The Context: what it tells a body, and what a body can report through it."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_progress_of_one_attempt_is_not_shown_with_the_next(app: App) -> None:
 
 
 def count_reports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of the jobs whose progress is written, one entry a write."""
+    """Records the ids of the jobs whose progress is written, one entry per write."""
     written: list[str] = []
     keep = work._keep_reports
 
@@ -252,8 +252,8 @@ def test_progress_is_written_twice_a_second_at_most_however_busy_the_worker_is(
 def test_a_transaction_that_has_the_row_of_a_job_that_reports_holds_no_other_job_up(
     postgres_url: str, ending: str
 ) -> None:
-    """Only a server locks single rows: here by an enqueue that is to run after the job, open for as long as a web
-    request takes."""
+    """Only PostgreSQL locks single rows: here an uncommitted enqueue that runs after the job, open for as long as a
+    web request takes."""
     gate = Gate()
     with App(postgres_url, migrate=True) as app, beside.connect(postgres_url) as request:
 
@@ -287,7 +287,7 @@ def test_a_transaction_that_has_the_row_of_a_job_that_reports_holds_no_other_job
 def test_last_words_whose_row_somebody_holds_are_written_when_they_let_it_go(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The body has completed its job itself: no outcome is left that would be tried again."""
+    """The body has completed its job itself, so there is no outcome whose write would be retried."""
     gate, written = Gate(), count_reports(monkeypatch)
     with App(postgres_url, migrate=True) as app, beside.connect(postgres_url) as request:
 
@@ -304,7 +304,7 @@ def test_last_words_whose_row_somebody_holds_are_written_when_they_let_it_go(
             beside.execute(request, "SELECT 1 FROM dray_jobs WHERE id = ? FOR SHARE", job.id)
             gate.open()
             until(lambda: len(written) >= 2)
-            assert len(written) < 4  # without haste
+            assert len(written) < 4  # with pauses
             request.rollback()
             until(lambda: job.refresh().progress == (90.0, "nearly"))
 

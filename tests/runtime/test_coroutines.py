@@ -1,4 +1,4 @@
-"""Coroutine bodies share a loop, and cannot harm each other on it."""
+"""Coroutine bodies share an event loop and cannot harm each other."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ def test_a_coroutine_that_swallows_its_cancellation_is_cut_off(app: App, quick_k
         job = stubborn.enqueue()
         assert ended(job) == "failed(timeout)"
         count = len(steps)
-        time.sleep(0.1)  # nothing of it is left that could go on
+        time.sleep(0.1)  # nothing of it may still be running
         assert len(steps) == count
 
     assert outcomes(job) == ["timeout", "timeout"]
-    assert steps == sorted(steps)  # the first attempt was over when the second began
+    assert steps == sorted(steps)  # the first attempt had ended when the second began
 
 
 def test_nor_do_its_tasks_go_on(app: App, quick_kill: None) -> None:
@@ -188,10 +188,10 @@ def test_a_body_that_blocks_the_loop_blocks_no_jobs_but_those_beside_it(app: App
     with app.worker(concurrency=2):
         stuck = blocks.enqueue()
         assert inside.wait(LONG)
-        waiting = quick.enqueue()  # claimed for the loop that is blocked
+        waiting = quick.enqueue()  # claimed for the blocked loop
 
         assert waiting.result(timeout=LONG) == 1
-        assert (state_of(stuck), stuck.attempt) == ("running", 1)  # no retry beside a live attempt
+        assert (state_of(stuck), stuck.attempt) == ("running", 1)  # no retry while the attempt is alive
         gate.set()
         assert stuck.result(timeout=LONG) == 2
 
@@ -262,7 +262,7 @@ def test_as_many_coroutines_run_at_once_as_the_worker_has_slots(app: App) -> Non
 
 
 def test_a_coroutine_is_run_once_whatever_its_loop_is_used_for_in_between(app: App) -> None:
-    """A loop of a body's own in a thread of its own, and a pool of threads, do no harm."""
+    """A body may run its own event loop in its own thread, or use a thread pool."""
 
     def inner() -> int:
         return asyncio.run(asyncio.sleep(0, 3))

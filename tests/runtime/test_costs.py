@@ -1,4 +1,4 @@
-"""What a worker costs its database, counted: transactions and statements, at work and while it is idle."""
+"""The load of a worker on its database: transactions and statements, busy and idle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.server import Server
 
 @pytest.fixture(scope="module")
 def quiet_server() -> Generator[Server]:
-    """A server of its own: its transactions are counted, and only ours are to be there."""
+    """A separate server, because the test counts its transactions and no others may run there."""
     own = Server("autovacuum=off")
     yield own
     own.remove()
@@ -51,7 +51,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
 
 
 class Statements:
-    """Every statement that this process sends to a database."""
+    """Records every statement that this process sends to a database."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -90,7 +90,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
 
 
 def transactions(app: App, statements: Statements) -> int:
-    """How many transactions have written so far; on a server its own count, which only those that write raise."""
+    """Returns how many transactions have written so far; on PostgreSQL by its transaction counter."""
     if app.url.startswith("sqlite:"):
         return sum("BEGIN IMMEDIATE" in text for text in statements.sent)
     return int(sql(app, "SELECT pg_current_xact_id()::text")[0][0])
@@ -106,12 +106,12 @@ def test_a_thousand_short_jobs_take_thirty_transactions(app: App, statements: St
 
     assert app.worker(concurrency=4).run_until_idle() == 1_000
 
-    # About 15 for the jobs; the worker's start and end, its duties and beats take some more.
+    # About 15 for the jobs; the worker's start and end, its duties and its beats add some.
     assert transactions(app, statements) - before < 60
 
 
 def test_a_job_on_its_own_takes_three_transactions(app: App, statements: Statements) -> None:
-    """One enqueues it, one claims it, one ends it; on a server it is announced twice, which counts as well."""
+    """One enqueues it, one claims it, one ends it. On PostgreSQL two NOTIFYs count as well."""
     each = 3 if app.url.startswith("sqlite:") else 5
     task = app.task(name="nothing")(nothing)
     with app.worker(concurrency=1, lease=300):
@@ -122,13 +122,13 @@ def test_a_job_on_its_own_takes_three_transactions(app: App, statements: Stateme
             task.enqueue().result(timeout=LONG)
         spent = transactions(app, statements) - before
 
-    assert 10 * 3 <= spent <= 10 * each + 8  # now and then a duty
+    assert 10 * 3 <= spent <= 10 * each + 8  # plus an occasional duty
 
 
 def test_whoever_is_called_and_alone_claims_without_a_look(
     app: App, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process's commit is the call: here another App's."""
+    """The commit of another process wakes the worker; here another App stands in for it."""
     app.task(name="nothing")(nothing)
     steps: list[str] = []
     for step in ("_look", "_exchange"):
@@ -142,7 +142,7 @@ def test_whoever_is_called_and_alone_claims_without_a_look(
             other.enqueue("nothing").result(timeout=LONG)
             first_steps.append(steps[0])
 
-    assert first_steps.count("_exchange") >= 8  # now and then a duty's commit calls for nothing
+    assert first_steps.count("_exchange") >= 8  # the commit of a duty may wake it in vain
 
 
 def noting(steps: list[str], step: str, method: Any) -> Any:
@@ -154,7 +154,7 @@ def noting(steps: list[str], step: str, method: Any) -> Any:
 
 
 def quiet(steps: list[str]) -> None:
-    """Waits until the engine has heard its own writes and rests."""
+    """Waits until the engine has seen its own writes and sleeps."""
     until(lambda: len(steps) == (time.sleep(0.15), len(steps))[1])
 
 
@@ -170,16 +170,17 @@ def test_a_worker_beside_a_busy_queue_looks_seldom(app: App, monkeypatch: pytest
             time.sleep(0.002)
         looks, took = len(steps), time.monotonic() - began
 
-    assert looks < 80 + 14 * took  # 50 in the first second, then 13 each; a server tells it of its own queues only
+    # 50 in the first second, then 13 each. PostgreSQL wakes a worker only for its own queues.
+    assert looks < 80 + 14 * took
 
 
 def settle(app: App, statements: Statements) -> None:
-    """Waits until a worker that has just started has taken its duties and written what it had to."""
+    """Waits until a new worker has taken its duties and finished its first writes."""
     quiet = 0
     while quiet < 3:
         before = transactions(app, statements)
         time.sleep(0.1)
-        # On a server each look counts as one.
+        # On PostgreSQL each look counts as a transaction.
         quiet = quiet + 1 if transactions(app, statements) - before <= 1 else 0
 
 
@@ -189,13 +190,13 @@ def test_an_idle_worker_writes_nothing_and_reads_little(app: App, statements: St
     with app.worker(lease=600):
         until(lambda: app.stats().states["completed"] == 1)
         settle(app, statements)
-        time.sleep(0.5)  # what was written has been copied back into the file
+        time.sleep(0.5)  # the log has been checkpointed
         statements.sent.clear()
         time.sleep(seconds)
         sent = list(statements.sent)
 
     assert [text for text in sent if _changes(text) or "BEGIN IMMEDIATE" in text] == []
-    assert len(sent) <= 25 * seconds  # a look and the duties' looks, each second
+    assert len(sent) <= 25 * seconds  # one look and those of the duties, every second
 
 
 def test_an_idle_worker_is_silent(app: App, caplog: pytest.LogCaptureFixture) -> None:
@@ -257,7 +258,7 @@ def count_exchanges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_row_that_cannot_be_taken_now_is_tried_again_without_haste(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Only a server locks single rows: the look finds this one, and the claim passes it over."""
+    """Only PostgreSQL locks single rows: the look finds this one, and the claim skips it."""
     calls = count_exchanges(monkeypatch)
     with App(postgres_url, migrate=True) as app:
         job = app.task(name="nothing")(nothing).using(delay=0.2 if kind == "due" else 0).enqueue()
@@ -273,7 +274,7 @@ def test_a_row_that_cannot_be_taken_now_is_tried_again_without_haste(
 
 
 def test_nothing_is_kept_of_jobs_that_have_ended(app: App) -> None:
-    """However they ended: by themselves, or in a transaction of the body's."""
+    """However they ended: normally, or in a transaction of the body."""
 
     @app.task(name="plain")
     def plain(ctx: dray.Context) -> None:
@@ -302,7 +303,7 @@ def executions() -> int:
 
 
 def test_a_worker_that_waited_on_empty_tables_reads_no_more_a_job_when_many_come(postgres_url: str) -> None:
-    """A plan made for an empty table and kept read all of it, 149 rows a job at 5,000 jobs and more with each."""
+    """A cached plan made for an empty table read the whole table: 149 rows per job at 5,000 jobs, and growing."""
     jobs, schema = 3_000, postgres_url.rpartition("=")[2]
     with dray.App(postgres_url, migrate=True) as app, psycopg.connect(postgres_url.partition("&")[0]) as server:
         server.autocommit = True
@@ -313,11 +314,11 @@ def test_a_worker_that_waited_on_empty_tables_reads_no_more_a_job_when_many_come
         app.backend.migrate()
         server.execute(f"ALTER TABLE {schema}.dray_jobs SET (autovacuum_enabled = FALSE)".encode())
         with app.worker(concurrency=4) as worker:
-            for _ in range(6):  # so that its statements are prepared, and planned, now
+            for _ in range(6):  # so that its statements are prepared and planned now
                 nothing.enqueue().result(timeout=30)
             nothing.enqueue_many([()] * jobs)
             until(lambda: worker.ran >= jobs)
-        app.close()  # a session tells what it has read when it ends, at the latest
+        app.close()  # a session reports its reads at its end at the latest
 
         def told() -> list[tuple[int, int]]:
             found = server.execute(

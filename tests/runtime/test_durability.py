@@ -1,4 +1,4 @@
-"""How durable a worker's writes are: as its App says, and no outcome is younger on the disk than the next beat."""
+"""How durable a worker's writes are: as its App says, and each outcome is on disk by the next beat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runtime.watching import LONG, until
 
 
 class Writes:
-    """How durable each call of a verb was."""
+    """Records how durable each call of a verb was."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.durable: list[bool] = []
@@ -21,7 +21,7 @@ class Writes:
         self._patch = monkeypatch
 
     def note(self, noun: Any, verb: str) -> None:
-        """Starts to look at a verb; while it `fails`, the durable ones among its calls do."""
+        """Starts to record a verb. While `fails` is set, its durable calls fail."""
         call = getattr(noun, verb)
 
         def noting(*args: Any, durable: bool, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def test_the_beat_after_an_outcome_brings_it_to_the_disk_though_it_takes_two(app
     with app.worker(lease=1) as worker:
         writes.note(worker._beats.workers, "beat")
         until(lambda: writes.durable)
-        assert not any(writes.durable)  # nothing was written yet
+        assert not any(writes.durable)  # nothing has been written yet
 
         writes.fails = True
         quick.enqueue().result(timeout=LONG)

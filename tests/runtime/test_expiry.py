@@ -1,4 +1,4 @@
-"""Jobs that are not started in time: a worker cancels them, on time, and their children learn of it."""
+"""Jobs that do not start in time: a worker cancels them on time, and their children are updated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.app import App
 from dray.errors import JobCancelled
 
 PATIENCE = 30
-LATE = timedelta(seconds=5)  # on a loaded machine; the duty looks every 2 s at the latest
+LATE = timedelta(seconds=5)  # on a busy machine; the duty checks at least every 2 s
 
 
 def work(value: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""A running step that adds steps to its own workflow: written with its completion, once, or not at all."""
+"""A running step that adds steps to its own workflow: they are written once, with its completion, or not at all."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_completed_step_that_is_started_over_does_not_double_what_it_added(app
     work_off(app)
     assert run.state == "completed"
     assert [job.id for job in run.jobs()] == before
-    assert run.job("grower").row.claim == 2  # it did run again
+    assert run.job("grower").row.claim == 2  # it ran again
 
 
 def test_a_growing_workflow_is_never_seen_as_ended(app: App, leaf: Task[..., Any]) -> None:
@@ -217,7 +217,7 @@ def test_a_job_completed_in_the_users_transaction_takes_its_steps_along(
 
 @pytest.fixture
 def bodies(url: str) -> Generator[App]:
-    """The App of the bodies that child processes can find, on this test's database."""
+    """The App whose tasks child processes can import, on this test's database."""
     before = growing_bodies.app.settings
     growing_bodies.app.settings = replace(before, url=Settings.of(url).url)
     with growing_bodies.app as app:

@@ -1,4 +1,4 @@
-"""Guards in a worker: each test fails when its guard is taken out."""
+"""Guards in a worker: each test fails if its guard is removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEASE = 15 * SECOND
 
 
 def note_outcomes(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The jobs whose outcomes the engine has tried to write, one entry a try."""
+    """Records the jobs whose outcomes the engine has tried to write, one entry per try."""
     exchange, found = worker._backend.work.exchange, list[str]()
 
     def noting(worker_id: str, batch: Sequence[Settlement], *args: Any, **options: Any) -> Any:
@@ -45,8 +45,8 @@ def note_outcomes(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_outcome_whose_row_a_users_transaction_holds_is_written_later_and_the_body_runs_once(
     app: App, url: str, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a server locks single rows. A worker that drops the outcome takes the row, at its next beat, for a claim
-    whose answer was lost, and gives the job back: the body runs a second time."""
+    """Only PostgreSQL locks single rows. A worker that drops the outcome mistakes the row, at its next beat, for a
+    claim whose response was lost, and gives the job back: the body runs a second time."""
     gate, ran = Gate(), list[int]()
 
     @app.task(name="once")
@@ -68,7 +68,7 @@ def test_an_outcome_whose_row_a_users_transaction_holds_is_written_later_and_the
         until(lambda: job.id in tried)
         assert state_of(job) == "running"
         getattr(request, ending)()
-        worker._heartbeat.wake()  # or a dropped outcome would be found only twenty seconds later
+        worker._heartbeat.wake()  # otherwise a dropped outcome would be found only 20 seconds later
 
         assert ended(job) == "completed"
         assert job.result(timeout=0) == "done"
@@ -80,7 +80,7 @@ def test_an_outcome_whose_row_a_users_transaction_holds_is_written_later_and_the
 def test_a_body_that_lost_its_claim_in_an_outage_is_stopped_before_its_successor_starts(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim had not reached the disk of a server that crashed: the next claim of the job runs it again."""
+    """The claim had not reached the disk of the crashed server, so another claim runs the job again."""
     arrived, successor, stopped = Gate(), Gate(), list[str]()
     live, most = set[int](), list[int]()
 
@@ -123,7 +123,7 @@ def test_a_body_that_lost_its_claim_in_an_outage_is_stopped_before_its_successor
 def test_a_job_that_was_claimed_ahead_and_cancelled_by_another_process_does_not_start(
     app: App, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_STALE_AHEAD", HOUR)  # after which it would go back by itself
+    monkeypatch.setattr(engine, "_STALE_AHEAD", HOUR)  # after this time the job would be given back anyway
     gate, ran = Gate(), list[str]()
 
     @app.task(name="hold")
@@ -138,8 +138,8 @@ def test_a_job_that_was_claimed_ahead_and_cancelled_by_another_process_does_not_
     blocker = hold.using(priority=9).enqueue()
     cancelled, other = note.enqueue("cancelled"), note.enqueue("other")
     with app.worker(concurrency=1) as worker, App(url) as elsewhere:
-        until(worker._engine.is_idle.is_set)  # its first claim, of a queue that it did not know, has been in vain
-        worker._engine._claim_policy.body_took(1)  # as after many short ones
+        until(worker._engine.is_idle.is_set)  # its first claim, from a queue it did not know, found nothing
+        worker._engine._claim_policy.body_took(1)  # as after many short bodies
         elsewhere.resume("default")
         gate.await_arrival()
         assert state_of(cancelled) == "running"  # claimed ahead
@@ -154,7 +154,7 @@ def test_a_job_that_was_claimed_ahead_and_cancelled_by_another_process_does_not_
     assert ran == ["other"]
 
 
-# The heartbeat, on a clock that the test sets
+# The heartbeat, with a clock that the test sets
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def heartbeat(clock: ManualClock, far: Any, bodies: Any) -> Heartbeat:
 def test_a_worker_without_a_proof_of_life_is_cut_off_by_the_first_beat_that_fails(
     heartbeat: Heartbeat, far: beats.Far, bodies: beats.Bodies, error: StorageError
 ) -> None:
-    """Its lease is all it has: what it claimed now would be taken from it when that is over."""
+    """It has only its lease: jobs that it claimed now would be taken from it when the lease expires."""
     far.is_held, far.error = False, error
 
     heartbeat.tick()
@@ -209,8 +209,8 @@ def test_a_worker_with_a_proof_of_life_goes_on_claiming_when_a_beat_fails(
 def test_after_a_slow_beat_the_lease_counts_from_its_start(
     heartbeat: Heartbeat, clock: ManualClock, far: beats.Far, bodies: beats.Bodies, took: int
 ) -> None:
-    """The database renewed it at some moment in between, and the worker cannot know when: by the answer it may be
-    nearly over."""
+    """The database renewed the lease at some moment in between, and the worker cannot know when. By the time of the
+    response it may have nearly expired."""
     began = clock.steady()
     far.took = took * SECOND
     heartbeat.tick()
@@ -225,7 +225,7 @@ def test_after_a_slow_beat_the_lease_counts_from_its_start(
     assert bodies.by == began + LEASE - SECOND
 
 
-# Text of a body in the log
+# Text from a body in the log
 
 FORGED = "no\nWARNING dray: all is well\r\x1b[2J\u2028\u202e"
 ESCAPED = r"no\nWARNING dray: all is well\r\x1b[2J\u2028\u202e"
@@ -238,14 +238,14 @@ def log(caplog: pytest.LogCaptureFixture) -> Generator[pytest.LogCaptureFixture]
 
 
 def said(log: pytest.LogCaptureFixture, part: str) -> list[str]:
-    """The messages with this part; none of all that were logged has a line break or a control character."""
+    """Returns the messages that contain this text. No logged message may have a line break or control character."""
     messages = [record.getMessage() for record in log.records if record.name == "dray"]
     assert [each for each in messages if not each.isprintable()] == []
     return [each for each in messages if part in each]
 
 
 class Forged(BaseException):
-    """Not an Exception: that too is an error of the body's."""
+    """Not an Exception, but still an error of the body."""
 
 
 ERRORS: dict[str, BaseException] = {
@@ -262,7 +262,7 @@ ERRORS: dict[str, BaseException] = {
 def test_the_error_of_a_body_is_one_line_of_the_log(
     app: App, log: pytest.LogCaptureFixture, raised: BaseException
 ) -> None:
-    """Each attempt's, whether another follows or not."""
+    """This holds for each attempt, whether another follows or not."""
 
     @app.task(name="forging", max_attempts=2, retry=0)
     def forging() -> None:
@@ -277,7 +277,7 @@ def test_the_error_of_a_body_is_one_line_of_the_log(
 
 
 def test_the_error_of_an_outage_is_one_line_of_the_log(log: pytest.LogCaptureFixture) -> None:
-    """What a driver says may quote a row."""
+    """The driver's message may quote a row."""
     outage = Outage("use the database")
 
     outage.goes_on(StorageUnavailable(FORGED), now=1)

@@ -1,4 +1,4 @@
-"""A worker behind a network that swallows everything stops its bodies while its lease still holds."""
+"""A worker whose network drops all packets stops its bodies before its lease expires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARGIN = 3 * SECOND
 
 
 class Far:
-    """A server at the other end of a network, as this side sees it: the session of the proof has not been told."""
+    """A server behind a broken network, as the worker sees it: the session of its proof still looks alive."""
 
     is_held, is_certain = True, False
 
@@ -26,7 +26,7 @@ class Far:
         self.clock = clock
         self.workers = self
         self.error: StorageError | None = None
-        self.took = 0  # by an answer, or by none
+        self.took = 0  # with or without a response
 
         self.asked: list[str] = []
 
@@ -43,7 +43,7 @@ class Far:
 
 
 class Bodies:
-    """What an engine is to a heartbeat."""
+    """Stands in for the engine of a heartbeat."""
 
     worker_id, has_written = "w", False
 
@@ -83,7 +83,7 @@ def heartbeat(clock: ManualClock, far: Far, bodies: Bodies) -> Heartbeat:
 
 
 def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, took: float) -> None:
-    """Beats, each of which takes so long and fails, and looks of the stopper between two, for a lease and more."""
+    """Runs beats that take this long and fail, with checks of the stopper in between, for more than a lease."""
     far.took = int(took * SECOND)
     ends = clock.steady() + 2 * LEASE
     while clock.steady() < ends:
@@ -94,7 +94,7 @@ def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, took: float) -> 
 
 
 def test_the_beat_comes_before_the_look_at_the_proof(heartbeat: Heartbeat, far: Far) -> None:
-    """Whatever becomes of the proof: the lease is renewed by then."""
+    """Whatever happens to the proof, the lease is renewed by then."""
     far.asked.clear()
     heartbeat.tick()
 
@@ -119,7 +119,7 @@ def test_beats_that_fail_one_after_the_other_stop_the_bodies_in_time(
 def test_a_beat_that_hangs_is_seen_twice_before_bodies_stop(
     heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies
 ) -> None:
-    """At the first look the process may have been stopped itself, and the beat be on its way."""
+    """At the first check the process itself may have been stopped, with the beat still in progress."""
     clock.advance(LEASE - MARGIN)
 
     def look(*_: object, **__: object) -> Beat:
@@ -138,7 +138,7 @@ def test_a_beat_that_hangs_is_seen_twice_before_bodies_stop(
 def test_a_row_that_others_hold_is_no_reason_to_stop(
     heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies
 ) -> None:
-    """The server answers, and knows the session that proves this worker alive."""
+    """The server responds, and knows the session that proves this worker alive."""
     far.error = StorageLocked("locked")
 
     live_on(heartbeat, clock, far, 0.0)

@@ -1,4 +1,4 @@
-"""A worker that was declared dead comes back as somebody else, once."""
+"""A worker that was declared dead comes back under one new id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.runtime.watching import LONG, sql, until
 def test_a_beat_that_was_on_its_way_under_the_old_id_does_not_kill_the_new_one(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The engine comes back while the heartbeat asks for the old id, and hears that this one is dead."""
+    """The engine gets a new id while the heartbeat still asks for the old one, which it learns is dead."""
 
     @app.task(name="double")
     def double(n: int) -> int:

@@ -1,4 +1,4 @@
-"""What other threads bring is seen, whenever it comes, and ends the engine's sleep."""
+"""The engine sees what other threads put into its inbox, at any moment, and wakes up for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_ring_before_the_sleep_is_not_lost() -> None:
 
 
 def test_what_was_seen_does_not_wake_again() -> None:
-    """In an outage outcomes wait here by the hundred: only something new ends the pause early."""
+    """During an outage hundreds of outcomes wait here: only a new one ends the pause early."""
     inbox = Inbox()
     inbox.hear("w", Beat(alive=True, held=[]))
     inbox.open()

@@ -1,4 +1,4 @@
-"""What waits for a slot: taken from the front, handed back from the end."""
+"""Executions that wait for a slot: started from the front, given back from the end."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_slot_sleeps_until_something_comes() -> None:
 
 
 def test_while_slots_take_what_goes_back_comes_from_behind() -> None:
-    """Each execution is taken or handed back, once; and nothing is taken that came after one that went back."""
+    """Each execution is started or given back, once. None is started that came after one that was given back."""
     for _ in range(50):
         line, executions = line_of(200)
         started = threading.Event()

@@ -1,4 +1,4 @@
-"""A worker's log is its own: whatever bodies raise or say, no line of it is theirs to begin."""
+"""A body cannot forge lines in the worker's log, whatever it raises or logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def app(kinds_app: App) -> App:
 
 @pytest.fixture
 def written() -> Generator[io.StringIO]:
-    """What a worker's log would be: a record a line, its level first."""
+    """The worker's log: one record per line, its level first."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
@@ -41,7 +41,7 @@ def test_no_body_can_forge_a_line(app: App, written: io.StringIO, name: str) -> 
     assert app.worker().run_until_idle() == 1
 
     until(lambda: "forged" in written.getvalue())
-    lines = written.getvalue().splitlines()  # at everything that any reader might take for the end of one
+    lines = written.getvalue().splitlines()  # splits at every character that a reader might take for a line break
     assert [line for line in lines if line.startswith("ERROR")] == []
     assert "\x1b" not in written.getvalue()
     assert [line for line in lines if "harmless" in line] != []

@@ -1,4 +1,4 @@
-"""What is logged inside a job is kept with it: in order, bounded, and nobody else's."""
+"""Log lines of a job are stored with it: in order, limited in number and size, and only its own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def talkative() -> Generator[None]:
 
 @contextmanager
 def bare_root() -> Generator[None]:
-    """The root logger as a program finds it: without the test framework's handlers, which raise and print."""
+    """The root logger as in a user's program: without the handlers of the test framework, which raise and print."""
     root = logging.getLogger()
     before, root.handlers = root.handlers, []
     try:
@@ -129,7 +129,7 @@ def test_lines_are_made_fit_to_be_stored(app: App, capsys: pytest.CaptureFixture
     assert "sesame" not in found["c"]
     assert found["1"] == "100% of it"
     assert all(len(line.logger) <= 1_000 for line in job.logs())
-    capsys.readouterr()  # what the logging module says of the record that does not fit its format
+    capsys.readouterr()  # what the logging module prints about the record that does not fit its format
 
 
 def test_a_value_that_cannot_be_shown_does_not_harm_the_body(app: App, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +148,7 @@ def test_a_value_that_cannot_be_shown_does_not_harm_the_body(app: App, capsys: p
 
     assert job.result(timeout=0) == "fine"
     assert {"before", "after"} <= set(messages(job))
-    capsys.readouterr()  # what the logging module says of such a record
+    capsys.readouterr()  # what the logging module prints about such a record
 
 
 def test_lines_of_jobs_that_run_at_once_are_not_mixed(app: App) -> None:

@@ -1,4 +1,4 @@
-"""A process with more than a thousand files open: what waits for descriptors is not limited to the first 1,024."""
+"""A process with more than 1,000 open files: waiting for descriptors is not limited to the first 1,024."""
 
 from __future__ import annotations
 

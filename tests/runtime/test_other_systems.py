@@ -1,7 +1,7 @@
 """Systems that lack what Linux has (macOS): every module can be imported, and jobs run in child processes.
 
-What they lack is taken away from every interpreter that is started here: signals in real time, /proc, prctl, inotify,
-epoll, event descriptors, waitid and more.
+Every interpreter started here lacks what they lack: real-time signals, /proc, prctl, inotify, epoll, event
+descriptors, waitid and more.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ RUN_ALL = """
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A folder in which Python finds itself on another system."""
+    """Returns a folder that makes Python believe that it runs on another system."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(LACKING), encoding="utf-8")
     (tmp_path / "bodies.py").write_text(textwrap.dedent(BODIES), encoding="utf-8")
     return tmp_path

@@ -1,4 +1,4 @@
-"""A worker whose database fails it for a while: it finds out what it still holds, and takes nothing unseen."""
+"""A worker whose database fails for a while: it finds out which jobs it still holds, and claims nothing blindly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def grow(app: App, quick: Task[..., Any]) -> Task[..., Any]:
 
 
 def fail_once(worker: Worker, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next call of the engine's fails, as in a crash of the server."""
+    """Makes the engine's next call fail, as when the server crashes."""
     call, failures = getattr(worker._backend.work, verb), [StorageUnavailable("the server has crashed")]
 
     def failing(*args: Any, **options: Any) -> Any:
@@ -59,7 +59,7 @@ def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
     with app.worker(concurrency=2, lease=60, grace=0) as worker:
         job = long.enqueue()
         gate.await_arrival()
-        app.pause("default")  # or it would be claimed again at once
+        app.pause("default")  # otherwise it would be claimed again at once
         raw.forget_claim(app.backend, job.id)
         fail_once(worker, verb, monkeypatch)
         wf = app.workflow("growing")
@@ -74,7 +74,7 @@ def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
 def test_an_idle_worker_that_could_not_look_finds_what_another_process_enqueues_afterwards(
     app: App, quick: Task[..., Any], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but its own looks tells it that the database is back."""
+    """Only its own looks can show it that the database is back."""
     with app.worker() as worker:
         quick.enqueue().result(timeout=LONG)
         fail_once(worker, "look", monkeypatch)
@@ -89,7 +89,7 @@ def test_an_idle_worker_that_could_not_look_finds_what_another_process_enqueues_
 def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
     app: App, quick: Task[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its beats do not get through and its proof is gone, though the engine's own connection works."""
+    """Its beats fail and its proof is lost, although the engine's own connection works."""
     ticks: list[str] = []
     tick = Engine.tick
 

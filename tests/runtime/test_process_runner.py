@@ -1,4 +1,4 @@
-"""Bodies in child processes: what becomes of them, what they may say, and what a child is."""
+"""Bodies in child processes: their outcomes, what they may report, and the children themselves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def shared_stage() -> Generator[Stage]:
-    """One for all tests that do not need their own: it takes a while to set up."""
+    """Shared by all tests that do not need their own, because it is slow to set up."""
     with Stage() as stage:
         yield stage
 
@@ -117,7 +117,7 @@ def test_a_segfault_is_recorded_with_the_stack(stage: Stage) -> None:
     assert "in segfault" in (stage.run(bodies.segfault).traceback or "")
 
 
-# What a body says
+# What a body reports
 
 
 def test_lines_and_progress_come_while_the_body_runs(stage: Stage, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_lines_and_progress_come_while_the_body_runs(stage: Stage, tmp_path: Pat
 
 
 def test_lines_carry_the_job_and_the_time(stage: Stage) -> None:
-    stage.link.note = lambda execution: None  # nobody takes them
+    stage.link.note = lambda execution: None  # no notes are taken
 
     execution = stage.start(bodies.talk_a_lot, lines=1)
     settlement = stage.settled()
@@ -187,7 +187,7 @@ def test_a_child_that_says_what_cannot_be_understood_is_killed(stage: Stage, non
 
 
 def message(text: str) -> str:
-    """A message as a child would write it by hand."""
+    """Returns a message in the wire format of a child."""
     return struct.pack("!I", len(text)).decode("latin-1") + text
 
 
@@ -289,7 +289,7 @@ def test_no_more_run_at_a_time_than_there_are_slots(tmp_path: Path) -> None:
         await_file(tmp_path / "a")
         await_file(tmp_path / "b")
         assert not (tmp_path / "c").exists()
-        assert len(descendants() - before) == 3  # two, and what forked them
+        assert len(descendants() - before) == 3  # two and their forker
         until.touch()
         assert {stage.end()[0] for _ in executions} == set(executions)
 
@@ -316,7 +316,7 @@ def test_idle_children_end_but_for_one() -> None:
         for _ in range(3):
             stage.end()
 
-        await_that(lambda: len(descendants() - before) == 2)  # and what forked it
+        await_that(lambda: len(descendants() - before) == 2)  # the child and its forker
 
         assert stage.result(bodies.add, a=1, b=2) == 3
 
@@ -473,7 +473,7 @@ with Stage() as stage:
 
 
 def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> Task[..., Any]:
-    """A task of a module that has another content by the time a child imports it."""
+    """A task of a module whose content changes before a child imports it."""
     file = folder / "shop.py"
     file.write_text(
         "import dray\napp = dray.App('sqlite:///x.db')\n@app.task(runner='process')\ndef work() -> None: ...\n"
@@ -487,7 +487,7 @@ def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> Task[..
     return shop.work
 
 
-# Who can run here
+# Which tasks can run here
 
 
 def test_a_task_of_a_module_can_run_in_a_child(stage: Stage) -> None:

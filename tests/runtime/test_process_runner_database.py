@@ -1,4 +1,4 @@
-"""What a body in a child process does with the database, on connections of the child's own."""
+"""Bodies in child processes use the database through the child's own connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKER = _ids.new()
 
 @pytest.fixture
 def app(url: str) -> Generator[dray.App]:
-    """The database of the worker, which is not the one that the module of the bodies names."""
+    """An App on the worker's database, which differs from the one in the module of the tasks."""
     with dray.App(url) as app:
         app.backend.migrate()
         new = NewWorker(id=WORKER, name="test", host="host", pid=1, boot=app.clock.boot)
@@ -41,7 +41,7 @@ def stage(app: dray.App) -> Generator[Stage]:
 
 
 def claimed(app: dray.App, stage: Stage, task: Task[..., Any], parents: tuple[str, ...] = ()) -> Execution:
-    """A job of a task, in the hands of the worker."""
+    """Returns a job of a task, claimed by the worker."""
     new = NewJob(id=_ids.new(), task=task.name, parents=parents)
     app.backend.jobs.enqueue([new])
     (claim,) = app.backend.work.claim(WORKER, Demand(("default",), (task.name,), 1))
@@ -71,7 +71,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_its_own(
 
 
 def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, stage: Stage) -> None:
-    """Nobody can tell the worker when that commits: it writes the outcome, and finds it written."""
+    """The worker does not learn when that commits: it tries to write the outcome, and finds it already written."""
     execution = claimed(app, stage, bodies.complete_on_a_users_connection)
 
     stage.runner.start([execution])

@@ -1,4 +1,4 @@
-"""Stopping bodies in child processes: asked first, made to then, and nothing left of them in the end."""
+"""Stopping bodies in child processes: first by request, then by force, and nothing is left of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def shared_stage() -> Generator[Stage]:
-    """One for all tests that do not need their own: it takes a while to set up."""
+    """Shared by all tests that do not need their own, because it is slow to set up."""
     with Stage() as stage:
         yield stage
 
@@ -103,7 +103,7 @@ def test_a_body_is_interrupted_once_and_may_complete_regardless(stage: Stage, tm
 
     for _ in range(5):
         stage.stop(execution, Stop.CANCEL)
-        time.sleep(0.01)  # each would interrupt, if more than the first did
+        time.sleep(0.01)  # each would interrupt the body if more than the first counted
     until.touch()
 
     assert (settlement := stage.settled()).state == "completed"
@@ -126,7 +126,7 @@ def test_what_is_stopped_before_it_has_begun_never_begins(tmp_path: Path) -> Non
 
 
 def test_a_body_can_be_stopped_at_any_moment(tmp_path: Path) -> None:
-    # Between the claim and the outcome there are messages, signals and processes that start and end.
+    # Between the claim and the outcome, messages and signals are sent and processes start and end.
     with Stage(size=1) as stage:
         for number in range(60):
             execution = stage.start(bodies.talk_a_lot, lines=number % 7 * 10)
@@ -204,7 +204,7 @@ def test_what_a_body_leaves_running_when_it_ends_well_is_left_alone(stage: Stage
 
 
 def test_a_sigterm_that_is_not_the_workers_changes_nothing(stage: Stage, tmp_path: Path) -> None:
-    # A service manager sends one to every process there is; the worker got it too and decides.
+    # A service manager signals every process; the worker gets the signal too and decides.
     found = stage.result(bodies.who_am_i)
     begun, until = tmp_path / "begun", tmp_path / "until"
     stage.start(bodies.announce_and_wait, begun=str(begun), until=str(until))
@@ -271,7 +271,7 @@ stage.settled()
     worker = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     group = await_number(begun)
     forker = int(Path(f"/proc/{group}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(forker, signal.SIGSTOP)  # so that nobody ends the child
+    os.kill(forker, signal.SIGSTOP)  # so that it does not end the child
     worker.kill()
     worker.wait()
     try:

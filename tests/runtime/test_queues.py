@@ -1,4 +1,4 @@
-"""Which jobs a worker takes, from which queues, in which order; and which it leaves alone."""
+"""Which jobs a worker claims, from which queues, in which order; and which it does not claim."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, sql, st
 
 @pytest.fixture
 def ran(app: App) -> list[str]:
-    """What the jobs of the task `note` were told, in the order in which they ran."""
+    """The arguments of the jobs of the task `note`, in the order in which they ran."""
     found: list[str] = []
 
     @app.task(name="note")
@@ -103,7 +103,7 @@ def test_weights_are_how_often_a_queue_has_its_turn(app: App, ran: list[str], co
 
     share = Counter(ran[:500])["mail"] / 500
     assert 0.7 <= share <= 0.9
-    assert Counter(ran[:100])["default"] > 0  # nobody waits until the others are done
+    assert Counter(ran[:100])["default"] > 0  # no queue waits until the others are empty
 
 
 def test_a_worker_for_all_queues_finds_new_ones(app: App, url: str, ran: list[str]) -> None:
@@ -226,7 +226,7 @@ def test_jobs_of_tasks_that_nobody_here_knows_are_left_alone(app: App, ran: list
 
 
 def misfit(app: App) -> Job[Any]:
-    """A job that was enqueued for other code than is here."""
+    """Enqueues a job whose arguments do not fit the code here."""
     job = note(app, "fits")
     sql(app, "UPDATE dray_jobs SET args = ? WHERE id = ?", '{"colour": "red"}', job.id)
     return job
@@ -251,7 +251,7 @@ def test_arguments_that_do_not_fit_wait_for_code_that_they_do(app: App, ran: lis
 
 
 def age(app: App, job: Job[Any], **ago: float) -> None:
-    """As if the arguments had not fitted for so long already, and it were time to look again."""
+    """Pretends that the arguments have not fitted for this long, and that the next try is due."""
     since = datetime.now(UTC) - timedelta(**ago)
     _, _, rest = (job.refresh().error or "").partition("Z: ")
     error = f"Misfit: since {since:%Y-%m-%dT%H:%M:%SZ}: {rest}"
@@ -348,7 +348,7 @@ UNREADABLE = ("{", "[1]", "7", '{"word": NaN}', "")
 
 @dataclass
 class Picky:
-    """Its own code decides what it can be made of; what that raises is none of the worker's business."""
+    """A class whose own code rejects values; the worker treats whatever it raises as a misfit."""
 
     n: int
     refuses: Any = None
@@ -390,7 +390,7 @@ def test_code_that_reads_arguments_may_raise_anything(app: App, ran: list[str], 
 
 
 class Shifted(SystemClock):
-    """The machine's clock, set wrong."""
+    """The machine's clock with an offset."""
 
     def __init__(self, us: int) -> None:
         self._us = us
@@ -440,7 +440,7 @@ def test_an_expired_job_never_runs(app: App, ran: list[str]) -> None:
 
 
 def test_a_worker_whose_clock_is_wrong_runs_what_it_enqueued(url: str) -> None:
-    """On a server only the server's clock counts; in a file all go wrong together."""
+    """On PostgreSQL only the server's clock counts; on SQLite producer and worker have the same wrong clock."""
     for us in (3_600 * SECOND, -3_600 * SECOND):
         with App(url, clock=Shifted(us)) as app:
 

@@ -1,4 +1,4 @@
-"""A SQLite file that is removed or replaced under those who use it: nothing is lost without a word."""
+"""A SQLite file that is removed or replaced while in use: nothing is lost silently."""
 
 from __future__ import annotations
 

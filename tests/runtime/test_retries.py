@@ -1,4 +1,4 @@
-"""When a failed attempt is followed by another one, and when by none."""
+"""When a failed attempt is retried, and when not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def failing(app: App, name: str = "fails", error: BaseException | None = None, *
 
 
 def waits(app: App, *jobs: Job[Any]) -> list[list[float]]:
-    """How long each job is put off after its first, second and third attempt; no time is spent on it."""
+    """Returns the delay of each job after its first, second and third attempt, without waiting for it."""
     found: list[list[float]] = [[] for _ in jobs]
     for _ in range(3):
         app.worker(concurrency=1).run_until_idle()
@@ -54,7 +54,7 @@ def test_each_policy_says_how_long_to_wait_and_nothing_is_retried_sooner(app: Ap
 
     for seconds, (_, wanted) in zip(waits(app, *jobs), policies.values(), strict=True):
         for waited, asked in zip(seconds, wanted, strict=True):
-            assert asked <= waited < asked + 2  # counted from the write, a moment after the attempt's end
+            assert asked <= waited < asked + 2  # measured from the write, a moment after the end of the attempt
 
 
 def test_by_default_the_wait_doubles_and_chance_only_adds(app: App) -> None:

@@ -1,4 +1,4 @@
-"""The life of a worker's loops."""
+"""The life cycle of a worker's loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.runtime.service import Loop
 
 
 def test_an_end_between_two_steps_is_not_slept_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes when the thread has seen that it is to go on, and before it forgets that it was woken."""
+    """The end comes after the thread has seen that it should continue, and before it clears the wake-up."""
     loop = Loop("ended", lambda: 60.0)
     forget = loop._woken.clear
 
@@ -27,7 +27,7 @@ def test_an_end_between_two_steps_is_not_slept_through(monkeypatch: pytest.Monke
 
 
 class _With:
-    """Another object with some methods replaced."""
+    """Wraps an object and replaces some of its methods."""
 
     def __init__(self, other: Any, **methods: Any) -> None:
         self._other = other

@@ -1,4 +1,4 @@
-"""A machine without threads or processes left: what cannot be run goes back unburned, and all goes on afterwards."""
+"""A machine that can start no more threads or processes: jobs go back without losing an attempt, and work resumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ["thread", "async", "process"]
 
 
 class Machine:
-    """While it is full, no thread that runs bodies can be started, and no process."""
+    """While it is full, no thread for bodies and no process can be started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = False
@@ -54,7 +54,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def claimed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tasks of all claims, in their order."""
+    """The tasks of all claims, in order."""
     found: list[str] = []
     dispatch = engine.Engine._dispatch
 
@@ -73,7 +73,7 @@ def app(kinds_app: App) -> App:
 
 @pytest.fixture
 def tasks(app: App) -> dict[str, Task[..., Any]]:
-    """A task of each kind that takes no time."""
+    """A task for each runner that returns at once."""
     return {kind: app.registry.get(f"of-{kind}") for kind in KINDS}
 
 
@@ -94,8 +94,8 @@ def test_what_cannot_be_run_goes_back_unburned_and_runs_once_it_can(
     until(lambda: [state_of(job) for job in jobs] == ["queued"] * 3)
     assert [job.refresh().attempt for job in jobs] == [0, 0, 0]
     until(lambda: not worker.condition().is_healthy)
-    until(lambda: machine.tries >= 3)  # it goes on trying, with pauses
-    # Claimed once, and once more where a job came after the first were handed back.
+    until(lambda: machine.tries >= 3)  # it keeps trying, with pauses
+    # Claimed once, and once more if a job came after the first ones were given back.
     assert len(claimed) <= 4
     assert "cannot start" in (worker.condition().reason or "")
 
@@ -149,7 +149,7 @@ def test_tasks_that_need_no_process_run_while_none_can_be_started(
 def test_a_job_that_has_to_be_isolated_is_not_claimed_over_and_over(
     worker: Worker, machine: Machine, claimed: list[str], tasks: dict[str, Task[..., Any]], app: App
 ) -> None:
-    """By its task it could run in a thread, so a claim brings it again whatever is missing."""
+    """By its task it could run in a thread, so claims keep returning it although no child process can be started."""
     tasks["thread"].enqueue_many([()] * 3)
     until(lambda: app.stats().states["completed"] == 3)
     app.pause("default")

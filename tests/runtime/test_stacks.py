@@ -1,4 +1,4 @@
-"""Where a running body is, asked through the database: threads, coroutines and children, run by a real worker."""
+"""Stacks of running bodies, requested through the database: threads, coroutines and children of a real worker."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def kinds(found: Why) -> list[str]:
 
 
 def asked(app: App) -> int:
-    """How many questions there are."""
+    """Returns the number of stack requests."""
     return raw.run(app.backend, "SELECT count(*) FROM dray_stacks")[0][0]
 
 
 def _overhear(stacks: Stacks, asked: Iterable[Asked]) -> None:
-    """Nobody is told."""
+    """Notifies no worker."""
 
 
 def test_a_thread_says_where_its_body_is_and_nothing_of_ours(app: App) -> None:
@@ -151,7 +151,7 @@ def test_a_job_that_ends_while_its_worker_is_asked_is_explained_as_it_ended(app:
 
 
 def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
-    """As one that a worker has claimed ahead: it is asked, and has no body to look at."""
+    """As with a job that was claimed ahead: the worker has no body to inspect."""
     worker_id = app.new_id()
     app.backend.migrate()
     new = NewWorker(id=worker_id, name="w", host="here", pid=1, boot=app.clock.boot, tasks=("wait",))
@@ -174,7 +174,7 @@ def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
 
 
 def test_a_worker_that_does_not_look_is_said_not_to_answer(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one whose body keeps the GIL, or that is stopped."""
+    """As with a worker that is stopped, or whose body holds the GIL."""
     gate = Gate()
     monkeypatch.setattr(Stacks, "hear", _overhear)
 
@@ -245,7 +245,7 @@ def test_where_nothing_can_be_written_nobody_is_asked_and_that_is_said(app: App,
 
 @contextmanager
 def unwritable(app: App, url: str) -> Generator[App]:
-    """The same database for somebody who cannot write: another has the lock, or the server does not let him."""
+    """The same database without write access: another process holds the lock, or the server refuses writes."""
     if url.startswith("sqlite:"):
         with App(url, busy_timeout=0.1) as other, app.backend.transaction():
             yield other

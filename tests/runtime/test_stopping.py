@@ -1,4 +1,4 @@
-"""Timeouts and cancels: what stops, when, and that no retry ever runs beside what did not."""
+"""Timeouts and cancels: which bodies stop, when, and that no retry runs while a body has not stopped."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, state_o
 
 
 def spin(seconds: float = LONG) -> None:
-    """Works in Python code, where an exception can be raised into it."""
+    """Runs Python code, where an exception can be raised into it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         pass
 
 
 class Deaf:
-    """A body that cannot be reached: it waits in C until the test lets it go."""
+    """A body that cannot be stopped: it waits in a C call until the test releases it."""
 
     def __init__(self) -> None:
         self.inside = threading.Semaphore(0)
@@ -140,7 +140,7 @@ def test_a_body_that_swallows_it_is_told_again(app: App) -> None:
 
 
 def test_what_is_raised_into_a_body_never_hits_the_next_one(app: App) -> None:
-    """Bodies that end just when their time is over: the exception that is on its way must go with them."""
+    """Bodies that end just when their timeout expires: the pending exception must not reach the next body."""
 
     @app.task(name="edge", timeout=0.02, max_attempts=1)
     def edge(n: int) -> int:
@@ -177,13 +177,13 @@ def test_a_deaf_body_keeps_its_claim_while_its_slot_is_replaced(app: App, deaf: 
         deaf.await_inside()
         for _ in range(5):
             assert quick.enqueue().result(timeout=LONG) == 1
-        time.sleep(1)  # more than it takes to give up
+        time.sleep(1)  # longer than the worker takes to give up
         assert (state_of(job), job.attempt, deaf.live) == ("running", 1, 1)
         deaf.let_go()
         assert ended(job) == "completed"
 
     assert outcomes(job) == ["timeout", "completed"]
-    assert deaf.most == 1  # no retry beside a live attempt
+    assert deaf.most == 1  # no retry while the attempt is alive
 
 
 def test_a_deaf_body_without_another_attempt_fails_at_once(app: App, deaf: Deaf, quick_kill: None) -> None:
@@ -263,7 +263,7 @@ def test_a_running_body_is_stopped(app: App) -> None:
 
 
 def test_a_cancel_is_learned_while_other_slots_are_busy(app: App) -> None:
-    """Also when it was asked for in another process: through another App."""
+    """Also if another process requested it; here another App stands in for it."""
     began = threading.Semaphore(0)
     is_over = threading.Event()
 
@@ -352,7 +352,7 @@ def test_a_cancelled_job_is_not_put_back(app: App, how: str) -> None:
     with app.worker(concurrency=1, grace=0.05):
         job = body.enqueue()
         gate.await_arrival()
-        app.backend.jobs.cancel([job.id])  # noted, and nobody is told
+        app.backend.jobs.cancel([job.id])  # recorded, without notifying the worker
         if how != "release":
             gate.open()
             assert ended(job) == "cancelled(user)"

@@ -1,4 +1,4 @@
-"""Several worker processes under a supervisor: who is started anew, who is not, and how all of them end."""
+"""Several worker processes under a supervisor: which are restarted, which are not, and how all of them end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runtime.stage import PATIENCE, await_that, descendants, is_alive
 
 ROOT = Path(__file__).parents[2]
 
-# Workers leave a file with their number in a folder, and do what a line says.
+# Workers write a file with their number into a folder, and execute a line of code.
 _WORKER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -43,7 +43,7 @@ sys.exit(Supervisor([sys.executable, "-c", worker, folder], int(count), float(gr
 
 
 class Family:
-    """A supervisor in a process of its own, and its workers."""
+    """A supervisor in its own process, and its workers."""
 
     def __init__(self, folder: Path, work: str, count: int = 2, grace: float = 5.0, **options: float) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class Family:
         )
 
     def pids(self, kind: str = "started") -> list[int]:
-        """The workers so far, in the order of their starts."""
+        """Returns the pids of the workers so far, in the order of their starts."""
         files = sorted(self.folder.glob(f"*.{kind}"), key=lambda file: file.stat().st_mtime_ns)
         return [int(file.stem) for file in files]
 
@@ -69,7 +69,7 @@ class Family:
         self.supervisor.send_signal(number)
 
     def ended(self) -> tuple[int, str]:
-        """The exit code of the supervisor, and what it logged."""
+        """Waits for the supervisor; returns its exit code and its log."""
         said = self.supervisor.communicate(timeout=PATIENCE)[1]
         return self.supervisor.returncode, said
 
@@ -105,7 +105,7 @@ def test_what_comes_from_the_terminal_is_passed_on_once(family: Callable[..., Fa
     found = family("serve(); time.sleep(0.1); (folder / f'{len(told)}.times').touch()", count=1)
     found.await_starts(1)
 
-    os.killpg(found.supervisor.pid, signal.SIGINT)  # as Ctrl-C does: to the group of the supervisor
+    os.killpg(found.supervisor.pid, signal.SIGINT)  # as Ctrl-C does: to the supervisor's process group
 
     assert found.ended()[0] == 0
     assert [file.name for file in found.folder.glob("*.times")] == ["1.times"]
@@ -206,7 +206,7 @@ def test_a_second_signal_ends_all_at_once(family: Callable[..., Family]) -> None
 
 
 def test_workers_that_do_not_end_are_killed(family: Callable[..., Family]) -> None:
-    found = family("serve(); time.sleep(60)", count=1, grace=-14.5)  # less what it leaves them beyond that
+    found = family("serve(); time.sleep(60)", count=1, grace=-14.5)  # minus the time that the supervisor adds
     (worker,) = found.await_starts(1)
     begun = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""A body whose own writes and whose job's completion commit together, or not at all."""
+"""A body's own writes and its job's completion commit together, or not at all."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def runner(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def order(url: str, app: App) -> str:
-    """The statement by which a body places an order, in a table of the user's own."""
-    app.stats()  # the file is there
+    """Returns the statement with which a body places an order, in the user's own table."""
+    app.stats()  # creates the file
     beside.rows(url, "CREATE TABLE orders (n integer)")
     address = parse_address(url)
     table = "orders" if isinstance(address, SqliteAddress) else f'"{address.schema}".orders'
@@ -59,7 +59,7 @@ def define(
     before: Callable[[dray.Context], None] = lambda ctx: None,
     **options: Any,
 ) -> Any:
-    """A task whose body places an order in its transaction, does something else there, and then something more."""
+    """Defines a task that places an order in its transaction, runs `inside` there, and `then` afterwards."""
 
     def function(ctx: dray.Context) -> Any:
         before(ctx)
@@ -89,11 +89,11 @@ def run(app: App, *jobs: Job[Any]) -> tuple[str, ...]:
 
 
 def steal(app: App, ctx: dray.Context) -> None:
-    """Somebody else has claimed the job meanwhile."""
+    """Pretends that another worker has claimed the job meanwhile."""
     sql(app, "UPDATE dray_jobs SET claim = claim + 1 WHERE id = ?", ctx.job_id)
 
 
-# A connection of Dray's
+# On a connection of Dray
 
 
 def test_what_the_body_writes_and_the_end_of_its_job_commit_together(
@@ -179,7 +179,7 @@ def test_a_lost_claim_undoes_both(app: App, runner: str, order: str, orders: Cal
             raise
 
     job = app.task(name="body")(watched if runner == "thread" else awatched).enqueue()
-    with app.worker(lease=1):  # its beat finds the claim that it knows nothing of, and gives it back
+    with app.worker(lease=1):  # its beat finds an unknown claim and gives the job back
         assert ended(job) == "completed"
 
     assert len(raised) == 1
@@ -269,7 +269,7 @@ def test_a_timeout_inside_undoes_both(app: App, runner: str, order: str, orders:
 
 
 def test_a_cancel_reaches_a_body_inside_and_undoes_both(postgres_url: str, runner: str) -> None:
-    """On a server: on SQLite nobody else writes while the block is open."""
+    """Only on PostgreSQL: on SQLite nothing else can write while the block is open."""
     is_inside = threading.Event()
 
     def inside(tx: Any, ctx: dray.Context) -> Any:
@@ -282,7 +282,7 @@ def test_a_cancel_reaches_a_body_inside_and_undoes_both(postgres_url: str, runne
         return None
 
     with App(postgres_url, migrate=True) as app:
-        app.stats()  # the schema is there
+        app.stats()  # creates the schema
         beside.rows(postgres_url, "CREATE TABLE orders (n integer)")
         order = f'INSERT INTO "{postgres_url.partition("schema=")[2]}".orders (n) VALUES (1)'
         job = define(app, runner, order, inside).enqueue()
@@ -348,7 +348,7 @@ def test_what_a_body_said_is_kept(app: App, runner: str, order: str) -> None:
 def test_its_children_run_at_once_and_who_waits_is_told(
     app: App, runner: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker itself frees them: the duty that would do so a little later does nothing here."""
+    """The worker itself releases them: the duty that would do so a little later is disabled here."""
 
     def rest(_: Fanner) -> float:
         return LONG
@@ -368,7 +368,7 @@ def test_its_children_run_at_once_and_who_waits_is_told(
         assert time.monotonic() - began < 5
 
 
-# A connection of the user's
+# On the user's own connection
 
 
 OWN = ("driver", "Session", "async driver", "AsyncSession")
@@ -380,7 +380,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def on_own_connection(app: App, url: str, kind: str, ending: str, then: Then = lambda: None, **options: Any) -> Any:
-    """A task that orders and completes on a connection of its own, which it then commits or rolls back."""
+    """A task that orders and completes on its own connection, and then commits or rolls back."""
 
     async def work(ctx: dray.Context) -> None:
         async with users.ALL[kind](url) as user:

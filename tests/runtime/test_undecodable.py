@@ -1,4 +1,4 @@
-"""A row that somebody wrote by hand, in text that is no UTF-8. PostgreSQL takes none."""
+"""A row written by hand with text that is not UTF-8. PostgreSQL refuses such text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def app(path: Path) -> Generator[App]:
 def test_whoever_copies_rows_does_not_take_escaped_bytes_for_what_is_stored(app: App, path: Path) -> None:
     job = app.enqueue("echo", {"word": "x"})
     put_latin(path, job.id)
-    assert [each.id for each in app.jobs()] == [job.id]  # it can be shown
+    assert [each.id for each in app.jobs()] == [job.id]  # lists can show it
 
     with pytest.raises(StorageError, match="UTF-8"), app.backend.db.snapshot() as tx:
         tx.rows("job_get", ids=[job.id])

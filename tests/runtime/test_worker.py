@@ -1,4 +1,4 @@
-"""A worker's life: how it starts, how it learns of work, how it ends, and what it refuses."""
+"""The life of a worker: how it starts, how it learns of work, how it ends, and what it refuses."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_worker_that_cannot_start_leaves_nothing_behind(
     monkeypatch.undo()
     gc.collect()
 
-    assert open_files() <= before + 1  # a reader of the App's
+    assert open_files() <= before + 1  # a reader connection of the App
     assert add.enqueue(1, 2).state == "queued"
     assert app.worker().run_until_idle() == 1
 
@@ -154,7 +154,7 @@ def test_it_counts_bodies_and_waits_for_retries_that_are_due(app: App) -> None:
 def test_it_waits_for_what_somebody_else_is_about_to_free(
     app: App, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the duty of fan-out does, in a transaction that is not committed yet."""
+    """As the fan-out duty does, in a transaction that is not committed yet."""
     tries: list[str] = []
     free = Graph.fan_out
 
@@ -331,7 +331,7 @@ def test_workers_come_and_go_without_leaving_files_open(app: App, add: Any) -> N
     assert come_and_go(3) >= come_and_go(6)
 
 
-# The end
+# Shutdown
 
 
 def test_an_idle_worker_ends_at_once(app: App, add: Any) -> None:
@@ -351,7 +351,7 @@ def test_an_idle_worker_ends_at_once(app: App, add: Any) -> None:
 def test_an_idle_worker_ends_at_once_though_nothing_can_be_written(
     app: App, add: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a full disk, which can be read: it says so once, and does not wait for what it has not got."""
+    """As on a full disk, which can still be read: it logs that once, and does not wait because it has no jobs."""
     worker = app.worker(lease=300)
     worker.start()
     tries: list[str] = []
@@ -424,13 +424,13 @@ def test_what_does_not_end_in_time_goes_back_unburned(app: App, runner: str) -> 
 
 
 def test_a_body_that_does_not_stop_keeps_its_claim_until_it_ends(app: App, quick_kill: None) -> None:
-    """Leaving `with` does not end the user's process, and nobody else may run the job meanwhile."""
+    """Leaving `with` does not end the user's process, and no other worker may run the job meanwhile."""
     is_let_go, began = threading.Event(), threading.Event()
 
     @app.task(name="deaf")
     def deaf() -> str:
         began.set()
-        is_let_go.wait(LONG)  # in C, where no exception comes
+        is_let_go.wait(LONG)  # in C, where no exception can be raised
         return "ended by itself"
 
     with app.worker(concurrency=1, grace=0.05, lease=1) as worker:
@@ -443,7 +443,7 @@ def test_a_body_that_does_not_stop_keeps_its_claim_until_it_ends(app: App, quick
     until(lambda: sql(app, "SELECT last_seen_at FROM dray_workers WHERE id = ?", worker_id) != beat)
     assert (state_of(job), job.attempt) == ("running", 1)
     is_let_go.set()
-    come_to(job, "queued")  # what it was told meanwhile has reached it
+    come_to(job, "queued")  # the stop request from before has reached it
     assert (job.attempt, outcomes(job)) == (0, [])
     until(lambda: worker_id not in {each.id for each in app.workers() if each.state != "stopped"})
     assert app.worker().run_until_idle() == 1

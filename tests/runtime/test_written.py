@@ -1,4 +1,4 @@
-"""A body that has completed its job in a transaction, and goes on: nobody will run it again, so nothing stops it."""
+"""A body that completes its job in a transaction and continues is not stopped: the job will not run again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def go_on(app: App, name: str, path: Path) -> Job[Any]:
-    """A job whose body has written that it is completed, and runs on."""
+    """Starts a job whose body has completed it in the database, and still runs."""
     job = app.enqueue(name, {"path": str(path)})
     until(lambda: Path(f"{path}.begun").exists())
     assert job.refresh().state == "completed"
@@ -37,7 +37,7 @@ def go_on(app: App, name: str, path: Path) -> Job[Any]:
 
 
 def stops(worker: Worker) -> list[str | None]:
-    """What the bodies were told to stop for."""
+    """Records why bodies were told to stop."""
     return [execution.stop for execution in worker._engine.executions() if not execution.is_over]
 
 
@@ -53,11 +53,11 @@ def runs_to_its_end(worker: Worker, job: Job[Any], path: Path) -> None:
 def test_it_goes_on_though_the_worker_has_to_find_out_what_it_still_holds(
     app: App, path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a restart of the server: the job is not among those that run."""
+    """As after a server restart: the job is not among the running ones."""
     with app.worker(concurrency=2, lease=60) as worker:
         job = go_on(app, name, path)
         fail_once(worker, "exchange", monkeypatch)
-        assert ended(app.enqueue("of-thread")) == "completed"  # after it has read again what it holds
+        assert ended(app.enqueue("of-thread")) == "completed"  # after it has read again which jobs it holds
 
         runs_to_its_end(worker, job, path)
 
@@ -96,7 +96,7 @@ def test_it_goes_on_though_the_worker_was_declared_dead_and_cannot_ask_the_datab
 def test_it_goes_on_though_the_worker_is_cut_off(
     app: App, path: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A body beside it, whose job another worker will run, is stopped."""
+    """Another body, whose job another worker will run, is stopped."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise StorageUnavailable("the network is gone")

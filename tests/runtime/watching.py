@@ -1,4 +1,4 @@
-"""How tests watch a worker: they wait for what is stored, never for a time."""
+"""Helpers to watch a worker: they wait for what is stored, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.backends import raw
 
 T = TypeVar("T")
 
-LONG = 30.0  # seconds; only a failing test waits for so long
+LONG = 30.0  # seconds; only a failing test waits this long
 
 
 def until(look: Callable[[], T], seconds: float = LONG) -> T:
-    """Waits for something to be true, and answers what it is."""
+    """Waits for a condition to become true, and returns its value."""
     deadline = time.monotonic() + seconds
     while True:
         found = look()
@@ -28,41 +28,41 @@ def until(look: Callable[[], T], seconds: float = LONG) -> T:
 
 
 def state_of(job: Job[Any]) -> str:
-    """The state at this moment, with its reason: ``failed(error)``."""
+    """Returns the current state with its reason: ``failed(error)``."""
     row = job.refresh().row
     return row.state if row.reason is None else f"{row.state}({row.reason})"
 
 
 def ended(job: Job[Any]) -> str:
-    """The final state, once it is there."""
+    """Waits for the final state and returns it."""
     until(lambda: job.refresh().row.finished_at is not None)
     return state_of(job)
 
 
 def come_to(job: Job[Any], state: str) -> None:
-    """Waits for a job to come to a state."""
+    """Waits for a job to reach a state."""
     until(lambda: job.refresh().state == state)
 
 
 def sql(app: App, text: str, *values: Any) -> list[tuple[Any, ...]]:
-    """A statement of somebody else's, committed."""
+    """Runs and commits a statement on a separate connection."""
     return raw.run(app.backend, text, *values)
 
 
 def outcomes(job: Job[Any]) -> list[str]:
-    """How its attempts ended."""
+    """Returns how its attempts ended."""
     return [attempt.outcome for attempt in job.attempts()]
 
 
 class Gate:
-    """Something that bodies wait at until the test lets them go on; whoever is left is let go at the end."""
+    """Bodies wait here until the test lets them continue; at the end all are released."""
 
     def __init__(self) -> None:
         self.arrived = threading.Semaphore(0)
         self._open = threading.Event()
 
     def pass_through(self) -> None:
-        """For bodies: says that it is here, and waits. In small steps, so that it can be stopped."""
+        """For bodies: reports its arrival and waits, in small steps so that it can be stopped."""
         self.arrived.release()
         deadline = time.monotonic() + LONG
         while not self._open.wait(0.01):
