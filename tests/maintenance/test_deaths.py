@@ -37,9 +37,11 @@ class Survivor:
         self._watch = backend.watch()
         self._proof = backend.workers.prove(self.id, self._watch)
         register(backend, self.id, self._proof, LEASE_US)
-        rescuer = Rescuer(backend, self.id, clock, rng)
+        rescuer = Rescuer(backend, self.id, clock, rng, on_burial=self._take_over)
         self._duty_runner = DutyRunner(backend, self.id, (rescuer, *duties(backend, clock, rng)), clock, rng)
-        rescuer.on_burial = self._duty_runner.look_for_duties
+
+    def _take_over(self) -> None:
+        self._duty_runner.look_for_duties()
 
     def live_until(self, condition: Callable[[], bool], seconds: float) -> float:
         """How long it took."""

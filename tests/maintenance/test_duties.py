@@ -10,13 +10,10 @@ import pytest
 from dray.backends.store import history as prune_module
 from dray.errors import StorageUnavailable
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.maintenance import Rescuer, duties
-from dray.maintenance import promoter as promoter_module
+from dray.maintenance import Rescuer, duties, waiting_jobs
 from dray.maintenance import pruner as pruner_module
-from dray.maintenance.fanner import Fanner
-from dray.maintenance.promoter import Promoter
 from dray.maintenance.pruner import Pruner
-from dray.maintenance.reconciler import Reconciler
+from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.retention import Budget, Retention
@@ -65,7 +62,7 @@ def test_the_wall_clock_may_be_set_forward_meanwhile(world: World) -> None:
 
 
 def test_after_a_chunk_the_next_comes_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promoter_module, "PROMOTE_CHUNK", 2)
+    monkeypatch.setattr(waiting_jobs, "PROMOTE_CHUNK", 2)
     for _ in range(3):
         world.enqueue(delay_us=SECOND)
     world.clock.advance(SECOND)

@@ -17,7 +17,7 @@ from typing import Any
 from dray.clock import Clock, Rng, SystemClock
 from dray.model.job import Claim
 from dray.model.settlement import Settlement
-from dray.runtime.execution import Execution, Stop
+from dray.runtime.execution import Execution, StopCause
 from dray.runtime.runners.process import ProcessRunner
 from dray.task import Task
 
@@ -150,7 +150,7 @@ class Stage:
         assert settlement.state == "completed", settlement
         return json.loads(settlement.result or "null")
 
-    def stop(self, execution: Execution, why: Stop = Stop.TIMEOUT) -> None:
+    def stop(self, execution: Execution, why: StopCause = StopCause.TIMEOUT) -> None:
         execution.stop = why
         self.runner.stop(execution)
 

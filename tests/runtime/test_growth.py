@@ -13,8 +13,8 @@ import dray
 from dray.app import App
 from dray.errors import ConfigError, GraphError
 from dray.handle import Run
+from dray.runtime.context import grown_id
 from dray.runtime.engine import Engine
-from dray.runtime.growth import grown_id
 from dray.settings import Settings
 from dray.task import Task
 from tests.backends import users

@@ -15,9 +15,9 @@ from dray.errors import StorageError, StorageLocked, StorageUnavailable
 from dray.instants import HOUR, SECOND
 from dray.model.settlement import Settlement
 from dray.runtime import engine
+from dray.runtime.condition import Outage
 from dray.runtime.execution import Interrupted
 from dray.runtime.heartbeat import Heartbeat
-from dray.runtime.outage import Outage
 from dray.runtime.worker import Worker
 from tests.backends import beside, raw
 from tests.runtime import test_heartbeat as beats

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dray.runtime.runners.line import Line
+from dray.runtime.runners import Line
 
 
 def execution(name: str = "", priority: int = 0, queue: str = "default") -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.runtime.execution import Stop
+from dray.runtime.execution import StopCause
 from dray.task import Task
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Link, Stage, await_file, await_number, await_that, group_members, is_alive
@@ -60,13 +60,13 @@ def test_a_body_may_clean_up(stage: Stage, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("why", "state", "outcome"),
     [
-        (Stop.CANCEL, "cancelled", "cancelled"),
-        (Stop.SHUTDOWN, "queued", None),
-        (Stop.TIMEOUT, "scheduled", "timeout"),
+        (StopCause.CANCEL, "cancelled", "cancelled"),
+        (StopCause.SHUTDOWN, "queued", None),
+        (StopCause.TIMEOUT, "scheduled", "timeout"),
     ],
 )
 def test_why_it_was_stopped_decides_what_becomes_of_the_job(
-    stage: Stage, tmp_path: Path, why: Stop, state: str, outcome: str | None
+    stage: Stage, tmp_path: Path, why: StopCause, state: str, outcome: str | None
 ) -> None:
     execution = stage.start(bodies.sleep, begun=str(tmp_path / "begun"))
     await_file(tmp_path / "begun")
@@ -81,7 +81,7 @@ def test_nothing_is_written_of_a_job_that_is_lost(stage: Stage, tmp_path: Path) 
     execution = stage.start(bodies.sleep, begun=str(tmp_path / "begun"))
     await_file(tmp_path / "begun")
 
-    stage.stop(execution, Stop.LOST)
+    stage.stop(execution, StopCause.LOST)
 
     assert stage.end() == (execution, None)
 
@@ -90,7 +90,7 @@ def test_a_body_knows_that_it_is_to_stop_before_it_is_interrupted(stage: Stage, 
     execution = stage.start(bodies.ask_whether_cancelled, begun=str(tmp_path / "begun"))
     await_file(tmp_path / "begun")
 
-    stage.stop(execution, Stop.CANCEL)
+    stage.stop(execution, StopCause.CANCEL)
 
     assert stage.settled().state == "cancelled"
     assert stage.link.lines == ["cancelled: False, then True"]
@@ -102,7 +102,7 @@ def test_a_body_is_interrupted_once_and_may_complete_regardless(stage: Stage, tm
     await_file(begun)
 
     for _ in range(5):
-        stage.stop(execution, Stop.CANCEL)
+        stage.stop(execution, StopCause.CANCEL)
         time.sleep(0.01)  # each would interrupt the body if more than the first counted
     until.touch()
 
@@ -117,7 +117,7 @@ def test_what_is_stopped_before_it_has_begun_never_begins(tmp_path: Path) -> Non
         await_file(begun)
         waiting = stage.start(bodies.sleep, begun=str(tmp_path / "never"))
 
-        stage.stop(waiting, Stop.CANCEL)
+        stage.stop(waiting, StopCause.CANCEL)
         until.touch()
 
         assert stage.settled().state == "completed"
@@ -131,7 +131,7 @@ def test_a_body_can_be_stopped_at_any_moment(tmp_path: Path) -> None:
         for number in range(60):
             execution = stage.start(bodies.talk_a_lot, lines=number % 7 * 10)
             time.sleep(number / 10_000)
-            stage.stop(execution, Stop.CANCEL)
+            stage.stop(execution, StopCause.CANCEL)
             assert stage.settled().state in {"completed", "cancelled"}
         assert stage.result(bodies.add, a=1, b=2) == 3
 

@@ -13,7 +13,7 @@ import pytest
 from dray.app import App
 from dray.errors import DrayError
 from dray.runtime import engine
-from dray.runtime.children import handle
+from dray.runtime.children import worker_side
 from dray.runtime.worker import Worker
 from dray.task import Task
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
@@ -40,7 +40,7 @@ class Machine:
             return popen(*args, **options)
 
         monkeypatch.setattr(threading.Thread, "start", start_thread)
-        monkeypatch.setattr(handle.subprocess, "Popen", start_process)
+        monkeypatch.setattr(worker_side.subprocess, "Popen", start_process)
 
     def _refuses(self, is_concerned: bool) -> bool:
         self.tries += self.is_full and is_concerned

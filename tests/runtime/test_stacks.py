@@ -23,7 +23,8 @@ from dray.model.job import Demand
 from dray.model.limits import TRACEBACK_BYTES
 from dray.model.worker import NewWorker
 from dray.ops.why import Why, why
-from dray.runtime.stacks import Stacks, shown
+from dray.runtime.heartbeat import Stacks
+from dray.runtime.outcome import shown_stack
 from tests.backends import raw
 from tests.runtime import child_bodies
 from tests.runtime.watching import LONG, Gate, come_to, until
@@ -216,12 +217,12 @@ def test_questions_are_answered_one_at_a_time_and_each_once(app: App) -> None:
 def test_a_stack_is_no_larger_than_a_traceback_and_shows_no_password() -> None:
     frame = '  File "/app/tasks.py", line 1, in deep\n    connect("postgresql://ann:canary@db/shop")\n'
 
-    text = shown(frame * 5_000)
+    text = shown_stack(frame * 5_000)
 
     assert len(text.encode()) <= TRACEBACK_BYTES
     assert "truncated" in text
     assert "canary" not in text
-    assert shown("") == ""
+    assert shown_stack("") == ""
 
 
 def test_where_nothing_can_be_written_nobody_is_asked_and_that_is_said(app: App, url: str) -> None:

@@ -18,7 +18,7 @@ from dray.address import SqliteAddress, parse_address
 from dray.app import App
 from dray.errors import ConfigError, StaleClaim
 from dray.handle import Job
-from dray.maintenance.fanner import Fanner
+from dray.maintenance.waiting_jobs import Fanner
 from tests.backends import beside, users
 from tests.runtime.watching import LONG, ended, outcomes, sql, state_of
 

@@ -101,7 +101,7 @@ def test_a_worker_that_cannot_start_leaves_nothing_behind(
     def refuse(*_: Any, **__: Any) -> None:
         raise ConfigError("not today")
 
-    monkeypatch.setattr("dray.runtime.identity.Identity.register", refuse)
+    monkeypatch.setattr("dray.runtime.heartbeat.Identity.register", refuse)
     for _ in range(3):
         with pytest.raises(ConfigError, match="not today"):
             app.worker().start()

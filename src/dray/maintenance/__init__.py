@@ -1,19 +1,15 @@
-"""Duties: what keeps a queue in order besides running jobs, one file each, in the order they are done."""
+"""Duties: what keeps a queue in order besides running jobs, in the order they are done."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dray.maintenance.checkpointer import Checkpointer
-from dray.maintenance.declarer import Declarer
-from dray.maintenance.duty import Duty
-from dray.maintenance.duty_runner import DutyRunner
-from dray.maintenance.fanner import Fanner
-from dray.maintenance.promoter import Promoter
+from dray.maintenance.duty_runner import Duty, DutyRunner
 from dray.maintenance.pruner import Pruner
-from dray.maintenance.reconciler import Reconciler
 from dray.maintenance.rescuer import Rescuer
-from dray.maintenance.scheduler import Scheduler
+from dray.maintenance.scheduler import Declarer, Scheduler
+from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -22,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def duties(backend: Backend, clock: Clock, rng: Rng, retention: Retention | None = None) -> tuple[Duty, ...]:
-    """The duties of any worker beside rescue, which has a thread of its own; those for schedules need to know its
-    tasks. Without a retention the default holds."""
+    """The duties of any worker, except rescue, which has a thread of its own, and schedules, which need its tasks.
+
+    Without a retention the default holds.
+    """
     file = (Checkpointer(backend, clock, rng),) if backend.has_file else ()
     return (
         Promoter(backend),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
-from dray.maintenance.duty import jittered
+from dray.maintenance.duty_runner import jittered
 
 if TYPE_CHECKING:
     from dray.backends import Backend

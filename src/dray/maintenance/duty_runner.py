@@ -1,9 +1,10 @@
-"""Does a worker's share of the duties: what is everybody's always, the others while it has their leases.
+"""Duties: periodic work that any worker may do, and the runner that does a worker's share of them.
 
-A worker has two runners, each with a thread: one for rescue, which no other duty may keep waiting, and one for all
-the rest. A lease has no clock: it is free as soon as its holder is dead, so the leases are looked at right after a
-burial. Looking is a read; only a duty that is free is taken, which is a write. A database that is away is said once,
-by one of the two, and waited for, with longer and longer pauses.
+A worker does an exclusive duty while it has the lease of that duty, all others always. It has two runners, each with
+a thread: one for rescue, which no other duty may keep waiting, and one for all the rest. A lease has no
+clock: it is free as soon as its holder is dead, so a runner looks at the leases right after a burial. A look is a
+read; only taking a duty that is free is a write. When the database is away, one of the two runners logs it once, and
+both retry with longer and longer pauses.
 """
 
 from __future__ import annotations
@@ -12,12 +13,10 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
-from dray.maintenance.duty import Duty, jittered
-from dray.maintenance.rescuer import Rescuer
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -26,27 +25,50 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _LOOK = 2.0  # seconds between two looks at the leases
-_SLACK_US = SECOND // 4  # what is due so soon is done at once: waking up costs more than most of what is done then
+_SLACK_US = SECOND // 4  # what is due within this is done at once: a wake-up costs more than most duties
 _SHORTEST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0
 _LOCKED_TRIES = 4  # with the waits between them about 10 seconds
 
 
+class Duty(Protocol):
+    """Something that has to be done over and over. Safe to do twice, anywhere, at the same time."""
+
+    @property
+    def name(self) -> str:
+        """The name of its lease."""
+        ...
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether only the worker that has its lease does it. That saves work and nothing else."""
+        ...
+
+    def tick(self) -> float:
+        """Does one bounded step. Returns the seconds until the next."""
+        ...
+
+
+def jittered(seconds: float, rng: Rng) -> float:
+    """Up to a fifth less, so that workers that were started together drift apart. Never later than promised."""
+    return seconds * (1 - rng.random() / 5)
+
+
 @dataclass(slots=True)
 class _Part:
-    """Something with a time of its own."""
+    """A duty, or the look at the leases, with its own schedule."""
 
     name: str
     work: Callable[[], float]
     due_at: int = 0
     failures: int = 0
-    is_said: bool = False  # that it failed
+    is_logged: bool = False  # that it failed
     is_poked: bool = False
 
 
 class DutyRunner:
-    """Ticks duties of one worker. One thread ticks; the other verbs may come from another.
+    """Ticks duties of one worker. One thread ticks; the other methods are for any thread.
 
-    `beside`: the worker's other runner, which may have said already that the database is away.
+    `beside`: the worker's other runner, which may have logged already that the database is away.
     """
 
     def __init__(
@@ -63,7 +85,6 @@ class DutyRunner:
         self._worker_id = worker_id
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads work, hides nothing
-        self._rescuers = [duty for duty in duties if isinstance(duty, Rescuer)]
         self._always = [_Part(duty.name, duty.tick) for duty in duties if not duty.is_exclusive]
         self._leases = _Part("leases", self._look)
         self._exclusive = [_Part(duty.name, duty.tick) for duty in duties if duty.is_exclusive]
@@ -74,16 +95,11 @@ class DutyRunner:
 
     @property
     def is_failing(self) -> bool:
-        """Whether anything is to be tried again."""
+        """Whether any part failed and is to be retried."""
         return any(part.failures for part in (*self._always, self._leases, *self._exclusive))
 
-    @property
-    def held(self) -> frozenset[str]:
-        """The duties that this worker has at the moment, as far as it knows."""
-        return frozenset(self._terms)
-
     def tick(self) -> float:
-        """Does what is due, each thing once; seconds until there is more."""
+        """Does what is due, each part once. Returns the seconds until more is due."""
         for part in self._always:
             if not self._run(part):
                 return self._rest()
@@ -95,25 +111,23 @@ class DutyRunner:
         return self._rest()
 
     def poke(self, duty: str) -> None:
-        """There is something to do for a duty: the next tick does it, if it is this worker's."""
+        """Makes a duty due: the next tick does it, if this worker has it."""
         for part in (*self._always, *self._exclusive):
             if part.name == duty:
                 part.is_poked = True
 
     def look_for_duties(self) -> None:
-        """A worker was buried: the next tick takes the duties it had."""
+        """After a burial: the next tick takes the duties of the dead worker."""
         self._leases.is_poked = True
 
     def rename(self, worker_id: str) -> None:
-        """The worker came back under a new id; what it had under the old one is free."""
+        """The worker came back under a new id. What it had under the old one is free."""
         self._worker_id = worker_id
-        for rescuer in self._rescuers:
-            rescuer.worker_id = worker_id
         self._terms = {}
         self._leases.due_at = 0
 
     def resign(self) -> None:
-        """Gives all duties back, so that others need not wait for this worker's end."""
+        """Gives all duties back, so that other workers need not wait for this one's end."""
         terms, self._terms = self._terms, {}
         for duty, term in terms.items():
             self._backend.leases.resign(duty, self._worker_id, term)
@@ -121,10 +135,10 @@ class DutyRunner:
     # Running parts
 
     def _run(self, part: _Part) -> bool:
-        """Runs what is due of a part. False: the database is away; there is no use in going on now."""
+        """Runs a part if it is due. False: the database is away, and the other parts would fail too."""
         if self._clock.steady() + _SLACK_US < part.due_at and not part.is_poked:
             return True
-        part.is_poked = False  # before the work, which may not see what happens meanwhile
+        part.is_poked = False  # before the work, which may miss what happens meanwhile
         try:
             pause = part.work()
         except StorageError as error:
@@ -135,18 +149,18 @@ class DutyRunner:
             log.exception("the duty %s failed; going on with the others", part.name)
             self._back_off(part)
             return True
-        if part.is_said:
+        if part.is_logged:
             log.info("the duty %s goes on", part.name)
-        part.failures, part.is_said = 0, False
+        part.failures, part.is_logged = 0, False
         part.due_at = self._clock.steady() + int(pause * SECOND)
         return True
 
     def _complain(self, part: _Part, error: StorageError) -> None:
         is_known = self.is_failing or (self.beside is not None and self.beside.is_failing)
         if isinstance(error, StorageLocked):
-            # A lock that others hold one after the other is no outage.
+            # A lock that other transactions hold one after the other is no outage.
             is_known = part.failures != _LOCKED_TRIES
-        part.is_said |= not is_known
+        part.is_logged |= not is_known
         log.log(logging.DEBUG if is_known else logging.WARNING, "the duty %s: %s; trying again", part.name, error)
         self._back_off(part)
 
@@ -166,7 +180,7 @@ class DutyRunner:
     # Leases
 
     def _look(self) -> float:
-        """Finds out which duties this worker still has, and takes those that are free."""
+        """Reads which duties this worker still has, and takes those that are free."""
         worker_id = self._worker_id
         held = {lease.duty: lease for lease in self._backend.leases.held()}
         terms = {duty: lease.term for duty, lease in held.items() if lease.holder == worker_id}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dray.instants import DAY, MINUTE
-from dray.maintenance.duty import jittered
+from dray.maintenance.duty_runner import jittered
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import Retention
 

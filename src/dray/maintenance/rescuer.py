@@ -1,11 +1,13 @@
-"""Brings back the jobs of dead workers. Everybody does it: the one who had the duty may be the one who died.
+"""Brings back the jobs of dead workers. Every worker does it: the one that had the duty may be the one that died.
 
-Who is proven dead is buried at once. Where only the lease speaks, three doubts come first. A rescuer that was itself
-cut off (its own lease was not renewed for more than a beat, or it did not get to look) cannot know whether others
-were cut off with it, and lets one whole lease pass. So does one that sees the clock which gives the leases go another
-way than its own: a server's that is set forward ends all leases at once. And the lease of a worker of another boot,
-or of before the server's clock was set back, cannot be compared with any clock here: such a worker is dead if it
-renews nothing while it is watched for one whole lease.
+A worker that is proven dead is buried at once. Where only its lease has ended, three doubts come first:
+
+- A rescuer that was itself cut off (its own lease was not renewed for more than a beat, or it did not get to look)
+  cannot know whether others were cut off with it. It lets one whole lease pass.
+- So does a rescuer that sees the clock of the leases diverge from its own: a server's clock that is set forward ends
+  all leases at once.
+- The lease of a worker of another boot, or from before the server's clock was set back, cannot be compared with any
+  clock here. Such a worker is dead if it renews nothing while it is watched for one whole lease.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
-from dray.maintenance.duty import jittered
+from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
 from dray.model.worker import Judgement, Rescued, Verdict
 from dray.wording import counted
@@ -41,10 +43,17 @@ class Rescuer:
     is_exclusive = False
 
     def __init__(
-        self, backend: Backend, worker_id: str | None, clock: Clock, rng: Rng, lease_us: int | None = None
+        self,
+        backend: Backend,
+        worker_id: str | None,
+        clock: Clock,
+        rng: Rng,
+        lease_us: int | None = None,
+        *,
+        on_burial: Callable[[], None] | None = None,
     ) -> None:
-        self.worker_id = worker_id  # on whose behalf; a worker may come back under another id
-        self.on_burial: Callable[[], None] = _nothing
+        self.worker_id = worker_id  # that rescues; it may come back under another id
+        self._on_burial = on_burial
         self._backend = backend
         self._clock = clock
         self._rng = rng
@@ -107,9 +116,5 @@ class Rescuer:
         self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
-        if verdicts:
-            self.on_burial()
-
-
-def _nothing() -> None:
-    """Nobody waits for a burial."""
+        if verdicts and self._on_burial is not None:
+            self._on_burial()

@@ -12,7 +12,7 @@ where clocks differ.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dray.errors import DrayError, StorageError
@@ -34,6 +34,7 @@ _SOON = 0.25  # seconds between two looks at what is left to others
 _DEPUTY_US = 1 * SECOND
 _STRANGER_US = 2 * SECOND
 _CHUNK = 100
+_DECLARER_PAUSE = 3600.0  # seconds; it has something to do only after it was asked
 
 
 class Scheduler:
@@ -116,3 +117,29 @@ class Scheduler:
         if self._unusable.get(schedule.name) != said:
             self._unusable[schedule.name] = said
             log.error("%s", said)
+
+
+class Declarer:
+    """Writes the schedules that a worker's code declares: when it starts, and when it is asked to."""
+
+    name = "declare"
+    is_exclusive = False  # each worker knows the code it was started with
+
+    def __init__(self, backend: Backend, declare: Callable[[Backend], None]) -> None:
+        self._backend = backend
+        self._declare = declare
+        self._is_asked = True
+
+    def ask(self) -> None:
+        """There may be a new schedule to write."""
+        self._is_asked = True
+
+    def tick(self) -> float:
+        if self._is_asked:
+            self._is_asked = False  # before the work: what is declared meanwhile asks again
+            try:
+                self._declare(self._backend)
+            except BaseException:
+                self._is_asked = True
+                raise
+        return _DECLARER_PAUSE

@@ -1,6 +1,6 @@
-"""Calls a task's function for an execution, in the thread or on the loop that this is called from.
+"""Calls a task's function for an execution, in the thread or on the loop of the caller.
 
-Answers the settlement of whatever happened; None: nothing is to be written. Anything a body can do to its thread
+Returns the settlement of whatever happened; None: nothing is to be written. Anything a body can do to its thread
 ends here: `SystemExit`, `KeyboardInterrupt` and worse are outcomes like others.
 """
 
@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import traceback
+from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime
 from typing import Any
 
-from dray import codec
-from dray.backends import Backend
 from dray.errors import PayloadError, StorageError
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model import settlement
-from dray.model.job import State
 from dray.model.settlement import Settlement
 from dray.runtime import outcome
-from dray.runtime.context import Context
+from dray.runtime.context import Context, parent_results
 from dray.runtime.execution import Execution, Interrupted, current
-from dray.runtime.leash import Leash
+from dray.sanitize import escape_control
 from dray.task import Misfit
 
 log = logging.getLogger("dray")
@@ -72,8 +70,63 @@ async def arun(execution: Execution, leash: Leash) -> Settlement | None:
     return returned(execution, value)
 
 
+class Leash:
+    """Steps a coroutine for as long as it may run.
+
+    A coroutine can swallow its cancellation and go on. So this stands between the loop and the body: once it is cut,
+    no more steps reach the body, whatever the body does, and nothing of it can overlap with a retry.
+    """
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self._body: Coroutine[Any, Any, Any] | None = None
+
+    def lead(self, body: Coroutine[Any, Any, Any]) -> Leash:
+        self._body = body
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        body = self._body
+        assert body is not None
+        try:
+            awaited = body.send(None)
+            while True:
+                try:
+                    sent = yield awaited
+                except BaseException as error:
+                    if self.is_cut:
+                        raise
+                    awaited = body.throw(error)
+                else:
+                    awaited = body.send(sent)
+        except StopIteration as end:
+            return end.value
+
+    def stack(self) -> str | None:
+        """Where the coroutine waits."""
+        lines: list[str] = []
+        step: Any = self._body
+        while step is not None and getattr(step, "cr_frame", None) is not None:
+            lines += traceback.format_stack(step.cr_frame, limit=1)
+            step = step.cr_await
+        return "".join(lines) or None
+
+    def cut(self) -> None:
+        """Allows no further step. Call it on the loop's thread, then cancel the task that awaits this."""
+        self.is_cut = True
+
+    def bury(self) -> None:
+        """Ends the body where it stands, once nothing awaits it."""
+        if self._body is None:
+            return
+        try:
+            self._body.close()
+        except BaseException as error:  # noqa: BLE001 - its clean-up may raise anything; it is over either way
+            log.debug("a coroutine that was cut off raised %s", escape_control(type(error).__name__))
+
+
 def _end_copy(home: int, error: BaseException | None) -> None:
-    """A body that forked, and whose child came back here, has made a copy of the worker, which must run nothing."""
+    """Ends this process if the body forked it: it is a copy of the worker, and must run nothing."""
     if os.getpid() == home:
         return
     code = error.code if isinstance(error, SystemExit) else int(error is not None)
@@ -104,7 +157,7 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
 
 
 def prepare(execution: Execution) -> Call | Settlement:
-    """The call that the job stands for, or what becomes of a job that stands for none."""
+    """The arguments of the call, or the settlement of a job whose arguments cannot be used."""
     task, claim, link = execution.task, execution.claim, execution.link
     try:
         results = parent_results(link.backend, claim.id) if task.signature.takes_parent_results else None
@@ -123,26 +176,8 @@ def prepare(execution: Execution) -> Call | Settlement:
         return _misfitting(execution, Misfit(f"reading the arguments raised {outcome.described(error)}"))
 
 
-def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:
-    """The results of a job's completed parents, by step name and by id; None: it has no parents."""
-    parents = [parent for parent, child, _ in backend.graph.edges(job_id) if child == job_id]
-    if not parents:
-        return None
-    found = {job.id: job for job in backend.jobs.get(parents)}
-    results: dict[str, Any] = {}
-    for parent in parents:
-        job = found.get(parent)
-        if job is None or job.state != State.COMPLETED:
-            continue
-        value = None if job.result is None else codec.decode(job.result, path="result")
-        results[job.id] = value
-        if job.step is not None:
-            results[job.step] = value
-    return results
-
-
 def _misfitting(execution: Execution, error: Misfit) -> Settlement:
-    """How long the arguments have not fitted, the row's own error tells: workers come and go."""
+    """The row's own error tells since when the arguments have not fitted: workers come and go."""
     link = execution.link
     now = to_datetime(link.clock.now())
     try:

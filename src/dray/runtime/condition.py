@@ -1,13 +1,111 @@
-"""How a worker is, as it sees itself: what a probe wants to know, from when its parts last did what they are for."""
+"""What a worker cannot do at the moment, and what it reports about itself: over HTTP, and in its row.
+
+A worker is healthy while its parts did their work within the last two beats: a beat got through, the engine's
+transactions return and succeed, bodies have threads and processes to run in. An engine with nothing to claim and
+nothing to write is healthy too.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from dray.clock import Clock
+from dray.errors import StorageLocked
+from dray.instants import SECOND
+from dray.model.limits import ERROR_MESSAGE_BYTES
+from dray.sanitize import bounded, escape_control
+
+if TYPE_CHECKING:
+    from dray.runtime.engine import Engine
+    from dray.runtime.heartbeat import Heartbeat
+
+log = logging.getLogger("dray")
+
+_LONG_LOCK = 10 * SECOND
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+
+
+class Obstacle(NamedTuple):
+    """Something that a worker cannot do, and since when, by the steady clock."""
+
+    since: int
+    reason: str
+    stops_claims: bool = False  # at once, and not only once it lasts
+
+
+class Outage:
+    """Something that one loop cannot do: logged once, tried again after longer and longer pauses.
+
+    The database may be away or locked, or the machine may have no thread or process left. An outage begins with the
+    first try that failed, or that has not returned yet. `what` completes "this worker cannot …". Times are readings
+    of the steady clock. The properties are for any thread.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.pause = 0.0  # seconds until the next try; 0: there is no outage
+        self.retry_at = 0
+        self._began: int | None = None  # the try that is under way
+        self._since: int | None = None  # the first try that failed after the last that succeeded
+        self._error = ""
+        self._is_logged = False
+
+    def begins(self, now: int) -> None:
+        """A try is under way."""
+        self._began = now
+
+    def returns(self) -> None:
+        """The try has returned or failed."""
+        self._began = None
+
+    def goes_on(self, error: Exception, now: int) -> float:
+        """The try failed. Returns the pause until the next."""
+        if self._since is None:
+            self._since = now if self._began is None else self._began
+        self._error = escape_control(str(error)) or type(error).__name__
+        # A lock that other transactions hold one after the other is no outage.
+        is_news = not isinstance(error, StorageLocked) or now - self._since > _LONG_LOCK
+        if is_news and not self._is_logged:
+            self._is_logged = True
+            log.warning("this worker cannot %s: %s; going on as soon as it can", self._what, self._error)
+        self.pause = min(max(self.pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self.retry_at = now + int(self.pause * SECOND)
+        return self.pause
+
+    def eases(self) -> None:
+        """The database can be read. The next write need not wait, but the outage goes on: a full disk can be read."""
+        self.pause = 0.0
+
+    def ends(self) -> None:
+        """A try succeeded."""
+        if self._is_logged:
+            log.info("this worker can %s again", self._what)
+        self.pause = 0.0
+        self._since = None
+        self._is_logged = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the last try failed."""
+        return self._since is not None
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """The first try that failed or has not returned yet, if there is one."""
+        since = self._began if self._since is None else self._since
+        return None if since is None else Obstacle(since, self.reason)
+
+    @property
+    def reason(self) -> str:
+        """In a few words, for people."""
+        return f"cannot {self._what}: {self._error}" if self.is_on else f"waits to {self._what}"
 
 
 class Condition(NamedTuple):
-    """At one moment."""
+    """What a probe is told."""
 
     worker_id: str | None  # None: it has not started yet
     state: str  # starting, active, draining
@@ -15,21 +113,54 @@ class Condition(NamedTuple):
     beat_age: float | None  # seconds since its lease was last renewed
     is_healthy: bool  # it can claim, run and write, or could two beats ago
     is_ready: bool  # it claims jobs
-    reason: str | None = None  # why it is not healthy, or not ready; None also while it ends in order
+    reason: str | None = None  # why it is not healthy, or not ready; None also during a graceful shutdown
 
 
-class Obstacle(NamedTuple):
-    """Something that a worker cannot do, and since when that has been so, by the steady clock."""
+class SelfCheck:
+    """Finds out a worker's condition. For any thread; it does not use the database."""
 
-    since: int
-    reason: str
-    stops_claims: bool = False  # at once, and not only once it lasts
+    def __init__(self, engine: Engine, heartbeat: Heartbeat, clock: Clock) -> None:
+        self._engine = engine
+        self._heartbeat = heartbeat
+        self._clock = clock
+
+    def condition(self) -> Condition:
+        inability, idleness = self._inability(), self._why_no_claims()
+        return Condition(
+            self._engine.worker_id,
+            self._heartbeat.state,
+            self._engine.running,
+            self._heartbeat.beat_age_us / SECOND,
+            is_healthy=inability is None,
+            is_ready=inability is None and idleness is None and not self._engine.inbox.is_draining,
+            reason=inability or idleness,
+        )
+
+    def trouble(self) -> str | None:
+        """What the next beat writes into the worker's row. It is read until the beat after that, so an obstacle
+        counts once it has lasted for one beat."""
+        lasts = _lasting(self._engine.obstacles(), self._clock.steady(), self._heartbeat.period_us)
+        reason = lasts or self._why_no_claims()
+        return None if reason is None else bounded(reason, ERROR_MESSAGE_BYTES)
+
+    def _inability(self) -> str | None:
+        """Why it cannot work, if that has lasted for two beats."""
+        if self._engine.failure is not None:
+            return str(self._engine.failure)
+        obstacles = [self._heartbeat.obstacle, *self._engine.obstacles()]
+        return _lasting(obstacles, self._clock.steady(), 2 * self._heartbeat.period_us)
+
+    def _why_no_claims(self) -> str | None:
+        """Why it claims nothing, or less than it was asked to, at this moment."""
+        if self._engine.inbox.is_cut_off:
+            return self._heartbeat.obstacle.reason
+        return next((each.reason for each in self._engine.obstacles() if each.stops_claims), None)
 
 
-def lasting(obstacles: Sequence[Obstacle], now: int, for_us: int) -> str | None:
-    """Why it cannot work, by what has been in its way for longest; None: nothing has for so long.
+def _lasting(obstacles: Sequence[Obstacle], now: int, for_us: int) -> str | None:
+    """The reason of the oldest obstacle, if it has lasted longer than `for_us`.
 
-    A transaction that is under way is an obstacle too, until it comes back: most are, for a moment.
+    A transaction that is under way is an obstacle too, until it returns: most are, for a moment.
     """
     found = min(obstacles, key=lambda each: each.since, default=None)
     return None if found is None or now - found.since <= for_us else found.reason

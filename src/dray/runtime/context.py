@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+from uuid import UUID
 
 from dray import codec
 from dray.convert import to_json
 from dray.errors import ConfigError, UnknownJob
 from dray.instants import to_datetime
+from dray.interrupts import CleanExit
 from dray.model import settlement
-from dray.model.job import Job
+from dray.model.job import Job, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
+from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
-from dray.runtime.growth import steps_of
-from dray.runtime.transaction import Transaction
 from dray.sanitize import bounded
 from dray.task import Bound, Task
 from dray.task.steps import Options, Parent, Step, Steps
 
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.backends.store.block import Transaction as Block
+
+_TIME_BITS = 48  # of a UUID of version 7
+_HASH_BITS = 50
+
 _tasks = logging.getLogger("dray.task")
-# Lines that a body writes to its own log are wanted, whatever the root logger's level; unless somebody has set one.
+# Lines that a body writes to its own log are kept, whatever the root logger's level, unless the program has set a
+# level here.
 if _tasks.level == logging.NOTSET:
     _tasks.setLevel(logging.INFO)
 
@@ -110,8 +121,6 @@ class Context:
     @property
     def parent_results(self) -> Mapping[str, Any]:
         """The results of the jobs this one waited for, by step name and by job id."""
-        from dray.runtime.body import parent_results  # noqa: PLC0415 - body makes contexts
-
         return parent_results(self._execution.link.backend, self.job_id) or {}
 
     def add(
@@ -131,7 +140,7 @@ class Context:
         if self._is_sealed or self._execution.is_written:
             raise ConfigError("this job is completed already: add steps to its workflow before that")
         if self._steps is None:
-            self._steps = steps_of(self._execution)
+            self._steps = _steps_of(self._execution)
         options = Options(after, step, on_parent_failure, pass_parent_results)
         added = self._steps.add(task, args, kwargs, options)
         self._execution.grown.append(self._steps.job(added))
@@ -173,3 +182,150 @@ class Context:
         now = execution.link.clock.steady()
         keep_args = execution.task.options.keep_args
         return settlement.completed(execution.claim, execution.started, now, text, keep_args=keep_args)
+
+
+class Transaction(CleanExit):
+    """A database connection inside one transaction; whatever a connection can do, this can."""
+
+    result: Any
+    connection: Any
+    _own = frozenset({"result", "connection", "_execution", "_completion", "_sync", "_async"})
+
+    def __init__(self, execution: Execution, completion: Callable[[Any], Settlement], result: Any) -> None:
+        self.result = result
+        self.connection = None
+        self._execution = execution
+        self._completion = completion
+        self._sync: Block | None = None
+        self._async: AbstractAsyncContextManager[Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self.connection is None:
+            raise ConfigError(f"the transaction is not open: use `with ctx.transaction() as tx`, then tx.{name}")
+        return getattr(self.connection, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._own:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.connection, name, value)
+
+    @property
+    def __dray_connection__(self) -> Any:
+        """What `connection=` takes this for."""
+        return self.connection
+
+    def __enter__(self) -> Self:
+        self._refuse_twice()
+        self._sync = self._execution.link.backend.transaction(fence=self._fence)
+        self.connection = self._sync.__enter__()
+        return self
+
+    def leave(self, error: BaseException | None) -> None:
+        assert self._sync is not None
+        connection, self.connection = self.connection, None
+        try:
+            if error is None:
+                backend = self._execution.link.backend
+                completion = self._completion(self.result)
+                execution = self._execution
+                given = execution.worker_id, completion, connection
+                execution.fanout_pending = backend.work.complete(*given, new=execution.grown)
+        except BaseException as failure:
+            self._sync.leave(failure)
+            raise
+        self._sync.leave(error)
+        if error is None:
+            self._has_written()
+
+    def cleanup(self) -> None:
+        if self._sync is not None:
+            self._sync.cleanup()
+
+    async def __aenter__(self) -> Self:
+        self._refuse_twice()
+        self._async = self._execution.link.backend.atransaction(fence=self._fence)
+        self.connection = await self._async.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._async is not None
+        connection, self.connection = self.connection, None
+        try:
+            if error is None:
+                backend = self._execution.link.backend
+                completion = self._completion(self.result)
+                execution = self._execution
+                given = execution.worker_id, completion, connection
+                execution.fanout_pending = await backend.work.complete_async(*given, new=execution.grown)
+        except BaseException as failure:
+            await self._async.__aexit__(type(failure), failure, failure.__traceback__)
+            raise
+        await self._async.__aexit__(kind, error, trace)
+        if error is None:
+            self._has_written()
+
+    def _has_written(self) -> None:
+        self._execution.is_written = True
+        self._execution.link.written(self._execution)
+
+    @property
+    def _fence(self) -> tuple[str, str, int]:
+        claim = self._execution.claim
+        return claim.id, self._execution.worker_id, claim.claim
+
+    def _refuse_twice(self) -> None:
+        if self._execution.is_written:
+            raise ConfigError("this job is completed already: it has one completing transaction, not two")
+
+
+def parent_results(backend: Backend, job_id: str) -> Mapping[str, Any] | None:
+    """The results of a job's completed parents, by step name and by id; None: it has no parents."""
+    parents = [parent for parent, child, _ in backend.graph.edges(job_id) if child == job_id]
+    if not parents:
+        return None
+    found = {job.id: job for job in backend.jobs.get(parents)}
+    results: dict[str, Any] = {}
+    for parent in parents:
+        job = found.get(parent)
+        if job is None or job.state != State.COMPLETED:
+            continue
+        value = None if job.result is None else codec.decode(job.result, path="result")
+        results[job.id] = value
+        if job.step is not None:
+            results[job.step] = value
+    return results
+
+
+def _steps_of(execution: Execution) -> Steps:
+    """The workflow that a body adds steps to. They are written when its job completes, in that transaction."""
+    claim = execution.claim
+    if claim.workflow_id is None:
+        raise ConfigError(
+            f"job {claim.id} ({claim.task}) is no step of a workflow, so nothing can be added; "
+            "enqueue it with app.workflow(...), or enqueue the other task from here"
+        )
+    workflow_id, link = claim.workflow_id, execution.link
+    return Steps(
+        workflow_id,
+        lambda job, number: grown_id(claim.id, job, number),
+        lambda step: link.backend.workflows.step(workflow_id, step),
+    )
+
+
+def grown_id(parent: str, job: NewJob, number: int) -> str:
+    """The id of the n-th step that a job adds: a UUID of version 7 from the parent's time, n, and a hash of the rest.
+
+    In this order, so that ready steps start in the order they were added in. A body that runs again, because its
+    completed job was started over, makes the same ids: it adds jobs that are there already.
+    """
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few programs would need for nothing else
+
+    text = "\0".join((parent, job.step or f"{job.task}\0{job.args}"))
+    digest = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
+    tail = number << _HASH_BITS | digest & ((1 << _HASH_BITS) - 1)
+    high, low = tail >> 62, tail & ((1 << 62) - 1)
+    time = (UUID(parent).int >> (128 - _TIME_BITS)) + 1  # a millisecond later: it comes after its parent in lists
+    return str(UUID(int=time << 80 | 7 << 76 | (high & 0xFFF) << 64 | 1 << 63 | low))

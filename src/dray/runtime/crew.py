@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dray.errors import ConfigError
 from dray.runtime.claiming import Capacity
+from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
-from dray.runtime.outage import Outage
 from dray.runtime.runners import Refuse, Report, Runner
 from dray.runtime.runners.thread import ThreadRunner
 

@@ -31,12 +31,11 @@ from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
 from dray.model.worker import Beat
 from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy
-from dray.runtime.condition import Obstacle
-from dray.runtime.execution import Execution, Stop
+from dray.runtime.condition import Obstacle, Outage
+from dray.runtime.execution import Execution, StopCause
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer
-from dray.runtime.outage import Outage
 from dray.runtime.runners import Runner
 from dray.runtime.stopper import Stopper
 from dray.wording import counted
@@ -191,7 +190,7 @@ class Engine:
         self.inbox.look_soon()  # an engine that sleeps would not set it again
         return self.is_idle.wait(seconds)
 
-    def stop_all(self, cause: Stop) -> None:
+    def stop_all(self, cause: StopCause) -> None:
         for execution in self.executions():
             if not execution.is_over:
                 self.stopper.stop(execution, cause)
@@ -200,7 +199,7 @@ class Engine:
         """Stops whatever another worker may run soon; a body that has completed its job will not be run again."""
         for execution in self.executions():
             if not (execution.is_over or execution.is_written):
-                self.stopper.stop(execution, Stop.SHUTDOWN, by)
+                self.stopper.stop(execution, StopCause.SHUTDOWN, by)
 
     # Resting
 
@@ -529,7 +528,7 @@ class Engine:
 
     def _cancel(self, execution: Execution | None) -> None:
         if execution is not None:
-            self.stopper.stop(execution, Stop.CANCEL)
+            self.stopper.stop(execution, StopCause.CANCEL)
 
     def _reread(self) -> bool:
         """After an outage: what this worker still holds, before it claims again."""
@@ -556,7 +555,7 @@ class Engine:
 
     def _stop_lost(self, executions: Sequence[Execution]) -> None:
         for execution in executions:
-            self.stopper.stop(execution, Stop.LOST)
+            self.stopper.stop(execution, StopCause.LOST)
 
     def _retire(self) -> None:
         """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once

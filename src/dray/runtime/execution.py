@@ -40,7 +40,7 @@ class Link(Protocol):
         ...
 
 
-class Stop(StrEnum):
+class StopCause(StrEnum):
     """Why a body is to stop before its end."""
 
     TIMEOUT = "timeout"
@@ -81,7 +81,7 @@ class Execution:
         self.runner: Any = None  # the runner that has it
         self.started: int | None = None  # readings of the steady clock, as all times here
         self.deadline: int | None = None  # when its timeout is over
-        self.stop: Stop | None = None  # the first cause counts
+        self.stop: StopCause | None = None  # the first cause counts
         self.stopped_at: int | None = None  # when it was first to be stopped
         self.abandon_at: int | None = None  # when it is made to stop, if it has not by then
         self.told_at: int | None = None  # when its runner last did

@@ -8,22 +8,26 @@ from a dead one once the lease is over, so its bodies are stopped a little befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from dray.backends import Backend
+from dray.backends.proof import Proof
+from dray.backends.watch import Watch
+from dray.clock import Clock, Ids
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
-from dray.model.worker import WorkerState
-from dray.runtime.condition import Obstacle
-from dray.runtime.outage import Outage
+from dray.model.worker import Beat, NewWorker, WorkerState
+from dray.runtime import outcome
+from dray.runtime.condition import Obstacle, Outage
+from dray.runtime.execution import Execution
 from dray.runtime.service import Service
-from dray.runtime.stacks import Stacks
 
 if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.backends.proof import Proof
-    from dray.clock import Clock
-    from dray.model.worker import Beat
+    from dray.backends.store.why import Asked
     from dray.runtime.engine import Engine
 
 log = logging.getLogger("dray")
@@ -143,3 +147,119 @@ class Heartbeat(Service):
             self._engine.inbox.cut_off()
             log.warning("worker %s is cut off and stops what it runs", self._engine.worker_id)
             self._engine.give_up(by=self._trusted_until - _LAST_MOMENT)
+
+
+class Identity:
+    """Who a worker is: its id, its proof of life and its row. After it was declared dead it gets new ones.
+
+    The proof is held from the start; the row is there when `register` has returned.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        watch: Watch,
+        clock: Clock,
+        ids: Ids,
+        *,
+        name: str,
+        queues: Sequence[str],
+        tasks: Sequence[str],
+        concurrency: int,
+    ) -> None:
+        self._backend = backend
+        self._watch = watch
+        self._clock = clock
+        self._ids = ids
+        self._name = name
+        self._queues = tuple(queues)
+        self._tasks = tuple(tasks)
+        self._concurrency = concurrency
+        self.lease_us = 0
+        self._prove()
+
+    def _prove(self) -> None:
+        self.id = self._ids.new()
+        self.proof: Proof = self._backend.workers.prove(self.id, self._watch)
+
+    def lock_fd(self) -> int | None:
+        """The file that a child process must not keep open."""
+        return self.proof.fileno()
+
+    def register(self) -> None:
+        new = NewWorker(
+            id=self.id,
+            name=self._name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot=self._clock.boot,
+            lock=self.proof.lock,
+            queues=self._queues,
+            tasks=self._tasks,
+            concurrency=self._concurrency,
+        )
+        self._backend.workers.register(new, self.lease_us)
+
+    def register_patiently(self, is_over: Callable[[], bool]) -> None:
+        """A file that others write to all the time is no reason not to start."""
+        outage = Outage("start")
+        while not is_over():
+            try:
+                self.register()
+                return outage.ends()
+            except StorageLocked as error:  # after a wait of its own
+                outage.goes_on(error, self._clock.steady())
+        return None
+
+    def renew(self) -> None:
+        """Another id, another proof, another row."""
+        self.deregister()
+        self.proof.close()
+        self._prove()
+        self.register()
+
+    def deregister(self) -> None:
+        self._backend.workers.deregister(self.id)
+
+    def close(self) -> None:
+        self.proof.close()
+
+
+class Stacks:
+    """Answers `dray why`, which asks through the database where a body is.
+
+    The engine hears of questions where it hears of cancels. They are answered on the heartbeat's thread, one a beat:
+    a child process may take a quarter of a second to say where it is, and neither outcomes nor the lease should wait
+    long. So `hear` is for the engine's thread, all else for the heartbeat's.
+    """
+
+    def __init__(self, find: Callable[[Asked], Execution | None], wake: Callable[[], None]) -> None:
+        self._find = find
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._asked: dict[str, Asked] = {}
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._asked)
+
+    def hear(self, asked: Iterable[Asked]) -> None:
+        """Takes in what a look told of: the same again until it is answered."""
+        with self._lock:
+            new = {each.id: each for each in asked if each.id not in self._asked}
+            self._asked |= new
+        if new:
+            self._wake()
+
+    def answer_one(self, backend: Backend, worker_id: str) -> None:
+        """Answers the oldest question. It is kept until that is written: every look before that brings it again."""
+        with self._lock:
+            asked = next(iter(self._asked.values()))
+        try:
+            execution = self._find(asked)
+            stack = None if execution is None else execution.runner.stack(execution)
+            if backend.stacks.answer(worker_id, asked.id, outcome.shown_stack(stack or "")):
+                backend.announce_done()
+        finally:
+            with self._lock:
+                del self._asked[asked.id]

@@ -15,7 +15,7 @@ from dray.model.job import FINAL, Held, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released, snoozed
 from dray.runtime import outcome
-from dray.runtime.execution import Execution, Stop
+from dray.runtime.execution import Execution, StopCause
 from dray.sanitize import escape_control
 from dray.wording import counted
 
@@ -71,7 +71,7 @@ class InFlight:
         else:
             self.count -= 1
         self.ran += execution.started is not None
-        self.stopped += execution.stop is Stop.SHUTDOWN and settlement is not None and settlement.gives_back
+        self.stopped += execution.stop is StopCause.SHUTDOWN and settlement is not None and settlement.gives_back
         claim = execution.claim
         if self.held.get(claim.id) is not execution:
             if execution in self.lost:
@@ -79,7 +79,7 @@ class InFlight:
             self.fanout_pending |= execution.is_written and execution.fanout_pending
         elif claim.id in self.outcomes:
             return  # ended before its body did: out of time, with no attempt left
-        elif settlement is not None and execution.stop is not Stop.LOST:
+        elif settlement is not None and execution.stop is not StopCause.LOST:
             self.outcomes[claim.id] = settlement
             if execution.grown:
                 self._growing.add(claim.id)

@@ -16,12 +16,12 @@ from dray.model.worker import Beat
 from dray.runtime.execution import Execution
 
 
-class Ended(NamedTuple):
+class BodyEnd(NamedTuple):
     execution: Execution
     settlement: Settlement | None  # None: nothing is to be written
 
 
-class Heard(NamedTuple):
+class HeardBeat(NamedTuple):
     """A beat may be on its way while the engine comes back: it says nothing about who the worker is by then."""
 
     worker_id: str
@@ -33,10 +33,10 @@ class Inbox:
     """The verbs are for any thread; what they leave behind, `open` and the naps are for the engine's."""
 
     def __init__(self) -> None:
-        self.ended: deque[Ended] = deque()
+        self.ended: deque[BodyEnd] = deque()
         self.refused: deque[Execution] = deque()  # there was nothing to run them in
-        self.stuck: deque[Ended] = deque()  # bodies that do not stop; without a settlement only the slot is given up
-        self.beats: deque[Heard] = deque()
+        self.stuck: deque[BodyEnd] = deque()  # bodies that do not stop; no settlement: only the slot is given up
+        self.beats: deque[HeardBeat] = deque()
         self.is_draining = self.is_cut_off = False
         self.leaves_locked = False
         self.is_poked = self.is_recalled = False
@@ -48,7 +48,7 @@ class Inbox:
 
     def report(self, execution: Execution, settlement: Settlement | None) -> None:
         """An execution is over."""
-        self.ended.append(Ended(execution, settlement))
+        self.ended.append(BodyEnd(execution, settlement))
         self.ring()
 
     def refuse(self, executions: Sequence[Execution]) -> None:
@@ -58,18 +58,18 @@ class Inbox:
 
     def give_up(self, execution: Execution) -> None:
         """Its body does not stop: its slot is replaced, and the claim is kept until it ends."""
-        self.stuck.append(Ended(execution, None))
+        self.stuck.append(BodyEnd(execution, None))
         self.ring()
 
     def settle_stuck(self, execution: Execution, settlement: Settlement) -> None:
         """Ends a job though its body goes on."""
-        self.stuck.append(Ended(execution, settlement))
+        self.stuck.append(BodyEnd(execution, settlement))
         self.ring()
 
     def hear(self, worker_id: str, beat: Beat, *, is_proven: bool = True) -> None:
         """What a beat under this id brought, and whether the proof of life behind it stands."""
         self.is_cut_off = False
-        self.beats.append(Heard(worker_id, beat, is_proven))
+        self.beats.append(HeardBeat(worker_id, beat, is_proven))
         self.ring()
 
     def cut_off(self) -> None:

@@ -6,7 +6,10 @@ recursion) is recorded as well as it can be, once.
 
 from __future__ import annotations
 
+import re
+import threading
 import traceback
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +19,7 @@ from dray.job_control import Cancel, Fail, Retry, Snooze
 from dray.model import settlement
 from dray.model.job import FINAL, Outcome, Reason, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
-from dray.runtime.execution import Execution, Interrupted, Stop
+from dray.runtime.execution import Execution, Interrupted, StopCause
 from dray.sanitize import bounded, clean, clean_traceback, escape_lines, redact
 from dray.task import next_delay_us, policy_delay_us
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 _KIND_BYTES = 200
 _LAST_MOMENTS = 2 * SECOND  # from a worker's last write to the end of its process
+_FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
+_OURS = str(Path(__file__).parent)  # frames of modules below this folder call bodies
 _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
 
 
@@ -72,11 +77,11 @@ def stopped(
 ) -> Settlement | None:
     """The body was stopped, or what is left of it no longer counts; None: nothing is to be written."""
     claim, started = execution.claim, _started(execution, now)
-    if execution.stop is Stop.LOST:
+    if execution.stop is StopCause.LOST:
         return None
-    if execution.stop is Stop.SHUTDOWN:
+    if execution.stop is StopCause.SHUTDOWN:
         return settlement.released(claim, now)
-    if execution.stop is Stop.CANCEL:
+    if execution.stop is StopCause.CANCEL:
         return settlement.cancelled(claim, started, now, "cancelled while it ran")
     message = f"ran longer than its timeout of {claim.timeout or 0:g} s"
     trace = stack if error is None else _trace(error)
@@ -197,3 +202,22 @@ def _cut(text: str | None) -> str | None:
     if len(text) > 4 * TRACEBACK_BYTES:  # a message of 100 MB is in it too; both ends are all that will be kept
         text = f"{text[: 2 * TRACEBACK_BYTES]}\n…\n{text[-2 * TRACEBACK_BYTES :]}"
     return clean_traceback(redact(text), TRACEBACK_BYTES)
+
+
+def shown_stack(stack: str) -> str:
+    """A stack as `traceback` formats it, outermost frame first, without the frames that call the body."""
+    frames = _FRAME.split(stack)
+    ours = _frames_of(_OURS, threading.__file__)
+    while frames and (not frames[0] or frames[0].startswith(ours)):
+        del frames[0]
+    return clean_traceback(redact("".join(frames).rstrip("\n")), TRACEBACK_BYTES)
+
+
+def shown_dump(dump: str) -> str:
+    """A stack as `faulthandler` dumps it, a line a frame, innermost first, without the frames that call the body."""
+    ours = (*_frames_of(_OURS), '  File "<string>", line 1 in <module>')  # the latter: the forker's program
+    return "\n".join(line for line in dump.split("\n") if not line.startswith(ours))
+
+
+def _frames_of(*places: str) -> tuple[str, ...]:
+    return tuple(f'  File "{place}' for place in places)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from dray.clock import Clock
 from dray.instants import MILLISECOND, SECOND
-from dray.runtime.execution import Execution, Stop
+from dray.runtime.execution import Execution, StopCause
 from dray.runtime.service import Service
 
 KILL_GRACE = 5 * SECOND  # between being told to stop and being made to
@@ -39,13 +39,13 @@ class Stopper(Service):
         if execution.deadline is not None and execution.deadline < self._wake_at:
             self.wake()
 
-    def stop(self, execution: Execution, cause: Stop, by: int | None = None) -> None:
+    def stop(self, execution: Execution, cause: StopCause, by: int | None = None) -> None:
         """Has a body stop, by force from the instant `by` on.
 
         The first cause counts, but for a lost claim: then nothing else does.
         """
         with self._lock:
-            if execution.stop is None or cause is Stop.LOST:
+            if execution.stop is None or cause is StopCause.LOST:
                 execution.stop = cause
             if execution.abandon_at is not None:
                 execution.abandon_at = execution.abandon_at if by is None else min(execution.abandon_at, by)
@@ -73,7 +73,7 @@ class Stopper(Service):
                 return now + _LONGEST
             if now < execution.deadline:
                 return execution.deadline
-            self.stop(execution, Stop.TIMEOUT)
+            self.stop(execution, StopCause.TIMEOUT)
         assert execution.abandon_at is not None
         if now >= execution.abandon_at + _LAST_GRACE:
             execution.is_stuck = True

@@ -72,7 +72,7 @@ class Supervisor:
         self._longest_pause_us = int(longest_pause * SECOND)
         self._proven_us = int(proven_after * SECOND)
         self._reload = reload
-        self._workers = [_Place(number + 1, list(argv)) for number in range(count)]
+        self._workers = [_WorkerProcess(number + 1, list(argv)) for number in range(count)]
         self._signals: deque[int] = deque()
         self._told: int | None = None  # the first signal
         self._kill_at: int | None = None
@@ -163,14 +163,14 @@ class Supervisor:
             elif worker.is_wanted and worker.process is None and now >= worker.due_at:
                 self._start_anew(worker, now)
 
-    def _start_anew(self, worker: _Place, now: int) -> None:
+    def _start_anew(self, worker: _WorkerProcess, now: int) -> None:
         try:
             worker.start(now, self._environment())
         except OSError as error:  # no memory, or no more processes: it worked before, and may again
             worker.due_at = now + self._longest_pause_us
             log.error("worker %d could not be started: %s", worker.number, error)  # noqa: TRY400 - it says all
 
-    def _ended(self, worker: _Place, code: int, now: int) -> None:
+    def _ended(self, worker: _WorkerProcess, code: int, now: int) -> None:
         lived_us = now - worker.started_at
         worker.kill_at = None
         if worker.is_outdated and worker.is_wanted:
@@ -227,7 +227,7 @@ class Supervisor:
         return {} if self._reload is None else self._reload.environment()
 
 
-class _Place:
+class _WorkerProcess:
     """The place of one worker, whichever process has it."""
 
     def __init__(self, number: int, argv: list[str]) -> None:

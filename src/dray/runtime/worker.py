@@ -22,15 +22,13 @@ from dray.maintenance import Declarer, DutyRunner, Rescuer, Scheduler, duties
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.values import duration_us
 from dray.model.worker import WorkerState
-from dray.runtime import capture, loading, outcome
+from dray.runtime import loading, notes, outcome
 from dray.runtime.claiming import ClaimPolicy, parse_queues
-from dray.runtime.condition import Condition
+from dray.runtime.condition import Condition, SelfCheck
 from dray.runtime.crew import Crew
 from dray.runtime.engine import Engine
-from dray.runtime.execution import Execution, Stop
-from dray.runtime.heartbeat import Heartbeat
-from dray.runtime.identity import Identity
-from dray.runtime.self_check import SelfCheck
+from dray.runtime.execution import Execution, StopCause
+from dray.runtime.heartbeat import Heartbeat, Identity
 from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.stopper import KILL_GRACE
@@ -54,7 +52,7 @@ _PATIENCE = 2.0  # seconds for the write lock, after which the engine looks up; 
 _LAST_WRITE = 10.0  # seconds for what is to be written before the process ends
 
 
-class Host(Protocol):
+class WorkerApp(Protocol):
     """What a worker needs of its App."""
 
     clock: Clock
@@ -98,7 +96,7 @@ class Worker:
 
     def __init__(
         self,
-        app: Host,
+        app: WorkerApp,
         *,
         queues: str | Iterable[str] | Mapping[str, int] | None = None,
         concurrency: int | None = None,
@@ -180,7 +178,7 @@ class Worker:
         self._app.on_enqueue.append(self._enqueued)
         self._app.on_recall.append(self._engine.inbox.recall)
         self._app.on_schedule.append(self._rescheduled)
-        capture.start(self)
+        notes.start_capture(self)
         try:
             for service in self._services:
                 service.start()
@@ -252,7 +250,7 @@ class Worker:
         self._heartbeat.wake()
         self._engine.inbox.drain()
         if self._services[-1].is_running and not self._engine.settles_down(self._grace):
-            self._engine.stop_all(Stop.SHUTDOWN)
+            self._engine.stop_all(StopCause.SHUTDOWN)
             self._engine.inbox.leave_locked()
             self._engine.settles_down(KILL_GRACE / SECOND + 2)
         if self._engine.is_empty:
@@ -316,9 +314,8 @@ class Worker:
         self._engine.beat = self._heartbeat.beat
         self._engine.stopper.watch_over = self._heartbeat.watch_over
         self._engine.on_asked = self._heartbeat.stacks.hear
-        rescuer = Rescuer(self._beats, identity.id, app.clock, self._rng, lease_us)
-        rescuer.on_burial = self._take_over
-        self._rescue_runner = DutyRunner(self._beats, identity.id, (rescuer,), app.clock, self._rng)
+        self._rescuer = Rescuer(self._beats, identity.id, app.clock, self._rng, lease_us, on_burial=self._take_over)
+        self._rescue_runner = DutyRunner(self._beats, identity.id, (self._rescuer,), app.clock, self._rng)
         upkeep = (*duties(self._beats, app.clock, self._rng), *self._schedulers())
         self._duty_runner = DutyRunner(
             self._beats, identity.id, upkeep, app.clock, self._rng, beside=self._rescue_runner
@@ -353,6 +350,7 @@ class Worker:
         self._heartbeat.renewed(self._identity.proof)
         for runner in (self._duty_runner, self._rescue_runner):
             runner.rename(self._identity.id)
+        self._rescuer.worker_id = self._identity.id
         return self._identity.id
 
     def _take_over(self) -> None:
@@ -411,10 +409,10 @@ class Worker:
 
     def _on_stuck(self, execution: Execution) -> None:
         """A body was told to stop and made to, and goes on. On the stopper's thread."""
-        if execution.stop is Stop.SHUTDOWN:
+        if execution.stop is StopCause.SHUTDOWN:
             return
         claim = execution.claim
-        if execution.stop is Stop.TIMEOUT and claim.attempt >= claim.max_attempts:
+        if execution.stop is StopCause.TIMEOUT and claim.attempt >= claim.max_attempts:
             stack = execution.runner.stack(execution)
             self._engine.inbox.settle_stuck(execution, outcome.out_of_time(execution, self._clock.steady(), stack))
         if self._owns_process:
@@ -486,7 +484,7 @@ class Worker:
         self._say_goodbye(self._identity.deregister)
         for part in (self._identity, self._watch, self._backend, self._beats):
             part.close()
-        capture.end(self)
+        notes.end_capture(self)
         self._has_left = True
 
     def _end(self, *services: Service) -> None:

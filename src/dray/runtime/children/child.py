@@ -13,30 +13,41 @@ import faulthandler
 import inspect
 import logging
 import os
+import random
 import signal
 import socket
 import sys
 import threading
 import traceback
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dray.clock import Clock, Rng, SystemClock
+from dray.instants import MILLISECOND
 from dray.model.job import Claim, State
-from dray.model.limits import TRACEBACK_BYTES
+from dray.model.limits import LOG_LINES, TRACEBACK_BYTES
+from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
-from dray.runtime import body, capture
-from dray.runtime.children import kernel, places, wire
-from dray.runtime.children.pipe import Pipe
-from dray.runtime.children.shared_flags import SharedFlags
-from dray.runtime.execution import Execution, Interrupted, Stop
-from dray.runtime.leash import Leash
+from dray.runtime import body, loading, notes
+from dray.runtime.children import kernel, wire
+from dray.runtime.children.wire import SharedFlags
+from dray.runtime.execution import Execution, Interrupted, StopCause
 from dray.sanitize import clean_traceback, redact
 from dray.task import Task
 
+if TYPE_CHECKING:
+    from dray.backends import Backend
+
+_GATHER = 20 * MILLISECOND  # between two messages with lines, once a burst is used up
+_BURST = 20  # messages that are sent as they come
+_LINES = 100  # in one message
+
 
 def main(sock: socket.socket, flags: int) -> None:
-    """Runs what comes until the worker wants no more."""
+    """Runs jobs until the worker has no more."""
     kernel.set_name("dray-child")
     with sock:
         _Child(sock, SharedFlags(flags)).serve()
@@ -44,7 +55,7 @@ def main(sock: socket.socket, flags: int) -> None:
 
 class _Child:
     def __init__(self, sock: socket.socket, flags: SharedFlags) -> None:
-        self._inbox = wire.Inbox(sock)
+        self._inbox = wire.MessageReader(sock)
         self._flags = flags
         self._pipe = Pipe(sock, self._interrupt_if_due)
         self._locks: list[int] = []  # of the worker, for as long as there is a job
@@ -55,7 +66,7 @@ class _Child:
         self._execution: Execution | None = None
         self._task: asyncio.Task[Settlement | None] | None = None
         self._is_forked = False
-        self._tasks: dict[tuple[places.Place, str], Task[..., Any]] = {}  # found so far
+        self._tasks: dict[tuple[loading.TaskLocation, str], Task[..., Any]] = {}  # found so far
         faulthandler.enable(flags.descriptor)
         if kernel.STACK_SIGNAL is not None:
             faulthandler.register(kernel.STACK_SIGNAL, flags.descriptor)
@@ -95,7 +106,7 @@ class _Child:
 
     def _run(self, job: dict[str, Any]) -> wire.Message:
         try:
-            task = self._find(places.Place(*job["place"]), job["task"], job["url"])
+            task = self._find(loading.TaskLocation(*job["location"]), job["task"], job["url"])
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's modules may raise anything, or exit
@@ -103,20 +114,20 @@ class _Child:
         execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
         self._pipe.attach(execution)
         self._execution = execution
-        capture.start(self)
+        notes.start_capture(self)
         try:
             settlement = self._perform(execution)
         finally:
-            capture.end(self)
+            notes.end_capture(self)
         if settlement is not None and settlement.state == State.COMPLETED:
             self._pipe.hand_over(execution.grown)
         return {"end": settlement, "is_written": execution.is_written}
 
-    def _find(self, place: places.Place, name: str, url: str) -> Task[..., Any]:
-        if (place, name) not in self._tasks:
-            task = self._tasks[place, name] = places.find(place, name)
+    def _find(self, location: loading.TaskLocation, name: str, url: str) -> Task[..., Any]:
+        if (location, name) not in self._tasks:
+            task = self._tasks[location, name] = loading.load_task(location, name)
             _use_database(task.submitter, url)
-        return self._tasks[place, name]
+        return self._tasks[location, name]
 
     def _perform(self, execution: Execution) -> Settlement | None:
         if not inspect.iscoroutinefunction(execution.task.function):
@@ -132,7 +143,7 @@ class _Child:
     async def _lead(self, execution: Execution) -> Settlement | None:
         self._task = asyncio.current_task()
         try:
-            return await body.arun(execution, Leash())
+            return await body.arun(execution, body.Leash())
         finally:
             self._task = None
 
@@ -155,7 +166,7 @@ class _Child:
             self._is_interrupted = True
             self._interrupt(stop)
 
-    def _interrupt(self, stop: Stop) -> None:
+    def _interrupt(self, stop: StopCause) -> None:
         if self._task is None:
             raise Interrupted(stop)
         self._task.get_loop().call_soon_threadsafe(self._task.cancel)
@@ -191,18 +202,152 @@ class _Child:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _flush_prints() -> None:
-    """What a body prints is seen when it ends, not when the child does: that may be killed, or live for days."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced by a body
-            stream.flush()
+class Pipe:
+    """The `Link` of a body: the socket to its worker, and the App that the child has loaded. For any thread."""
+
+    def __init__(self, sock: socket.socket, on_unshielded: Callable[[], None]) -> None:
+        self.clock: Clock = SystemClock()
+        self.rng: Rng = random.Random()  # noqa: S311 - for the jitter of retries
+        self._sock: socket.socket | None = sock
+        self._lock = threading.RLock()
+        self._is_sending = False
+        self._shields = 0  # of the main thread: it is sending, and must not be torn out of it
+        self._on_unshielded = on_unshielded
+        self._app: Any = None
+        self._execution: Execution | None = None
+        self._report: Any = None  # the one that was sent last
+        self._said: deque[tuple[int, str]] = deque(maxlen=LOG_LINES)
+        self._credit = float(_BURST)
+        self._noted = 0  # when the credit was counted
+        self._later: threading.Timer | None = None
+
+    @property
+    def is_shielded(self) -> bool:
+        return self._shields > 0
+
+    def attach(self, execution: Execution) -> None:
+        """From here on this is the body that runs."""
+        self._execution, self._app = execution, execution.task.submitter
+        self._report = None
+
+    def answer(self, message: wire.Message) -> None:
+        """Ends a job: the last lines, then its outcome; nothing of it comes later."""
+        with self._turn():
+            if self._later is not None:
+                self._later.cancel()
+                self._later = None
+            self._flush()
+            self._execution = None
+            self._send(message)
+
+    def hand_over(self, grown: Sequence[NewJob]) -> None:
+        """Steps that the body has added, ahead of its outcome; no message may be too long."""
+        for job in grown:
+            with self._turn():
+                self._send({"grown": asdict(job)})
+
+    def cut(self) -> None:
+        """In a process that the body has forked: it has no worker to speak to."""
+        sock, self._sock, self._lock, self._execution = self._sock, None, threading.RLock(), None
+        self._shields, self._is_sending = 0, False
+        if sock is not None:
+            sock.close()
+
+    # As a Link
+
+    @property
+    def backend(self) -> Backend:
+        """That of the App which the body would use as well; opened when it is first needed, and kept for the next."""
+        return self._app.backend
+
+    def began(self, execution: Execution) -> None:
+        with self._turn():
+            self._send({"began": execution.started})
+
+    def note(self, execution: Execution) -> None:
+        """Sends lines and progress: as they come, but together where they come in masses."""
+        with self._turn() as is_ours:
+            if not is_ours or execution is not self._execution:  # the latter: a thread that an earlier body left
+                return
+            now = self.clock.steady()
+            self._credit = min(_BURST, self._credit + (now - self._noted) / _GATHER)
+            self._noted = now
+            if self._credit >= 1:
+                self._credit -= 1
+                self._flush()
+            elif self._later is None:
+                later = threading.Timer(_GATHER / 1_000_000, self._note_later, (execution,))
+                later.daemon = True
+                try:
+                    later.start()
+                except (RuntimeError, MemoryError):  # no thread: no reason for a body to fail that only logs
+                    self._flush()
+                else:
+                    self._later = later
+
+    def written(self, execution: Execution) -> None:
+        with self._turn():
+            if execution is self._execution:
+                self._send({"written": True})
+
+    def say(self, level: int, message: str) -> None:
+        """A line for the worker's own log."""
+        self._said.append((level, message))
+        with self._turn() as is_ours:
+            if is_ours:
+                self._flush()
+
+    def _note_later(self, execution: Execution) -> None:
+        with self._turn():
+            if execution is self._execution:
+                self._later = None
+                self._flush()
+
+    def _flush(self) -> None:
+        while self._said:
+            self._send({"said": self._said.popleft()})
+        execution = self._execution
+        if execution is None:
+            return
+        report = execution.report
+        if report is not None and report is not self._report:
+            self._report = report
+            self._send({"report": report})
+        while execution.lines:
+            lines = [execution.lines.popleft() for _ in range(min(_LINES, len(execution.lines)))]
+            shown = [[line.at, line.level, line.logger, line.message] for line in lines]
+            self._send({"lines": shown, "is_shown": _is_shown_here()})
+
+    def _send(self, message: wire.Message) -> None:
+        if self._sock is None:
+            return
+        self._is_sending = True
+        try:
+            wire.send(self._sock, message)
+        finally:
+            self._is_sending = False
+
+    @contextlib.contextmanager
+    def _turn(self) -> Generator[bool]:
+        """One thread at a time sends, and nothing tears it out of a message: the half of it would garble the rest.
+
+        False: this thread is amid a message; a signal handler or a finalizer has logged something. What there is to
+        be sent waits for the next turn. An order to stop waits for the end of this one.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        self._shields += is_main
+        try:
+            with self._lock:
+                yield not self._is_sending
+        finally:
+            self._shields -= is_main
+        if is_main and not self._shields:
+            self._on_unshielded()
 
 
-def _use_database(app: Any, url: str) -> None:
-    """The worker's database, also where a command line has given it another than the code says."""
-    if app.settings.url != url:
-        app.close()
-        app.settings = replace(app.settings, url=url, listen_url=None)
+def _is_shown_here() -> bool:
+    """Whether the user's modules have set up logging, so that what is captured is shown without the worker's help."""
+    return len(logging.getLogger().handlers) > 1
 
 
 class _Echo(logging.Handler):
@@ -215,6 +360,20 @@ class _Echo(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "dray":
             self._pipe.say(record.levelno, self.format(record))
+
+
+def _flush_prints() -> None:
+    """What a body prints is seen when it ends, not when the child does: that may be killed, or live for days."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced by a body
+            stream.flush()
+
+
+def _use_database(app: Any, url: str) -> None:
+    """The worker's database, also where a command line has given it another than the code says."""
+    if app.settings.url != url:
+        app.close()
+        app.settings = replace(app.settings, url=url, listen_url=None)
 
 
 def _trace(error: BaseException) -> list[str]:

@@ -60,7 +60,7 @@ def main(command: int, worker_pid: int) -> None:
 
 class _Forker:
     def __init__(self, command: socket.socket, worker_pid: int) -> None:
-        self._inbox = wire.Inbox(command)
+        self._inbox = wire.MessageReader(command)
         self._command = command
         self._worker_pid = worker_pid
         self._children: dict[int, _ForkedChild] = {}

@@ -51,22 +51,22 @@ def ask_for_stack(pid: int) -> bool:
     return True
 
 
-class Ended(NamedTuple):
+class ChildExit(NamedTuple):
     """How a child of this process has ended."""
 
     code: int  # negative: the signal that killed it
     is_reaped: bool  # its number may be another process's from here on
 
 
-def ended(pid: int) -> Ended | None:
+def ended(pid: int) -> ChildExit | None:
     """How a child has ended, if it has. It keeps its number until it is reaped, where an end can be told alone."""
     if hasattr(os, "waitid"):
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if found is None:
             return None
-        return Ended(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status, is_reaped=False)
+        return ChildExit(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status, is_reaped=False)
     found_pid, status = os.waitpid(pid, os.WNOHANG)
-    return Ended(os.waitstatus_to_exitcode(status), is_reaped=True) if found_pid else None
+    return ChildExit(os.waitstatus_to_exitcode(status), is_reaped=True) if found_pid else None
 
 
 def kill(pid: int, number: int) -> None:

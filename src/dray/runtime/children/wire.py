@@ -1,6 +1,7 @@
-"""Messages between a worker, its forker and its children: JSON behind a length, descriptors beside them.
+"""What a worker, its forker and its children share: messages on sockets, and a few bytes of memory.
 
-No pickle: a message is data, whoever wrote it. Whatever is not such a message is a `Garbled`.
+Messages are JSON behind a length, with descriptors beside them. No pickle: a message is data, whoever wrote it.
+Anything else is `Garbled`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ import json
 import os
 import socket
 import struct
+import tempfile
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
+from dray.model.limits import TRACEBACK_BYTES
+from dray.runtime.execution import StopCause
 from dray.wording import counted
 
 Message = dict[str, Any]
@@ -22,10 +27,14 @@ _INT = struct.Struct("i")
 _CHUNK = 1 << 16
 _DESCRIPTORS = 4
 _CLOSED_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # 0: not on macOS
+_ORDER = struct.Struct("!QB")  # the number of the job that is to stop, and why
+_STOPS = tuple(StopCause)
+_STACK_AT = 16
+_PATIENCE = 0.25  # seconds; a stack is written in a millisecond, unless the process is stopped
 
 
 class Garbled(Exception):
-    """What came is no message of ours."""
+    """These bytes are no message of ours."""
 
 
 def send(sock: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
@@ -38,7 +47,7 @@ def send(sock: socket.socket, message: Message, descriptors: Sequence[int] = ())
     sock.sendall(data)
 
 
-class Inbox:
+class MessageReader:
     """Reads messages from a socket, with the descriptors that came with them."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -47,7 +56,7 @@ class Inbox:
         self.descriptors: list[int] = []  # received and not yet taken
 
     def read(self, *, wait: bool = True) -> bool:
-        """Takes in what there is; False: there is nothing, and if it may wait, there never will be."""
+        """Takes in what there is. False: nothing is there; with `wait`, nothing will ever come."""
         flags = 0 if wait else socket.MSG_DONTWAIT
         try:
             # Not socket.recv_fds: it leaves its flags out, and then whatever a body starts inherits what came.
@@ -68,7 +77,7 @@ class Inbox:
         return bool(data)
 
     def next(self) -> Message | None:
-        """The next message that is complete."""
+        """The next complete message, if it has come."""
         if len(self._data) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._data)
@@ -82,7 +91,7 @@ class Inbox:
         return _parsed(text)
 
     def wait(self) -> Message | None:
-        """The next message; None: there is none to come."""
+        """Waits for the next message; None: none will come."""
         while (message := self.next()) is None:
             if not self.read():
                 return None
@@ -108,3 +117,67 @@ def _parsed(text: bytes) -> Message:
     if not isinstance(message, dict):
         raise Garbled(f"a message that is a {type(message).__name__}")
     return cast("Message", message)
+
+
+class SharedFlags:
+    """A few bytes that a worker and its child both see: the order to stop, and the child's stack.
+
+    Not messages: a child reads none while its body runs and has to see an order at once. The stack is written by a
+    signal handler, while the interpreter may be busy in a call that keeps the GIL. `descriptor` is what the other
+    side needs.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def new(cls) -> SharedFlags:
+        if hasattr(os, "memfd_create"):
+            flags = cls(os.memfd_create("dray-flags"))
+        else:
+            with tempfile.TemporaryFile() as file:
+                flags = cls(os.dup(file.fileno()))
+        flags.wipe()
+        return flags
+
+    def wipe(self) -> None:
+        """Before a job: no order, no stack. Both sides share the file offset."""
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, _ORDER.pack(0, 0), 0)
+        os.lseek(self.descriptor, _STACK_AT, os.SEEK_SET)
+
+    def order(self, job: int, stop: StopCause) -> None:
+        """Orders a job to stop; jobs are numbered from 1."""
+        os.pwrite(self.descriptor, _ORDER.pack(job, _STOPS.index(stop)), 0)
+
+    def stop_of(self, job: int) -> StopCause | None:
+        """Why a job is to stop, if it was ordered to."""
+        order: tuple[int, int] = _ORDER.unpack(os.pread(self.descriptor, _ORDER.size, 0))
+        number, stop = order
+        return _STOPS[stop] if number == job else None
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def stack(self) -> str:
+        """The newest part of the stacks that were written."""
+        return self._read(max(_STACK_AT, self.size - TRACEBACK_BYTES))
+
+    def await_stack(self, before: int) -> str:
+        """Waits for a stack written after the first `before` bytes."""
+        deadline = time.monotonic() + _PATIENCE
+        last = before
+        while time.monotonic() < deadline:
+            time.sleep(0.005)
+            size = self.size
+            if size == last > before:
+                break
+            last = size
+        return self._read(max(before, last - TRACEBACK_BYTES))
+
+    def _read(self, start: int) -> str:
+        return os.pread(self.descriptor, TRACEBACK_BYTES, start).decode(errors="replace").strip("\0\n")
+
+    def close(self) -> None:
+        os.close(self.descriptor)

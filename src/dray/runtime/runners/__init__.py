@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeVar
 
 from dray.model.settlement import Settlement
+from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
-from dray.runtime.outage import Outage
+
+E = TypeVar("E", Execution, Execution | None)
 
 Report = Callable[[Execution, Settlement | None], None]  # an execution is over; None: nothing is to be written
-Refuse = Callable[[Sequence[Execution]], None]  # there is nothing to run them in: they go back unburned
+Refuse = Callable[[Sequence[Execution]], None]  # there is nothing to run them in: they go back, uncounted
 
 
 class Runner(Protocol):
-    """Takes executions and reports each exactly once when it is over, or refuses it. No verb blocks.
+    """Takes executions and reports each exactly once when it is over, or refuses it. No method blocks.
 
-    A machine may have no thread or process left. What cannot be run then is refused, and what it lacks is made later,
-    by `mend`: until that has succeeded `outage` is on, and `capacity` less than was asked for.
+    A machine may have no thread or process left. The runner then refuses what it cannot run, and makes what it lacks
+    later, in `mend`. Until that has succeeded, `outage` is on and `capacity` is less than was asked for.
     """
 
-    outage: Outage  # of what bodies run in
+    outage: Outage  # of threads or processes
 
     @property
     def capacity(self) -> int:
@@ -36,20 +40,20 @@ class Runner(Protocol):
         ...
 
     def stop(self, execution: Execution) -> bool:
-        """Has the body stop; `execution.stop` says why. From any thread, any number of times. False: not at this
+        """Tells the body to stop; `execution.stop` says why. From any thread, any number of times. False: not at this
         moment; try again soon."""
         ...
 
     def abandon(self, execution: Execution) -> None:
-        """The body was told to stop and has not: whatever can be done without its help. From any thread."""
+        """Uses force on a body that was told to stop and has not. From any thread."""
         ...
 
     def replace(self, execution: Execution) -> None:
-        """Nothing stops the body: another gets its place, and what it runs in ends with it."""
+        """Gives the slot of a body that nothing stops to another. What the body runs in ends with it."""
         ...
 
     def take_back(self) -> list[Execution]:
-        """Those whose body has not started, which now never will. They are not reported."""
+        """Returns those whose bodies have not started, and now never will. They are not reported."""
         ...
 
     def stack(self, execution: Execution) -> str | None:
@@ -57,9 +61,77 @@ class Runner(Protocol):
         ...
 
     def join(self, timeout: float) -> bool:
-        """After `close`: waits for what would outlive the worker; whether nothing is left of it."""
+        """After `close`: waits for what would outlive the worker. Returns whether all of it has ended."""
         ...
 
     def close(self) -> None:
-        """No more executions come; ends what it has of threads and processes as soon as they are free."""
+        """No more executions come. Ends its threads and processes as soon as they are free."""
         ...
+
+
+class Line:
+    """Executions that wait for a slot. Any number of threads may `take`; None tells one of them to leave.
+
+    The first goes to the next free slot; the last goes back first. Not the other way round: while a worker hands back
+    what it has claimed, a free slot would get what comes behind.
+
+    A job claimed later may be more urgent than those that wait here: a parent has just freed it, or it was just
+    enqueued. It goes before the jobs of its queue that have a lower priority.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Execution | None] = deque()
+        self._tokens: SimpleQueue[None] = SimpleQueue()  # one for each that waits, put after it: a slot sleeps here
+        self._lowest = 0  # priority of all that came since the line was last empty
+
+    def extend(self, executions: Sequence[Execution | None]) -> None:
+        priorities = [each.claim.priority for each in executions if each is not None]
+        if not self._waiting:
+            self._lowest = min(priorities, default=0)
+        elif priorities:
+            if max(priorities) > self._lowest:
+                executions = in_order([*self.take_back()], [*executions])
+            self._lowest = min(self._lowest, *priorities)
+        for execution in executions:
+            self._waiting.append(execution)
+            self._tokens.put(None)
+
+    def take(self, timeout: float | None = None) -> Execution | None:
+        """Waits for the first; raises `Empty` after the timeout."""
+        while True:
+            self._tokens.get(timeout=timeout)
+            try:
+                return self._waiting.popleft()
+            except IndexError:
+                continue  # it went back
+
+    def take_back(self, most: int | None = None) -> list[Execution]:
+        """Takes all that wait, or at most `most` from the end, in their order."""
+        taken: deque[Execution] = deque()
+        while most is None or len(taken) < most:
+            try:
+                execution = self._waiting.pop()
+            except IndexError:
+                return list(taken)
+            if execution is not None:
+                taken.appendleft(execution)
+            try:
+                self._tokens.get_nowait()
+            except Empty:
+                continue  # a slot has it, and finds nothing
+        return list(taken)
+
+
+def in_order(waiting: Sequence[E], coming: Sequence[E]) -> list[E]:
+    """Both in one line: each that comes stands before those of its queue that have a lower priority."""
+    line = [*waiting]
+    for new in coming:
+        place = next((n for n, old in enumerate(line) if _is_more_urgent(new, old)), len(line))
+        line.insert(place, new)
+    return line
+
+
+def _is_more_urgent(new: Execution | None, old: Execution | None) -> bool:
+    if new is None or old is None:
+        return False
+    return new.claim.queue == old.claim.queue and new.claim.priority > old.claim.priority

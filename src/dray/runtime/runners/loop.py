@@ -26,11 +26,10 @@ from dray.clock import Clock
 from dray.model.job import State
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
+from dray.runtime.body import Leash
+from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution, current
-from dray.runtime.leash import Leash
-from dray.runtime.outage import Outage
-from dray.runtime.runners import Refuse, Report
-from dray.runtime.runners.line import in_order
+from dray.runtime.runners import Refuse, Report, in_order
 from dray.sanitize import escape_control
 
 log = logging.getLogger("dray")

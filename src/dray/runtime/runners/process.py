@@ -18,14 +18,12 @@ from dray.clock import Clock
 from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
-from dray.runtime import outcome
-from dray.runtime.children import heard, places, wire
-from dray.runtime.children.handle import Child, Died, Forker, NoChild, StartFailed
-from dray.runtime.execution import Execution, Stop
-from dray.runtime.growth import unpacked
-from dray.runtime.outage import Outage
-from dray.runtime.runners import Refuse, Report
-from dray.runtime.runners.line import Line
+from dray.runtime import loading, outcome
+from dray.runtime.children import wire, worker_side
+from dray.runtime.children.worker_side import ChildHandle, Died, ForkerHandle, NoChild, StartFailed
+from dray.runtime.condition import Outage
+from dray.runtime.execution import Execution, StopCause
+from dray.runtime.runners import Line, Refuse, Report
 from dray.sanitize import escape_control, escape_lines
 from dray.task import Task
 
@@ -56,7 +54,7 @@ class ProcessRunner:
         self.url = url
         self.idle = idle
         self.start_timeout = start_timeout
-        self.forker = Forker()
+        self.forker = ForkerHandle()
         self._report = report
         self._refuse = refuse
         self._clock = clock
@@ -64,14 +62,14 @@ class ProcessRunner:
         self._size = size
         self._wanted = 0  # slots, when one could not be made
         self.slots: list[_Slot] = []
-        self._places: dict[Task[..., Any], places.Place] = {}
+        self._locations: dict[Task[..., Any], loading.TaskLocation] = {}
         self._lock = threading.Lock()
         self._pending = 0  # executions that are here and not over
 
     @staticmethod
     def can_run(task: Task[..., Any]) -> str | None:
         """Why a child process could not run this task; None: it can."""
-        found = places.place_of(task)
+        found = loading.locate(task)
         return found if isinstance(found, str) else None
 
     @property
@@ -171,13 +169,13 @@ class ProcessRunner:
         with self._lock:
             self._pending -= count
 
-    def place_of(self, task: Task[..., Any]) -> places.Place:
-        if task not in self._places:
-            found = places.place_of(task)
+    def location_of(self, task: Task[..., Any]) -> loading.TaskLocation:
+        if task not in self._locations:
+            found = loading.locate(task)
             if isinstance(found, str):
                 raise StartFailed(f"task {task.name} cannot run in a child process: {found}")
-            self._places[task] = found
-        return self._places[task]
+            self._locations[task] = found
+        return self._locations[task]
 
     def is_last(self, slot: _Slot) -> bool:
         """A child is kept, however idle it is, unless others are there."""
@@ -202,7 +200,7 @@ class _Slot(threading.Thread):
         self.lacks_child = False  # none could be started; it takes no execution until it has one
         self.is_gone = False
         self._runner = runner
-        self._child: Child | None = None
+        self._child: ChildHandle | None = None
         self._guard = threading.Lock()  # around the pair of them
 
     @property
@@ -296,7 +294,7 @@ class _Slot(threading.Thread):
                 child.bury()
         return settlement
 
-    def _engage(self, execution: Execution) -> Child | None:
+    def _engage(self, execution: Execution) -> ChildHandle | None:
         """The child for it; None: it is to stop before it has begun."""
         if self._child is None and execution.stop is None:
             self._child = self._runner.forker.fork()
@@ -308,12 +306,12 @@ class _Slot(threading.Thread):
             self.execution = execution
         return child
 
-    def _converse(self, child: Child, execution: Execution) -> Settlement | None:
+    def _converse(self, child: ChildHandle, execution: Execution) -> Settlement | None:
         """Gives a child its job and listens to it until the body has ended."""
         job = {
             "claim": execution.claim,
             "task": execution.task.name,
-            "place": self._runner.place_of(execution.task),
+            "location": self._runner.location_of(execution.task),
             "worker_id": execution.worker_id,
             "url": self._runner.url,
             "log_level": logging.getLogger().level,
@@ -350,13 +348,13 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
     """What a body says while it runs."""
     link = execution.link
     if "began" in message:
-        execution.begin(heard.instant(message["began"], link.clock.steady()))
+        execution.begin(worker_side.checked_instant(message["began"], link.clock.steady()))
         link.began(execution)
     elif "report" in message:
-        execution.report = heard.report(message["report"])
+        execution.report = worker_side.checked_report(message["report"])
         link.note(execution)
     elif "lines" in message:
-        lines = heard.lines(execution.claim, message["lines"], link.clock.steady())
+        lines = worker_side.checked_lines(execution.claim, message["lines"], link.clock.steady())
         if execution.lines is None:
             execution.lines = deque(maxlen=LOG_LINES)
         execution.lines.extend(lines)
@@ -366,9 +364,9 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
     elif "written" in message:
         execution.is_written = True
     elif "grown" in message:
-        execution.grown.append(unpacked(message["grown"], execution.claim.workflow_id))
+        execution.grown.append(worker_side.checked_step(message["grown"], execution.claim.workflow_id))
     else:
-        level, said = heard.said(message["said"])
+        level, said = worker_side.checked_log(message["said"])
         log.log(level, "%s", escape_lines(said))
 
 
@@ -384,18 +382,18 @@ def _show(lines: Sequence[LogLine]) -> None:
 
 def _outcome(execution: Execution, message: wire.Message) -> Settlement | None:
     execution.is_written = bool(message["is_written"])
-    if message["end"] is None or execution.stop is Stop.LOST:
+    if message["end"] is None or execution.stop is StopCause.LOST:
         return None
-    return heard.settlement(execution.claim, message["end"], execution.link.clock.steady())
+    return worker_side.checked_settlement(execution.claim, message["end"], execution.link.clock.steady())
 
 
-def _stopped(execution: Execution, child: Child | None = None) -> Settlement | None:
+def _stopped(execution: Execution, child: ChildHandle | None = None) -> Settlement | None:
     link = execution.link
     stack = None if child is None else child.last_stack()
     return outcome.stopped(execution, link.clock.steady(), link.rng, stack=stack)
 
 
-def _died(execution: Execution, how: str, child: Child) -> Settlement | None:
+def _died(execution: Execution, how: str, child: ChildHandle) -> Settlement | None:
     link = execution.link
     return outcome.died(execution, link.clock.steady(), link.rng, how, child.last_stack())
 

@@ -19,10 +19,9 @@ from types import FrameType
 from dray.clock import Clock
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
+from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution, Interrupted
-from dray.runtime.outage import Outage
-from dray.runtime.runners import Refuse, Report
-from dray.runtime.runners.line import Line
+from dray.runtime.runners import Line, Refuse, Report
 
 
 class ThreadRunner:

@@ -1,4 +1,9 @@
-"""The worker's side of its forker and of one child."""
+"""The worker's side of its forker and of one child.
+
+A body's code may write anything to the socket, so the `checked_…` functions check what a child sends. They make
+texts fit to be stored, as the child should have done. Anything else, which no database would take, raises ValueError,
+TypeError or OverflowError.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +18,26 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dray.errors import DrayError
+from dray.model.job import FINAL, Claim, LogLine, State
+from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
+from dray.model.new_job import NewJob
+from dray.model.settlement import Settlement
+from dray.runtime import outcome
 from dray.runtime.children import kernel, wire
-from dray.runtime.children.shared_flags import SharedFlags
-from dray.runtime.execution import Stop
+from dray.runtime.children.wire import SharedFlags
+from dray.runtime.execution import StopCause
+from dray.runtime.notes import NAME_BYTES
+from dray.sanitize import clean
 
 _START = 60.0  # seconds for a process to be there
 _BURIAL = 5.0  # seconds for killed processes to be gone
 _PATIENCE = 10.0
+_STATES = FINAL | {State.SCHEDULED, State.QUEUED}  # in which an attempt may leave its job
+_TRUTHS = ("gives_back", "drops_args", "counts_crash", "keeps_error")
+_TEXTS = ("outcome", "reason", "result", "error", "error_type", "error_message", "traceback")
 
 
 class StartFailed(DrayError):
@@ -40,7 +56,7 @@ class Died(Exception):
         self.how = how
 
 
-class Forker:
+class ForkerHandle:
     """Starts the process that forks children, again when it is gone. Any thread may ask it for a child."""
 
     def __init__(self) -> None:
@@ -48,8 +64,8 @@ class Forker:
         self._process: subprocess.Popen[bytes] | None = None
         self._command: socket.socket | None = None
 
-    def fork(self) -> Child:
-        """A new child; `NoChild`: there is none to be had."""
+    def fork(self) -> ChildHandle:
+        """Returns a new child; raises `NoChild`."""
         try:
             with contextlib.ExitStack() as if_it_fails:
                 child = self._fork(if_it_fails)
@@ -58,7 +74,7 @@ class Forker:
         except OSError as error:
             raise NoChild(str(error)) from error
 
-    def _fork(self, if_it_fails: contextlib.ExitStack) -> Child:
+    def _fork(self, if_it_fails: contextlib.ExitStack) -> ChildHandle:
         ours, theirs = socket.socketpair()
         if_it_fails.push(ours)
         with theirs:
@@ -69,10 +85,10 @@ class Forker:
                 if_it_fails.callback(flags.close)
                 with self._lock:
                     wire.send(self._running(), {"fork": True}, [theirs.fileno(), told.fileno(), flags.descriptor])
-        return Child(_pid(status), ours, status, flags)
+        return ChildHandle(_pid(status), ours, status, flags)
 
     def close(self) -> None:
-        """Once no child is wanted any more."""
+        """Ends the forker, once no child is needed any more."""
         with self._lock:
             process, command = self._process, self._command
             self._process = self._command = None
@@ -107,13 +123,13 @@ class Forker:
         return ours
 
 
-class Child:
+class ChildHandle:
     """One child process. One thread talks with it; any may stop it."""
 
     def __init__(self, pid: int, sock: socket.socket, status: socket.socket, flags: SharedFlags) -> None:
         self.pid = pid
         self._sock = sock
-        self._inbox = wire.Inbox(sock)
+        self._inbox = wire.MessageReader(sock)
         self._status = status
         self._flags = flags
         self._poll = select.poll()
@@ -122,10 +138,10 @@ class Child:
         self._jobs = 0
         self._has_shown_stack = False
         self._guard = threading.Lock()
-        self._is_buried = False  # its number may be somebody else's from here on
+        self._is_buried = False  # another process may have its number from here on
 
     def give(self, job: wire.Message, lock: int | None) -> None:
-        """A job, and the descriptor that it is to hold for as long."""
+        """Sends a job, and the descriptor that the child holds while it has the job."""
         try:
             wire.send(self._sock, {"job": job, "number": self._jobs}, [] if lock is None else [lock])
         except (BrokenPipeError, ConnectionResetError):
@@ -134,13 +150,13 @@ class Child:
             raise StartFailed(f"the job could not be given to a child process: {error}") from error
 
     def prepare(self) -> None:
-        """The next job: orders and stacks are of this one from here on."""
+        """Begins the next job: orders and stacks are of this one from here on."""
         self._flags.wipe()
         self._jobs += 1
         self._has_shown_stack = False
 
     def hear(self, deadline: float | None) -> wire.Message:
-        """What it says next; raises `Died`, `TimeoutError` at the deadline, or `wire.Garbled`."""
+        """Waits for its next message; raises `Died`, `TimeoutError` at the deadline, or `wire.Garbled`."""
         while (message := self._inbox.next()) is None:
             rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1_000
             ready = {descriptor for descriptor, _ in self._poll.poll(rest)}
@@ -153,7 +169,7 @@ class Child:
                 raise Died(self._ended())
         return message
 
-    def stop(self, stop: Stop) -> None:
+    def stop(self, stop: StopCause) -> None:
         """Orders the job to stop; from any thread."""
         with self._guard:
             if not self._is_buried:
@@ -175,14 +191,15 @@ class Child:
             if self._is_buried:
                 return None
             before = self._flags.size
-            return self._flags.await_stack(before) if kernel.ask_for_stack(self.pid) else None
+            dump = self._flags.await_stack(before) if kernel.ask_for_stack(self.pid) else ""
+        return outcome.shown_dump(dump) or None
 
     def last_stack(self) -> str | None:
         """What it wrote when it was told to stop, or when it crashed."""
-        return self._flags.stack()
+        return outcome.shown_dump(self._flags.stack()) or None
 
     def quit(self) -> None:
-        """It has no job and gets none: it ends by itself."""
+        """Lets a child that has no job end by itself."""
         with contextlib.suppress(OSError):  # it is gone already
             wire.send(self._sock, {"quit": True})
         self._let_go()
@@ -194,7 +211,7 @@ class Child:
         self._let_go()
 
     def _ended(self) -> str:
-        message = wire.Inbox(self._status).wait()
+        message = wire.MessageReader(self._status).wait()
         if message is None:
             # The forker is gone: it no longer reserves the child's process id, and the kernel has killed the child.
             # Where the kernel does not, the child lives on and `bury` has to kill it: attempts never overlap.
@@ -217,7 +234,7 @@ class Child:
 def _pid(status: socket.socket) -> int:
     status.settimeout(_START)
     try:
-        message = wire.Inbox(status).wait()
+        message = wire.MessageReader(status).wait()
     except TimeoutError:
         raise NoChild(f"none was there after {_START:g} s") from None
     if message is None:
@@ -240,7 +257,7 @@ def _flags() -> Sequence[str]:
 
 
 def _program(command: int) -> str:
-    """This very Dray, wherever it is; all else it is told: everybody can read a command line."""
+    """Imports this very Dray, wherever it is. All else comes in a message: everybody can read a command line."""
     root = str(Path(__file__).parents[3])
     return (
         f"import sys; sys.path.insert(0, {root!a}); import dray; del sys.path[0]; "
@@ -249,9 +266,84 @@ def _program(command: int) -> str:
 
 
 def _surroundings() -> wire.Message:
-    """What a child has to find as it is here."""
+    """What has to be the same in a child."""
     return {
         "path": [path for path in sys.path if isinstance(path, str)],  # pyright: ignore[reportUnnecessaryIsInstance]
         "argv": getattr(sys, "argv", [""]),
         "modules": [name for name in sys.modules if name.startswith("dray.") and not name.startswith("dray.cli")],
     }
+
+
+def checked_instant(given: Any, now: int) -> int:
+    """A reading of the steady clock, not in the future."""
+    if not isinstance(given, int):
+        raise TypeError(f"a time that is a {type(given).__name__}")
+    return min(max(given, 0), now)
+
+
+def checked_report(given: Any) -> tuple[float | None, str | None]:
+    """How far a job is."""
+    percent, said = given
+    if percent is not None:
+        percent = float(percent)
+        if not 0 <= percent <= 100:
+            raise ValueError("a percentage that is none")
+    return percent, None if said is None else _text(said, ERROR_MESSAGE_BYTES)
+
+
+def checked_log(given: Any) -> tuple[int, str]:
+    """A line for the worker's own log, and its level."""
+    level, text = given
+    if not isinstance(level, int):
+        raise TypeError(f"a level that is a {type(level).__name__}")
+    return level, _text(text, TRACEBACK_BYTES)
+
+
+def checked_lines(claim: Claim, given: Any, now: int) -> list[LogLine]:
+    """Captured log records."""
+    return [
+        LogLine(
+            claim.id,
+            claim.claim,
+            checked_instant(at, now),
+            _text(level, NAME_BYTES),
+            _text(logger, NAME_BYTES),
+            _text(message, LOG_MESSAGE_BYTES),
+        )
+        for at, level, logger, message in given
+    ]
+
+
+def checked_settlement(claim: Claim, given: Any, now: int) -> Settlement:
+    """How its attempt has ended. The database checks the values that it stores, and refuses a bad one alone."""
+    found = Settlement(*given)
+    if found[:2] != (claim.id, claim.claim):
+        raise ValueError("the outcome of another job")
+    _check_each(found, ("state",), str)
+    if found.state not in _STATES:
+        raise ValueError("a state that no attempt ends in")
+    _check_each(found, ("delay_us",), int, type(None))
+    _check_each(found, _TRUTHS, bool)
+    _check_each(found, _TEXTS, str, type(None))
+    return found._replace(started=checked_instant(found.started, now), finished=checked_instant(found.finished, now))
+
+
+def checked_step(given: dict[str, Any], workflow_id: str | None) -> NewJob:
+    """A step that a body adds to its workflow."""
+    lists: dict[str, Any] = {name: tuple(given[name]) for name in ("parents", "tags")}
+    job = NewJob(**{**given, **lists})
+    if workflow_id is None or job.workflow_id != workflow_id:
+        raise ValueError("a step of another workflow")
+    return job
+
+
+def _check_each(found: Settlement, names: tuple[str, ...], *kinds: type) -> None:
+    for name in names:
+        if not isinstance(value := getattr(found, name), kinds):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+
+
+def _text(given: Any, limit_bytes: int) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"a text that is a {type(given).__name__}")
+    return clean(given, limit_bytes)

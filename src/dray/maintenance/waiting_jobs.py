@@ -1,0 +1,96 @@
+"""Duties that move waiting jobs on: those that are due, those whose parents ended, those that nothing would free."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from dray.instants import SECOND
+from dray.maintenance.duty_runner import jittered
+from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK
+from dray.wording import counted
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.clock import Rng
+
+log = logging.getLogger("dray")
+
+_LONGEST = 2.0  # seconds: the wall clock may be set while the promoter waits
+_SHORTEST = 0.001
+_FANNER_PAUSE = 1.0
+_RECONCILER_PAUSE, _RECONCILER_SOON = 60.0, 0.05
+_SHOWN = 10
+
+
+class Promoter:
+    """Queues jobs that are due and cancels those not started in time. Workers that claim do so on the way."""
+
+    name = "promote"
+    is_exclusive = True
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def tick(self) -> float:
+        upcoming = self._backend.jobs.upcoming()
+        done = 0
+        if upcoming.due_us is not None and upcoming.due_us <= 0:
+            queues = self._backend.jobs.promote(PROMOTE_CHUNK)
+            self._backend.announce(queues)
+            done = max(done, len(queues))
+        if upcoming.expires_us is not None and upcoming.expires_us <= 0:
+            expired = self._backend.jobs.expire(PROMOTE_CHUNK)
+            if expired:
+                self._backend.announce_done()
+            done = max(done, len(expired))
+        if done:
+            return _SHORTEST  # there may be more, and when the next is due has yet to be seen
+        # Overdue and not done: another transaction has locked the rows.
+        nearest_us = min((us for us in upcoming[:2] if us is not None and us > 0), default=_LONGEST * SECOND)
+        return min(max(nearest_us / SECOND, _SHORTEST), _LONGEST)
+
+
+class Fanner:
+    """Frees or cancels the children of ended jobs where the worker that ended them was cut off before it could."""
+
+    name = "fan-out"
+    is_exclusive = True
+
+    def __init__(self, backend: Backend, rng: Rng) -> None:
+        self._backend = backend
+        self._rng = rng
+
+    def tick(self) -> float:
+        if not self._backend.jobs.upcoming().has_fanout:
+            return jittered(_FANNER_PAUSE, self._rng)
+        step = self._backend.graph.fan_out()
+        # Left and nothing done: another transaction has locked the rows.
+        return 0.0 if step.left and step.decided else jittered(_FANNER_PAUSE, self._rng)
+
+
+class Reconciler:
+    """Repairs waiting jobs that nothing would ever free. There should be none: each is a defect."""
+
+    name = "reconcile"
+    is_exclusive = True
+
+    def __init__(self, backend: Backend, rng: Rng) -> None:
+        self._backend = backend
+        self._rng = rng
+
+    def tick(self) -> float:
+        found = self._backend.graph.reconcile()
+        for ids, what in (
+            (found.parents, "ended without telling the children"),
+            (found.children, "waited for the wrong number of parents"),
+        ):
+            if ids:
+                log.error(
+                    "%s %s; repaired. This is a defect in Dray: please report it. %s",
+                    counted(len(ids), "job"),
+                    what,
+                    ids[:_SHOWN],
+                )
+        is_all = max(len(found.parents), len(found.children)) < FANOUT_CHUNK
+        return jittered(_RECONCILER_PAUSE if is_all else _RECONCILER_SOON, self._rng)
