@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.backends.sqlite import SqliteDatabase, lists
+from dray.backends.sqlite import SqliteDatabase, session
 from dray.backends.statements import catalogue
 from dray.backends.store.jobs import Filter
 from dray.clock import ManualClock
@@ -85,8 +85,8 @@ SETS = [
 def test_every_filter_finds_the_same_by_every_way(
     backend: Backend, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, few: int, near: int
 ) -> None:
-    monkeypatch.setattr(lists, "_FEW", few)
-    monkeypatch.setattr(lists, "_NEAR", near)
+    monkeypatch.setattr(session, "_FEW", few)
+    monkeypatch.setattr(session, "_NEAR", near)
     everything = sorted(
         backend.jobs.get([_row(n, 0)["id"] for n in range(JOBS)]), key=lambda job: job.id, reverse=True
     )

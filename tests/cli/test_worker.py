@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from dray.backends.sqlite import version
+from dray.backends.sqlite import trust
 from tests.cli.shell import Shell, until
 
 
@@ -40,13 +40,13 @@ def test_it_says_at_the_start_where_it_works_on_what(shell: Shell) -> None:
 def test_it_warns_at_the_start_of_a_sqlite_that_can_damage_files(shell: Shell, url: str) -> None:
     said = shell("worker", "--burst").err
 
-    is_unsafe = url.startswith("sqlite") and sqlite3.sqlite_version_info < version.SAFE
+    is_unsafe = url.startswith("sqlite") and sqlite3.sqlite_version_info < trust.SAFE
     assert (f"warning dray: SQLite {sqlite3.sqlite_version}: before 3.51.3 two connections" in said) is is_unsafe
 
 
 @pytest.mark.parametrize(("found", "is_unsafe"), [((3, 51, 2), True), ((3, 51, 3), False), ((3, 53, 0), False)])
 def test_which_sqlite_can_damage_files(found: tuple[int, ...], is_unsafe: bool) -> None:
-    assert (version.caution(found) is not None) is is_unsafe
+    assert (trust.caution(found) is not None) is is_unsafe
 
 
 def test_lines_of_bodies_name_the_job_and_cannot_steer_a_terminal(shell: Shell) -> None:

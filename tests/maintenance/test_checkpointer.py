@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dray.backends import Backend, open_backend
+from dray.backends.database import Checkpoint
 from dray.backends.sqlite.database import SqliteDatabase
-from dray.backends.upkeep import Checkpoint
 from dray.clock import Ids, ManualClock
 from dray.instants import SECOND
 from dray.maintenance import checkpointer as module

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from dray.lazy import loader
 
 if TYPE_CHECKING:
-    from dray.backends.base import Backend
-    from dray.backends.opening import open_backend
+    from dray.backends.base import Backend, open_backend
 
-__getattr__ = loader(__name__, {"dray.backends.base": "Backend", "dray.backends.opening": "open_backend"})
+__getattr__ = loader(__name__, {"dray.backends.base": "Backend open_backend"})
 
 __all__ = ["Backend", "open_backend"]

@@ -12,15 +12,17 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends import store
+from dray.backends.sqlite import SqliteDatabase
+from dray.clock import Clock
+from dray.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from dray.backends.copier import Copier
-    from dray.backends.database import Database
-    from dray.backends.upkeep import Checkpoint, LogFile
+    from dray.backends.database import Checkpoint, Copier, Database, LogFile
     from dray.backends.watch import Watch
 
 
@@ -188,3 +190,49 @@ class Backend:
     def file_vacuum(self, pages: int) -> bool:
         """Gives at most so many unused pages back if many are unused; whether there are more."""
         return self.db.upkeep is not None and self.db.upkeep.vacuum(pages)
+
+
+def open_backend(
+    url: str,
+    *,
+    clock: Clock | None = None,
+    busy_timeout: float = 30.0,
+    file_mode: int = 0o600,
+    create: bool | None = None,
+    notify: bool = True,
+    listen_url: str | None = None,
+) -> Backend:
+    """The backend for an address; connects at the first call.
+
+    `create`: make missing tables at the first call. By default a SQLite file does, and a PostgreSQL database waits
+    for `migrate()`. `notify`: wake workers when a user's own transaction commits; on PostgreSQL this is a NOTIFY
+    inside it, which such commits then do one after the other, and which cannot be prepared (two-phase commit).
+    `listen_url`: a way to the same PostgreSQL around its pooler, which would not deliver notifications.
+    """
+    address = parse_address(url)
+    if isinstance(address, SqliteAddress):
+        return Backend(
+            SqliteDatabase(
+                address.path,
+                clock=clock,
+                busy_timeout=busy_timeout,
+                file_mode=file_mode,
+                create=create is not False,
+            )
+        )
+    # psycopg costs 200 ms and 20 MB to import: only those pay who use PostgreSQL.
+    try:
+        from dray.backends.postgres import PostgresDatabase  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError("PostgreSQL needs psycopg 3: pip install 'dray[postgres]'") from error
+
+    return Backend(
+        PostgresDatabase(
+            address,
+            clock=clock,
+            busy_timeout=busy_timeout,
+            create=bool(create),
+            notify=notify,
+            listen_url=listen_url,
+        )
+    )

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from dray.backends.proof import Proofs
-from dray.backends.upkeep import Upkeep
 from dray.backends.watch import Watch
 from dray.clock import Clock
+from dray.errors import StorageError
 from dray.model.job import Demand
 
 if TYPE_CHECKING:
-    from dray.backends.copier import Copier
     from dray.backends.tables import Tables
+
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -245,3 +246,100 @@ class Database(Protocol):
     def close(self) -> None:
         """Closes every connection of this process."""
         ...
+
+
+Progress = Callable[[int, int | None], None]  # how much is done, of how much in all if that is known
+
+
+class Copier(Protocol):
+    """Makes copies of one database."""
+
+    @property
+    def name(self) -> str:
+        """What a copy may be called, without an ending."""
+        ...
+
+    @property
+    def ending(self) -> str:
+        """Of the names of copies."""
+        ...
+
+    def mode(self) -> int:
+        """Who may read a copy, as permissions of its file: nobody who may not read the database."""
+        ...
+
+    def refuse(self, target: Path) -> None:
+        """An error if a copy must not be put there, even where what is there may be replaced."""
+        ...
+
+    def copy(self, draft: Path, progress: Progress) -> int | None:
+        """Fills a file that is there, empty and private, and checks it: it needs no other file beside it. Answers the
+        number of jobs in it, where that is known. After an error the file is worth nothing."""
+        ...
+
+
+class LogFile(NamedTuple):
+    """The write-ahead log as the file system shows it."""
+
+    size: int  # bytes; what is in use of them only the database knows
+    written_ns: int
+    starts: int  # how often it started over, in the room there is
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint found."""
+
+    frames: int  # pages in the log
+    left: int  # those among them that could not be copied back
+
+
+class FileFacts(NamedTuple):
+    """A file as the file system shows it."""
+
+    path: str
+    size: int
+    mode: int
+    folder_mode: int
+    owner: int
+    can_read: bool  # this user
+    can_write: bool  # this user, to it and to what is written beside it
+    strange: tuple[str, ...]  # files beside it that belong to somebody else
+    log_size: int | None  # None: nobody has it open
+    journal: str | None  # "wal", "rollback"; None: it has no header, or it may not be read
+    file_system: str | None  # as the kernel names it; None: it does not say
+    is_network: bool
+    free: int  # bytes on its disk
+
+
+class Upkeep(Protocol):
+    """The file of one database."""
+
+    def facts(self) -> FileFacts:
+        """What the file system tells of it; OSError if there is no file."""
+        ...
+
+    def lock_holder(self) -> int | None:
+        """The process that has kept the write lock for a second; None: nobody, or it cannot be told. Takes that long
+        only while somebody has it."""
+        ...
+
+    def log(self) -> LogFile | None:
+        """The write-ahead log; None: there is none at the moment."""
+        ...
+
+    def checkpoint(self, *, waits: bool = False) -> Checkpoint:
+        """Copies the log back into the file. Waits: keeps writers out until the log can start over, if that takes no
+        longer than a second."""
+        ...
+
+    def vacuum(self, pages: int) -> bool:
+        """Gives at most so many unused pages back to the file system; whether there are more."""
+        ...
+
+
+class DataRefused(StorageError):
+    """The database refused the values of a write (a constraint, a type, a size), not the write itself."""
+
+
+class TookTooLong(StorageError):
+    """A look at the database was ended before it was over; nothing is known."""

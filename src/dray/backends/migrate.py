@@ -7,8 +7,10 @@ the last one applied; `oldest_code` the lowest number that code must know to be 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from dray.backends.statements import Dialect, sql_files
 from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew
@@ -70,3 +72,57 @@ def admit(dialect: Dialect, known: Mapping[str, str], place: str) -> None:
         raise SchemaMissing(f"{place}: its tables are at version {version}, this Dray needs {ours}; {CREATE_HINT}")
     if version > ours:
         log.warning("%s: its tables (version %d) are newer than this Dray knows (%d)", place, version, ours)
+
+
+_MADE = re.compile(r"^CREATE (?:UNIQUE )?(TABLE|INDEX|VIEW) (\w+)", re.MULTILINE)
+
+_FILE = """\
+PRAGMA auto_vacuum = INCREMENTAL;
+PRAGMA journal_mode = WAL;
+"""
+_SCHEMA = """\
+CREATE SCHEMA IF NOT EXISTS "{schema}";
+SET LOCAL search_path TO "{schema}";
+"""
+_VERSION = """\
+INSERT INTO dray_meta (name, value) VALUES ('version', '{version}'), ('oldest_code', '{oldest_code}')
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+"""
+_BEGIN: dict[Dialect, str] = {"sqlite": "BEGIN IMMEDIATE;\n", "postgres": "BEGIN;\n"}
+
+
+class Script(NamedTuple):
+    """What brings tables to a version, in one transaction."""
+
+    version: int
+    text: str
+
+
+def names(dialect: Dialect, *, indexes: bool = True) -> set[str]:
+    """The tables and views of the newest version, and its indexes."""
+    made = [found for text in migrations(dialect).values() for found in _MADE.findall(text)]
+    return {name for kind, name in made if indexes or kind != "INDEX"}
+
+
+def scripts(dialect: Dialect, *, schema: str | None = None, after: int = 0, one_by_one: bool = False) -> list[Script]:
+    """What brings tables of a version to the newest one: in one script, or one for each version."""
+    texts = {number: text for number, text in sorted(migrations(dialect).items()) if number > after}
+    if not texts:
+        return []
+    if not one_by_one:
+        texts = {latest(dialect): "\n".join(texts.values())}
+    return [Script(number, _script(dialect, schema, number, text)) for number, text in texts.items()]
+
+
+def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> str:
+    makes_all = "CREATE TABLE dray_meta" in text
+    return "".join(
+        (
+            _FILE if dialect == "sqlite" and makes_all else "",
+            _BEGIN[dialect],
+            _SCHEMA.format(schema=schema) if schema is not None else "",
+            text,
+            _VERSION.format(version=version, oldest_code=OLDEST_CODE),
+            "COMMIT;\n",
+        )
+    )

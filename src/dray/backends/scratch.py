@@ -50,7 +50,7 @@ def _remove_file(path: Path) -> None:
 
 
 def _drop_schema(address: PostgresAddress) -> None:
-    from dray.backends.postgres.scratch import drop_schema  # noqa: PLC0415 - psycopg is an extra
+    from dray.backends.postgres.connect import drop_schema  # noqa: PLC0415 - psycopg is an extra
 
     assert address.schema is not None
     assert address.schema.startswith(_NAME)

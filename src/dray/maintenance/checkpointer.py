@@ -15,7 +15,7 @@ from dray.maintenance.duty_runner import jittered
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.upkeep import LogFile
+    from dray.backends.database import LogFile
     from dray.clock import Clock, Rng
 
 _PAUSE = 1.0

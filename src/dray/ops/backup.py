@@ -13,7 +13,7 @@ from dray.instants import to_datetime
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.backends.copier import Progress
+    from dray.backends.database import Progress
 
 _PRIVATE = 0o600
 

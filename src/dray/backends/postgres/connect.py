@@ -12,10 +12,12 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.sql import SQL, Identifier
 
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import adapt
 from dray.errors import ConfigError
+from dray.sanitize import redact
 
 log = logging.getLogger("dray")
 
@@ -149,3 +151,13 @@ class Connector:
         if self._prepares:
             log.warning("%s: prepared statements do not last here (a pooler?); going on without them", self._place)
         self._prepares = False
+
+
+def drop_schema(conninfo: str, schema: str) -> None:
+    """Drops a schema with all that is in it, if it is there."""
+    try:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute("SET client_min_messages TO warning")  # not a word about each table
+            connection.execute(SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(schema)))
+    except psycopg.Error as error:
+        raise faults.translate(error, redact(conninfo)) from error

@@ -15,8 +15,8 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
-from dray.backends import ddl
-from dray.backends.copier import Progress
+from dray.backends import migrate
+from dray.backends.database import Progress
 from dray.errors import DrayError, StorageFull
 from dray.sanitize import redact
 
@@ -47,7 +47,7 @@ class PostgresCopier:
     def copy(self, draft: Path, progress: Progress) -> None:
         told = _environment(self._conninfo)
         schema = self._namespace()
-        tables = [f'"{schema}"."{name}"' for name in sorted(ddl.names("postgres", indexes=False))]
+        tables = [f'"{schema}"."{name}"' for name in sorted(migrate.names("postgres", indexes=False))]
         progress(0, None)
         program = shutil.which("pg_dump")
         if program is None:

@@ -14,23 +14,27 @@ from psycopg.abc import QueryNoTemplate
 from psycopg.sql import SQL, Identifier
 
 from dray.address import PostgresAddress
-from dray.backends import foreign, migrate
-from dray.backends.aside import in_a_thread, to_the_end
-from dray.backends.copier import Copier
-from dray.backends.database import Later, Row
-from dray.backends.errors import DataRefused, TookTooLong
-from dray.backends.postgres import faults
-from dray.backends.postgres.block import PostgresTransaction, async_block
+from dray.backends import migrate, user_connection
+from dray.backends.awaiting import in_a_thread, to_the_end
+from dray.backends.database import Copier, DataRefused, Later, Row, TookTooLong, Upkeep
+from dray.backends.postgres import faults, tables
 from dray.backends.postgres.connect import READ, WRITE, Connector, OwnConnection
-from dray.backends.postgres.join import borrowed, interrupt, joined, refuse_autocommit
+from dray.backends.postgres.copier import PostgresCopier
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.notify import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, channels
 from dray.backends.postgres.pool import Loan, Pool
 from dray.backends.postgres.proof import PostgresProofs
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
+from dray.backends.postgres.transaction import (
+    PostgresTransaction,
+    async_block,
+    borrowed,
+    interrupt,
+    joined,
+    refuse_autocommit,
+)
 from dray.backends.statements import catalogue
-from dray.backends.stop import Stop
-from dray.backends.upkeep import Upkeep
+from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.interrupts import CleanExit, with_cleanup
@@ -81,20 +85,16 @@ class PostgresDatabase:
 
     @property
     def copier(self) -> Copier:
-        from dray.backends.postgres.copier import PostgresCopier  # noqa: PLC0415 - for backups alone
-
         return PostgresCopier(self._conninfo, self.place, self._namespace)
 
     def _namespace(self) -> str:
         return self.read(lambda tx: tx.rows("table_namespace", table=self._table("dray_jobs")))[0][1]
 
     def verify(self, *, full: bool) -> list[str]:
-        from dray.backends.postgres import check  # noqa: PLC0415 - for checks alone
-
-        found = self.read(lambda session: check.look(session, self._table("dray_jobs")))
+        found = self.read(lambda session: tables.look(session, self._table("dray_jobs")))
         if found.extension is None:
             return found.problems
-        return found.problems + self._again(lambda connection: check.look_into(connection, found, full=full))
+        return found.problems + self._again(lambda connection: tables.look_into(connection, found, full=full))
 
     def _times(self) -> dict[str, int | None]:
         if self._follows_server:
@@ -213,14 +213,14 @@ class PostgresDatabase:
         ready: Collection[str] = (),
         ended: bool = False,
     ) -> T:
-        found = foreign.unwrap(connection)
+        found = user_connection.unwrap(connection)
         if isinstance(found, psycopg.AsyncConnection):
-            raise foreign.needs_await(connection)
+            raise user_connection.needs_await(connection)
         if not isinstance(found, psycopg.Connection):
-            raise foreign.refusal(connection, found, self.place)
+            raise user_connection.refusal(connection, found, self.place)
         theirs = cast("psycopg.Connection[Any]", found)
         refuse_autocommit(theirs, self.place)
-        return self._join(theirs, work, self._notes(ready, ended=ended), Stop())
+        return self._join(theirs, work, self._notes(ready, ended=ended), Cancellation())
 
     async def join_async(
         self,
@@ -230,27 +230,27 @@ class PostgresDatabase:
         ready: Collection[str] = (),
         ended: bool = False,
     ) -> T:
-        found = await foreign.unwrap_async(connection)
+        found = await user_connection.unwrap_async(connection)
         if not isinstance(found, psycopg.AsyncConnection):
             return self.join(found, work, ready=ready, ended=ended)
-        theirs, stop = cast("psycopg.AsyncConnection[Any]", found), Stop()
+        theirs, cancellation = cast("psycopg.AsyncConnection[Any]", found), Cancellation()
         notes = self._notes(ready, ended=ended)
         async with theirs.lock:
             refuse_autocommit(theirs, self.place)
             with borrowed(theirs) as facade:
-                joining = in_a_thread(lambda: self._join(facade, work, notes, stop))
-                return await to_the_end(joining, stop, lambda: interrupt(theirs))
+                joining = in_a_thread(lambda: self._join(facade, work, notes, cancellation))
+                return await to_the_end(joining, cancellation, lambda: interrupt(theirs))
 
     def _join(
         self,
         connection: psycopg.Connection[Any],
         work: Callable[[PostgresSession], T],
         notes: Mapping[str, Sequence[str]],
-        stop: Stop,
+        cancellation: Cancellation,
     ) -> T:
-        stop.check()
+        cancellation.check()
         with joined(connection, self.place) as theirs:
-            stop.guard()
+            cancellation.guard()
             session = PostgresSession(theirs, self._catalogue, self._times(), is_users=True)
             self._refuse_elsewhere(session)
             self._warn_if_forgetful(session)
@@ -260,7 +260,7 @@ class PostgresDatabase:
                 raise DataRefused(f"{self.place}: {error}") from error
             for channel, payloads in notes.items():
                 session.rows("join_notify", channel=channel, notes=list(payloads))
-            stop.check()
+            cancellation.check()
             return answer
 
     def _warn_if_forgetful(self, session: PostgresSession) -> None:

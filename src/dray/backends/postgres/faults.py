@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from dray.backends.errors import DataRefused
+from dray.backends.database import DataRefused
 from dray.backends.migrate import CREATE_HINT
 from dray.errors import (
     DatabaseClosed,

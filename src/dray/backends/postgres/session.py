@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
@@ -16,13 +16,11 @@ from psycopg.rows import tuple_row
 
 from dray.backends.database import Later, Row
 from dray.backends.plain import are_plain, plain_rows
-from dray.backends.postgres import bulk
+from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import adapt_anew
+from dray.backends.postgres.tables import PostgresTables
 from dray.backends.statements import Catalogue, Statement
 from dray.model.job import Demand, State
-
-if TYPE_CHECKING:
-    from dray.backends.postgres.tables import PostgresTables
 
 # Two-part advisory locks: the first part tells ours from anybody else's, and one use from the other.
 PAUSE_SPACE = 0x64726170  # "drap"
@@ -111,7 +109,7 @@ class PostgresSession:
         now = self.rows("server_now")[0][0]
         priorities = {row[0]: row[1] for row in self.rows("queue_list")}
         plain = plain_rows(rows, now, priorities)
-        return bulk.copy(self._connection, self._catalogue["job_copy"], plain, now)
+        return adapt.copy(self._connection, self._catalogue["job_copy"], plain, now)
 
     def _batch(self, name: str, rows: Sequence[Row]) -> Later[list[Row]]:
         """A statement that takes all rows at once, as JSON: half the time of arrays of the driver's making."""
@@ -163,8 +161,6 @@ class PostgresSession:
 
     @property
     def tables(self) -> PostgresTables:
-        from dray.backends.postgres.tables import PostgresTables  # noqa: PLC0415 - only moves need it
-
         assert self._pipeline is None, "a pipeline can neither COPY nor read through a cursor of the server's"
         return PostgresTables(self._connection, self._catalogue, self._schema)
 

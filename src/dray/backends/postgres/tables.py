@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
 from psycopg.rows import tuple_row
+from psycopg.sql import SQL, Identifier
 
-from dray.backends.database import Row
-from dray.backends.postgres import bulk
-from dray.backends.postgres.adapt import adapt_reading
+from dray.backends import migrate
+from dray.backends.database import Row, Session
+from dray.backends.postgres import adapt
+from dray.backends.postgres.adapt import Connection, adapt_reading
 from dray.backends.statements import Catalogue, Statement, table_statement
 from dray.backends.tables import GROUP, Key, Portion, Shape, Table, bounds, portions, slots
 from dray.instants import to_datetime
@@ -57,7 +60,7 @@ class PostgresTables:
     def append(self, shape: Shape, rows: Sequence[Row]) -> None:
         types = self._types(shape.table)
         statement = self._filled("table_append", slots(shape.table, shape.columns))
-        bulk.append(self._connection, statement, [types[name] for name in shape.columns], rows)
+        adapt.append(self._connection, statement, [types[name] for name in shape.columns], rows)
 
     def mend(self, shape: Shape, rows: Sequence[Row]) -> None:
         types = self._types(shape.table)
@@ -115,3 +118,50 @@ def _in_json(kind: str, value: Any) -> Any:
     if kind == _INSTANT:
         return to_datetime(value).isoformat()
     return bool(value) if kind == _TRUTH else value
+
+
+log = logging.getLogger("dray")
+
+
+class Look(NamedTuple):
+    """What the catalogue tells, and what to look into further."""
+
+    problems: list[str]
+    indexes: dict[str, int]  # valid ones, and their oids
+    extension: str | None  # the schema of amcheck, where it is installed
+
+
+def look(tx: Session, table: str) -> Look:
+    namespace = tx.rows("table_namespace", table=table)[0][0]
+    indexes = tx.rows("check_indexes", namespace=namespace)
+    loose = tx.rows("check_constraints", namespace=namespace)
+    there = {row[0] for row in tx.rows("check_names", namespace=namespace)}
+    problems = [
+        *(
+            f"index {name} was never finished and is not used; REINDEX it"
+            for name, _, is_used in indexes
+            if not is_used
+        ),
+        *(f"constraint {name} of {table} was never validated" for table, name in loose),
+        *(f"{name} is missing" for name in sorted(migrate.names("postgres") - there)),
+    ]
+    extension = tx.rows("check_extension")
+    return Look(
+        problems, {name: oid for name, oid, is_used in indexes if is_used}, extension[0][0] if extension else None
+    )
+
+
+def look_into(connection: Connection, found: Look, *, full: bool) -> list[str]:
+    """What amcheck finds in the indexes; it keeps nobody from writing. Full: every row has to be in them, too."""
+    assert found.extension is not None
+    check = SQL("SELECT {}.bt_index_check(CAST(%s AS oid), %s)").format(Identifier(found.extension))
+    problems: list[str] = []
+    for name, oid in found.indexes.items():
+        try:
+            connection.execute(check, (oid, full))
+        except psycopg.errors.InsufficientPrivilege:
+            log.warning("amcheck is installed, but this user may not use it; the indexes were not looked into")
+            return problems
+        except (psycopg.errors.IndexCorrupted, psycopg.errors.DataCorrupted) as error:
+            problems.append(f"index {name} is damaged ({str(error).strip().partition(chr(10))[0]}); REINDEX it")
+    return problems

@@ -1,5 +1,30 @@
-"""SQLite: one file, the standard library's driver, one writer at a time."""
+"""SQLite: one file, the standard library's driver, one writer at a time.
 
-from dray.backends.sqlite.database import SqliteDatabase
+The names below are loaded when they are first used: a worker makes no backups, and a list waits for nothing.
+"""
 
-__all__ = ["SqliteDatabase"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dray.lazy import loader
+
+if TYPE_CHECKING:
+    from dray.backends.sqlite.copier import SqliteCopier
+    from dray.backends.sqlite.database import SqliteDatabase
+    from dray.backends.sqlite.inspect import inspected, verify
+    from dray.backends.sqlite.tables import SqliteTables
+    from dray.backends.sqlite.watch import SqliteWatch
+
+__getattr__ = loader(
+    __name__,
+    {
+        "dray.backends.sqlite.copier": "SqliteCopier",
+        "dray.backends.sqlite.database": "SqliteDatabase",
+        "dray.backends.sqlite.inspect": "inspected verify",
+        "dray.backends.sqlite.tables": "SqliteTables",
+        "dray.backends.sqlite.watch": "SqliteWatch",
+    },
+)
+
+__all__ = ["SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch", "inspected", "verify"]

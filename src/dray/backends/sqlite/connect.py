@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from dray.backends.sqlite import faults, version
+from dray.backends.sqlite import faults, trust
 from dray.backends.sqlite.files import Way
 from dray.errors import StorageError
 
@@ -91,7 +91,7 @@ def connect(
     path: Path, factory: type[C] = sqlite3.Connection, *, way: Way = Way.WRITE, check_same_thread: bool = False
 ) -> C:
     """A connection that waits for nobody, opens no transactions by itself and never creates a file."""
-    version.refuse_old(path)
+    trust.refuse_old(path)
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{way}",
         uri=True,

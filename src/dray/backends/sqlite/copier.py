@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from dray.backends.copier import Progress
+from dray.backends.database import Progress
 from dray.backends.sqlite import faults, files
 from dray.backends.sqlite.connect import patiently
 from dray.backends.statements import catalogue

@@ -11,11 +11,9 @@ from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dray.backends import foreign, migrate
-from dray.backends.database import Later, Row
-from dray.backends.errors import DataRefused
+from dray.backends import migrate, sqlite, user_connection
+from dray.backends.database import DataRefused, Later, Row
 from dray.backends.sqlite import faults, files, fork
-from dray.backends.sqlite.block import Block, SqliteTransaction
 from dray.backends.sqlite.connect import (
     connect,
     enter_wal,
@@ -26,20 +24,19 @@ from dray.backends.sqlite.connect import (
     tolerantly,
 )
 from dray.backends.sqlite.files import Way
-from dray.backends.sqlite.join import is_below_full, joined
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.readers import Readers, Visit
 from dray.backends.sqlite.session import SqliteSession
+from dray.backends.sqlite.transaction import Block, SqliteTransaction, is_below_full, joined
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
 from dray.backends.statements import Gradual
-from dray.backends.stop import Stop
+from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, SchemaMissing, StorageError, StorageLocked, StorageUnavailable
 from dray.interrupts import CleanExit, Lent, OwnedLock, with_cleanup
 
 if TYPE_CHECKING:
-    from dray.backends.copier import Copier
-    from dray.backends.sqlite.watch import SqliteWatch
+    from dray.backends.database import Copier
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -83,14 +80,10 @@ class SqliteDatabase:
 
     @property
     def copier(self) -> Copier:
-        from dray.backends.sqlite.copier import SqliteCopier  # noqa: PLC0415 - for backups alone
-
-        return SqliteCopier(self.path, self._reading, self._busy_timeout)
+        return sqlite.SqliteCopier(self.path, self._reading, self._busy_timeout)
 
     def verify(self, *, full: bool) -> list[str]:
-        from dray.backends.sqlite.check import verify  # noqa: PLC0415 - for checks alone
-
-        return verify(self.glance, full=full)
+        return sqlite.verify(self.glance, full=full)
 
     def _start_anew(self) -> None:
         self._write_lock = OwnedLock()
@@ -267,7 +260,7 @@ class SqliteDatabase:
         self._let_go()
         raise StorageUnavailable(
             f"{self.place}: the file was removed or replaced while this process had it open; nothing was written. "
-            "Stop all that use it before you do that. The next call opens what is there then"
+            "Cancellation all that use it before you do that. The next call opens what is there then"
         )
 
     def snapshot(self) -> AbstractContextManager[SqliteSession]:
@@ -286,11 +279,9 @@ class SqliteDatabase:
         return found.st_dev, found.st_ino
 
     def inspect(self, work: Callable[[SqliteSession], T], *, seconds: float) -> T:
-        from dray.backends.sqlite.inspect import inspected  # noqa: PLC0415 - for examinations alone
-
         def look() -> T:
             visit.begin()
-            return inspected(
+            return sqlite.inspected(
                 self.path, lambda found: work(SqliteSession(found, self._catalogue, self.clock)), seconds
             )
 
@@ -316,12 +307,12 @@ class SqliteDatabase:
         ready: Collection[str] = (),  # noqa: ARG002 - the commit itself tells
         ended: bool = False,  # noqa: ARG002
     ) -> T:
-        found = foreign.unwrap(connection)
+        found = user_connection.unwrap(connection)
         if isinstance(found, sqlite3.Connection):
-            return self._join(found, work, Stop())
-        if foreign.is_aiosqlite(found):
-            raise foreign.needs_await(connection)
-        raise foreign.refusal(connection, found, self.place)
+            return self._join(found, work, Cancellation())
+        if user_connection.is_aiosqlite(found):
+            raise user_connection.needs_await(connection)
+        raise user_connection.refusal(connection, found, self.place)
 
     async def join_async(
         self,
@@ -331,18 +322,21 @@ class SqliteDatabase:
         ready: Collection[str] = (),  # noqa: ARG002
         ended: bool = False,  # noqa: ARG002
     ) -> T:
-        found = await foreign.unwrap_async(connection)
+        found = await user_connection.unwrap_async(connection)
         if isinstance(found, sqlite3.Connection):
-            return self._join(found, work, Stop())
-        if not foreign.is_aiosqlite(found):
-            raise foreign.refusal(connection, found, self.place)
-        from dray.backends.aside import in_its_thread, to_the_end  # noqa: PLC0415 - it loads asyncio
+            return self._join(found, work, Cancellation())
+        if not user_connection.is_aiosqlite(found):
+            raise user_connection.refusal(connection, found, self.place)
+        from dray.backends.awaiting import in_its_thread, to_the_end  # noqa: PLC0415 - it loads asyncio
 
-        stop = Stop()
-        return await to_the_end(in_its_thread(found, lambda theirs: self._join(theirs, work, stop)), stop)
+        cancellation = Cancellation()
+        joining = in_its_thread(found, lambda theirs: self._join(theirs, work, cancellation))
+        return await to_the_end(joining, cancellation)
 
-    def _join(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], stop: Stop) -> T:
-        stop.check()
+    def _join(
+        self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], cancellation: Cancellation
+    ) -> T:
+        cancellation.check()
         with joined(connection, self.path) as theirs:
             self._warn_if_forgetful(theirs)
             session = SqliteSession(theirs, self._catalogue, self.clock)
@@ -351,7 +345,7 @@ class SqliteDatabase:
                 answer = work(session)
             except (UnicodeEncodeError, OverflowError) as error:
                 raise DataRefused(f"{self.place}: {error}") from error
-            stop.check()
+            cancellation.check()
             return answer
 
     def _admit(self, session: SqliteSession) -> None:
@@ -401,11 +395,9 @@ class SqliteDatabase:
         hears_work: bool = True,  # noqa: ARG002 - it hears every commit
         hears_done: bool = True,  # noqa: ARG002
         queues: Collection[str] | None = None,  # noqa: ARG002
-    ) -> SqliteWatch:
-        from dray.backends.sqlite.watch import SqliteWatch  # noqa: PLC0415 - it loads ctypes, for those who wait
-
+    ) -> sqlite.SqliteWatch:
         self.read(lambda _: None)  # the file is there, in WAL mode
-        return SqliteWatch(self.path, busy_timeout=self._busy_timeout)
+        return sqlite.SqliteWatch(self.path, busy_timeout=self._busy_timeout)
 
     def announce(self, queues: Iterable[str]) -> None:
         """Nothing to do: the commit itself tells."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from dray.backends.errors import DataRefused
+from dray.backends.database import DataRefused
 from dray.errors import (
     DatabaseClosed,
     DrayError,

@@ -15,7 +15,7 @@ import stat
 from enum import StrEnum
 from pathlib import Path
 
-from dray.backends.sqlite import mounts, version
+from dray.backends.sqlite import trust
 from dray.errors import StorageUnavailable
 
 log = logging.getLogger("dray")
@@ -98,18 +98,18 @@ def beside(path: Path, suffix: str) -> Path:
 
 def is_on_disk(path: Path) -> bool:
     """Whether a file lies where only this machine can reach it."""
-    return mounts.is_disk(_file_system(path))
+    return trust.is_disk(_file_system(path))
 
 
 def kind(path: Path) -> tuple[str | None, bool]:
     """The file system that a path lies on (None: the kernel does not say), and whether machines share it."""
     found = _file_system(path)
-    return found, mounts.is_shared(found)
+    return found, trust.is_shared(found)
 
 
 def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
     """Makes sure there is a file to open, or says why not."""
-    version.refuse_old(path)
+    trust.refuse_old(path)
     there = is_there(path)
     if not there and not create:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
@@ -132,12 +132,12 @@ def _refuse_leftovers(path: Path) -> None:
 def refuse_network(path: Path, *, allow_network: bool) -> None:
     """An error where other machines use the same file, and a warning, once, where they might."""
     kind = _file_system(path if path.exists() else path.parent)
-    if mounts.is_shared(kind) and not allow_network:
+    if trust.is_shared(kind) and not allow_network:
         raise StorageUnavailable(
             f"{path}: lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
             "use a local disk, or PostgreSQL"
         )
-    doubt = mounts.doubt(kind)
+    doubt = trust.doubt(kind)
     if doubt is not None and path not in _doubted:
         _doubted.add(path)
         log.warning("%s: lies on %s", path, doubt)
@@ -191,4 +191,4 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _file_system(where: Path) -> str | None:
-    return mounts.kind_of(where)
+    return trust.kind_of(where)

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from dray.backends.errors import TookTooLong
+from dray.backends import migrate
+from dray.backends.database import FileFacts, Row, TookTooLong
 from dray.backends.sqlite import faults, files
 from dray.backends.sqlite.connect import patiently
-from dray.backends.upkeep import FileFacts
 from dray.errors import StorageUnavailable
+from dray.wording import counted
 
 T = TypeVar("T")
 
@@ -99,9 +100,7 @@ def _journal(path: Path) -> str | None:
 
 def file_facts(path: Path) -> FileFacts:
     """What can be told without SQLite; an error if there is no file."""
-    import shutil  # noqa: PLC0415 - it loads every kind of compression
-
-    found, folder = path.stat(), path.parent.stat()
+    found, folder, disk = path.stat(), path.parent.stat(), os.statvfs(path.parent)
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(errno.ENOENT, "is not an ordinary file", str(path))
     can_read = os.access(path, os.R_OK, effective_ids=True)
@@ -121,7 +120,7 @@ def file_facts(path: Path) -> FileFacts:
         journal=_journal(path) if can_read else None,
         file_system=file_system,
         is_network=is_network,
-        free=shutil.disk_usage(path.parent).free,
+        free=disk.f_bavail * disk.f_frsize,
     )
 
 
@@ -160,3 +159,20 @@ def _writer(file: str) -> int | None:
             if first <= _WRITE_LOCK and (last == "EOF" or int(last) >= _WRITE_LOCK):
                 return int(words[4])
     return None
+
+
+Ask = Callable[[str], list[Row]]  # the rows of a statement, each in a read of its own
+
+
+def verify(ask: Ask, *, full: bool) -> list[str]:
+    """A sentence for each thing; at most a hundred of a kind."""
+    there = {row[0] for row in ask("check_names")}
+    references = ask("check_references") if full else []  # an audit goes through them, too
+    return [
+        *(str(row[0]) for row in ask("check_full" if full else "check_quick")),
+        *(
+            counted(count, f"row of {table} refers", f"rows of {table} refer") + " to what is not there"
+            for table, count in references
+        ),
+        *(f"{name} is missing" for name in sorted(migrate.names("sqlite") - there)),
+    ]

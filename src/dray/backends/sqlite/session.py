@@ -10,15 +10,17 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from dray.backends import sqlite
 from dray.backends.database import Later, Row
 from dray.backends.plain import are_plain, plain_rows
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
-from dray.model.job import Demand, State
+from dray.model.job import FINAL, LIVE, Demand, State
 
 if TYPE_CHECKING:
-    from dray.backends.sqlite.tables import SqliteTables
+    from dray.backends.database import Row
+
 
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
 
@@ -140,9 +142,7 @@ class SqliteSession:
         return changed
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
-        from dray.backends.sqlite.lists import listed  # noqa: PLC0415 - workers list nothing
-
-        return listed(self, fit, before, limit)
+        return _listed(self, fit, before, limit)
 
     def ready(self, demand: Demand) -> Later[bool]:
         wanted = set(demand.tasks)
@@ -240,10 +240,8 @@ class SqliteSession:
         return [(row[0], State.CANCELLED if row[0] in stopped else row[_STATE]) for row in done]
 
     @property
-    def tables(self) -> SqliteTables:
-        from dray.backends.sqlite.tables import SqliteTables  # noqa: PLC0415 - only moves need it
-
-        return SqliteTables(self._connection, self._catalogue, PAYLOAD_SIZE)
+    def tables(self) -> sqlite.SqliteTables:
+        return sqlite.SqliteTables(self._connection, self._catalogue, PAYLOAD_SIZE)
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         """Nothing to do: there is one writer, and how its commit is synced is set before BEGIN."""
@@ -260,3 +258,31 @@ class SqliteSession:
 
 def _known(rows: list[Row]) -> Callable[[], list[Row]]:
     return lambda: rows
+
+
+_FEW = 20_000  # rows that are read and sorted in 20 milliseconds
+_NEAR = 20_000  # the newest rows, which are looked at in 10
+
+
+def _listed(tx: SqliteSession, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
+    """At most so many jobs before an id that fit.
+
+    The order of ids is quick where what is asked for is among the newest, and slow where it is rare or long ago. So
+    jobs that are few by their state are read through the index of that state and sorted; those that failed, or that
+    have tags, through an index of their own. Others are looked for among the newest, and those of a queue or a task
+    then in the whole table, in the order that it lies in.
+    """
+    states = {State(state) for state in fit["states"]}
+    asked: dict[str, Any] = {**fit, "before": before, "limit": limit}
+    chosen: dict[str, Any] = {state: state in states for state in LIVE} | {"final": sorted(states & FINAL)}
+    if states != set(State) and tx.rows("list_count", **chosen, limit=_FEW + 1)[0][0] <= _FEW:
+        return tx.rows("list_few", **asked, **chosen)
+    if states <= {State.FAILED, State.CANCELLED}:
+        return tx.rows("list_failed", **asked)
+    if fit["tag"] is not None:
+        return tx.rows("list_tagged", **asked)
+    if all(value is None for name, value in fit.items() if name != "states"):
+        return tx.rows("job_list", **asked, first="")
+    near = tx.rows("list_near", before=before, limit=_NEAR)
+    found = tx.rows("job_list", **asked, first=near[0][0] if near else "")
+    return found if len(found) == limit or not near else tx.rows("list_far", **asked)

@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
+from dray.backends.database import Checkpoint, FileFacts, LogFile
 from dray.backends.sqlite import faults, files, inspect
 from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, patiently
 from dray.backends.statements import Catalogue
-from dray.backends.upkeep import Checkpoint, FileFacts, LogFile
 from dray.clock import Clock
 from dray.instants import SECOND
 

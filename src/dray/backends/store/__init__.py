@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from dray.backends.store.doctor import Examination
     from dray.backends.store.graph import Graph
     from dray.backends.store.history import History
-    from dray.backends.store.jobs import Jobs
+    from dray.backends.store.jobs import Jobs, Queues
     from dray.backends.store.live import Live
     from dray.backends.store.outcomes import Outcomes
-    from dray.backends.store.queues import Queues
     from dray.backends.store.schedules import Schedules
     from dray.backends.store.transfer import Transfer
     from dray.backends.store.why import Stacks, Why
@@ -53,10 +52,9 @@ __getattr__ = loader(
         "dray.backends.store.doctor": "Examination",
         "dray.backends.store.graph": "Graph",
         "dray.backends.store.history": "History",
-        "dray.backends.store.jobs": "Jobs",
+        "dray.backends.store.jobs": "Jobs Queues",
         "dray.backends.store.live": "Live",
         "dray.backends.store.outcomes": "Outcomes",
-        "dray.backends.store.queues": "Queues",
         "dray.backends.store.schedules": "Schedules",
         "dray.backends.store.transfer": "Transfer",
         "dray.backends.store.why": "Stacks Why",

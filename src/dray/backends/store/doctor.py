@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
-from dray.backends.database import Database, Row, Session
+from dray.backends.database import Database, FileFacts, Row, Session
 from dray.backends.store.life import Life, lives
-from dray.backends.upkeep import FileFacts
 from dray.model.job import Queue
 from dray.model.schedule import Schedule
 from dray.model.worker import Lease, Worker

@@ -1,4 +1,4 @@
-"""Jobs as producers and operators see them: enqueue, look up, cancel, retry, delete."""
+"""Jobs and queues as producers and operators see them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dray.backends.plain import MANY
 from dray.backends.store import graph, repeated, unique
 from dray.backends.store.graph import Graph
 from dray.errors import GraphError, StorageError
-from dray.model.job import CancelResult, Enqueued, Job, State
+from dray.model.job import CancelResult, Enqueued, Job, Queue, State
 from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.retention import STEP_ROWS, Budget
@@ -344,3 +344,31 @@ def _row(job: NewJob, place: graph.Place) -> Row:
 def is_part_of_id(part: str) -> bool:
     """Whether it can be looked for in ids; anything else would be a pattern of its own."""
     return not set(part) - _ID_CHARS
+
+
+class Queues:
+    """Queues."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def upsert(self, name: str, priority: int) -> None:
+        """Makes a queue, or changes its default priority for jobs to come."""
+        self._db.write(lambda tx: tx.run("queue_set", name=name, priority=priority))
+
+    def pause(self, name: str) -> bool:
+        """Once this returns nothing is claimed from the queue. False: it was paused already."""
+
+        def work(tx: Session) -> bool:
+            tx.begin_pause(name)
+            return tx.run("queue_pause", name=name) > 0
+
+        return repeated.write(self._db, work)
+
+    def resume(self, name: str) -> bool:
+        """False: it was not paused."""
+        return repeated.write(self._db, lambda tx: tx.run("queue_resume", name=name)) > 0
+
+    def all(self) -> list[Queue]:
+        """All queues that were enqueued to (other than on a user's connection), served, set or paused."""
+        return [Queue(*row) for row in self._db.read(lambda tx: tx.rows("queue_list"))]

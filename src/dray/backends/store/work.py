@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from dray.backends.database import Database, Later, Row, Session
-from dray.backends.errors import DataRefused
+from dray.backends.database import Database, DataRefused, Later, Row, Session
 from dray.backends.store.block import Fence, hold
 from dray.backends.store.graph import Graph
 from dray.backends.store.jobs import insert

@@ -21,12 +21,12 @@ def sql(kind: Any, after: int, *, migrations: bool) -> None:
 
     `dray db sql --kind postgres | psql -v ON_ERROR_STOP=1`, `dray db sql --kind sqlite | sqlite3 -bail jobs.db`
     """
-    from dray.backends import ddl  # noqa: PLC0415 - `--help` needs none
+    from dray.backends import migrate  # noqa: PLC0415 - `--help` needs none
 
     schema = None
     if kind is None:
         kind, schema = _named()
-    scripts = ddl.scripts(kind, schema=schema, after=after, one_by_one=migrations)
+    scripts = migrate.scripts(kind, schema=schema, after=after, one_by_one=migrations)
     if wants_json():
         put_json([{"version": script.version, "sql": script.text} for script in scripts])
     elif scripts:

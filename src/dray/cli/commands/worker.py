@@ -82,9 +82,9 @@ def worker(
 
 
 def _caution() -> None:
-    from dray.backends.sqlite import version  # noqa: PLC0415 - `dray worker --help` needs none
+    from dray.backends.sqlite import trust  # noqa: PLC0415 - `dray worker --help` needs none
 
-    caution = version.caution()
+    caution = trust.caution()
     if caution is not None:
         log.warning("%s; `dray doctor` says what to do", caution)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from dray.backends.errors import TookTooLong
+from dray.backends.database import TookTooLong
 from dray.errors import DrayError
 from dray.ops.doctor.subject import Subject
 from dray.sanitize import redact

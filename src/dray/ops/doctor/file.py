@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dray.backends.sqlite import mounts
-from dray.backends.upkeep import FileFacts
+from dray.backends.database import FileFacts
+from dray.backends.sqlite import trust
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import size
@@ -41,7 +41,7 @@ def _risky(file_system: str) -> Finding | None:
         )
     if file_system == "tmpfs":
         return warning("the file lies in memory (tmpfs): it is gone with the next boot", "move it to a disk")
-    doubt = mounts.doubt(file_system)
+    doubt = trust.doubt(file_system)
     if doubt is not None:
         return warning(f"the file lies on {doubt}", "let this machine alone use it, or move it to a disk of its own")
     return None

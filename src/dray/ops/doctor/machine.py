@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dray.backends.sqlite import version
+from dray.backends.sqlite import trust
 from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
 from dray.ops.doctor.subject import Subject
 from dray.ops.doctor.words import size
@@ -30,16 +30,16 @@ def _sqlite(subject: Subject) -> Finding | None:
     if not subject.settings.is_sqlite:
         return None
     found = dotted(subject.sqlite)
-    if subject.sqlite < version.OLDEST:
+    if subject.sqlite < trust.OLDEST:
         return failed(
-            f"SQLite {found} is too old: Dray needs {dotted(version.OLDEST)}",
+            f"SQLite {found} is too old: Dray needs {dotted(trust.OLDEST)}",
             "use a Python that is linked with a newer SQLite",
         )
-    caution = version.caution(subject.sqlite)
+    caution = trust.caution(subject.sqlite)
     if caution is not None:
         return warning(
             caution,
-            f"use a Python that is linked with SQLite {dotted(version.SAFE)} or newer; until then keep "
+            f"use a Python that is linked with SQLite {dotted(trust.SAFE)} or newer; until then keep "
             "backups (dray db backup)",
         )
     return ok(f"SQLite {found}")

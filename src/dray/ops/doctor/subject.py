@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dray.backends.database import FileFacts
 from dray.backends.store.life import Life
-from dray.backends.upkeep import FileFacts
 from dray.instants import SECOND
 from dray.maintenance import Scheduler, duties
 

@@ -3,7 +3,7 @@ they should."""
 
 from __future__ import annotations
 
-from dray.backends.errors import TookTooLong
+from dray.backends.database import TookTooLong
 from dray.backends.migrate import latest
 from dray.errors import StorageError
 from dray.instants import DAY, SECOND

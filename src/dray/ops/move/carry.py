@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from dray.backends.errors import DataRefused
+from dray.backends.database import DataRefused
 from dray.backends.store.transfer import TABLES, Mark, Repair
 from dray.backends.tables import Key, Portion, Shape, Table, Tables
 from dray.clock import Ids, SystemClock

@@ -103,3 +103,30 @@ def _sqlalchemy_refuses(given: object) -> Generator[None]:
             f"{_kind(given)} gives no connection in an open transaction: {said} (of a session with several engines "
             "pass the connection to the App's database: session.connection(bind_arguments=…))"
         ) from error
+
+
+class Abandoned(Exception):
+    """The coroutine that waited was cancelled. Raised inside the work, and seen by that alone."""
+
+
+class Cancellation:
+    """Tells work that is done for a coroutine that the coroutine was cancelled; the work tells whether a statement
+    under way may be interrupted."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self.is_guarded = False  # whatever fails from here on is undone
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def check(self) -> None:
+        """Raises `Abandoned` if the coroutine was cancelled."""
+        if self.is_set:
+            raise Abandoned
+
+    def guard(self) -> None:
+        """For work that has set its savepoint. In this order: either it sees the cancellation, or is seen to be
+        guarded."""
+        self.is_guarded = True
+        self.check()

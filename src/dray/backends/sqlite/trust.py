@@ -1,4 +1,4 @@
-"""Which file system a path lies on, and whether SQLite can be trusted there.
+"""Where SQLite can be trusted: the file system that a path lies on, and the library that Python is linked with.
 
 A database in WAL mode needs two things of all who use it: locks that each of them sees, and one piece of shared
 memory, the -shm, that they all map. Processes of one kernel on a file system of that kernel have both.
@@ -19,7 +19,13 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from pathlib import Path
+
+from dray.errors import ConfigError
+from dray.wording import dotted
+
+OLDEST, SAFE = (3, 37), (3, 51, 3)  # versions of the library
 
 # By the names of the kernel's own clients and of FUSE daemons, which appear as fuse.NAME.
 _OF_SERVERS = {
@@ -113,3 +119,23 @@ def kind_of(where: Path) -> str | None:
         if len(point) >= nearest and (place == point or place.startswith(point.rstrip("/") + "/")):
             nearest, kind = len(point), kinds.split()[0]
     return kind
+
+
+def refuse_old(path: Path) -> None:
+    """An error where the tables could not be made: STRICT is new in 3.37. Asked before there is a file."""
+    found = sqlite3.sqlite_version_info
+    if found < OLDEST:
+        raise ConfigError(
+            f"{path}: this Python is linked with SQLite {dotted(found)}, and Dray needs {dotted(OLDEST)} or newer; "
+            "use a Python that is linked with a newer one, or PostgreSQL"
+        )
+
+
+def caution(found: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
+    """What is wrong with a library of this version; None: nothing."""
+    if found >= SAFE:
+        return None
+    return (
+        f"SQLite {dotted(found)}: before {dotted(SAFE)} two connections that write their log back at the very same "
+        "moment can damage the file. It is rare, and rarer here: one worker does it for all"
+    )

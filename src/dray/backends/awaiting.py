@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from dray.backends.stop import Stop
+from dray.backends.user_connection import Cancellation
 
 T = TypeVar("T")
 
@@ -39,7 +39,9 @@ def in_its_thread(connection: Any, work: Callable[[sqlite3.Connection], T]) -> a
 
 
 async def to_the_end(
-    future: asyncio.Future[T], stop: Stop, interrupt: Callable[[], Coroutine[Any, Any, None]] | None = None
+    future: asyncio.Future[T],
+    cancellation: Cancellation,
+    interrupt: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> T:
     """Waits for work, also when cancelled: tells it to stop, interrupts it where that can be undone, waits on."""
     pending: set[asyncio.Future[Any]] = {future}
@@ -48,9 +50,9 @@ async def to_the_end(
         try:
             _, pending = await asyncio.wait(pending)
         except asyncio.CancelledError as error:
-            stop.set()
+            cancellation.set()
             pending = {each for each in pending if not each.done()}
-            if cancelled is None and interrupt is not None and stop.is_guarded and not future.done():
+            if cancelled is None and interrupt is not None and cancellation.is_guarded and not future.done():
                 # Waited for like the work: an interruption that arrives late would hit what the user does next.
                 pending.add(asyncio.ensure_future(interrupt()))
             cancelled = error
