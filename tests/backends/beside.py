@@ -1,4 +1,4 @@
-"""Beside the backend: SQL as a person at a prompt types it, connections of a user's own, lost answers, bad timing."""
+"""Access to the database next to the backend: plain SQL, users' connections, lost responses, bad timing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.backends import raw
 T = TypeVar("T")
 Connection = sqlite3.Connection | psycopg.Connection[Any]
 
-BLOCKED = 0.2  # seconds after which a call that has not returned is taken to wait for somebody
+BLOCKED = 0.2  # seconds; a call that has not returned by then is assumed to wait for a lock
 
 
 @contextmanager
 def connect(url: str, *, autocommit: bool = False, timeout: float = 30.0) -> Generator[Connection]:
-    """A connection as the driver makes it by default, on the tables of an address; closed at the end."""
+    """Opens a connection with the driver's defaults on the tables of an address; closes it at the end."""
     connection = _open(url, autocommit=autocommit, timeout=timeout)
     try:
         yield connection
@@ -53,7 +53,7 @@ def _open(url: str, *, autocommit: bool, timeout: float) -> Connection:
 
 
 def execute(connection: Connection, sql: LiteralString, *params: object) -> list[Any]:
-    """One statement with `?` for its values, in the transaction that the connection has open."""
+    """Runs a statement with `?` placeholders in the connection's open transaction."""
     if isinstance(connection, sqlite3.Connection):
         cursor = connection.execute(sql, params)
     else:
@@ -62,7 +62,7 @@ def execute(connection: Connection, sql: LiteralString, *params: object) -> list
 
 
 def rows(url: str, sql: LiteralString, *params: object) -> list[Any]:
-    """One statement in a transaction of its own, committed."""
+    """Runs a statement in its own transaction and commits."""
     with connect(url) as connection:
         found = execute(connection, sql, *params)
         connection.commit()
@@ -70,12 +70,12 @@ def rows(url: str, sql: LiteralString, *params: object) -> list[Any]:
 
 
 def count(url: str, table: LiteralString) -> int:
-    """How many rows a table has."""
+    """Returns how many rows a table has."""
     return rows(url, "SELECT count(*) FROM " + table)[0][0]
 
 
 def lose_next_answer(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next transaction commits, and its connection is gone before the answer arrives."""
+    """Makes the next transaction commit, and its connection break before the response arrives."""
     if isinstance(backend.db, PostgresDatabase):
         _cut_after_commit(backend.db, monkeypatch)
     else:
@@ -100,7 +100,7 @@ def _cut_after_commit(db: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _fail_after_commit(db: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    # There is no wire to cut: the nearest is a disk error that is reported once the commit is in the log.
+    # There is no wire to cut. The closest is a disk error that is reported after the commit is in the log.
     transact, losses = db._transact, [1]
 
     def failing(connection: sqlite3.Connection, work: Callable[[Any], Any], *, durable: bool) -> Any:
@@ -114,7 +114,7 @@ def _fail_after_commit(db: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def insist(call: Callable[[], T]) -> T:
-    """What a careful caller does where the backend does not do it itself: the same again."""
+    """Repeats a call, as a careful caller does where the backend does not do so itself."""
     try:
         return call()
     except StorageUnavailable:
@@ -122,7 +122,7 @@ def insist(call: Callable[[], T]) -> T:
 
 
 class Gate:
-    """Stops the first transaction that comes to a statement until it is opened."""
+    """Blocks the first transaction that reaches a statement until the gate is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
         self.reached, self._open = threading.Event(), threading.Event()
@@ -143,7 +143,7 @@ class Gate:
     def interleave(
         self, pool: ThreadPoolExecutor, first: Callable[[], Any], second: Callable[[], T]
     ) -> tuple[Any, T]:
-        """`first` as far as the gate, then `second` as far as it gets, then both to their ends."""
+        """Runs `first` up to the gate, then `second` as far as it gets, then both to their ends."""
         one = pool.submit(first)
         assert self.reached.wait(10)
         two = pool.submit(second)
@@ -152,7 +152,7 @@ class Gate:
         return one.result(10), two.result(10)
 
     def overtake(self, pool: ThreadPoolExecutor, first: Callable[[], Any], second: Callable[[], T]) -> T:
-        """`first` as far as the gate, `second` to its end meanwhile, then `first` to its own."""
+        """Runs `first` up to the gate, then `second` to its end, then `first` to its end."""
         one = pool.submit(first)
         assert self.reached.wait(10)
         try:
@@ -163,13 +163,13 @@ class Gate:
 
 
 class Stall:
-    """Stops a statement of a PostgreSQL database after its snapshot and before its first row, until it is let go."""
+    """Blocks a statement on PostgreSQL after its snapshot and before its first row, until it is released."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
         self._backend, self._key = backend, random.getrandbits(31)
         db = cast("PostgresDatabase", backend.db)
         found = db._catalogue[statement]
-        # Asked once, when the first row is looked at; nobody else uses the key.
+        # Evaluated once, at the first row. Nothing else uses the key.
         stop = f"WHERE (SELECT pg_advisory_xact_lock_shared({self._key}) IS NOT NULL) AND "
         slow = replace(found, text=found.text.replace("WHERE ", stop, 1))
         monkeypatch.setattr(db, "_catalogue", {**db._catalogue, statement: slow})
@@ -177,7 +177,7 @@ class Stall:
     def interleave(
         self, pool: ThreadPoolExecutor, first: Callable[[], Any], second: Callable[[], T]
     ) -> tuple[Any, T]:
-        """`first` as far as the statement, then `second` to its end, then the rest of `first`."""
+        """Runs `first` up to the statement, then `second` to its end, then the rest of `first`."""
         with raw.transaction(self._backend) as execute:
             execute("SELECT pg_advisory_xact_lock(?)", self._key)
             one, deadline = pool.submit(first), time.monotonic() + 10

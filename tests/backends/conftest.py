@@ -17,7 +17,7 @@ def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
 
 @pytest.fixture
 def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
-    """For what only a server can do: let others write while a transaction is open, lose an answer on the way."""
+    """For what only PostgreSQL can do: concurrent writers, and responses that are lost on the way."""
     with closing(open_backend(postgres_url, clock=clock)) as backend:
         backend.migrate()
         yield World(backend, clock, ids)

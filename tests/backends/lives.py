@@ -1,4 +1,4 @@
-"""Workers as processes of their own that prove their life and do what a test tells them, until they are killed."""
+"""Workers in their own processes that hold a proof of life and follow the test's commands until they are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE_US = 60_000_000
 
 
 def live(url: str, lease_us: int = LEASE_US, claims: int = 0) -> None:
-    """A worker: proves its life, registers and claims, then obeys. Never ends by itself."""
+    """A worker: takes its proof of life, registers and claims, then follows commands. It never ends by itself."""
     backend = open_backend(url)
     watch = backend.watch()
     worker_id = Ids(SystemClock()).new()
@@ -46,7 +46,7 @@ def live(url: str, lease_us: int = LEASE_US, claims: int = 0) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Waits for what the kernel or a server does in its own time."""
+    """Polls for something that the kernel or a server does asynchronously."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
@@ -59,7 +59,7 @@ def register(backend: Backend, worker_id: str, proof: Proof, lease_us: int) -> N
 
 
 def fork() -> int:
-    """A child that lives on when its parent is killed."""
+    """Forks a child that survives when its parent is killed."""
     pid = os.fork()
     if not pid:
         signal.pause()
@@ -76,13 +76,13 @@ def fork_with(proof: Proof) -> int:
 
 
 def spawn(descriptors: tuple[int, ...]) -> int:
-    """Another program, which inherits these descriptors."""
+    """Starts another program, which inherits these descriptors."""
     command = [sys.executable, "-S", "-E", "-c", "import signal; signal.pause()"]
     return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
 
 
 def child_closes(proof: Proof) -> int:
-    """A child that thinks the proof is its own."""
+    """Forks a child that closes the proof as if it were its own."""
     pid = os.fork()
     if not pid:
         assert not proof.is_held
@@ -93,8 +93,8 @@ def child_closes(proof: Proof) -> int:
 
 
 def judge_as_nobody(path: str) -> list[Any]:
-    """What somebody makes of a worker whose lock file is free, but whom the file's mode keeps out."""
-    assert SystemClock().boot  # loads what may be in a folder of root's
+    """Judges, as an unprivileged user, a worker whose lock file is free but not readable for that user."""
+    assert SystemClock().boot  # loads modules that may be in a folder only root can read
     drop_privileges()
     backend = open_backend(f"sqlite:///{path}")
     with closing(backend.watch()) as watch:
@@ -104,7 +104,7 @@ def judge_as_nobody(path: str) -> list[Any]:
         descriptor = proof.fileno()
         assert descriptor is not None
         os.fchmod(descriptor, 0)
-        os.close(descriptor)  # as its end would
+        os.close(descriptor)  # as the end of the process would
         judgement = backend.workers.judge()
         return [backend.workers.suspects(), judgement.dead, judgement.overdue]
 

@@ -1,8 +1,8 @@
-"""Other operating-system processes for these tests: how to start one and talk with it, and what they do.
+"""Other operating system processes for these tests: how to start one and talk to it, and what they do.
 
-`Process(body, ...)` runs one of the functions below in a fresh interpreter. The two speak over its standard
-input and output, one JSON value a line: `tell` and `hear` in the process, `say` and `hear` in the test. Bodies
-load no test framework, so that many of them start quickly on two cores.
+`Process(body, ...)` runs one of the functions below in a fresh interpreter. Both sides communicate over its standard
+input and output, one JSON value per line: `tell` and `hear` in the process, `say` and `hear` in the test. Bodies
+do not import the test framework, so that many of them start quickly on two cores.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dray.model.worker import NewWorker
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-PATIENCE = 60.0  # seconds; only a hang takes that long
+PATIENCE = 60.0  # seconds; only a process that hangs takes this long
 
 _ids = Ids(SystemClock())
 
@@ -48,7 +48,7 @@ _ids = Ids(SystemClock())
 
 
 class Process:
-    """A process that runs `body`, and whatever it forks; all of them are gone when the block ends."""
+    """A process that runs `body`, and its forks. All of them are gone when the block ends."""
 
     def __init__(self, body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> None:
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
@@ -70,20 +70,20 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.killpg(self.pid, signal.SIGKILL)  # with all that it forked
+        os.killpg(self.pid, signal.SIGKILL)  # with all its forks
         self._popen.wait()
         for stream in (self._popen.stdin, self._popen.stdout, self.complaints):
             if stream is not None:
                 stream.close()
 
     def say(self, value: Any = None) -> None:
-        """Sends one value; the process gets it from `hear`."""
+        """Sends one value; the process receives it with `hear`."""
         assert self._popen.stdin is not None
         self._popen.stdin.write(json.dumps(value).encode() + b"\n")
         self._popen.stdin.flush()
 
     def hear(self) -> Any:
-        """The next value the process tells."""
+        """Returns the next value that the process sends."""
         assert self._popen.stdout is not None
         deadline = time.monotonic() + PATIENCE
         while b"\n" not in self._heard:
@@ -95,25 +95,25 @@ class Process:
         return json.loads(line)
 
     def kill(self) -> None:
-        """kill -9, and waits until it is gone."""
+        """Kills the process with SIGKILL and waits until it is gone."""
         os.kill(self.pid, signal.SIGKILL)
         self.ended()
 
     def ended(self) -> int:
-        """Waits for the process's own end (not that of its children); its exit code."""
+        """Waits for the end of the process (not of its children); returns its exit code."""
         descriptor = os.pidfd_open(self.pid)
         try:
             ready, _, _ = select.select([descriptor], [], [], PATIENCE)
         finally:
             os.close(descriptor)
         assert ready, f"process {self.pid} does not end; {self._complained()}"
-        # Seen, not reaped: its number stays taken, so that __exit__ cannot meet somebody else's group.
+        # Not reaped: its pid stays in use, so that __exit__ cannot kill an unrelated process group.
         end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         assert end is not None
         return end.si_status
 
     def answer(self) -> Any:
-        """What `body` returned; the process has ended well."""
+        """Returns the value that `body` returned; the process must have succeeded."""
         value = self.hear()
         code = self.ended()
         assert code == 0, f"process {self.pid} ended with {code}; {self._complained()}"
@@ -125,13 +125,13 @@ class Process:
 
 
 def ask(body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> Any:
-    """What `body` returns in a process of its own."""
+    """Runs `body` in its own process and returns its value."""
     with Process(body, *args, under=under) as process:
         return process.answer()
 
 
 def ask_together(body: Callable[..., Any], calls: Iterable[Sequence[Any]]) -> list[Any]:
-    """Runs `body` in one process for each call; all of them go on at the same moment, when each `is_ready`."""
+    """Runs `body` in one process per call. They all continue at the same moment, once each `is_ready`."""
     processes = [Process(body, *args) for args in calls]
     try:
         for process in processes:
@@ -145,7 +145,7 @@ def ask_together(body: Callable[..., Any], calls: Iterable[Sequence[Any]]) -> li
 
 
 def raw_sql(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """Runs a statement as somebody at a SQL prompt would, without Dray."""
+    """Runs a statement as at a SQL prompt, without Dray."""
     address = parse_address(url)
     if isinstance(address, SqliteAddress):
         connection = sqlite3.connect(address.path)
@@ -165,12 +165,12 @@ def raw_sql(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def job_ids(url: str) -> list[str]:
-    """The ids of all jobs that are there, as somebody sees them who opens the database now."""
+    """Returns the ids of all jobs, as a program sees them that opens the database now."""
     return sorted(str(row[0]) for row in raw_sql(url, "SELECT id FROM dray_jobs"))
 
 
 def integrity(path: Path) -> str:
-    """What SQLite thinks of its file."""
+    """Returns the result of SQLite's integrity check."""
     return raw_sql(str(path), "PRAGMA integrity_check")[0][0]
 
 
@@ -185,7 +185,7 @@ def tell(value: Any) -> None:
 def hear() -> Any:
     line = b""
     while not line.endswith(b"\n"):
-        # Byte by byte: what is read too far would be missing in a forked child.
+        # Byte by byte: input that is read ahead would be missing in a forked child.
         byte = os.read(0, 1)
         if not byte:
             sys.exit("the test is gone")
@@ -194,7 +194,7 @@ def hear() -> Any:
 
 
 def is_ready() -> None:
-    """Waits for the others."""
+    """Waits for the other processes."""
     tell("ready")
     hear()
 
@@ -208,7 +208,7 @@ def enqueue(backend: Backend, **options: Any) -> str:
 
 
 def error_of(work: Callable[[], Any]) -> list[str]:
-    """The name and text of the Dray error that `work` raises; anything else is raised."""
+    """Returns the name and text of the Dray error that `work` raises; any other error is raised."""
     try:
         answer = work()
     except DrayError as error:
@@ -217,7 +217,7 @@ def error_of(work: Callable[[], Any]) -> list[str]:
 
 
 def in_child(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a forked child, which ends without running any clean-up."""
+    """Runs `work` in a forked child, which ends without any cleanup, and returns its value."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -233,7 +233,7 @@ def _answer_and_exit(work: Callable[[], Any], write: int) -> None:
     answer: Any = "nothing: work did not return"
     try:
         answer = work()
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the parent asks for it
+    except BaseException as error:  # noqa: BLE001 - any error is reported to the parent
         answer = [type(error).__name__, str(error)]
     finally:
         os.write(write, json.dumps(answer).encode())
@@ -241,7 +241,7 @@ def _answer_and_exit(work: Callable[[], Any], write: int) -> None:
 
 
 def drop_privileges() -> None:
-    """Becomes a user whom modes bind. What is loaded lazily comes first: it may be in a folder of root's."""
+    """Becomes an unprivileged user. Lazy imports come first: they may be in a folder only root can read."""
     migrate.latest("sqlite")
     if os.geteuid() == 0:
         os.setgroups([])
@@ -249,7 +249,7 @@ def drop_privileges() -> None:
         os.setuid(NOBODY)
 
 
-# What they do about opening and migrating
+# Bodies that open and migrate
 
 
 def enqueue_some(url: str, count: int) -> list[str]:
@@ -263,7 +263,7 @@ def enqueue_some(url: str, count: int) -> list[str]:
 
 def migrate_database(url: str) -> int:
     """Migrates the database together with others."""
-    backend = open_backend(url)  # loads the driver: what is left to do takes as long for each
+    backend = open_backend(url)  # loads the driver first, so that all take equally long afterwards
     is_ready()
     version = backend.migrate()
     backend.close()
@@ -271,7 +271,7 @@ def migrate_database(url: str) -> int:
 
 
 def migrate_and_hang(url: str) -> None:
-    """Stops in the middle of a migration, in its transaction, to be killed there."""
+    """Hangs in the middle of a migration, inside its transaction, until it is killed."""
 
     def half(connection: Any, text: str) -> None:
         connection.execute(text[: text.index(";") + 1])
@@ -287,11 +287,11 @@ def migrate_and_hang(url: str) -> None:
     open_backend(url).migrate()
 
 
-# What they do about files
+# Bodies that use files
 
 
 def modes_of_a_new_database(path: str, umask: int, file_mode: int | None) -> dict[str, str]:
-    """The modes of all that is in the folder while a new database is in use."""
+    """Returns the modes of all files in the folder while a new database is in use."""
     os.umask(umask)
     backend = open_backend(path) if file_mode is None else open_backend(path, file_mode=file_mode)
     enqueue(backend)
@@ -301,20 +301,20 @@ def modes_of_a_new_database(path: str, umask: int, file_mode: int | None) -> dic
 
 
 def error_as_nobody(path: str) -> list[str]:
-    """What an unprivileged user is told who enqueues there."""
+    """Returns the error that an unprivileged user gets from an enqueue."""
     drop_privileges()
     backend = open_backend(path)
     return error_of(lambda: enqueue(backend))
 
 
 def version_error_as_nobody(path: str) -> list[str]:
-    """What an unprivileged user is told who asks for the version of the tables."""
+    """Returns the error that an unprivileged user gets when reading the version of the tables."""
     drop_privileges()
     return error_of(open_backend(path).schema_version)
 
 
 def hold_write_lock(path: str, begin: str) -> None:
-    """Keeps a lock on the database until told to let go."""
+    """Holds a lock on the database until told to release it."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(begin)
     tell("locked")
@@ -324,9 +324,9 @@ def hold_write_lock(path: str, begin: str) -> None:
 
 
 def fill_the_disk(folder: str) -> dict[str, Any]:
-    """Enqueues on a small disk of its own until that is full, makes it larger, and goes on.
+    """Enqueues on its own small disk until that is full, enlarges it, and continues.
 
-    Runs in a mount namespace of its own, which ends with this process: no mount can be left behind.
+    Runs in its own mount namespace, which ends with this process: no mount can be left behind.
     """
     _mount("tmpfs", folder, "size=1m")
     path = Path(folder) / "jobs.db"
@@ -355,7 +355,7 @@ def fill_the_disk(folder: str) -> dict[str, Any]:
 
 
 def open_on_a_full_disk(folder: str) -> dict[str, Any]:
-    """Opens a new database where there is no space at all, then where there is."""
+    """Opens a new database on a full disk, then with free space."""
     _mount("tmpfs", folder, "size=64k")
     filler = Path(folder) / "filler"
     filler.write_bytes(b"x" * 65_536)
@@ -369,7 +369,7 @@ def open_on_a_full_disk(folder: str) -> dict[str, Any]:
 
 
 def open_beside_an_odd_mount(folder: str) -> list[str]:
-    """Opens a database on a machine where something is mounted under a name that is not UTF-8."""
+    """Opens a database on a machine that has a mount whose name is not UTF-8."""
     odd = Path(folder) / os.fsdecode(b"\xff")
     odd.mkdir()
     _mount("tmpfs", str(odd), "size=64k")
@@ -384,7 +384,7 @@ def _mount(kind: str, where: str, options: str) -> None:
 
 
 def outgrow_the_file_limit(path: str) -> dict[str, Any]:
-    """Enqueues until the system refuses to let a file grow, then with a higher limit."""
+    """Enqueues until the file size limit is reached, then with a higher limit."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     backend = open_backend(path)
     acknowledged = [enqueue(backend)]
@@ -401,11 +401,11 @@ def outgrow_the_file_limit(path: str) -> dict[str, Any]:
     return {"errors": errors, "acknowledged": acknowledged}
 
 
-# What they do about forks
+# Bodies that fork
 
 
 def fork_and_use(url: str) -> dict[str, Any]:
-    """A parent, its child and its grandchild use one backend, made before the forks."""
+    """A parent, its child and its grandchild use one backend that was opened before the forks."""
     backend = open_backend(url)
     backend.migrate()
     made = [enqueue(backend)]
@@ -426,7 +426,7 @@ def fork_and_use(url: str) -> dict[str, Any]:
 
 
 def connection_of(backend: Backend) -> list[int]:
-    """What tells this process's connection from others: the server's process, or ours and the object's id."""
+    """Returns what identifies this process's connection: the server's pid, or our pid and the object's id."""
     if isinstance(backend.db, SqliteDatabase):
         return [os.getpid(), id(backend.db._writer)]
     from dray.backends.postgres import PostgresDatabase
@@ -438,7 +438,7 @@ def connection_of(backend: Backend) -> list[int]:
 
 
 def fork_many(path: str, forks: int, at_once: int) -> list[str]:
-    """Forks again and again, parent and children writing all the time; what was acknowledged."""
+    """Forks repeatedly while parent and children write; returns the acknowledged ids."""
     backend = open_backend(path)
     acknowledged = [enqueue(backend)]
     for _ in range(forks // at_once):
@@ -465,7 +465,7 @@ def fork_many(path: str, forks: int, at_once: int) -> list[str]:
 
 
 def locks_after_fork(path: str) -> dict[str, list[str]]:
-    """Which of the database's files the process has locked: the parent, a child and a grandchild."""
+    """Returns which database files are locked by the parent, a child and a grandchild."""
     backend = open_backend(path)
     enqueue(backend)
     here = locked_files(path)
@@ -477,7 +477,7 @@ def locks_after_fork(path: str) -> dict[str, list[str]]:
 
 
 def locked_files(path: str) -> list[str]:
-    """The names of the database's files on which this process holds a lock, as the kernel sees it."""
+    """Returns the names of the database files on which this process holds a lock, according to the kernel."""
     files = {str(file.stat().st_ino): file.name for file in Path(path).parent.iterdir()}
     held: set[str] = set()
     for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
@@ -489,16 +489,16 @@ def locked_files(path: str) -> list[str]:
 
 
 def leave_a_child_behind(path: str, generations: Sequence[str], exits: str) -> None:
-    """Enqueues, forks and ends; the last child goes on, enqueues when told to, and ends by `exits`.
+    """Enqueues, forks and ends. The last child continues, enqueues when told to, and ends by `exits`.
 
-    A generation that is "idle" does not touch the backend, as the one in the middle when a daemon is started.
+    An "idle" generation does not touch the backend, like the middle process when a daemon starts.
     """
     backend = open_backend(path)
     tell(enqueue(backend))
     for generation in generations:
         pid, wrote = _fork_with_pipe()
         if pid:
-            # Its end is this process's normal end, with a connection open that seems to be the last one.
+            # The process ends normally, with an open connection that seems to be the last one.
             os.read(wrote, 1)
             sys.exit()
         if generation == "busy":
@@ -514,7 +514,7 @@ def leave_a_child_behind(path: str, generations: Sequence[str], exits: str) -> N
 
 
 def _fork_with_pipe() -> tuple[int, int]:
-    """The child's pid and the end to read from; in the child 0 and the end to write to."""
+    """Returns the child's pid and the read end of a pipe; in the child 0 and the write end."""
     read, write = os.pipe()
     pid = os.fork()
     os.close(write if pid else read)
@@ -522,7 +522,7 @@ def _fork_with_pipe() -> tuple[int, int]:
 
 
 def exit_of_a_child(url: str) -> dict[str, Any]:
-    """Children end as any program does, with all its clean-up; the parent goes on on its connection."""
+    """Children exit normally, with all cleanup; the parent keeps using its connection."""
     backend = open_backend(url)
     backend.migrate()
     made = [enqueue(backend)]
@@ -542,7 +542,7 @@ def exit_of_a_child(url: str) -> dict[str, Any]:
 
 
 def fork_inside_a_write(url: str, leaves: str) -> dict[str, Any]:
-    """Forks in the middle of a transaction; the child leaves it as `leaves` says."""
+    """Forks in the middle of a transaction; the child leaves the block as `leaves` says."""
     backend = open_backend(url)
     backend.migrate()
     enqueue(backend)
@@ -558,7 +558,7 @@ def fork_inside_a_write(url: str, leaves: str) -> dict[str, Any]:
         if not pid and leaves == "by an exception":
             raise ValueError("the child's own")
         if pid:
-            # The parent commits only when the child has done its worst.
+            # The parent commits only after the child has done its worst.
             os.waitpid(pid, 0)
             early.extend({inside.id}.intersection(job_ids(url)))
         return pid
@@ -582,7 +582,7 @@ def fork_inside_a_write(url: str, leaves: str) -> dict[str, Any]:
 
 
 def fork_inside_a_read(url: str) -> dict[str, Any]:
-    """Forks while this very thread reads; the child then uses the backend."""
+    """Forks while this thread reads; the child then uses the backend."""
     backend = open_backend(url)
     backend.migrate()
     first = enqueue(backend)
@@ -602,8 +602,8 @@ def fork_inside_a_read(url: str) -> dict[str, Any]:
 
 
 def fork_beside_threads(url: str, kind: str, forks: int) -> dict[str, Any]:
-    """Forks while other threads write or read without a pause; what children and parent enqueued."""
-    warnings.simplefilter("ignore", DeprecationWarning)  # Python's own: threads and fork do not go together
+    """Forks while other threads write or read without a pause; returns what children and parent enqueued."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about fork with threads
     backend = open_backend(url)
     backend.migrate()
     made = [enqueue(backend)]
@@ -617,7 +617,7 @@ def fork_beside_threads(url: str, kind: str, forks: int) -> dict[str, Any]:
                     made.append(enqueue(backend))
                 else:
                     backend.jobs.get(made[:1])
-        except Exception as error:  # noqa: BLE001 - told to the test
+        except Exception as error:  # noqa: BLE001 - reported to the test
             problems.append(repr(error))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
@@ -635,7 +635,7 @@ _shared: list[Backend] = []
 
 
 def enqueue_in_a_pool(url: str) -> list[str]:
-    """A pool of forked processes that use their parent's backend, as a web server with workers does."""
+    """Forks a pool of processes that use their parent's backend, as a web server does."""
     backend = open_backend(url)
     backend.migrate()
     _shared.append(backend)
@@ -653,11 +653,11 @@ def _enqueue_shared(_: int) -> str:
     return enqueue(_shared[0])
 
 
-# What they do at once
+# Bodies that compete
 
 
 def work_off(url: str, batch: int) -> list[list[list[Any]]]:
-    """Claims and settles together with others until nothing is left; [id, attempt, claim] of every claim."""
+    """Claims and settles together with others until nothing is left; returns [id, attempt, claim] of every claim."""
     backend = open_backend(url)
     worker = register(backend)
     is_ready()
@@ -673,7 +673,7 @@ def register(backend: Backend) -> str:
 
 
 def drain(backend: Backend, worker: str, batch: int) -> list[list[list[Any]]]:
-    """Works until nothing is ready; each round settles the last claims and claims the next."""
+    """Works until no job is ready; each round settles the last claims and claims the next."""
     clock = SystemClock()
     demand = Demand(("default",), ("task",), batch)
     rounds: list[list[list[Any]]] = []
@@ -682,7 +682,7 @@ def drain(backend: Backend, worker: str, batch: int) -> list[list[list[Any]]]:
         done = [completed(claim, clock.steady(), clock.steady()) for claim in held]
         settled, _, claims, *_ = backend.work.exchange(worker, done, demand)
         assert not any(settled._replace(locked=[])), settled
-        # A row that another's claim looks at in this moment is locked, not lost: the next batch settles it.
+        # A row that another claim is looking at is locked, not lost: the next batch settles it.
         held = [*(claim for claim in held if claim.id in settled.locked), *claims]
         if not held:
             return rounds
@@ -691,7 +691,7 @@ def drain(backend: Backend, worker: str, batch: int) -> list[list[list[Any]]]:
 
 
 def run(bodies: dict[str, Any]) -> None:
-    """What a module with bodies does when it is run: the one that is asked for, and tells what it returned."""
+    """Runs the requested body of a module and reports its return value."""
     tell(bodies[sys.argv[1]](*json.loads(sys.argv[2])))
 
 

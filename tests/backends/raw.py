@@ -1,4 +1,4 @@
-"""The database behind the contract: rows as they are stored, and what no verb does (damage, held locks)."""
+"""The database behind the contract: stored rows, and what no verb does (damage, held locks)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAYLOADS = "SELECT * FROM dray_payloads WHERE job_id = ?"
 
 @contextmanager
 def transaction(backend: Backend) -> Generator[Execute]:
-    """A transaction of somebody else's: gives `execute(sql, *values)`, `?` for values; commits at the end."""
+    """Opens a separate transaction: yields `execute(sql, *values)` with `?` placeholders; commits at the end."""
     if isinstance(backend.db, SqliteDatabase):
         with closing(sqlite3.connect(backend.db.path, timeout=30, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -51,20 +51,20 @@ def _on_postgres(connection: psycopg.Connection, sql: str, *values: Any) -> list
 
 
 def run(backend: Backend, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """One statement, committed."""
+    """Runs and commits one statement."""
     with transaction(backend) as execute:
         return execute(sql, *values)
 
 
 def stored(backend: Backend, job_id: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything the tables hold of a job, whole rows."""
+    """Returns all rows that belong to a job."""
     tables = _TABLES_OF_A_JOB | ({"payloads": _PAYLOADS} if isinstance(backend.db, SqliteDatabase) else {})
     with transaction(backend) as execute:
         return {table: execute(sql, job_id) for table, sql in tables.items()}
 
 
 def forget_claim(backend: Backend, job_id: str) -> None:
-    """What a crash of the server does to a claim that had not reached the disk: it never was."""
+    """Undoes a claim, as a server crash does to a claim that had not reached the disk."""
     run(
         backend,
         "UPDATE dray_jobs SET state = 'queued', worker_id = NULL, started_at = NULL, claim = claim - 1, "
@@ -80,7 +80,7 @@ def forget_worker(backend: Backend, worker_id: str) -> None:
 
 @contextmanager
 def claim_under_way(backend: Backend, queue: str) -> Generator[None]:
-    """Somebody's claim on a queue that has begun and not committed."""
+    """Another worker's claim on a queue, begun and not committed."""
     with transaction(backend) as execute:
         if isinstance(backend.db, PostgresDatabase):
             execute("SELECT pg_advisory_xact_lock_shared(?, ?)", PAUSE_SPACE, lock_key(queue))
@@ -89,7 +89,7 @@ def claim_under_way(backend: Backend, queue: str) -> Generator[None]:
 
 @contextmanager
 def pause_under_way(backend: Backend, queue: str) -> Generator[None]:
-    """Somebody's pause of a queue that has begun and not committed."""
+    """A pause of a queue, begun and not committed."""
     with transaction(backend) as execute:
         if isinstance(backend.db, PostgresDatabase):
             execute("SELECT pg_advisory_xact_lock(?, ?)", PAUSE_SPACE, lock_key(queue))
@@ -99,7 +99,7 @@ def pause_under_way(backend: Backend, queue: str) -> Generator[None]:
 
 @contextmanager
 def job_held(backend: Backend, job_id: str) -> Generator[None]:
-    """Somebody's open transaction that has changed a job's row."""
+    """An open transaction that has changed a job's row."""
     with transaction(backend) as execute:
         execute("UPDATE dray_jobs SET description = 'held' WHERE id = ?", job_id)
         yield
@@ -107,7 +107,7 @@ def job_held(backend: Backend, job_id: str) -> Generator[None]:
 
 @contextmanager
 def postgres_proof_of_life(backend: Backend, worker_id: str) -> Generator[None]:
-    """The advisory lock that a worker's own connection holds on PostgreSQL."""
+    """Holds the advisory lock that a worker's own connection takes on PostgreSQL."""
     with transaction(backend) as execute:
         execute("SELECT pg_advisory_xact_lock(?, ?)", WORKER_SPACE, lock_key(worker_id))
         yield

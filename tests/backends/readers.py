@@ -13,7 +13,7 @@ from tests.backends.processes import enqueue, hear, run, tell
 
 
 def look_again_and_again(path: str) -> None:
-    """Tells how many jobs there are, and how the file can be opened, whenever it is asked."""
+    """Reports, on each request, how many jobs there are and how the file was opened."""
     backend = open_backend(path, create=False)
     while hear():
         found = way(Path(path))
@@ -44,7 +44,7 @@ def try_to_write(path: str) -> list[str]:
 
 
 def opened_by_python(path: str) -> list[str]:
-    """Which files Python opens by that name while a database is read."""
+    """Returns which files with that name Python opens while a database is read."""
     opened: list[str] = []
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The storage contract once more, in plain Python over dictionaries: what both databases are measured against.
+"""The storage contract again, in plain Python over dictionaries: both databases are compared with it.
 
 It restates what `dray.backends.base` promises, as plainly as it can: rows are frozen values in dictionaries, a
 transaction is a copy taken before, and nothing is clever. What the contract takes from `dray.model` (outcomes,
@@ -61,13 +61,13 @@ _WORK = ("args", "max_attempts", "max_crashes", "timeout", "name", "description"
 
 
 class Reference:
-    """All that Dray does to a database, without one."""
+    """The verbs of the storage contract, without a database."""
 
     def __init__(self, clock: Clock, *, attempts_kept: int = ATTEMPTS_KEPT, log_lines: int = LOG_LINES) -> None:
         self.clock = clock
         self.attempts_kept = attempts_kept
         self.log_lines = log_lines
-        self.is_cut_off = False  # the process dies before it passes the end of parents on
+        self.is_cut_off = False  # the process dies before it fans out
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[tuple[str, int], Attempt] = {}
         self.edges: dict[tuple[str, str], int] = {}  # (parent, child) -> satisfied
@@ -77,11 +77,11 @@ class Reference:
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, Schedule] = {}
         self.logs: dict[str, tuple[LogLine, ...]] = {}
-        # (worker, job, claim) -> how it ended, and when that was left, by both clocks
+        # (worker, job, claim) -> how it ended, and when the outcome was left, by both clocks
         self.left: dict[tuple[str, str, int], tuple[Settlement, int, int]] = {}
 
     def tables(self) -> dict[str, Any]:
-        """All rows, to compare with another reading of them."""
+        """Returns all rows, to compare them with another snapshot."""
         return {name: copy(getattr(self, name)) for name in _TABLES}
 
     @contextmanager
@@ -97,7 +97,7 @@ class Reference:
             vars(self).update(before)
 
     def _change(self, job_id: str, **changes: Any) -> Job:
-        """Changes a job's row; every change of what people see is dated."""
+        """Changes a job's row; every visible change sets `updated_at`."""
         self.jobs[job_id] = replace(self.jobs[job_id], updated_at=self.clock.now(), **changes)
         return self.jobs[job_id]
 
@@ -139,7 +139,7 @@ class Reference:
         return answers
 
     def _places(self, new: Sequence[NewJob], batch: set[str]) -> dict[str, tuple[str | None, dict[str, Edge]]]:
-        """For each new job its state, if its parents decide that, and what each parent means for it."""
+        """Returns for each new job its state, if its parents decide it, and the effect of each parent."""
         if any(parent not in batch and parent not in self.jobs for job in new for parent in job.parents):
             raise UnknownJob("a parent is not there")
         by_id = {job.id: job for job in new}
@@ -193,7 +193,7 @@ class Reference:
         return self.clock.now() + new.delay_us if new.run_at is None else new.run_at
 
     def _take_over(self, holder: Job, new: NewJob) -> bool:
-        """Whether the holder of a unique key took over what a request for that key asks for."""
+        """Applies a request to the job that holds its unique key; returns whether that job changed."""
         if holder.state not in UNSTARTED:
             return False
         if new.on_conflict == OnConflict.REPLACE and new.task == holder.task:
@@ -252,7 +252,7 @@ class Reference:
         return answer
 
     def _end(self, job_id: str, state: str, reason: str | None, **changes: Any) -> Job:
-        """A job's end: its unique lock is free unless its window is open, its children are to be told."""
+        """Ends a job: frees its unique lock unless its window is open, and marks it for fan-out."""
         job = self.jobs[job_id]
         is_locked = job.unique_until is not None and job.unique_until > self.clock.now()
         return self._change(
@@ -309,7 +309,7 @@ class Reference:
         return gone
 
     def _may_go(self, job: Job) -> bool:
-        """No live child needs it, and all its children have been told of its end."""
+        """Returns whether no live child needs it and its fan-out is done."""
         children = [child for parent, child in self.edges if parent == job.id]
         return not job.fanout_pending and all(self.jobs[child].state in FINAL for child in children)
 
@@ -337,7 +337,7 @@ class Reference:
     def _expire(self, limit: int) -> list[Job]:
         over = [(job.expires_at, job.id) for job in self._in_state(*UNSTARTED) if job.expires_at is not None]
         over = sorted(each for each in over if each[0] <= self.clock.now())[:limit]
-        # Whether it has children is only looked at when they are told.
+        # Whether it has children is checked only at fan-out.
         return [self._end(job_id, State.CANCELLED, Reason.EXPIRED, fanout_pending=True) for _, job_id in over]
 
     def history_prune(self, retention: Retention, limit: int = 1000) -> int:
@@ -383,7 +383,7 @@ class Reference:
         p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
         return Stats(counts, oldest, dict(Counter(job.state for job in ended)), window_us, p50, p95)
 
-    # Jobs in a worker's hands
+    # Claimed jobs
 
     def work_exchange(
         self, worker_id: str, settlements: Sequence[Settlement], demand: Demand, *, durable: bool = False
@@ -434,7 +434,7 @@ class Reference:
         for given in settlements:
             settlement = given
             if self._holds(worker_id, given.id, given.claim):
-                if given.state == State.FAILED and given.reason is None:  # which no table takes
+                if given.state == State.FAILED and given.reason is None:  # which the tables refuse
                     settled.refused.append(given.id)
                     settlement = model.unstorable(given, "")
                 written[given.id] = self._write_end(worker_id, settlement)
@@ -446,18 +446,18 @@ class Reference:
         return settled, list(written.values())
 
     def _holds(self, worker_id: str, job_id: str, claim: int) -> bool:
-        """The fence: nobody else may end this job or report on it."""
+        """Checks the fence: only the holder of the claim may end this job or report on it."""
         job = self.jobs.get(job_id)
         return job is not None and (job.worker_id, job.claim, job.state) == (worker_id, claim, State.RUNNING)
 
     def _may_tell(self, worker_id: str, job_id: str, claim: int) -> bool:
-        """Who completed a job, in a transaction of its body's, may still say what that body had to say."""
+        """A worker whose body completed the job in a transaction may still write its progress and logs."""
         job = self.jobs.get(job_id)
         is_own = job is not None and (job.worker_id, job.claim) == (worker_id, claim)
         return job is not None and is_own and job.state in {State.RUNNING, State.COMPLETED}
 
     def stands(self, worker_id: str, given: Settlement) -> bool:
-        """Whether this worker ended this very claim before. A release or a snooze leaves no trace."""
+        """Returns whether this worker already ended this claim. A release or a snooze leaves no trace."""
         job = self.jobs.get(given.id)
         if job is None:
             return False
@@ -647,7 +647,7 @@ class Reference:
             found = self.left.get((str(job.worker_id), job.id, job.claim))
             if found is not None:
                 left, now, steady = found
-                # How long ago that was only the wall clock can tell: whoever rescues may be another machine.
+                # Only the wall clock can tell how long ago that was: the rescuer may be on another machine.
                 later = self.clock.steady() - steady - max(0, self.clock.now() - now)
                 shifted = left._replace(started=left.started + later, finished=left.finished + later)
                 self._settle(str(job.worker_id), [shifted])
@@ -766,7 +766,7 @@ class Reference:
     # Graphs
 
     def graph_fan_out(self, limit: int = 1000) -> FanOut:
-        """The oldest parent first: the databases may take another order, as long as it is the same in both."""
+        """Takes the oldest parent first. The databases may use another order, as long as it is the same in both."""
         pending = {job.id for job in self.jobs.values() if job.fanout_pending}
         ready = [edge for edge, satisfied in self.edges.items() if satisfied == 0 and edge[0] in pending]
         decided = [
@@ -794,7 +794,7 @@ class Reference:
             pass
 
     def graph_reconcile(self) -> Reconciled:
-        """Nothing is ever lost here, so there is nothing to repair: an answer with anything in it is a defect."""
+        """Nothing is ever lost here, so there is nothing to repair: any result that is not empty is a defect."""
         return Reconciled([], [])
 
     def graph_edges(self, job_id: str) -> list[tuple[str, str, int]]:

@@ -1,4 +1,4 @@
-"""Addresses: what a user may write, what it means, and what no message ever shows."""
+"""Addresses: what users may write, what it means, and that no message shows a password."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_what_looks_like_a_servers_address_can_be_a_files_name_and_shows_no_pass
     assert path_of(f"sqlite:///{url}") == tmp_path / url
     if "postgres" in url.lower() or "password" in url:
         assert SECRET not in redact(f"{url}: no such file")
-        if "resql//" not in url:  # in a path that is but another folder
+        if "resql//" not in url:  # in a path it is just another folder
             assert SECRET not in Settings.of(f"sqlite:///{url}").place
 
 
@@ -218,7 +218,7 @@ def test_the_schema_is_ours_and_all_other_settings_are_the_servers() -> None:
 
 
 def test_a_space_in_a_setting_stays_one(postgres_server: str) -> None:
-    """As libpq reads it: there a plus sign is a plus sign."""
+    """As in libpq, a plus sign stays a plus sign."""
     url = f"{postgres_server}&options=-c%20statement_timeout%3D12345"
     address = parse_address(url)
     assert isinstance(address, PostgresAddress)
@@ -305,12 +305,12 @@ def test_a_hostile_schema_name_is_refused_before_any_connection(schema: str) -> 
 
 
 def everything_said(error: BaseException) -> str:
-    """The message, and all that a traceback in a log would show."""
+    """Returns the message and everything that a traceback in a log would show."""
     return "".join(traceback.format_exception(error))
 
 
 def complaint(url: str, caplog: pytest.LogCaptureFixture) -> str:
-    """All that a user, or a log, gets to see of an address that does not work."""
+    """Returns everything that a user or a log sees of an address that does not work."""
     caplog.set_level(logging.DEBUG)
     with pytest.raises(DrayError) as caught:
         open_backend(url).jobs.newest()
@@ -320,7 +320,7 @@ def complaint(url: str, caplog: pytest.LogCaptureFixture) -> str:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port at which nobody listens."""
+    """Returns a port on which nothing listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]

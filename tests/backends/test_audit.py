@@ -1,7 +1,7 @@
-"""The audit: every rule, broken by hand at a SQL prompt, is the one that is reported, with what breaks it.
+"""The audit: each rule is broken by plain SQL; exactly that rule is reported, with the rows that break it.
 
-Many cannot be broken as the tables are: CHECKs, foreign keys and unique indexes stand in the way. Those that do are
-named in `drops`, or are foreign keys, and are taken away first; the rules are for what their absence would let in.
+The tables' own CHECKs, foreign keys and unique indexes prevent many of these states. Such constraints are listed in
+`drops` (or are foreign keys) and are removed first: the rules catch what could happen without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.backends.world import World
 
 Made = dict[str, str]
 
-# What is made
+# Building the data
 
 
 def queued(world: World) -> Made:
@@ -150,7 +150,7 @@ def idle_worker(world: World) -> Made:
     return {"id": world.worker()}
 
 
-# How it is broken
+# Breaking the rules
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Break:
     rule: str
     make: Callable[[World], Made]
     sql: str
-    drops: tuple[str, ...] = ()  # constraints (SQLite ignores them all) and indexes that stand in the way
+    drops: tuple[str, ...] = ()  # constraints (SQLite ignores them all) and indexes to remove first
 
 
 JOB, FOR = "UPDATE dray_jobs SET", "WHERE id = '{id}'"
@@ -279,7 +279,7 @@ BREAKS = {
     "a term before the first": Break("duty", dutiful, "UPDATE dray_leases SET term = 0"),
 }
 
-# Of values beside the rows, which are SQLite's.
+# Payloads in their own table: SQLite only.
 LARGE_BREAKS = {
     "arguments in two places": Break(
         "payload", queued, "INSERT INTO dray_payloads (job_id, args) VALUES ('{id}', '{{}}')"
@@ -294,7 +294,7 @@ LARGE_BREAKS = {
 
 
 def lawless(url: str, script: str, drops: tuple[str, ...]) -> None:
-    """Runs statements where no constraint is in the way."""
+    """Runs statements without constraints."""
     address = parse_address(url)
     if isinstance(address, SqliteAddress):
         with closing(sqlite3.connect(address.path)) as connection:
@@ -310,7 +310,7 @@ def lawless(url: str, script: str, drops: tuple[str, ...]) -> None:
             table = "dray_workers" if name.startswith("worker") else "dray_jobs"
             drop = f"DROP INDEX {name}" if name.startswith("dray") else f"ALTER TABLE {table} DROP CONSTRAINT {name}"
             server.execute(drop.encode())
-            # A schema whose meta is not as made is not lent to another test.
+            # A schema with a changed meta table is not given to another test.
             server.execute("INSERT INTO dray_meta VALUES ('constraints', 'dropped') ON CONFLICT DO NOTHING")
         server.execute(script.encode())
 
@@ -410,7 +410,7 @@ def test_a_job_that_is_about_to_be_taken_back_is_given_time(world: World, url: s
             world.backend.workers.rescue([], rng=world.rng)
         return look()
 
-    world.backend.audit.orphans = look_and_rescue  # somebody else, at a moment of ours
+    world.backend.audit.orphans = look_and_rescue  # another rescuer, at a moment that the test chooses
 
     assert audit(world.backend, patience=60).holds
     assert len(looks) == 2

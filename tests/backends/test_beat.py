@@ -1,4 +1,4 @@
-"""Workers: their lease, what a beat tells them, and how they leave."""
+"""Workers: their lease, what a beat returns, and how they leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancelling: at once before the start, by request while it runs, never after the end."""
+"""Cancelling: immediate before the start, by request while the job runs, never after its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUT_BACK: dict[str, Callable[[Claim, int], Settlement]] = {
 
 
 def _asked_to_stop(world: World, *, max_attempts: int = 3) -> tuple[str, Claim]:
-    """A worker and the claim of a running job whose cancel was requested."""
+    """Returns a worker and the claim of a running job with a cancel request."""
     world.enqueue(max_attempts=max_attempts)
     worker = world.worker()
     claim = world.claim_one(worker)
@@ -243,7 +243,7 @@ def test_an_exchange_keeps_its_claims_though_the_children_of_what_it_ended_canno
 
     assert [each.id for each in answer.claims] == [other]
     assert answer.has_more_children
-    world.backend.graph.fan_out()  # as a worker that is told so does
+    world.backend.graph.fan_out()  # as a worker does when told
     assert [world.job(i).state for i in (claim.id, child)] == ["completed", "queued"]
 
 
@@ -257,7 +257,7 @@ def test_a_cancel_that_is_written_is_no_error_though_its_children_cannot_be_told
         locked.setattr(Graph, "fan_out", _refuse)
         answer = world.backend.jobs.cancel([parent])
     before = world.job(child).state
-    world.backend.graph.fan_out()  # as the worker with that duty does
+    world.backend.graph.fan_out()  # as the worker with the duty does
 
     assert answer == {parent: CancelResult.CANCELLED}
     assert (before, world.job(child).state) == ("waiting", "cancelled")

@@ -1,7 +1,7 @@
-"""In every state that the tables can come to, every job gets all the causes that hold, and none that does not.
+"""In every reachable state of the tables, each job gets exactly the causes that apply.
 
-The machine that drives both databases and the model through all verbs is taken as it is; after each step what is said
-of every job is held against the model's rows, by rules that are written down here once more.
+The state machine of test_machine drives both databases and the model through all verbs. After each step, the causes
+of every job are compared with the model's rows, by rules that this module states again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WORKERS: tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...] = (
 
 
 class Oracle:
-    """What is true of a job, by the model's rows alone."""
+    """Knows what is true of a job from the model's rows alone."""
 
     def __init__(self, reference: Reference, job: Job) -> None:
         self.tables = reference
@@ -55,7 +55,7 @@ class Oracle:
         self.able = [w for w in self.serving if job.task in w.tasks]
 
     def kinds(self) -> set[str]:
-        """All that must be said, and nothing else may be."""
+        """Returns exactly the kinds of causes that must be reported."""
         if self.job.state in UNSTARTED:
             held = {kind for kind, holds in self._unstarted().items() if holds}
             return held if held - {"expires"} or self._is_expired else {*held, "ready"}
@@ -132,7 +132,7 @@ class Oracle:
         }
 
     def check_facts(self, cause: Cause) -> None:
-        """What a cause names is there, as it says."""
+        """Checks that the facts of each cause are true."""
         job, facts = self.job, cause.facts
         parents: Iterable[dict[str, Any]] = facts.get("parents") or filter(None, [facts.get("parent")])
         for parent in parents:
@@ -161,7 +161,7 @@ class Oracle:
 
 
 class Explained(Machine):
-    """The machine, with workers of several kinds, and every job explained after each step."""
+    """The machine with several kinds of workers; explains every job after each step."""
 
     kinds: ClassVar[Counter[str]] = Counter()
     checked: ClassVar[int] = 0
@@ -187,7 +187,7 @@ class Explained(Machine):
     @precondition(lambda self: self.running())
     @rule(n=some)
     def misfit(self, n: int) -> None:
-        """A worker finds that its code does not fit the arguments."""
+        """A worker finds that the arguments do not fit its code."""
         held = self.held(n, is_stale=False)
         if held is not None:
             self.ask("work.settle", held[0], [model.misfit(held[1], self.clock.steady(), 5 * SECOND, MISFIT)])
@@ -204,7 +204,7 @@ class Explained(Machine):
     def every_job_is_explained(self) -> None:
         for number, job in enumerate(self.reference.jobs.values()):
             self.explain(self.sides.sqlite, job)
-            if (number + self.numbers) % 5 == 0:  # the same verdict on the same rows, ten times as slow
+            if (number + self.numbers) % 5 == 0:  # the same result for the same rows, ten times as slow
                 self.explain(self.sides.postgres, job)
 
     def explain(self, backend: Backend, job: Job) -> None:
@@ -222,7 +222,7 @@ class Explained(Machine):
         type(self).checked += 1
 
 
-# Told by a worker that is asked, of a newer release, or of a database that has moved.
+# Kinds that come from a worker's reply, from a newer release, or from a moved database.
 ELSEWHERE = {"moved", "not_begun", "no_answer", "not_asked", "other"}
 
 

@@ -1,4 +1,4 @@
-"""Claiming: what is taken, in which order, and what is counted."""
+"""Claiming: which jobs are claimed, in which order, and what is counted."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_job_that_was_not_started_in_time_is_not_claimed(world: World) -> None
     assert (world.job(job_id).state, world.job(job_id).reason) == ("cancelled", "expired")
 
 
-# Who may claim
+# Which workers may claim
 
 
 def test_a_worker_declared_dead_claims_nothing_and_burns_nothing(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Many workers at one table: every job is claimed once, none is skipped, and nobody hears of a lock."""
+"""Many workers on one table: every job is claimed once, none is skipped, and no lock error reaches a caller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.backends.processes import (
 
 JOBS = 2_000
 WORKERS = 8
-BATCH = 7  # no divisor of the number of jobs: the last claims are short ones
+BATCH = 7  # does not divide the number of jobs, so the last claims are short
 
 Rounds = list[list[list[Any]]]
 
@@ -87,7 +87,7 @@ def test_eight_processes_claim_every_job_exactly_once(filled: str) -> None:
 
 
 def test_producers_and_workers_in_one_database_lose_nothing(url: str) -> None:
-    """Four threads enqueue, four work and one reads, all through one backend, beside two other processes."""
+    """Four threads enqueue, four work and one reads, all through one backend, next to two other processes."""
     backend = open_backend(url)
     backend.migrate()
     produced = threading.Event()

@@ -1,4 +1,4 @@
-"""What is on the disk when a verb returns, and what a power loss may forget, seen at the moment of each commit."""
+"""What is on disk when a verb returns, and what a power loss may lose, observed at each commit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.backends import raw
 from tests.backends.test_schedules import make
 from tests.backends.world import LEASE_US, World
 
-FULL = 2  # of PRAGMA synchronous: the log is on the disk when COMMIT returns
+FULL = 2  # value of PRAGMA synchronous: the log is on disk when COMMIT returns
 
-# A deferred trigger is the last thing before the commit; a transaction has one level, however many rows it writes.
+# A deferred trigger runs last before the commit. A transaction has one level, however many rows it writes.
 NOTING = (
     "CREATE TABLE levels (xact text PRIMARY KEY, level text)",
     """
@@ -42,7 +42,7 @@ NOTING = (
 
 
 class Commits:
-    """How durable the commits of a backend's own connections are that have changed a row."""
+    """Records how durable the commits of a backend's own connections are, if they changed a row."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self._backend = backend
@@ -71,10 +71,10 @@ class Commits:
             return connect(path, factory, **options)
 
         monkeypatch.setattr(sqlite, "connect", noting)
-        self._backend.close()  # so that what is opened next is one of these
+        self._backend.close()  # so that the next connection is a recorded one
 
     def of(self, act: Callable[[], Any]) -> list[bool]:
-        """Whether each commit of an act waits for the disk."""
+        """Returns, for each commit of an action, whether it waits for the disk."""
         if isinstance(self._backend.db, SqliteDatabase):
             self._levels.clear()
             act()
@@ -204,7 +204,7 @@ def promote(world: World) -> Act:
 def test_what_nobody_would_do_again_is_on_the_disk(
     world: World, commits: Commits, verb: Callable[[World], Act]
 ) -> None:
-    """What an end leads to may come later: it is found in the rows, and anybody goes on with it."""
+    """The consequences of an end may come later: the rows show them, and any worker can continue."""
     assert commits.of(verb(world))[0]
 
 

@@ -1,4 +1,4 @@
-"""What waiters ask: which jobs have ended, and which are not there."""
+"""What waiters ask: which jobs have ended, and which do not exist."""
 
 from __future__ import annotations
 

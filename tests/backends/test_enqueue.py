@@ -1,4 +1,4 @@
-"""Enqueueing: what is written reads back, all of it or none, and once however often it is repeated."""
+"""Enqueueing: what is written reads back, all or nothing, and only once however often it is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose time has come, and jobs whose time is over; what a clock that is set back does to them."""
+"""Jobs that become due, and jobs that expire; also when the clock is set back."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_retry_with_a_delay_is_promoted_when_it_is_over(world: World) -> None:
     assert world.claim_one(worker).attempt == 2
 
 
-# A clock that is set
+# When the clock is set
 
 
 @pytest.mark.parametrize("step", [-DAY, -HOUR, HOUR, DAY])
@@ -252,7 +252,7 @@ def test_a_clock_set_forward_kills_no_worker_and_takes_no_job_back(world: World)
     assert state(world, job_id) == ["running"]
 
 
-# What is to come
+# Upcoming times
 
 
 def test_where_nothing_waits_nothing_is_to_come(world: World) -> None:

@@ -1,7 +1,7 @@
-"""Fencing: who lost a claim changes nothing of the job, and is told so.
+"""Fencing: a worker that lost its claim cannot change the job, and learns that the claim is lost.
 
-Each test brings about one way of losing a claim and then tries every write a worker has, the clock moved on
-each time so that a single touched column would show.
+Each test loses a claim in one way and then tries every write a worker has. The clock advances each time, so that
+a single changed column would show.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WRITES = [*OUTCOMES, "progress", "log"]
 
 
 def is_refused(world: World, worker: str, claim: Claim, write: str) -> bool:
-    """Writes under a claim; whether the answer says that the claim is lost, or that it has ended the job before."""
+    """Writes under a claim; returns whether the claim is reported as lost, or as having ended the job before."""
     if write == "progress":
         return world.backend.work.progress(worker, [(claim.id, claim.claim, 50.0, "half")]) == [False]
     if write == "log":
@@ -53,7 +53,7 @@ def assert_fenced_off(world: World, worker: str, claim: Claim) -> None:
 
 
 def claimed(world: World, *, max_attempts: int = 3) -> tuple[str, Claim]:
-    """A worker with a job that has a log line and progress of its own."""
+    """Returns a worker with a job that has a log line and progress."""
     world.enqueue(args='{"a": "%s"}' % ("x" * 2_000), max_attempts=max_attempts)
     worker = world.worker()
     claim = world.claim_one(worker)
@@ -204,7 +204,7 @@ def test_writes_to_a_job_that_is_gone_are_refused(world: World) -> None:
 
 
 def test_an_outcome_from_before_a_job_was_deleted_and_enqueued_again_is_stale(world: World) -> None:
-    """Under its old id its claims are counted from one again."""
+    """With the same id, its claims are counted from one again."""
     new, worker = world.new(), world.worker()
     world.backend.jobs.enqueue([new])
     claim, now = world.claim_one(worker), world.clock.steady()

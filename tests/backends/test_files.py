@@ -1,4 +1,4 @@
-"""The file and the disk under it: its modes, what may stand in its way, and one clear line for each of these."""
+"""The file and its disk: file modes, obstacles, and one clear error message for each of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.backends.processes import (
     version_error_as_nobody,
 )
 
-# A mount namespace of the process's own: its mounts end with it, whatever happens.
+# A mount namespace for this process: its mounts end with the process, whatever happens.
 PRIVATE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
 
 
@@ -50,7 +50,7 @@ def private_mounts() -> list[str]:
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """A folder that everybody can reach; pytest's own are closed to other users."""
+    """A folder that all users can reach; pytest's own are closed to other users."""
     folder = Path(tempfile.mkdtemp(prefix="dray-files-"))
     folder.chmod(0o755)
     yield folder
@@ -61,7 +61,7 @@ def public_folder() -> Iterator[Path]:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """All that is in a folder, with the contents of the files."""
+    """Returns everything in a folder, with the contents of the files."""
     return {
         str(file.relative_to(folder)): file.read_bytes() if file.is_file() else None
         for file in sorted(folder.rglob("*"))
@@ -69,7 +69,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def refusal(backend: Backend) -> DrayError:
-    """The one line that a producer gets."""
+    """Returns the one-line error that a producer gets."""
     with pytest.raises(DrayError) as caught:
         enqueue(backend)
     backend.close()
@@ -108,7 +108,7 @@ def test_an_empty_file_that_somebody_made_becomes_the_database_and_keeps_its_mod
     assert raw_sql(str(path), "PRAGMA auto_vacuum") == [(2,)]
 
 
-# Rights
+# Permissions
 
 
 def test_a_folder_that_may_not_be_written_is_named(public_folder: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_folder_that_does_not_exist_is_named_and_not_made(public_folder: Path)
 
 
 def a_database(path: Path) -> Path:
-    """A closed database with one job."""
+    """Creates a closed database with one job."""
     backend = open_backend(str(path))
     enqueue(backend)
     backend.close()
@@ -189,7 +189,7 @@ def test_a_path_through_a_closed_folder_is_named(public_folder: Path) -> None:
         assert "\n" not in message
 
 
-# Things that are no database
+# Things that are not a database
 
 
 def test_a_directory_is_not_opened(tmp_path: Path) -> None:
@@ -621,7 +621,7 @@ def mounted(monkeypatch: pytest.MonkeyPatch, mountinfo: str) -> None:
 def test_a_file_with_a_device_of_its_own_is_found_by_the_mount_it_lies_under(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on btrfs, whose subvolumes have numbers that no mount shows."""
+    """As on btrfs, whose subvolumes have device numbers that no mount shows."""
     folder = tmp_path / "my share" / "deep"
     folder.mkdir(parents=True)
     (tmp_path / "link").symlink_to(folder)

@@ -1,4 +1,4 @@
-"""People type a part of a job's id; the database says which jobs that could be."""
+"""Finding jobs by a part of their id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_a_part_that_only_one_id_has_finds_that_job(world: World, part: slice) -
     ids = []
     for _ in range(3):
         ids.append(world.enqueue())
-        world.clock.advance(3_600_000_000)  # the ids' beginnings are their times
+        world.clock.advance(3_600_000_000)  # ids start with their creation time
 
     assert [world.backend.jobs.find(each[part]) for each in ids] == [[each] for each in ids]
 

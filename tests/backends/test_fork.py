@@ -1,4 +1,4 @@
-"""What a fork leaves whole: the parent's connections, the child's locks, every job."""
+"""Forks: the parent's connections, the child's locks and all jobs survive."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_child_holds_the_locks_that_sqlite_believes_it_to_hold(tmp_path: Path)
 def test_what_a_child_enqueues_survives_its_parents_end_and_a_strangers_visit(
     tmp_path: Path, generations: list[str], exits: str
 ) -> None:
-    # Without locks of the child's own the stranger, as the seemingly last one, deletes the -wal under it.
+    # If the child held no locks, the other process would consider itself the last one and delete the -wal.
     path = tmp_path / "jobs.db"
     with Process(leave_a_child_behind, str(path), generations, exits) as family:
         made = [family.hear() for _ in range(1 + generations.count("busy"))]
@@ -96,7 +96,7 @@ def test_what_a_child_enqueues_survives_its_parents_end_and_a_strangers_visit(
 
 
 def wait_until_gone(group: int) -> None:
-    """Waits for the end of a process that is not our child, by its group."""
+    """Waits, by its process group, for the end of a process that is not our child."""
     deadline = time.monotonic() + 10
     while any(_group_of(process) == group for process in Path("/proc").glob("[0-9]*")):
         assert time.monotonic() < deadline, f"a process of group {group} goes on"

@@ -1,4 +1,4 @@
-"""What is told of a fork, and forgotten when it is over: Apps, databases, workers and watches by the thousand."""
+"""Fork hooks of thousands of Apps, databases, workers and watches: called at a fork, removed when closed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_thousands_of_apps_that_were_closed_leave_nothing_behind(url: str, tmp_p
     assert grown["hooks"] == 0
     assert grown["objects"] <= 0
     assert grown["descriptors"] <= 0
-    assert grown["bytes"] < 3_000_000  # it was 3,400 bytes an App; the interpreter may double a table of its own
+    assert grown["bytes"] < 3_000_000  # it was 3,400 bytes per App; the interpreter may double one of its own tables
 
 
 RACE = """

@@ -1,4 +1,4 @@
-"""Jobs that wait for others: freed by the last parent, once, whatever became of the parents."""
+"""Jobs that wait for others: the last parent releases them, once, however the parents ended."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.backends.world import World
 
 
 def run(world: World, task: str, end: Callable[..., Any] | None = None) -> None:
-    """Claims the one job of a task and ends it, as completed if not told otherwise."""
+    """Claims the only job of a task and ends it, by default as completed."""
     worker = world.worker()
     claim = world.claim_one(worker, tasks=(task,))
     (end or world.complete)(worker, claim)
 
 
 def state(world: World, *ids: str) -> list[str]:
-    """Each job's state, with its reason where it has one."""
+    """Returns each job's state, with its reason if it has one."""
     jobs = [world.job(job_id) for job_id in ids]
     return [job.state if job.reason is None else f"{job.state}({job.reason})" for job in jobs]
 
@@ -38,18 +38,18 @@ def edges(world: World, child: str) -> dict[str, int]:
 
 
 def nothing(_: object) -> None:
-    """Stands in for a fan-out that a crash keeps from happening."""
+    """Replaces a fan-out that a crash prevents."""
 
 
 def chain(world: World, *names: str, **options: Any) -> list[str]:
-    """Jobs of these tasks, each after the one before."""
+    """Enqueues jobs of these tasks, each after the previous one."""
     ids: list[str] = []
     for name in names:
         ids.append(world.enqueue(name, parents=tuple(ids[-1:]), max_attempts=1, **options))
     return ids
 
 
-# Waiting and being freed
+# Waiting and release
 
 
 def test_a_child_waits_until_its_parent_completes(world: World) -> None:
@@ -151,7 +151,7 @@ def test_a_graph_is_written_in_one_call_in_any_order(world: World) -> None:
     assert state(world, a.id, b.id, c.id, d.id) == ["completed"] * 4
 
 
-# What becomes of a child
+# What happens to a child
 
 
 def complete(world: World) -> None:
@@ -205,7 +205,7 @@ AFTER_FAILURE = {"cancel": "cancelled(parent)", "run": "queued", "hold": "waitin
 
 
 def children_of(world: World, parent: str) -> dict[str, str]:
-    """A child with each policy."""
+    """Enqueues a child with each policy."""
     return {policy: world.enqueue("child", parents=(parent,), on_parent_failure=policy) for policy in AFTER_FAILURE}
 
 
@@ -330,11 +330,11 @@ def test_a_policy_that_only_a_newer_release_knows_holds(world: World, url: str) 
     assert state(world, child) == ["waiting"]
 
 
-# What is refused
+# Refused
 
 
 def refuse(world: World, url: str, error: type[Exception], *jobs: NewJob) -> str:
-    """The message with which a graph is refused; nothing of it may be there, nor its workflow."""
+    """Returns the message with which a graph is refused; no part of it may have been written."""
     before = beside.count(url, "dray_jobs")
     workflow = Workflow(world.ids.new(), "etl", 0)
     with pytest.raises(error) as caught:
@@ -414,7 +414,7 @@ def test_the_same_step_may_stand_in_two_workflows_and_be_left_out_in_one(world: 
     assert world.backend.workflows.jobs(two, frozenset({"queued"})) == [e.id for e in answer[1:]]
 
 
-# Starting over
+# Retry
 
 
 def test_a_parent_started_over_brings_its_cancelled_descendants_back(world: World) -> None:
@@ -554,7 +554,7 @@ def test_a_crash_between_the_end_and_the_fan_out_is_made_good_by_the_next(
         complete(world)
     assert world.job(parent).fanout_pending is True
     assert world.backend.history.stats(HOUR).counts == {"default": {"completed": 1, "waiting": 30}}
-    assert world.backend.graph.reconcile() == ([], [])  # somebody is about to do it: nothing to repair
+    assert world.backend.graph.reconcile() == ([], [])  # a fan-out is pending: nothing to repair
 
     assert world.backend.graph.fan_out(20) == (20, True)
     assert world.backend.graph.fan_out(20) == (10, False)

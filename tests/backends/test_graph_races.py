@@ -1,7 +1,7 @@
-"""Wiring a child while its parent ends, is started over or goes away: whoever is first, no child waits for ever.
+"""Adding a child while its parent ends, is retried or is deleted: in any order, no child waits forever.
 
-Real threads on real databases. Rounds let chance choose who is first; gates stop a transaction at one statement
-and let another pass it. A user's own connection keeps its transaction open for as long as the test likes.
+Real threads on real databases. In rounds, chance decides the order; gates block a transaction at one statement
+and let another overtake it. A user's own connection keeps its transaction open for as long as the test needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.backends.world import World
 T = TypeVar("T")
 
 ROUNDS = 200
-PROMPT = 3.0  # seconds: what is held up waits for a commit that comes only afterwards
+PROMPT = 3.0  # seconds; a blocked call waits for a commit that comes only afterwards
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def settle(world: World, worker: str, settlement: Settlement) -> Settled:
-    """As a worker does: again, while somebody's open transaction holds the row."""
+    """Settles as a worker does: retries while another transaction has locked the row."""
     while True:
         settled = world.backend.work.settle(worker, [settlement])
         if not settled.locked:
@@ -61,7 +61,7 @@ def state(world: World, *ids: str) -> list[str]:
 
 
 def nothing(_: object) -> None:
-    """Stands in for a fan-out that a crash keeps from happening."""
+    """Replaces a fan-out that a crash prevents."""
 
 
 def assert_sound(backend: Backend) -> None:
@@ -69,7 +69,7 @@ def assert_sound(backend: Backend) -> None:
     assert backend.graph.reconcile() == ([], [])
 
 
-# Rounds: chance decides
+# Rounds: chance decides the order
 
 
 @pytest.mark.parametrize("head_start", ["enqueue", "settle"])
@@ -101,7 +101,7 @@ def test_a_child_enqueued_while_its_parent_is_cancelled_or_expires_is_cancelled_
 
     def expire() -> None:
         while not world.backend.jobs.expire():
-            pass  # a parent that is being wired to is left for the next time
+            pass  # a parent that is getting a child is left for the next time
 
     for n in range(ROUNDS):
         parent = world.enqueue(expires_at=world.clock.now() if how == "expire" else None)
@@ -137,7 +137,7 @@ def test_the_parents_of_one_child_settle_at_once_and_free_it_once(world: World, 
     assert_sound(world.backend)
 
 
-# Gates: the bad order, every time
+# Gates: always the bad order
 
 
 def test_a_child_started_over_while_its_parent_settles_does_not_wait_for_ever(
@@ -154,7 +154,7 @@ def test_a_child_started_over_while_its_parent_settles_does_not_wait_for_ever(
     _, settled = beside.Gate(monkeypatch, "retry_child_edges").interleave(
         pool, lambda: world.backend.jobs.retry([child]), lambda: world.backend.work.settle(worker, [ended])
     )
-    if settled.locked:  # as a worker does; what was written is not written again
+    if settled.locked:  # as a worker does; outcomes already written are not written again
         settle(world, worker, ended)
     world.backend.graph.fan_out()
 
@@ -252,7 +252,7 @@ def test_a_parent_started_over_while_its_failure_is_looked_up_keeps_its_children
 def test_an_edge_that_somebody_decided_after_it_was_picked_counts_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a server a pick may show an edge as it was before it waited for the child's row."""
+    """On PostgreSQL a pick may return an edge as it was before the statement waited for the child's row."""
     worker = world.worker()
     one, two = world.enqueue("one"), world.enqueue("two")
     child = world.enqueue("child", parents=(one, two))
@@ -310,7 +310,7 @@ def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
     world.fail(worker, world.claim_one(worker))
     world.clock.advance(SECOND)
 
-    # The enqueue locks the parent's row and does not change it: whoever locks it next is not told to look again.
+    # The enqueue locks the parent's row without changing it, so a statement that locks it next does not re-check it.
     statement = "workflow_prune_pick" if of_a_workflow else "prune_pick"
     pruned, child = beside.Stall(world.backend, monkeypatch, statement).interleave(
         pool,
@@ -324,7 +324,7 @@ def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
 
 
 def ended_flow(world: World) -> list[str]:
-    """A workflow whose first step failed and took the second with it; the third completed. A second ago."""
+    """A workflow that ended a second ago: the first step failed and cancelled the second; the third completed."""
     workflow, worker = Workflow(world.ids.new(), "etl", 0), world.worker()
     first, third = (world.new(workflow_id=workflow.id, step=step, max_attempts=1) for step in ("1", "3"))
     second = world.new("child", workflow_id=workflow.id, step="2", parents=(first.id,))
@@ -345,7 +345,7 @@ def test_a_workflow_started_over_while_it_is_being_pruned_goes_before_or_stays_w
         pool, lambda: world.backend.history.prune(Retention(0, 0, 0)), lambda: world.backend.jobs.retry(ids[:1])
     )
 
-    assert (pruned, retried) in [(0, ids[:1]), (3, [])]  # SQLite has one writer: there, the prune is first
+    assert (pruned, retried) in [(0, ids[:1]), (3, [])]  # SQLite has one writer: there the prune comes first
     assert len(world.backend.jobs.get(ids)) == 3 - pruned
     assert_sound(world.backend)
 
@@ -371,12 +371,12 @@ def test_a_workflow_pruned_while_it_is_being_started_over_stays_whole(
 
 
 def open_child(world: World, user: beside.Connection, parent: str, task: str = "child", **options: Any) -> str:
-    """A child enqueued on a user's connection, not committed yet."""
+    """Enqueues a child on a user's connection, without committing."""
     return world.backend.jobs.enqueue([world.new(task, parents=(parent,), **options)], connection=user)[0].id
 
 
 def alongside(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
-    """Starts a call beside an open transaction; it may return or wait for that to end."""
+    """Starts a call next to an open transaction; it may return or wait for its end."""
     future = pool.submit(call)
     wait([future], beside.BLOCKED)
     return future
@@ -496,7 +496,7 @@ def test_a_parent_started_over_beside_an_open_enqueue_is_waited_for(
     assert_sound(world.backend)
 
 
-# … and on a server nobody else is held up by it. (SQLite has one writer: there, others wait for the commit.)
+# … and on PostgreSQL it blocks nothing else. (SQLite has one writer: there, others wait for the commit.)
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])

@@ -1,8 +1,8 @@
-"""Graphs of any shape, with any policies, whatever becomes of their jobs and in whatever order.
+"""Graphs of any shape, with any policies, any outcomes and in any order.
 
-A worker without bodies claims and ends jobs as a plan says, between crashes, cancels, expiry, pruning and deletion.
+A worker without bodies claims and ends jobs by a plan, between crashes, cancels, expiry, pruning and deletion.
 A child never starts before its parents' outcomes allow it, every graph comes to rest, each job ends as its own policy
-and its parents' ends say, and what is left can always be started over and completed.
+and its parents' outcomes require, and the rest can always be retried and completed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dray.model.workflow import Workflow
 from tests.backends import beside
 from tests.backends.world import World
 
-# What is to become of a job, if it comes so far. The first four are claimed by a worker, the last two by nobody.
+# The planned end of a job, if it gets that far. A worker claims the first four; the last two are never claimed.
 RUNS = {"complete": "completed", "fail": "failed(error)", "crash": "failed(crashed)", "stop": "cancelled(user)"}
 NEVER = {"cancel": "cancelled(user)", "expire": "cancelled(expired)"}
 EVERYTHING = Retention(0, 0, 0)
@@ -58,7 +58,7 @@ nodes = st.builds(
 
 
 def plan(drawn: list[Node]) -> list[Node]:
-    """Parents are counted back from each node, so that every drawing is a graph without circles."""
+    """Parents are counted back from each node, so that every example is a graph without cycles."""
     return [
         replace(node, parents=tuple(dict.fromkeys(n - 1 - back for back in node.parents if back < n)))
         for n, node in enumerate(drawn)
@@ -70,16 +70,16 @@ plans = st.lists(nodes, min_size=1, max_size=10).map(plan)
 
 @dataclass
 class Play:
-    """One graph in the hands of a worker that nobody can rely on."""
+    """One graph and an unreliable worker."""
 
     world: World
     plan: list[Node]
     rng: random.Random
     jobs: list[NewJob] = field(default_factory=list[NewJob])
     hands: list[tuple[str, Claim]] = field(default_factory=list[tuple[str, Claim]])
-    ends: dict[str, str] = field(default_factory=dict[str, str])  # of all that ended, also if they are gone
+    ends: dict[str, str] = field(default_factory=dict[str, str])  # of all ended jobs, including deleted ones
     fates: dict[str, str] = field(default_factory=dict[str, str])
-    told: set[str] = field(default_factory=set[str])  # those that ended once and were started over
+    told: set[str] = field(default_factory=set[str])  # jobs that ended once and were retried
 
     def __post_init__(self) -> None:
         self.worker = self.world.worker()
@@ -99,10 +99,10 @@ class Play:
         self.fates = {job.id: job.task for job in self.jobs}
         self.unwritten = list(self.jobs)
 
-    # What can happen
+    # Steps
 
     def write(self) -> None:
-        """The next few jobs, in any order; their parents are there, or among them, or have ended already."""
+        """Enqueues the next jobs, in any order; their parents exist, are among them, or have already ended."""
         batch = self.unwritten[: self.rng.randint(1, len(self.plan))]
         self.unwritten = self.unwritten[len(batch) :]
         self.world.backend.jobs.enqueue(self.rng.sample(batch, len(batch)))
@@ -142,7 +142,7 @@ class Play:
         self.world.backend.graph.fan_out(limit=self.rng.choice((1, 1000)))
 
     def clean(self) -> None:
-        """Removes what has ended, as far as it may go."""
+        """Removes ended jobs as far as allowed."""
         self.note_ends()
         if self.rng.random() < 0.5:
             self.world.backend.history.prune(EVERYTHING, limit=self.rng.choice((1, 1000)))
@@ -157,11 +157,11 @@ class Play:
             action()
 
     def others(self) -> tuple[Callable[[], None], ...]:
-        # A parent that is gone before its child comes is unknown: nothing is removed until all is written.
+        # A parent deleted before its child is enqueued is unknown, so nothing is removed until all jobs are written.
         return (self.cancel, self.pass_time, self.fan_out, self.write if self.unwritten else self.clean)
 
     def go_on(self) -> None:
-        """To where nothing moves by itself any more."""
+        """Continues until nothing changes any more."""
         for _ in range(400 + 200 * len(self.plan)):
             self.step()
             if self.is_at_rest():
@@ -177,7 +177,7 @@ class Play:
             return False
         return not any(job.state == "waiting" and job.task in NEVER for job in there if self.fates[job.id] in NEVER)
 
-    # What must hold
+    # Invariants
 
     def there(self) -> list[Job]:
         return self.world.backend.jobs.get([job.id for job in self.jobs])
@@ -186,17 +186,17 @@ class Play:
         self.ends |= {job.id: shown(job) for job in self.there() if job.state in FINAL}
 
     def check_start(self, job_id: str) -> None:
-        """Every parent has ended, as the child needs it."""
+        """Checks that every parent has ended as the child requires."""
         self.note_ends()
         (job,) = (job for job in self.jobs if job.id == job_id)
         for parent in job.parents:
             if parent in self.told and job.on_parent_failure == "run":
-                continue  # its end was all that the child needed; it is not waited for again
+                continue  # the child only needed its end, and does not wait for it again
             assert parent in self.ends, f"{job.task} was started before its parent ended"
             assert self.ends[parent] == "completed" or job.on_parent_failure == "run", self.ends[parent]
 
     def check_needed_parents(self) -> None:
-        """A job that waits has every parent that it waits for."""
+        """Checks that every parent of a waiting job exists."""
         there = {job.id: job for job in self.there()}
         for job in there.values():
             edges = [edge for edge in self.world.backend.graph.edges(job.id) if edge[1] == job.id]
@@ -204,7 +204,7 @@ class Play:
             assert all(edge[0] in there for edge in edges)
 
     def check_ends(self) -> None:
-        """Each job ended as its policy and its parents' ends say."""
+        """Checks that each job ended as its policy and its parents' outcomes require."""
         states = {job.id: shown(job) for job in self.there()} | self.ends
         for job in self.jobs:
             parents = [states[parent] for parent in job.parents]
@@ -227,12 +227,12 @@ def shown(job: Job) -> str:
 
 
 def _nothing(_: object) -> None:
-    """Stands in for a fan-out that a crash keeps from happening."""
+    """Replaces a fan-out that a crash prevents."""
 
 
 @contextmanager
 def emptied(world: World, url: str) -> Generator[World]:
-    """The same database for every example, with nothing in it."""
+    """The same database for every example, emptied."""
     with beside.connect(url) as connection:
         for table in ("dray_edges", "dray_jobs", "dray_workflows", "dray_workers"):
             beside.execute(connection, f"DELETE FROM {table}")  # pyright: ignore[reportArgumentType]
@@ -252,7 +252,7 @@ def test_every_graph_ends_as_its_policies_say_and_can_be_completed_later(
         play.check_needed_parents()
         assert world.backend.graph.reconcile() == ([], [])
 
-        # Whatever failed, was cancelled or is held: started over together, all of it completes.
+        # All failed, cancelled and held jobs, retried together, complete.
         play.fates = dict.fromkeys(play.fates, "complete")
         again = [job.id for job in play.there() if job.state in {"failed", "cancelled"}]
         gone = play.fates.keys() - {job.id for job in play.there()}
@@ -280,7 +280,7 @@ def complete_all(play: Play) -> None:
             play.world.complete(play.worker, claim)
 
 
-# What is refused
+# Refused
 
 
 def to_itself(jobs: list[NewJob], n: int, _: World) -> None:
@@ -288,7 +288,7 @@ def to_itself(jobs: list[NewJob], n: int, _: World) -> None:
 
 
 def in_a_circle(jobs: list[NewJob], n: int, world: World) -> None:
-    """Through a new job, so that there is a circle whatever the graph."""
+    """Adds a new job that closes a cycle in any graph."""
     between = world.new(parents=(jobs[n].id,))
     jobs[n] = replace(jobs[n], parents=(*jobs[n].parents, between.id))
     jobs.append(between)

@@ -1,4 +1,4 @@
-"""Guards in the statements: each test fails when its guard is taken out."""
+"""Guards in the statements: each test fails if its guard is removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.backends.world import LEASE_US, World
 if TYPE_CHECKING:
     from dray.model.job import Claim
 
-PATIENCE = 10.0  # seconds; the calls below take milliseconds, unless they wait for the open transaction
+PATIENCE = 10.0  # seconds; the calls below take milliseconds unless they wait for the open transaction
 
 Made = Callable[[World], str]
 
@@ -30,14 +30,14 @@ def queued(world: World) -> str:
 
 
 def due(world: World) -> str:
-    """Its time has come, and no worker has queued it yet."""
+    """A job that is due and not yet queued by a worker."""
     job = world.enqueue(priority=9, run_at=world.clock.now() + SECOND)
     world.clock.advance(2 * SECOND)
     return job
 
 
 def expired(world: World) -> str:
-    """Too late to run, and no worker has cancelled it yet."""
+    """A job that has expired and is not yet cancelled by a worker."""
     job = world.enqueue(priority=9, expires_at=world.clock.now() + SECOND)
     world.clock.advance(2 * SECOND)
     return job
@@ -45,7 +45,7 @@ def expired(world: World) -> str:
 
 @pytest.mark.parametrize("made", [queued, due, expired])
 def test_a_row_that_a_users_transaction_holds_does_not_block_the_queue(server: World, made: Made) -> None:
-    """Only a server locks single rows. The claim skips the row; a claim that waits for it would hold up the worker
+    """Only PostgreSQL locks single rows. The claim skips the row; a claim that waits for it would block the worker
     for as long as the user's transaction is open."""
     held, free = made(server), server.enqueue()
     worker = server.worker()
@@ -62,14 +62,14 @@ def test_a_row_that_a_users_transaction_holds_does_not_block_the_queue(server: W
 
 
 def drain(world: World) -> str:
-    """A worker that has said that it drains, its lease whole."""
+    """A worker that drains, with a valid lease."""
     worker = world.worker()
     assert world.backend.workers.beat(worker, LEASE_US, "draining").alive
     return worker
 
 
 def test_a_worker_that_drains_keeps_its_duties(world: World) -> None:
-    """It goes on with them until it resigns: a second holder beside it would do the same work at the same time."""
+    """It keeps them until it resigns: a second holder would do the same work at the same time."""
     worker, other = world.worker(), world.worker()
     world.backend.leases.take("prune", worker)
     world.backend.workers.beat(worker, LEASE_US, "draining")
@@ -83,7 +83,7 @@ def test_a_worker_that_drains_keeps_its_duties(world: World) -> None:
 def test_a_worker_that_drains_renews_its_lease(world: World) -> None:
     worker = drain(world)
     job = world.enqueue()
-    claim = world.claim_one(worker)  # before its engine has heard that it drains
+    claim = world.claim_one(worker)  # before its engine knows that it drains
     world.clock.advance(LEASE_US - SECOND)
 
     beat = world.backend.workers.beat(worker, LEASE_US, "draining")
@@ -135,12 +135,12 @@ def test_a_worker_that_drains_leaves_in_order(world: World) -> None:
 
 
 def test_sqlite_writers_leave_the_log_to_a_worker_that_drains(tmp_path: Path, clock: ManualClock, ids: Ids) -> None:
-    """It still has the duty to copy it back; they would do it a second time, each in a commit of its own."""
+    """It still holds the checkpoint duty; writers would checkpoint again, each in its own commit."""
     with closing(open_backend(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)) as backend:
         backend.migrate()
         world = World(backend, clock, ids)
         world.backend.leases.take("checkpoint", drain(world))
-        clock.advance(5 * SECOND)  # after which a writer asks again
+        clock.advance(5 * SECOND)  # after this time a writer checks again
         world.enqueue()
 
         assert isinstance(backend.db, SqliteDatabase)

@@ -1,4 +1,4 @@
-"""What a coroutine gets back of the connection it lent: whole, whatever happened meanwhile."""
+"""A coroutine gets the connection it passed back in a usable state, whatever happened meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ids_of(world: World) -> list[str]:
     return sorted(job.id for job in world.backend.jobs.newest())
 
 
-# Cancelled while it is under way, on both databases
+# Cancelled during the call, on both databases
 
 
 @pytest.mark.parametrize("kind", users.ASYNC)
@@ -117,7 +117,7 @@ def test_many_at_once_on_one_connection_do_not_get_in_each_others_way(world: Wor
 
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> World:
-    """On PostgreSQL alone for the tests that speak of it."""
+    """On PostgreSQL only, for the tests that need it."""
     if "postgres_url" not in request.fixturenames:
         return World(
             request.getfixturevalue("backend"), request.getfixturevalue("clock"), request.getfixturevalue("ids")
@@ -157,7 +157,7 @@ def test_a_cancelled_enqueue_does_not_wait_for_a_lock(world: World, postgres_url
 
 
 async def _blocked(url: str, pid: int) -> None:
-    """Waits until a session waits for somebody's lock."""
+    """Waits until a session waits for a lock."""
     async with lent(url) as observer:
         await observer.set_autocommit(True)
         query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
@@ -270,7 +270,7 @@ def test_a_session_that_the_server_ended_is_dray_s_own_error(world: World, postg
     asyncio.run(program())
 
 
-# What a commit tells
+# Notifications at commit
 
 
 def channels(world: World) -> Channels:
@@ -322,7 +322,7 @@ def test_without_notify_the_users_commit_tells_nobody(postgres_url: str, clock: 
 def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
     postgres_url: str, clock: ManualClock, ids: Ids
 ) -> None:
-    # Without ?schema= the tables are found by the search_path: the App's in one schema, the user's in another.
+    # Without ?schema= the search_path finds the tables: the App's in one schema, the user's in another.
     server, schema = postgres_url.partition("&schema=")[::2]
     theirs = open_backend(postgres_url, clock=clock)
     theirs.migrate()

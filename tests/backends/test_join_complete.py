@@ -1,4 +1,4 @@
-"""Completing a job inside the user's own transaction: their writes and the completion stand or fall together."""
+"""Completing a job in the user's own transaction: their writes and the completion commit or roll back together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def orders(url: str, world: World) -> Callable[[], list[int]]:
 
 
 class Held:
-    """A job in a worker's hands."""
+    """A job claimed by a worker."""
 
     def __init__(self, world: World, **options: Any) -> None:
         self.world = world
@@ -212,11 +212,11 @@ def test_a_worker_can_ask_which_jobs_its_bodies_have_completed(world: World, url
     assert world.backend.work.completed_by(held.worker, [(held.id, held.claim.claim + 1)]) == set()
 
 
-# On a server, where others may have the row
+# On PostgreSQL, where other transactions may lock the row
 
 
 def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postgres_url: str) -> None:
-    # A settle leaves such a row for the next batch; here that would look like a lost claim.
+    # A settle leaves a locked row for the next batch; here that would look like a lost claim.
     held = Held(server)
     with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
         with raw.job_held(server.backend, held.id):

@@ -1,4 +1,4 @@
-"""Enqueueing on every kind of connection a user may have: the driver's, SQLAlchemy's, synchronous and not."""
+"""Enqueueing on every kind of user connection: the driver's and SQLAlchemy's, sync and async."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def opens(request: pytest.FixtureRequest) -> Opens:
 
 @pytest.fixture(autouse=True)
 def orders(url: str, world: World) -> Callable[[], list[int]]:
-    """The rows of a table of the user's own."""
+    """Returns the rows of the user's own table."""
     beside.rows(url, "CREATE TABLE orders (n integer)")
     return lambda: [row[0] for row in beside.rows(url, "SELECT n FROM orders ORDER BY n")]
 
@@ -44,7 +44,7 @@ def jobs(world: World) -> list[str]:
     return sorted(job.id for job in world.backend.jobs.newest())
 
 
-# It stands or falls with the transaction
+# Commit and rollback with the transaction
 
 
 def test_the_job_is_there_with_the_commit_and_not_before(world: World, url: str, opens: Opens) -> None:
@@ -161,7 +161,7 @@ def test_without_a_connection_it_is_written_beside_the_loop(world: World) -> Non
     assert [queue.name for queue in world.backend.queues.all()] == ["new"]
 
 
-# Blocks and shapes of SQLAlchemy's own
+# SQLAlchemy's own blocks
 
 
 def test_a_block_of_a_session_decides_over_the_job_too(world: World, url: str) -> None:
@@ -224,7 +224,7 @@ def test_a_session_that_gives_no_connection_is_refused(world: World, url: str) -
     engine.dispose()
 
 
-# What cannot be joined
+# Transactions that cannot be joined
 
 
 def test_autocommit_is_refused(world: World, url: str, opens: Opens) -> None:
@@ -245,7 +245,7 @@ def test_an_asynchronous_connection_in_a_synchronous_call_is_refused(world: Worl
         async with users.ASYNC[kind](url) as user:
             with pytest.raises(ConfigError, match="aenqueue"):
                 world.backend.jobs.enqueue([world.new()], connection=user.connection)
-            # and what it was given stays as it was
+            # and its argument stays unchanged
             await user.order(1)
             await user.commit()
 

@@ -1,4 +1,4 @@
-"""What joining a user's transaction needs, and what it does not bring along."""
+"""What joining a user's transaction requires, and which packages it does not import."""
 
 from __future__ import annotations
 

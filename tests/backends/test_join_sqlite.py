@@ -35,7 +35,7 @@ def connect(path: Path, **options: Any) -> closing[sqlite3.Connection]:
     return closing(sqlite3.connect(path, **options))
 
 
-# Durability is the connection's own
+# Durability is the connection's own setting
 
 
 @pytest.mark.parametrize(("level", "warns"), [("OFF", True), ("NORMAL", True), ("FULL", False), ("EXTRA", False)])

@@ -1,4 +1,4 @@
-"""The block that gives a body a connection of its own: what it writes and the job's completion commit together."""
+"""`ctx.transaction()`: what a body writes on this connection commits together with the job's completion."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def orders(url: str, world: World) -> Callable[[], list[int]]:
 
 @asynccontextmanager
 async def block(backend: Backend, is_async: bool, fence: Fence | None = None) -> AsyncGenerator[User]:
-    """Either kind of block behind one face."""
+    """Both kinds of blocks behind one interface."""
     if is_async:
         async with backend.atransaction(fence=fence) as connection:
             yield await _at_home(backend, User(connection))
@@ -54,7 +54,7 @@ async def block(backend: Backend, is_async: bool, fence: Fence | None = None) ->
 
 
 async def _at_home(backend: Backend, user: User) -> User:
-    """The users' tables of these tests are in the schema of the test."""
+    """Puts the users' tables of these tests into the schema of the test."""
     if isinstance(backend.db, PostgresDatabase):
         await user.run(f'SET LOCAL search_path TO "{backend.db.schema}"')
     return user
@@ -136,7 +136,7 @@ def test_a_lost_claim_is_told_before_the_body_writes(
         asyncio.run(body())
 
     assert orders() == []
-    world.enqueue()  # nothing is left locked
+    world.enqueue()  # no lock is left
 
 
 def test_the_connection_is_plain_and_durable(world: World, is_async: bool) -> None:
@@ -202,7 +202,7 @@ def test_a_job_can_be_enqueued_in_it(world: World, is_async: bool) -> None:
 
 
 class Stand:
-    """What bodies are given instead of the bare connection."""
+    """What bodies get instead of the bare connection."""
 
     def __init__(self, connection: Any) -> None:
         self.__dray_connection__ = connection
@@ -343,7 +343,7 @@ def test_a_block_belongs_to_its_thread(file: World) -> None:
             elsewhere.result(10)
 
 
-# A server that goes away, or has had enough
+# A server that goes away or ends the session
 
 
 @pytest.mark.parametrize("when", ["before a statement", "before the commit"])
@@ -413,7 +413,7 @@ def test_a_cancel_does_not_wait_for_the_end_of_the_block(server: World) -> None:
         server.backend.work.complete(held.worker, held.completion(), connection)
 
     assert answer == {held.id: CancelResult.REQUESTED, other: CancelResult.CANCELLED}
-    assert held.state == "completed"  # it did not listen
+    assert held.state == "completed"  # it ignored the request
 
 
 # Forks
@@ -463,7 +463,7 @@ def test_a_fork_inside_a_block_leaves_it_to_the_parent(empty_url: str) -> None:
 
     assert done.stderr == ""
     in_block, at_its_end, parent = done.stdout.splitlines()
-    # On SQLite the child cannot use the file at all: it would believe to have its parent's locks.
+    # On SQLite the child cannot use the file at all: it would believe that it holds its parent's locks.
     is_file = empty_url.startswith("sqlite")
     assert in_block == ("ForkedConnection" if is_file else "OperationalError")
     assert at_its_end == "ForkedConnection " + ("ForkedConnection" if is_file else "None")

@@ -1,4 +1,4 @@
-"""Duties: one holder at a time, free as soon as the holder is gone, a new term at every change of hands."""
+"""Duties: one holder at a time, free as soon as the holder is gone, a new term for each new holder."""
 
 from __future__ import annotations
 

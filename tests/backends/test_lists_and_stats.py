@@ -1,4 +1,4 @@
-"""Lists and numbers for people: every filter, every page, and counts that add up."""
+"""Lists and statistics: every filter, every page, and counts that add up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def listed(world: World, fit: Filter | None = None, **options: Any) -> list[str]
 
 
 def settle(world: World, task: str, reason: Reason | None = None) -> str:
-    """Runs the one job of a task to its end: completed, or failed for a reason."""
+    """Ends the only job of a task: completed, or failed with a reason."""
     worker = world.worker()
     claim = world.claim_one(worker, tasks=(task,))
     now = world.clock.steady()

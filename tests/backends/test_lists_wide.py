@@ -1,4 +1,4 @@
-"""Lists of a table that is too large to be looked through: the same jobs, whichever way they are found."""
+"""Lists of a table that is too large to scan: every search strategy finds the same jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOBS = 120
 
 @pytest.fixture
 def backend(url: str, clock: ManualClock) -> Iterator[Backend]:
-    """A hundred jobs of every kind: all states beside each other, then a long stretch of completed ones."""
+    """A hundred jobs of every kind: first all states mixed, then a long run of completed ones."""
     opened = open_backend(url, clock=clock)
     opened.migrate()
     rows = [_row(number, clock.now()) for number in range(JOBS)]

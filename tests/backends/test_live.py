@@ -1,4 +1,4 @@
-"""What live views read: what has happened since the last look, each event once, and what goes on now."""
+"""What live views read: each event since the last read once, and the current activity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Told = list[tuple[str, str]]
 
 @pytest.fixture
 def tail(world: World) -> Tail:
-    """Somebody who follows from here on."""
+    """A tail that starts now."""
     return begun(world)
 
 
@@ -35,7 +35,7 @@ def begun(world: World, since: int | None = None) -> Tail:
 
 
 def told(events: list[Event]) -> Told:
-    """The event, and whom it is about."""
+    """Returns each event and its subject."""
     return [(event.event, _whom(event)) for event in events]
 
 
@@ -85,7 +85,7 @@ def test_what_happened_between_two_looks_is_told_by_its_end(world: World, tail: 
 
 
 def test_an_end_that_is_written_long_after_the_body_ended_is_told(world: World, tail: Tail) -> None:
-    """An outage in between: `finished_at` then lies far behind what has been read."""
+    """After an outage, `finished_at` lies far before what has already been read."""
     worker = world.worker()
     job = world.enqueue()
     claim = world.claim_one(worker)
@@ -101,7 +101,7 @@ def test_an_end_that_is_written_long_after_the_body_ended_is_told(world: World, 
 
 
 def test_an_end_that_lies_a_little_before_the_last_look_is_told(world: World, tail: Tail) -> None:
-    """A worker notes the time of its transaction before it looks how long ago the body ended."""
+    """A worker takes the time of its transaction before it computes how long ago the body ended."""
     worker = world.worker()
     job = world.enqueue()
     passing(world)
@@ -125,7 +125,7 @@ def test_a_job_that_is_cancelled_before_it_starts_is_told(world: World, tail: Ta
 
 
 def test_a_cancellation_that_comes_into_sight_late_is_told_once(world: World, tail: Tail) -> None:
-    """On PostgreSQL the statement that cancels may have waited for a lock, and its transaction for its commit."""
+    """On PostgreSQL the cancelling statement may have waited for a lock, and its transaction for the commit."""
     job = world.enqueue()
     tail.look()
     now = world.clock.now()
@@ -284,7 +284,7 @@ def test_workers_and_queues_come_and_go(world: World, tail: Tail) -> None:
     assert tail.look() == []
 
 
-# Lines
+# Log lines
 
 
 def said(world: World, worker: str, claim: Claim, *messages: str) -> None:
@@ -307,7 +307,7 @@ def test_lines_are_told_once_and_in_order(world: World, tail: Tail) -> None:
     assert tail.look() == []
 
 
-@pytest.mark.parametrize("url", ["postgres"], indirect=True)  # a file has one writer: numbers come in order
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)  # SQLite has one writer, so numbers come in order
 def test_a_line_with_a_smaller_number_that_is_committed_later_is_told(world: World, tail: Tail, url: str) -> None:
     worker = world.worker()
     job = world.enqueue()
@@ -344,7 +344,7 @@ def test_a_number_that_never_comes_is_not_waited_for_for_ever(world: World, tail
     assert tail._lines._beyond == {}
 
 
-# Beginning
+# Where a tail starts
 
 
 def test_nothing_of_the_past_is_told_unless_it_is_asked_for(world: World) -> None:
@@ -448,7 +448,7 @@ def test_idle_is_when_nothing_runs_and_nothing_is_ready(world: World, tail: Tail
     assert idle == [True, False, False, True, False]
 
 
-# What goes on
+# Current activity
 
 
 def test_a_snapshot_shows_queues_running_jobs_failures_and_workers(world: World) -> None:

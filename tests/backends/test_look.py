@@ -1,4 +1,4 @@
-"""What a worker sees before it takes the write lock."""
+"""The look: what a worker reads before it takes the write lock."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_who_serves_all_is_told_the_queues_that_have_anything(world: World) -> N
 
 
 def test_a_queue_that_is_new_may_have_something_for_who_serves_all(world: World) -> None:
-    """Nobody knows yet whether its tasks are known here: the claim finds out, and the next look knows."""
+    """The look does not know its tasks yet: the claim finds out, and the next look knows."""
     world.enqueue("another", queue="new")
 
     assert look(world, serves_all=True, queues=()).is_ready

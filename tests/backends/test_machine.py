@@ -1,8 +1,8 @@
 """SQLite, PostgreSQL and a plain Python model take the same steps, in any order, and must stay the same.
 
-Each rule calls one verb with the same arguments on all three, under one clock that the test holds, and compares
-the answers; after each step all rows of all tables are compared. Where the contract leaves an order open, answers
-are sorted; nothing else is let through. `DRAY_SOAK_STEPS=100000` goes on until so many steps changed a row.
+Each rule calls one verb with the same arguments on all three, under one clock that the test controls, and compares
+the results; after each step all rows of all tables are compared. Where the contract leaves an order open, results
+are sorted; no other difference is allowed. `DRAY_SOAK_STEPS=100000` runs until that many steps changed a row.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from tests.backends.reference import Reference
 
 STEPS = int(os.environ.get("DRAY_SOAK_STEPS", "2000"))  # that changed a row
 CALLS = 20  # of every verb, at least
-PATIENCE_S = max(600, STEPS / 10)  # it takes 50 where nobody else wants the machine
-ATTEMPTS_KEPT, LOG_LINES, MANY = 2, 4, 3  # instead of 100, 1,000 and 50, so that a short life reaches them
+PATIENCE_S = max(600, STEPS / 10)  # it takes 50 s on a quiet machine
+ATTEMPTS_KEPT, LOG_LINES, MANY = 2, 4, 3  # instead of 100, 1,000 and 50, so that a short run reaches them
 
 QUEUES = ("mail", "bulk", "Default")
 TASKS = ("send", "scan", "sync")
 DUTIES = ("rescue", "prune")
 SCHEDULES = ("nightly", "beat")
 LEASE_US = 15 * SECOND
-LARGE = "x" * 1500  # over what SQLite keeps in the job's row
+LARGE = "x" * 1500  # more than SQLite keeps in the job's row
 
-# What a job may ask for, in parts that are put together. What is not a field of
-# `NewJob` (`in`, `expires_in`, `is_large`) is worked out when it is built.
+# Options of a job, in parts that are combined. What is not a field of
+# `NewJob` (`in`, `expires_in`, `is_large`) is computed when the job is built.
 TIMES: tuple[dict[str, Any], ...] = (
     {},
     {},
@@ -109,12 +109,12 @@ UNIQUE: tuple[dict[str, Any], ...] = (
 
 
 class Wish(NamedTuple):
-    """A job to be made, before its parents and its time are known."""
+    """A job to enqueue, before its parents and its time are known."""
 
     queue: str
     task: str
     options: dict[str, Any]
-    outside: list[int]  # parents among the jobs that are there, newest first; 31 stands for one that is not
+    outside: list[int]  # parents among existing jobs, newest first; 31 means a job that does not exist
     inside: list[int]  # parents in the same batch
     on_parent_failure: str
 
@@ -130,7 +130,7 @@ def rarely() -> st.SearchStrategy[bool]:
     return st.sampled_from((False, False, False, False, False, True))
 
 
-some = st.integers(0, 31)  # one of what is there, newest first
+some = st.integers(0, 31)  # an index into what exists, newest first
 policies = st.sampled_from(("cancel", "run", "hold"))
 queues = st.sampled_from(QUEUES)
 limits = st.sampled_from((1, 2, 3, 1000))
@@ -177,7 +177,7 @@ ENDINGS: dict[str, Ending] = {
     "snoozed for nothing": lambda c, s, f: model.snoozed(c, s, f, 0),
     "released": lambda c, _, f: model.released(c, f),
     "released as held": lambda c, _, f: model.released(Held(c.id, c.claim, cancel_requested=False), f),
-    # The tables' own rules refuse a failure without a reason: what is written instead names the database's words.
+    # The tables refuse a failure without a reason; the outcome written instead contains the database's own message.
     "refused": lambda c, s, f: model.failed(c, s, f, Reason.ERROR, "E", "m")._replace(reason=None),
 }
 endings = st.lists(st.tuples(some, st.sampled_from(tuple(ENDINGS)), moments), min_size=1, max_size=4)
@@ -194,7 +194,7 @@ RETENTIONS = (
 
 @dataclass
 class Raised:
-    """An answer that was an error: its kind counts, its words are each database's own."""
+    """A result that was an error: its type is compared, its text is each database's own."""
 
     kind: str
     words: str = field(compare=False)
@@ -202,7 +202,7 @@ class Raised:
 
 @dataclass
 class Chance:
-    """The same for every job, because the order in which jobs are given their chance is open."""
+    """Returns the same for every job, because the order of the jobs is open."""
 
     value: float
 
@@ -212,7 +212,7 @@ class Chance:
 
 @dataclass
 class Sides:
-    """The two databases, with a connection of the test's own to each, and the model."""
+    """The two databases, with the test's own connection to each, and the model."""
 
     clock: ManualClock
     sqlite: Backend
@@ -222,7 +222,7 @@ class Sides:
     schema: str
 
     def empty(self) -> None:
-        """All tables as they were at first, and the clock too."""
+        """Resets all tables and the clock."""
         tables = [f"dray_{name}" for name in (*_TABLES, "outcomes")]
         for table in reversed(tables):
             self.sqlite_user.execute(f"DELETE FROM {table}")
@@ -278,11 +278,11 @@ def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 
 
 def _nothing(_: object) -> None:
-    """Stands in for the fan-out that a dead process does not get to."""
+    """Replaces the fan-out that a dead process does not reach."""
 
 
 class Machine(RuleBasedStateMachine):
-    """Every verb, with arguments that are right, stale, wrong or repeated."""
+    """Calls every verb, with arguments that are right, stale, wrong or repeated."""
 
     sides: Sides  # set by the test that runs this
     calls: ClassVar[Counter[str]] = Counter()
@@ -306,7 +306,7 @@ class Machine(RuleBasedStateMachine):
     # All three together
 
     def ask(self, verb: str, *given: Any, order: Callable[[Any], Any] | None = None, **named: Any) -> Any:
-        """The answer of all three, which must be one."""
+        """Returns the result of all three, which must be equal."""
         self.calls[verb] += 1
         answers = [
             _answer(side, verb, given, named, order)
@@ -337,13 +337,13 @@ class Machine(RuleBasedStateMachine):
 
     @contextmanager
     def cut_off(self, dies: bool) -> Generator[None]:
-        """All three end a job and, if they die, do not get to tell its children."""
+        """All three end a job and, if they die, do not reach its fan-out."""
         self.reference.is_cut_off = dies
         with patch.object(Graph, "_fan_out_turn", _nothing) if dies else patch.object(Graph, "_", 0, create=True):
             yield
         self.reference.is_cut_off = False
 
-    # What the arguments stand for
+    # What the arguments mean
 
     def new_id(self) -> str:
         self.numbers += 1
@@ -354,7 +354,7 @@ class Machine(RuleBasedStateMachine):
         return [there[n % len(there)] if there and n < 31 else self.new_id() for n in chosen]
 
     def worker(self, n: int) -> str:
-        """Mostly one that lives; from 26 on any, also one that was never there."""
+        """Returns mostly a live worker; from 26 on any, including one that never existed."""
         live = [worker for worker in self.workers if self.reference.is_live(worker)]
         among = live if live and n < 26 else self.workers
         return among[-1 - n % len(among)]
@@ -367,7 +367,7 @@ class Machine(RuleBasedStateMachine):
         return sorted(job.id for job in self.reference.jobs.values() if job.state not in LIVE)
 
     def held(self, n: int, is_stale: bool) -> tuple[str, Claim] | None:
-        """A claim that is held, or any there ever was."""
+        """Returns a claim that is held, or any past claim."""
         running = self.running()
         among = [(worker, claim) for worker, claim in self.claims if is_stale or (claim.id, claim.claim) in running]
         return among[-1 - n % len(among)] if among else None
@@ -375,8 +375,8 @@ class Machine(RuleBasedStateMachine):
     def settlements(
         self, chosen: list[tuple[int, str, tuple[int, int]]], is_stale: bool
     ) -> tuple[str, list[Settlement]]:
-        """Outcomes for some claims, and the worker that reports them: that of the first."""
-        given: dict[str, Settlement] = {}  # one a job: the answer names jobs, not claims
+        """Returns outcomes for some claims, and the worker that reports them: that of the first claim."""
+        given: dict[str, Settlement] = {}  # one per job: the result names jobs, not claims
         worker = self.worker(0)
         for n, ending, (ago, lasted) in chosen:
             held = self.held(n, is_stale)
@@ -471,7 +471,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def carry_on(self) -> None:
-        """The plain life of a queue between the odd steps: work ends, in each way in turn, is claimed or comes."""
+        """The ordinary life of a queue between unusual steps: jobs end, in each way in turn, are claimed or come."""
         if len(self.running()) > 3:
             self.turns += 1
             self.settle([(self.turns, tuple(ENDINGS)[self.turns % len(ENDINGS)], (0, SECOND))], dies=False)
@@ -510,14 +510,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(chosen=endings, is_stale=rarely())
     def leave(self, chosen: list[tuple[int, str, tuple[int, int]]], is_stale: bool) -> None:
-        """The worker may still settle otherwise: what was left counts for whoever takes the job back, if anybody."""
+        """The worker may still settle differently: the outcome it left counts only if the job is rescued."""
         worker, settlements = self.settlements(chosen, is_stale)
         self.ask("outcomes.leave", worker, [(each, ()) for each in settlements])
 
     @precondition(lambda self: self.claims)
     @rule(n=some, wishes=st.lists(wishes, max_size=3), step=st.sampled_from("abcd"), is_stale=rarely(), dies=rarely())
     def grow(self, n: int, wishes: list[Wish], step: str, is_stale: bool, dies: bool) -> None:
-        """A step completes and adds others, now and then after its own; sometimes all of it once more."""
+        """A step completes and adds others, sometimes after itself, sometimes the same ones again."""
         held = self.held(n, is_stale)
         if held is None:
             return
@@ -548,7 +548,7 @@ class Machine(RuleBasedStateMachine):
         dies: bool,
     ) -> None:
         worker, settlements = self.settlements(chosen, is_stale)
-        # What stood there already is judged after the exchange, which may have claimed the job again: left out.
+        # Existing outcomes are judged after the exchange, which may have claimed the job again: not compared.
         settlements = [each for each in settlements if not self.reference.stands(worker, each)]
         with self.cut_off(dies):
             answer = self.ask("work.exchange", worker, settlements, demand, durable=durable, order=_exchanged)
@@ -579,7 +579,7 @@ class Machine(RuleBasedStateMachine):
         ]
         self.ask("work.write_logs", worker, lines)
 
-    # What operators do
+    # Operators
 
     @rule(chosen=st.lists(some, min_size=1, max_size=3), dies=rarely())
     def cancel(self, chosen: list[int], dies: bool) -> None:
@@ -610,7 +610,7 @@ class Machine(RuleBasedStateMachine):
         self.retry_all([lost[-1 - n % len(lost)]])
 
     def retry_all(self, ids: Iterable[str]) -> None:
-        # DEFECT has_args: SQLite starts a job over whose arguments were dropped, if they or its result were large.
+        # DEFECT has_args: SQLite retries a job whose arguments were dropped, if they or its result were large.
         dropped = {job.id for job in self.reference.jobs.values() if job.args is None}
         self.ask("jobs.retry", [job_id for job_id in ids if job_id not in dropped], order=sorted)
 
@@ -649,7 +649,7 @@ class Machine(RuleBasedStateMachine):
     @rule(retention=st.sampled_from(RETENTIONS), limit=limits)
     def prune(self, retention: Retention, limit: int) -> None:
         self.clock.advance(1)
-        # Which jobs go first is nobody's promise: that it were so many, and what is left when all have gone.
+        # Which jobs go first is undefined. Compared are their number, and the rows after all have gone.
         self.ask("history.prune", retention, limit)
         self.ask("history.prune", retention)
 
@@ -661,7 +661,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(n=some, chance=st.sampled_from((0.0, 0.9)))
     def lose_a_worker(self, n: int, chance: float) -> None:
-        """Its lease runs out while the others renew theirs, and it is buried with all it had running."""
+        """A worker's lease expires while the others renew theirs; it is declared dead and its jobs are rescued."""
         held = self.held(n, is_stale=False)
         lost = self.worker(n) if held is None else held[0]
         self.clock.advance(LEASE_US + 1)
@@ -710,17 +710,17 @@ class Machine(RuleBasedStateMachine):
         dies=rarely(),
     )
     def rescue(self, chosen: list[int], chance: float, limit: int, dies: bool) -> None:
-        """With verdicts of now or of long ago. None of a lease that is not over: those are SQLite's alone."""
+        """Rescues with current or old verdicts. None has a lease that still holds: only SQLite has such verdicts."""
         self.judge()
         verdicts = list(dict.fromkeys(self.verdicts[-1 - n % len(self.verdicts)] for n in chosen if self.verdicts))
         with self.cut_off(dies):
-            # Which jobs come first is nobody's promise: that it were so many, and how it is when all are taken back.
+            # Which jobs come first is undefined. Compared are their number, and the rows after all are rescued.
             self.ask("workers.rescue", verdicts, rng=Chance(chance), limit=limit, order=len)
             self.ask("workers.rescue", [], rng=Chance(chance), order=len)
 
     @rule(duty=st.sampled_from(DUTIES), n=some, resigns=st.booleans())
     def take_lease(self, duty: str, n: int, resigns: bool) -> None:
-        """A duty, and what became of one that was taken before."""
+        """Takes a duty, and checks one that was taken before."""
         term = self.ask("leases.take", duty, self.worker(n))
         if term is not None:
             self.terms.append((duty, self.worker(n), term))
@@ -766,7 +766,7 @@ class Machine(RuleBasedStateMachine):
         is_last=st.booleans(),
     )
     def fire(self, n: int, wishes: list[Wish], next_us: int | None, is_last: bool) -> None:
-        """A schedule as it is, or as it was when somebody read it."""
+        """Fires a schedule as it is, or as it was when it was read."""
         if not self.reference.schedules:
             self.set_schedule("beat", MINUTE, "queue", next_us=0)
         known = [*self.schedules, *self.reference.schedules_all()]
@@ -778,7 +778,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(n=st.integers(0, 5), every_us=st.sampled_from((10 * SECOND, HOUR)), next_us=st.sampled_from((None, SECOND)))
     def reschedule(self, n: int, every_us: int, next_us: int | None) -> None:
-        """As it is, or as it was before it fired."""
+        """Changes a schedule as it is, or as it was before it fired."""
         known = [*self.schedules, *self.reference.schedules_all()]
         if known:
             stored = known[-1 - n % len(known)]
@@ -868,7 +868,7 @@ def _answer(
 
 
 def _differences(theirs: Any, ours: Any) -> list[tuple[Any, Any]]:
-    """What differs, as small as it can be told: rows by their keys, columns by their names."""
+    """Returns the differences, as small as possible: rows by key, columns by name."""
     if theirs == ours:
         return []
     if is_dataclass(theirs) and type(theirs) is type(ours):
@@ -898,7 +898,7 @@ def _by_name(schedules: list[Schedule]) -> list[Schedule]:
 
 
 def _wordless(row: Any) -> Any:
-    """A refused outcome is described in the database's own words: they are not compared."""
+    """Removes the database's own message about a refused outcome: it is not compared."""
     if isinstance(row, list):
         return [_wordless(each) for each in cast("list[Any]", row)]
     if isinstance(row, Attempt) and row.error_type == "Unstorable":
@@ -909,7 +909,7 @@ def _wordless(row: Any) -> Any:
 
 
 def _fair(limit: int, keys: Iterable[int]) -> int:
-    """A limit that does not fall between equals: which of them comes first is nobody's promise."""
+    """Returns a limit that does not fall between equal rows: their order is undefined."""
     ordered = sorted(keys)
     while limit < len(ordered) and ordered[limit - 1] == ordered[limit]:
         limit += 1
@@ -917,7 +917,7 @@ def _fair(limit: int, keys: Iterable[int]) -> int:
 
 
 def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]]) -> dict[str, Any]:
-    """All tables, as the model has them."""
+    """Returns all tables in the form of the model."""
 
     def table(name: str, row: Any) -> list[Any]:
         return [row(*each) for each in select(name, ", ".join(column.name for column in fields(row)))]
@@ -939,7 +939,7 @@ def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]
     }
 
 
-# Not about rows, or the same verb in another colour: each has tests of its own.
+# Not about rows, or a variant of another verb: each has its own tests.
 ASIDE = {
     *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
     *("transaction", "atransaction", "transfer", "jobs.enqueue_async", "work.complete", "work.complete_async"),
@@ -992,7 +992,7 @@ def test_both_databases_do_what_the_model_does(sides: Sides, capsys: pytest.Capt
         try:
             run_state_machine_as_test(seed(chosen + rounds)(Machine), settings=long)
         except BaseException as error:
-            # What does not happen twice is not shown by Hypothesis, and is worth the most.
+            # Hypothesis does not show failures that it cannot repeat, and these are the most valuable.
             error.add_note(
                 f"seed {chosen + rounds}, at first: {next(iter(Machine.disagreements), 'no disagreement')}"
             )

@@ -1,4 +1,4 @@
-"""Tables of another age: too new, newer, half made, and beside somebody else's."""
+"""Tables of another version: too new, newer, half created, and next to the user's own tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USES: dict[str, Callable[[Backend], Any]] = {
 
 
 def tables(url: str) -> list[str]:
-    """The names of all tables in the file or schema, the user's among them."""
+    """Returns the names of all tables in the file or schema, including the user's."""
     if isinstance(parse_address(url), SqliteAddress):
         found = raw_sql(url, "SELECT name FROM sqlite_master WHERE type = 'table'")
     else:
@@ -45,13 +45,13 @@ def tables(url: str) -> list[str]:
 
 
 def contents(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table."""
+    """Returns every row of every table."""
     return {table: sorted(raw_sql(url, f"SELECT * FROM {table}"), key=repr) for table in tables(url)}
 
 
 @pytest.fixture
 def migrated(url: str) -> str:
-    """Tables with a job in them, and nobody who has them open."""
+    """Tables with a job in them that no process has open."""
     backend = open_backend(url)
     backend.migrate()
     enqueue(backend)
@@ -208,7 +208,7 @@ def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_c
 
     assert new.migrate() == 4
 
-    made += [enqueue(new), enqueue(old)]  # the release before keeps running beside it
+    made += [enqueue(new), enqueue(old)]  # the previous release keeps running next to it
     new.close()
     old.close()
     assert "dray_fourth" in tables(migrated)
@@ -218,7 +218,7 @@ def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_c
 
 @pytest.fixture
 def first_release(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes this code one that knows the first migration only, until what it answers is called."""
+    """Makes this code know only the first migration, until the returned function is called."""
     known = migrate.migrations
 
     def migrations(dialect: Dialect) -> dict[int, str]:
@@ -273,12 +273,12 @@ def test_a_migration_that_fails_leaves_the_tables_at_the_version_before(
     assert contents(migrated) == before
 
 
-# A file that is somebody else's
+# A file that belongs to another program
 
 
 @pytest.fixture
 def users_file(tmp_path: Path) -> Path:
-    """A database in rollback mode with a table, numbers and a mode of its user's choice."""
+    """A user's database in rollback mode, with its own table, version numbers and file mode."""
     path = tmp_path / "app.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE users (name TEXT PRIMARY KEY)")

@@ -1,4 +1,4 @@
-"""The first opening of a database: by many at once, by a reader, by nobody who may make tables."""
+"""The first opening of a database: by many processes at once, by a reader, by a role that may not create tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server import in_database
 
 @pytest.fixture
 def empty_database(postgres_server: str) -> Iterator[str]:
-    """The address of a fresh PostgreSQL database, without a schema of its own."""
+    """The address of a new PostgreSQL database, without its own schema."""
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("CREATE DATABASE opening")
     yield in_database(postgres_server, "opening")
@@ -108,7 +108,7 @@ def test_a_reader_waits_while_another_thread_makes_the_tables(
 
 
 def _is_done(future: Any, seconds: float) -> bool:
-    """Gives a thread time to do the wrong thing."""
+    """Gives a thread time to do the wrong thing; returns whether it has ended."""
     try:
         future.exception(seconds)
     except TimeoutError:

@@ -1,6 +1,6 @@
-"""A PostgreSQL that crashes, comes back and forgets what it may: nothing that was promised is lost.
+"""A PostgreSQL server that crashes, recovers and loses asynchronous commits: nothing that was promised is lost.
 
-The server is this file's own: `pg_ctl -m immediate restart` is a crash with recovery for everybody on it.
+This file uses its own server, because each crash affects all of its connections.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def address(server: Server) -> Iterator[str]:
-    """A schema with tables, gone afterwards."""
+    """A schema with tables, dropped afterwards."""
     url = f"{server.url}&schema=outage"
     backend = open_backend(url)
     backend.migrate()
@@ -54,7 +54,7 @@ def backend(address: str) -> Iterator[Backend]:
 
 
 def persistently(work: Callable[[], T]) -> T:
-    """Tries again while the server is away, as a producer does."""
+    """Retries while the server is down, as a producer does."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -62,7 +62,7 @@ def persistently(work: Callable[[], T]) -> T:
         except StorageUnavailable:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(0.01)  # a server tells nobody that it is back
+        time.sleep(0.01)  # a server does not announce that it is back
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -81,7 +81,7 @@ def test_every_acknowledged_job_is_there_once_after_a_crash_amid_enqueues(
     def produce() -> None:
         while not stop.is_set():
             new = new_job()
-            # The same id again, if the answer was lost: that may not make a second job.
+            # The same id again, if the response was lost: this must not create a second job.
             acknowledged.append(persistently(lambda: backend.jobs.enqueue([new])[0].id))  # noqa: B023
 
     with ThreadPoolExecutor(4) as threads:
@@ -104,7 +104,7 @@ def test_every_acknowledged_job_is_there_once_after_a_crash_amid_enqueues(
 
 
 def hold_connections(backend: Backend, count: int) -> None:
-    """Makes the pool open that many connections; all of them are idle afterwards."""
+    """Makes the pool open this many connections; all are idle afterwards."""
     together = threading.Barrier(count)
 
     def look(tx: Session) -> None:
@@ -199,13 +199,13 @@ def test_a_connection_lost_inside_a_transaction_runs_it_again_from_the_start(
 def test_a_claim_that_a_crash_forgot_is_no_ones_but_the_next_claimers(
     server: Server, backend: Backend, address: str
 ) -> None:
-    """The number of a lost claim is issued again: only together with the worker's id does it name a claim."""
+    """The number of a lost claim is used again: only together with the worker's id does it identify a claim."""
     job_id = enqueue(backend)
     old, new = register(backend), register(backend)
     (lost,) = backend.work.claim(old, DEMAND)
     server.crash()
     if not forgotten(address, job_id):
-        # This time the server had written it in time; then the same as if it had not.
+        # Once the server had written the claim in time, once it had not.
         raw_sql(
             address,
             "UPDATE dray_jobs SET state = 'queued', worker_id = NULL, started_at = NULL, claim = 0, attempt = 0",
@@ -237,7 +237,7 @@ def test_a_settle_that_a_crash_forgot_can_be_written_again(server: Server, backe
     job_id = enqueue(backend)
     worker = register(backend)
     (claim,) = backend.work.claim(worker, DEMAND)
-    enqueue(backend)  # durable, and with it all before: the claim stays
+    enqueue(backend)  # durable, with everything before it: the claim survives
     now = SystemClock().steady()
     outcome = completed(claim, now, now)
     backend.work.settle(worker, [outcome])

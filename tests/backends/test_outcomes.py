@@ -1,4 +1,4 @@
-"""Outcomes that a worker leaves because it has to go: whoever takes the jobs back writes them, once."""
+"""Outcomes that a worker leaves because it has to stop: the worker that rescues the jobs writes them, once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from dray.model.worker import Rescued
 from tests.backends import raw
 from tests.backends.world import World
 
-TOOK = 3 * SECOND  # by the body
-LATER = 40 * SECOND  # when somebody takes the job back
+TOOK = 3 * SECOND  # run time of the body
+LATER = 40 * SECOND  # when the job is rescued
 
 
 def claimed(world: World, **options: Any) -> tuple[str, Claim]:
@@ -35,7 +35,7 @@ def claimed(world: World, **options: Any) -> tuple[str, Claim]:
 def leave_and_rescue(
     world: World, worker: str, settlement: Settlement, new: list[NewJob] | None = None
 ) -> list[Rescued]:
-    """The worker leaves in order, and somebody takes its jobs back a while later."""
+    """The worker leaves, and its jobs are rescued a while later."""
     world.backend.outcomes.leave(worker, [(settlement, new or [])])
     assert world.job(settlement.id).state == "running"
     world.backend.workers.deregister(worker)
@@ -48,7 +48,7 @@ def left(world: World) -> int:
 
 
 def times(world: World) -> tuple[int, int]:
-    """When the body started and ended, by the steady clock."""
+    """Returns when the body started and ended, by the monotonic clock."""
     return world.clock.steady() - TOOK, world.clock.steady()
 
 
@@ -157,7 +157,7 @@ def test_an_outcome_of_a_lost_claim_is_not_left(world: World) -> None:
 
 
 def test_another_workers_attempt_is_not_ended_by_it(world: World) -> None:
-    """Left, and yet written in time: what was left of that claim says nothing about the next."""
+    """The outcome was left and also written in time: it must not affect the next claim."""
     worker, claim = claimed(world)
     world.backend.outcomes.leave(worker, [(model.completed(claim, *times(world)), [])])
     world.fail(worker, claim)
@@ -182,7 +182,7 @@ def test_what_is_left_of_ended_claims_is_removed_with_old_workers(world: World) 
 
 
 def test_it_waits_for_no_lock_of_the_row(postgres_url: str) -> None:
-    """Whatever a user does with it: the strongest lock there is."""
+    """Not even for the strongest lock a user can take."""
     from dray.clock import Ids, ManualClock
 
     clock = ManualClock()

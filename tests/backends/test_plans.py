@@ -1,4 +1,4 @@
-"""The index of every hot statement, with 100,000 rows there: what a plan reads must not grow with the table."""
+"""The index of every hot statement with 100,000 rows: what a plan reads must not grow with the table."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_postgres_plan(name: str, mode: str, postgres_connection: psycopg.Connec
 
 @pytest.fixture(scope="module")
 def empty_tables(postgres_server: str) -> Generator[OwnConnection]:
-    """A connection of Dray's own to tables without a row, of which the server knows nothing yet."""
+    """One of Dray's own connections, on empty tables without statistics."""
     backend = open_backend(f"{postgres_server}&schema=test_empty_plans")
     backend.migrate()
     backend.close()
@@ -226,7 +226,7 @@ def empty_tables(postgres_server: str) -> Generator[OwnConnection]:
 
 
 _READS_A_TABLE = re.compile(r"(Seq|Index|Index Only|Bitmap Heap) Scan .*\bon dray_(jobs|edges|logs|attempts)\b")
-_LOOKS_AT_ENDS = {"job_next_due", "job_upcoming", "fanout_mark", "fanout_left", "job_look"}  # of an index: one row
+_LOOKS_AT_ENDS = {"job_next_due", "job_upcoming", "fanout_mark", "fanout_left", "job_look"}  # read one row
 _READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads"}
 
 
@@ -237,7 +237,7 @@ def test_a_plan_that_is_made_while_the_tables_are_empty_reads_no_more_when_they_
     name: str, empty_tables: OwnConnection
 ) -> None:
     if name.startswith("live_") or name in _READS_ALL_RUNNING:
-        return  # a look at the ends of indexes, bounded by LIMIT; nothing that a worker does for each job
+        return  # reads the ends of indexes, bounded by LIMIT, and not once per job
     params, _ = POSTGRES_HOT.get(name, ({}, ""))
     statement = catalogue("postgres")[name]
     values = {p: params.get(p) for p in statement.parameters}

@@ -1,4 +1,4 @@
-"""What a running job tells about itself: how far it is, and its log lines."""
+"""What a running job reports: progress and log lines."""
 
 from __future__ import annotations
 
@@ -193,19 +193,19 @@ def test_the_lines_of_every_attempt_are_kept_under_its_claim(world: World) -> No
     assert lines == [(1, "first"), (2, "second")]
 
 
-# On a server, where others may have the row
+# On PostgreSQL, where other transactions may lock the row
 
 
 @pytest.fixture
 def pool() -> Generator[ThreadPoolExecutor]:
-    """For what may wait: a test that fails lets go of what it waits for first."""
+    """For calls that may wait: a failing test first releases what they wait for."""
     with ThreadPoolExecutor(1) as opened:
         yield opened
 
 
 @contextmanager
 def _child_under_way(backend: Backend, parent: str) -> Generator[None]:
-    """Somebody's enqueue of a job that is to run after another, not yet committed."""
+    """An uncommitted enqueue of a job that runs after another."""
     with raw.transaction(backend) as execute:
         execute("SELECT 1 FROM dray_jobs WHERE id = ? FOR SHARE", parent)
         yield
@@ -213,7 +213,7 @@ def _child_under_way(backend: Backend, parent: str) -> Generator[None]:
 
 @contextmanager
 def _deletion_under_way(backend: Backend, job_id: str) -> Generator[None]:
-    """Somebody's delete or retry that has locked the row and waits for another."""
+    """A delete or retry that has locked the row and waits for another."""
     with raw.transaction(backend) as execute:
         execute("SELECT 1 FROM dray_jobs WHERE id = ? FOR UPDATE", job_id)
         yield
@@ -255,7 +255,7 @@ def test_a_row_that_somebody_holds_holds_nothing_up_and_its_notes_are_late(
 def test_an_outcome_waits_for_the_last_words_of_its_body(
     server: World, pool: ThreadPoolExecutor, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has the row lets it go between the two statements."""
+    """The other transaction releases the row between the two statements."""
     worker, claim = _claimed(server)
     ends: dict[str, Settlement] = {
         "completed": model.completed(claim, 0, 0),
@@ -298,7 +298,7 @@ def test_the_last_words_of_a_body_that_has_completed_its_job_are_late_and_not_lo
 
 
 def test_an_end_that_another_has_written_is_not_waited_for(server: World, pool: ThreadPoolExecutor) -> None:
-    """Its children are to be told, and somebody is about to add one more."""
+    """Its fan-out is pending, and another transaction is adding one more child."""
     worker, claim = _claimed(server)
     server.enqueue("child", parents=(claim.id,))
     raw.run(

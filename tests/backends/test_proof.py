@@ -1,4 +1,4 @@
-"""Who is dead: by proof where there is one, by the lease where there is none, on both databases."""
+"""Which workers are dead: by proof if there is one, otherwise by the lease, on both databases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _dead(backend: Backend) -> list[str]:
 
 
 def _judged(world: World, asker: str | None = None) -> Judgement:
-    """What is judged, whenever that is."""
+    """Returns the verdicts, at any time."""
     return world.backend.workers.judge(asker)._replace(clock_at=0)
 
 
@@ -197,7 +197,7 @@ def test_a_running_job_whose_worker_is_gone_is_an_orphan_until_it_is_rescued(wor
     assert not world.backend.workers.judge().has_orphans
 
 
-# PostgreSQL's own
+# PostgreSQL only
 
 
 def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_then_on(postgres_url: str) -> None:
@@ -207,7 +207,7 @@ def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_th
         early, late = (NewWorker(id=ids.new(), name="w", host="h", pid=1, boot="b") for _ in range(2))
         for worker in (early, late):
             backend.workers.register(worker, 0)
-        # As if they had renewed them long ago, one for a day, the other for a moment.
+        # As if they had renewed their leases long ago, one for a day, the other for a moment.
         sql = "UPDATE dray_workers SET last_seen_at = last_seen_at - interval '{}', lease_until = lease_until - {}"
         raw.run(backend, sql.format("2000 days", "interval '1999 days'") + " WHERE id = ?", early.id)
         raw.run(backend, sql.format("1000 days", "interval '1000 days'") + " WHERE id = ?", late.id)

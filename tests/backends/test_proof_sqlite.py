@@ -1,4 +1,4 @@
-"""The lock file: whose death it proves, and what it says of nobody; with real processes, files and users."""
+"""The lock file: when it proves death, and when it proves nothing; with real processes, files and users."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lock_files(path: Path) -> list[str]:
 
 
 def judged(backend: Backend) -> Judgement:
-    """What is judged, whenever that is."""
+    """Returns the verdicts, at any time."""
     return backend.workers.judge()._replace(clock_at=0)
 
 
@@ -70,14 +70,14 @@ def dead(backend: Backend) -> list[str]:
 
 
 def add_worker(backend: Backend, lock: str | None, *, boot: str | None = None, lease_us: int = LONG) -> str:
-    """The row of a worker, whatever it proves."""
+    """Writes the row of a worker, with any proof."""
     worker = NewWorker(id=ids.new(), name="w", host="h", pid=1, boot=boot or SystemClock().boot, lock=lock)
     backend.workers.register(worker, lease_us)
     return worker.id
 
 
 def add_lock_file(path: Path, worker_id: str) -> str:
-    """A lock file that nobody has locked; what a row says of it."""
+    """Creates an unlocked lock file; returns its description for a row."""
     folder_of(path).mkdir(exist_ok=True)
     file = folder_of(path) / f"{worker_id}.lock"
     file.touch()
@@ -205,7 +205,7 @@ def test_a_forked_child_does_not_keep_the_proof(backend: Backend, url: str) -> N
 
         until(lambda: dead(backend) == [told["id"]])
 
-        os.kill(child, 0)  # it is there
+        os.kill(child, 0)  # it exists
 
 
 @pytest.mark.parametrize("order", ["fork_with_the_proof", "spawn_with_the_proof"])
@@ -235,7 +235,7 @@ def test_a_program_started_by_the_worker_does_not_keep_the_proof(backend: Backen
         until(lambda: dead(backend) == [told["id"]])
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # from 3.12 on; it is what is tested
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # from 3.12 on; this is what is tested
 def test_no_child_keeps_a_proof_that_was_being_made_or_looked_at_while_it_was_forked(
     backend: Backend, path: Path
 ) -> None:
@@ -271,7 +271,7 @@ def test_no_child_keeps_a_proof_that_was_being_made_or_looked_at_while_it_was_fo
 def _has_lock_files_open() -> bool:
     for descriptor in range(256):
         with suppress(OSError):
-            if "-workers/" in os.readlink(f"/proc/self/fd/{descriptor}"):  # noqa: PTH115 - may be no path any more
+            if "-workers/" in os.readlink(f"/proc/self/fd/{descriptor}"):  # noqa: PTH115 - may no longer be a path
                 return True
     return False
 
@@ -323,7 +323,7 @@ def test_another_file_than_the_rows_proves_nothing(backend: Backend, path: Path)
 
 
 def test_a_file_that_may_not_be_read_proves_nothing() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # not below pytest's, which is its owner's alone
+    with tempfile.TemporaryDirectory() as folder:  # not below pytest's folder, which only its owner can read
         Path(folder).chmod(0o777)
         assert ask(judge_as_nobody, f"{folder}/jobs.db") == [False, [], []]
 
@@ -370,7 +370,7 @@ def test_a_worker_in_another_time_namespace_proves_its_life_and_death_but_its_le
     assert judgement.overdue == []
 
 
-# A boot that the system does not name
+# A boot that the system does not identify
 
 
 def unnamed(path: Path) -> tuple[ManualClock, Backend]:
@@ -401,7 +401,7 @@ def test_where_no_boot_is_named_the_lock_still_proves_life_and_death(path: Path)
 
 
 def test_where_no_boot_is_named_a_lease_of_before_the_last_start_keeps_no_job_for_ever(path: Path) -> None:
-    """Its lock file is gone, and its lease ends by the clock of a machine that had been up for a year."""
+    """Its lock file is gone, and its lease is from the clock of a machine that had been up for a year."""
     clock, backend = unnamed(path)
     with closing(backend):
         add_worker(backend, "1:2", boot=UNKNOWN_BOOT, lease_us=365 * 24 * LONG)
@@ -417,7 +417,7 @@ def test_where_no_boot_is_named_a_lease_of_before_the_last_start_keeps_no_job_fo
 def test_who_cannot_name_the_boot_is_not_taken_for_one_of_another_boot(
     path: Path, theirs: str, ours: str | None
 ) -> None:
-    """A container beside this process may not be allowed to read what names it."""
+    """Another container may not be allowed to read the boot id."""
     clock = SystemClock() if ours is None else ManualClock(boot=ours)
     with closing(open_backend(f"sqlite:///{path}", clock=clock)) as backend:
         backend.migrate()
@@ -446,7 +446,7 @@ def test_on_a_shared_file_system_a_free_lock_of_a_boot_without_a_name_proves_not
     assert ([v.worker_id for v in judgement.strangers], judgement.dead) == ([gone], [])
 
 
-# Files and rights
+# Files and permissions
 
 
 @pytest.mark.parametrize(("mode", "folder_mode"), [(0o600, 0o700), (0o660, 0o770), (0o644, 0o755), (0o640, 0o750)])

@@ -1,4 +1,4 @@
-"""Pruning: what has been kept long enough goes, with all that belongs to it; what is still needed stays."""
+"""Pruning: old jobs are deleted with all their rows; jobs that are still needed stay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGE = '"' + "x" * 3_000 + '"'
 
 
 def ended(world: World, as_state: str, **options: Any) -> str:
-    """A job that has just ended."""
+    """Returns a job that has just ended."""
     job_id, worker = world.enqueue("ending", max_attempts=1, **options), world.worker()
     if as_state == "cancelled":
         world.backend.jobs.cancel([job_id])
@@ -39,7 +39,7 @@ def ended(world: World, as_state: str, **options: Any) -> str:
 
 
 def nothing(_: object) -> None:
-    """Stands in for a fan-out that a crash keeps from happening."""
+    """Replaces a fan-out that a crash prevents."""
 
 
 def left(world: World) -> set[str]:
@@ -110,7 +110,7 @@ def test_no_more_than_the_limit_goes_at_a_time_and_the_oldest_first(world: World
     assert [world.backend.history.prune(AT_ONCE, 3) for _ in range(2)] == [1, 0]
 
 
-# What goes with a job
+# What is deleted with a job
 
 
 def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
@@ -132,7 +132,7 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
     assert [beside.count(url, table) for table in tables] == [0, 0, 0]
     assert left(world) == {child}
     assert world.job(child).args == LARGE
-    if not isinstance(world.backend.db, PostgresDatabase):  # there they are in the rows
+    if not isinstance(world.backend.db, PostgresDatabase):  # on PostgreSQL they are in the row
         assert beside.count(url, "dray_payloads") == 1
 
 
@@ -145,7 +145,7 @@ def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
         world.enqueue(parents=(parent,))
 
 
-# What is kept although it is old
+# Old jobs that are kept
 
 
 def test_a_job_is_kept_as_long_as_its_unique_window(world: World) -> None:
@@ -203,11 +203,11 @@ def test_the_parent_of_a_live_child_is_kept(world: World, parents_state: str, st
     assert left(world) == {held}
 
 
-# Workflows go together
+# Workflows are deleted together
 
 
 def flow(world: World, *states: str) -> tuple[str, list[str]]:
-    """A workflow with a job in each of these states."""
+    """Enqueues a workflow with a job in each of these states."""
     workflow = Workflow(world.ids.new(), "etl", 0)
     world.backend.jobs.enqueue([], workflow=workflow)
     ids: list[str] = []

@@ -1,4 +1,4 @@
-"""Pruning keeps nobody waiting: each transaction is bounded in rows of all tables and in time."""
+"""Pruning does not block other writers: each transaction is limited in rows of all tables and in time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows(url: str) -> int:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions of at most a hundred rows."""
+    """Limits transactions to a hundred rows."""
     for module in (prune_module, jobs_module):
         monkeypatch.setattr(module, "Budget", partial(Budget, rows=SMALL))
         monkeypatch.setattr(module, "STEP_ROWS", SMALL)
@@ -59,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def writes(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry a write transaction."""
+    """Records one entry per write transaction."""
     made: list[int] = []
     write = backend.db.write
 
@@ -72,7 +72,7 @@ def writes(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def steps(world: World, url: str, retention: Retention = AT_ONCE) -> list[tuple[Pruned, int]]:
-    """Each step of a pass, and how many rows of all tables it removed, counted by another connection."""
+    """Yields, for each step of a pass, how many rows of all tables it removed, counted on another connection."""
     seen: list[tuple[Pruned, int]] = []
     before = rows(url)
     for step in world.backend.history.prune_steps(retention):
@@ -142,7 +142,7 @@ def test_the_edges_of_a_wide_graph_count(world: World, url: str, wide: str) -> N
 
     seen = steps(world, url)
 
-    # A job whose edges went with their other ends is lighter than it was found to be.
+    # A job whose edges were deleted with their other ends has fewer rows than were counted.
     assert all(removed <= step.rows <= SMALL for step, removed in seen)
     assert sum(step.jobs for step, _ in seen) == 251
     assert rows(url) == 0
@@ -242,7 +242,7 @@ def test_what_is_old_and_kept_is_passed_over_without_the_write_lock(
 
 
 class SlowClock(ManualClock):
-    """Time passes whenever somebody looks."""
+    """Advances with every reading."""
 
     us = 0
 
@@ -280,7 +280,7 @@ def test_where_one_statement_takes_too_long_it_is_the_only_one(slow: World) -> N
     assert [step.jobs for step in slow.backend.history.prune_steps(AT_ONCE)] == [25, 25, 10]
 
 
-# By hand
+# Manual pruning
 
 
 @pytest.mark.usefixtures("small")
@@ -312,7 +312,7 @@ def test_jobs_that_are_deleted_by_hand_go_in_as_many_transactions_as_their_rows_
     assert world.backend.jobs.delete(ids) == ids
 
     assert rows(url) == 0
-    assert len(writes) == 4  # the large one whole, then two and two and one
+    assert len(writes) == 4  # the large one alone, then two, two and one
 
 
 def test_workers_are_forgotten_some_at_a_time(world: World) -> None:

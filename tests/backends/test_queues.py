@@ -1,4 +1,4 @@
-"""Queues: their default priority, and a pause that holds from the moment it returns."""
+"""Queues: their default priority, and a pause that takes effect when it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SQLite file that may only be read: how it is opened, and what its reader sees of those who write it."""
+"""A read-only SQLite file: how it is opened, and what a reader sees of concurrent writers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.restricted import is_possible, powerless
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """A closed database with one job, in a folder of its own."""
+    """A closed database with one job, in its own folder."""
     folder = tmp_path / "place"
     folder.mkdir()
     backend = open_backend(str(folder / "jobs.db"))
@@ -48,7 +48,7 @@ def test_what_can_be_written_is_opened_for_writing(path: Path) -> None:
 
 
 def test_a_reader_sees_a_writer_come_and_go(path: Path, under: list[str]) -> None:
-    """The same backend: frozen while nobody writes, live as soon as there is a -wal, and frozen again."""
+    """The same backend is frozen while no process writes, live as soon as there is a -wal, and frozen again."""
     lock(path)
     with Process(look_again_and_again, str(path), under=under) as reader:
         reader.say(True)
@@ -88,7 +88,7 @@ def test_a_reader_can_wait_for_a_job(path: Path, under: list[str]) -> None:
 
 
 def test_a_log_that_was_left_behind_is_read_with_its_index(path: Path, under: list[str], tmp_path: Path) -> None:
-    """As after a crash: the -wal and the -shm are there, and nobody has them open."""
+    """As after a crash: the -wal and the -shm exist, and no process has them open."""
     copy = tmp_path / "copy"
     copy.mkdir()
     with closing(sqlite3.connect(path)) as crashed:
@@ -122,7 +122,7 @@ def test_a_write_is_refused_and_leaves_nothing(path: Path, under: list[str], wri
 
 @pytest.mark.parametrize("is_locked", [False, True], ids=["writable", "read-only"])
 def test_the_file_is_never_opened_by_python(path: Path, under: list[str], is_locked: bool) -> None:
-    """Closing its descriptor would drop the locks that SQLite holds on it in the same process."""
+    """Closing its descriptor would release the locks that SQLite holds on it in the same process."""
     if is_locked:
         lock(path)
 

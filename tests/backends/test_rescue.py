@@ -1,4 +1,4 @@
-"""Rescue: the jobs of dead workers come back, counted; those of live ones are left alone."""
+"""Rescue: the jobs of dead workers are queued again and counted; those of live workers are left alone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def _crash(world: World) -> None:
-    """A worker claims the next job and dies of it; the job's moment of rest passes."""
+    """A worker claims the next job and dies while running it; the job's backoff passes."""
     worker = world.worker()
     world.claim_one(worker)
     world.bury(worker)
     world.clock.advance(64 * SECOND)
 
 
-# What becomes of a job
+# What happens to a job
 
 
 def test_a_crash_with_attempts_left_brings_the_job_back_after_a_moment(world: World) -> None:
@@ -260,7 +260,7 @@ def test_a_dead_draining_worker_is_rescued_from(world: World) -> None:
     assert world.job(job_id).state == "scheduled"
 
 
-# Again, in parts, by many
+# Repeated, in parts, by several workers
 
 
 def test_a_second_rescue_changes_nothing(world: World) -> None:

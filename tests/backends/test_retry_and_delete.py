@@ -1,4 +1,4 @@
-"""What operators do to jobs that ended: start them over, or remove them with their history."""
+"""What operators do with ended jobs: retry them, or delete them with their history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = '"' + "x" * 3_000 + '"'
 
 
 def end(world: World, as_state: str, **options: Any) -> str:
-    """A job that has ended."""
+    """Returns a job that has ended."""
     job_id, worker = world.enqueue("ending", max_attempts=1, **options), world.worker()
     if as_state == "cancelled":
         world.backend.jobs.cancel([job_id])
@@ -33,7 +33,7 @@ def end(world: World, as_state: str, **options: Any) -> str:
     return job_id
 
 
-# Starting over
+# Retry
 
 
 @pytest.mark.parametrize("ended", ["completed", "failed", "crashed", "cancelled"])
@@ -168,7 +168,7 @@ def test_a_result_that_arrives_after_the_job_was_started_over_is_stale(world: Wo
     assert (world.job(job_id).state, world.job(job_id).result) == ("running", None)
 
 
-# Removing
+# Delete
 
 
 @pytest.mark.parametrize("state", ["queued", "scheduled", "completed", "failed", "cancelled"])
@@ -206,7 +206,7 @@ def test_a_deleted_job_takes_all_that_belongs_to_it_along(world: World, url: str
 
     for table in ("dray_attempts", "dray_logs", "dray_edges"):
         assert beside.rows(url, "SELECT count(*) FROM " + table) == [(0,)]
-    if not isinstance(world.backend.db, PostgresDatabase):  # there they are in the rows
+    if not isinstance(world.backend.db, PostgresDatabase):  # on PostgreSQL they are in the row
         assert beside.count(url, "dray_payloads") == 0
     assert beside.count(url, "dray_jobs") == 1
 
@@ -226,7 +226,7 @@ def test_a_chain_is_deleted_from_its_end(world: World) -> None:
     assert [world.backend.jobs.delete([job_id]) for job_id in (a, b, c, b, a)] == [[], [], [c], [b], [a]]
 
 
-# Lost answers
+# Lost responses
 
 
 def test_a_retry_whose_answer_was_lost_is_told_as_done(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_a_cancel_whose_answer_was_lost_is_told_as_done(server: World, monkeypat
 def test_a_job_that_another_has_ended_between_two_tries_was_not_cancelled(
     server: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first try came to nothing: its connection was lost before the commit."""
+    """The first try had no effect: its connection was lost before the commit."""
     job_id, worker = server.enqueue(), server.worker()
     claim = server.claim_one(worker)
     assert isinstance(server.backend.db, PostgresDatabase)

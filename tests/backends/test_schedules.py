@@ -1,4 +1,4 @@
-"""Schedules: rows that enqueue. Each slot fires once, however many try, and not while its rule forbids it."""
+"""Schedules: rows that enqueue jobs. Each slot fires once, however many workers try, and only if its rule allows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.backends.world import World
 
 
 def make(world: World, name: str = "beat", **options: Any) -> Schedule:
-    """A schedule every minute, stored."""
+    """Stores a schedule that fires every minute."""
     now = world.clock.now()
     schedule = Schedule(
         name=name,
@@ -64,7 +64,7 @@ def owed(world: World, schedule: Schedule) -> Due:
 
 
 def fire(world: World, schedule: Schedule) -> list[Enqueued] | None:
-    """What the duty does with a schedule it read."""
+    """Does what the duty does with a schedule it read."""
     now = owed(world, schedule)
     jobs = [job(world, schedule, slot) for slot in now.slots]
     last_at = now.slots[-1] if now.slots else None
@@ -301,7 +301,7 @@ def test_a_lost_answer_to_a_firing_leaves_one_job(world: World, monkeypatch: pyt
 
     fired = beside.insist(lambda: fire(world, schedule))
 
-    # Where the backend repeats it by itself it tells of what it did; a caller that repeats it comes too late.
+    # If the backend repeats the call itself, it returns what it did; a caller that repeats it comes too late.
     assert fired is None or len(fired) == 1
     assert [made.slot for made in world.backend.jobs.newest()] == [world.clock.now()]
     assert stored(world).next_at == world.clock.now() + MINUTE
@@ -320,7 +320,7 @@ def test_a_schedule_that_was_paused_or_changed_since_it_was_read_does_not_fire(w
 
 
 def test_a_schedule_that_was_edited_since_it_was_read_fires_as_it_is_now(world: World) -> None:
-    """The edit has returned, and keeps the slot: a job with what was there before would be a surprise."""
+    """The edit has returned and keeps the slot: a job with the old arguments would be wrong."""
     read = make(world)
     world.clock.advance(MINUTE)
     assert world.backend.schedules.change(read, replace(read, args='{"n":2}'))
@@ -372,7 +372,7 @@ def test_a_fired_job_makes_its_queue_known(world: World) -> None:
 
 
 def fire_next(world: World) -> int:
-    """Lets the next slot come; how many jobs it made."""
+    """Advances to the next slot; returns how many jobs it enqueued."""
     world.clock.advance(MINUTE)
     fired = fire(world, stored(world))
     assert fired is not None
@@ -494,7 +494,7 @@ def test_a_clock_that_is_set_back_fires_no_slot_twice_and_loses_none(world: Worl
     assert slots == [schedule.created_at + n * MINUTE for n in (1, 2, 3)]
 
 
-# Changing one while it fires
+# Changes while it fires
 
 
 def test_a_schedule_is_changed_only_while_it_waits_for_the_slot_that_was_read(world: World) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL as it is found: defaults of the server, the database or the role that would break a promise."""
+"""PostgreSQL with defaults of the server, database or role that would break a promise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OwnDatabase:
             connection.execute(statement.encode())
 
     def set(self, name: str, value: str) -> None:
-        """For sessions that begin from now on."""
+        """Sets a default for new sessions."""
         self._run(f"ALTER DATABASE {self.name} SET {name} TO '{value}'")
 
     def reset(self, name: str) -> None:
@@ -80,7 +80,7 @@ def backend(own: OwnDatabase) -> Generator[Backend]:
 
 
 def fail_over(own: OwnDatabase) -> None:
-    """All sessions end, and new ones find a database that can only be read."""
+    """Ends all sessions; new ones find a read-only database."""
     own.set("default_transaction_read_only", "on")
     own.end_sessions()
 
@@ -93,7 +93,7 @@ def test_after_a_failover_calls_work_again_as_soon_as_the_database_can_be_writte
     for _ in range(3):
         with pytest.raises(StorageUnavailable, match="read-only"):
             enqueue(backend)
-        assert backend.jobs.newest()  # it can be read: this connection must not be the one that the next write gets
+        assert backend.jobs.newest()  # reads work, but the next write must not get this connection
 
     own.reset("default_transaction_read_only")
 
@@ -163,7 +163,7 @@ def test_many_jobs_take_longer_than_a_statement_may(own: OwnDatabase, backend: B
 
 @pytest.mark.parametrize("name", ["queue_list", "schedule_list", "job_counts", "job_oldest_queued"])
 def test_names_have_the_same_order_whatever_the_locale(name: str) -> None:
-    """Read, not run: the server of the tests is built without locales."""
+    """Reads the statements instead of running them: the test server is built without locales."""
     assert 'COLLATE "C"' in catalogue("postgres")[name].text.partition("ORDER BY")[2]
 
 
@@ -171,7 +171,7 @@ def test_names_have_the_same_order_whatever_the_locale(name: str) -> None:
 def test_the_client_may_pause_inside_a_transaction_whatever_the_limit_for_that(
     own: OwnDatabase, backend: Backend, work: str
 ) -> None:
-    """It encodes 200,000 jobs, or writes what it has read into another database."""
+    """It encodes 200,000 jobs, or writes what it has read to another database."""
     own.set("idle_in_transaction_session_timeout", "100ms")
     own.end_sessions()
 

@@ -1,4 +1,4 @@
-"""Settling: how an attempt ends, what of it is kept, and what is counted."""
+"""Settling: how an attempt ends, what is stored, and what is counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITTEN = Settled(stale=[], already=[], locked=[], refused=[], cancelled=[])
 UNICODE = json.dumps({"text": 'žluťoučký 🐎 \u0000 "quoted" \n %s :name ? $1'}, ensure_ascii=False)
 
 
-# What is kept
+# What is stored
 
 
 @pytest.mark.parametrize("size", [0, 100, 1_000, 2_000, 100_000])
@@ -91,7 +91,7 @@ def test_arguments_not_kept_are_dropped_once_the_job_completed_and_not_before(wo
 
     job = world.job(job_id)
     assert (job.args, job.result) == (None, '"done"')
-    assert world.backend.jobs.retry([job_id]) == []  # there is nothing to run it with
+    assert world.backend.jobs.retry([job_id]) == []  # it has no arguments to run with
 
 
 def test_the_error_is_short_in_the_jobs_row_and_whole_in_its_attempt(world: World) -> None:
@@ -140,7 +140,7 @@ def test_a_completed_attempt_moves_to_the_history_before_the_job_runs_again(worl
 
 
 def _history_of(world: World, attempts: int) -> tuple[str, str, Claim]:
-    """A job with so many failed attempts behind it, and its next claim."""
+    """Returns a job with this many failed attempts, and its next claim."""
     job_id = world.enqueue(max_attempts=1_000)
     worker = world.worker()
     claim = world.claim_one(worker)
@@ -280,7 +280,7 @@ def test_a_release_gives_the_attempt_back_and_leaves_no_record(world: World) -> 
 
 
 def errors_after(world: World, end: Callable[[Claim, int], Settlement]) -> tuple[str | None, str | None]:
-    """The error of a job that failed once, before and after another attempt ends like this."""
+    """Returns the error of a job that failed once, before and after another attempt ends in this way."""
     job_id, worker = world.enqueue(), world.worker()
     world.fail(worker, world.claim_one(worker))
     before, claim = world.job(job_id).error, world.claim_one(worker)
@@ -289,7 +289,7 @@ def errors_after(world: World, end: Callable[[Claim, int], Settlement]) -> tuple
 
 
 def released_later(claim: Claim, at: int) -> Settlement:
-    """As by a process that ends with a body which does not stop."""
+    """Released by a process that exits while a body does not stop."""
     return model.released(claim, at)._replace(state="scheduled", delay_us=SECOND)
 
 
@@ -418,7 +418,7 @@ def test_the_times_of_an_attempt_that_is_repeated_are_kept_in_its_record(world: 
     assert (attempt.started_at, attempt.finished_at) == (started_at, started_at + 3 * SECOND)
 
 
-# The same again
+# Repeated
 
 
 REPEATABLE: dict[str, Callable[[Claim, int], Settlement]] = {
@@ -522,7 +522,7 @@ def test_a_nul_in_an_error_message_does_not_block_the_outcomes_beside_it(world: 
     settled = world.backend.work.settle(worker, settlements)
 
     _assert_good_ones_written(world, ids, {4})
-    # PostgreSQL refuses the character, SQLite stores it: the job has failed and ran once either way.
+    # PostgreSQL refuses the character, SQLite stores it. Either way the job has failed and ran once.
     outcome = (settled.refused, world.job(ids[4]).reason)
     assert outcome in [([ids[4]], "result"), ([], "error")]
     assert (world.job(ids[4]).state, len(world.backend.history.attempts(ids[4]))) == ("failed", 1)

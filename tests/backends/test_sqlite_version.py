@@ -1,4 +1,4 @@
-"""A SQLite library that is too old is refused in a sentence, before there is a file."""
+"""A SQLite library that is too old is refused with a clear error, before a file is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions where a body is, and their answers, as rows."""
+"""Requests for the stack of a body, and the replies, as rows."""
 
 from __future__ import annotations
 

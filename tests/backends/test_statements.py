@@ -1,4 +1,4 @@
-"""Every named statement is valid on the database it is for."""
+"""Every named statement is valid on its database."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_postgres_can_prepare_every_statement(postgres_url: str) -> None:
 
 
 def for_tables(connection: psycopg.Connection[Any]) -> list[Statement]:
-    """The statements for any table, for every table that is carried."""
+    """Returns the statements for any table, filled in for every table that a move copies."""
     statements: list[Statement] = []
     for table in TABLES:
         columns = [

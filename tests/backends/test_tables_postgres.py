@@ -1,4 +1,4 @@
-"""Making the tables in a database of their own, without a schema of their own."""
+"""Creating the tables in a separate database without a separate schema."""
 
 from __future__ import annotations
 

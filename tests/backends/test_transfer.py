@@ -1,4 +1,4 @@
-"""One side of a move: whole tables read and written as plain values, and databases that nobody may change."""
+"""One side of a move: whole tables read and written as plain values, and closed databases."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows_of(backend: Backend, table: Table, portion: Portion | None = None) -> l
 
 
 def allow(*_: object) -> None:
-    """Whoever is there."""
+    """Allows any worker."""
 
 
 def test_every_table_is_carried_or_left_on_purpose(backend: Backend) -> None:
@@ -90,7 +90,7 @@ def test_names_come_in_the_order_of_their_bytes(world: World) -> None:
 
 @contextmanager
 def connected(url: str) -> Generator[Callable[[str], Any]]:
-    """A program that is connected for a long time."""
+    """A program that has been connected for a long time."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(path_of(url), isolation_level=None)) as connection:
             yield connection.execute
@@ -196,7 +196,7 @@ def test_only_those_who_hold_the_mark_write_to_a_database_that_is_being_filled(w
     given = {"name": "a", "priority": 1, "paused_at": None, "created_at": world.clock.now()}
     rows = [tuple(given[name] for name in shape.columns)]
     target.mend(first, reached, shape, Repair(rows, (), ()))
-    target.mend(first, reached, shape, Repair(rows, (), ()))  # the same again: its answer was lost
+    target.mend(first, reached, shape, Repair(rows, (), ()))  # repeated, because its response was lost
     second = replace(reached, mover="second")
     target.take_over(reached, second)
     with pytest.raises(MoveError, match="another"):
@@ -223,7 +223,7 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
     there = list(chain.from_iterable(rows_of(world.backend, jobs)))
     rows = {row[0]: list(row) for row in there}
     world.backend.jobs.delete(list(rows))
-    # The second has what was the first's, and the third is gone; its arguments have grown.
+    # The second has the values of the first, the third is gone, and the arguments have grown.
     rows[first][place["unique_lock"]] = None
     rows[second][place["unique_lock"]] = "a"
     rows[second][place["args"]] = '"' + "ü\\u0000" * 1_000 + '"'
@@ -243,21 +243,21 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
 
 
 class Moving(machine.Machine):
-    """What the state machine has made of a database is moved, from each database into the other."""
+    """Moves the database that the state machine has produced, from each database into the other."""
 
     empty: ClassVar[Iterator[tuple[str, str]]]  # addresses of SQLite files and schemas
     url: str  # of the machine's PostgreSQL
     moved: ClassVar[Counter[str]] = Counter()  # rows by table
 
     def all_tables_are_the_same(self) -> None:
-        """After each step: that is the other test's."""
+        """Not after each step: the other test does that."""
 
     def teardown(self) -> None:
         lines = [LogLine(claim.id, claim.claim, 1, "INFO", "shop", "words ü") for _, claim in self.claims]
         for side in (self.sides.sqlite, self.sides.postgres):
             for worker in self.workers:
                 side.work.write_logs(worker, lines)
-        self.clock.advance(2 * LEASE_US)  # whoever was at work is gone
+        self.clock.advance(2 * LEASE_US)  # all workers are gone
         self.check(self.sides.sqlite, f"sqlite:///{self.sides.sqlite.db.place}", next(self.empty)[1])
         self.check(self.sides.postgres, self.url, next(self.empty)[0])
 
@@ -265,7 +265,7 @@ class Moving(machine.Machine):
         before = everything(source_url)
         target = open_backend(target_url, clock=self.clock, create=False)
         plan = move.plan(move.Side(source, source_url), move.Side(target, target_url), force=True)
-        with patch.object(target.workers, "rescue", return_value=[]):  # what comes after
+        with patch.object(target.workers, "rescue", return_value=[]):  # comes later
             done = move.carry(plan, portion=Portion(rows=7))
         assert everything(target_url) == before == everything(source_url)
         counted = {each.table: each.rows for each in done.tables}

@@ -1,4 +1,4 @@
-"""Unique jobs: one holder a key, freed exactly when its scope says, and by nothing else."""
+"""Unique jobs: one holder per key, freed exactly when its scope says, and by nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def locks(world: World, *ids: str) -> list[str | None]:
     return [world.job(job_id).unique_lock for job_id in ids]
 
 
-# Who wins
+# Which request wins
 
 
 def test_the_second_gets_the_firsts_id(world: World) -> None:
@@ -168,7 +168,7 @@ def test_a_batch_frees_expired_windows_and_meets_those_still_open(world: World) 
     assert locks(world, over, still, jobs[0].id) == [None, "open", "over"]
 
 
-# What does not touch it
+# What does not affect the key
 
 
 def test_retries_rescue_promotion_and_snooze_keep_the_key(world: World) -> None:
@@ -272,12 +272,12 @@ def test_pruning_frees_no_key_before_its_window_is_over(world: World) -> None:
     assert world.backend.history.prune(at_once) == 1
 
 
-# At once
+# Concurrent requests
 
 
 def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world: World, url: str) -> None:
     threads, rounds = 16, 8
-    world.enqueue()  # the queue is there: an uncommitted new one would make them wait for each other
+    world.enqueue()  # creates the queue: with an uncommitted new one they would wait for each other
     start = threading.Barrier(threads)
 
     def produce(seed: int) -> list[str]:
@@ -293,10 +293,10 @@ def test_of_sixteen_that_enqueue_at_once_one_at_most_is_live_at_any_moment(world
                 connection.commit()
             if not answer.duplicate:
                 won.append(new.id)
-                assert live_holders() == [new.id]  # nobody else ends it
+                assert live_holders() == [new.id]  # nothing else ends it
                 world.backend.jobs.cancel([new.id])
             else:
-                assert world.backend.jobs.get([answer.id])  # the winner was committed, never one rolled back
+                assert world.backend.jobs.get([answer.id])  # the winner was committed, never rolled back
         return won
 
     def live_holders() -> list[str]:

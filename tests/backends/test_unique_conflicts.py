@@ -1,4 +1,4 @@
-"""What a second request under a unique key may do to the first: nothing, replace its work, or move its time."""
+"""What a second request with a unique key does to the first job: nothing, replace its arguments, or reschedule it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = '{"text":"' + "x" * 3_000 + '"}'
 
 
 def ask(world: World, on_conflict: str, **options: Any) -> Enqueued:
-    """A second request for the key."""
+    """Makes a second request for the key."""
     (answer,) = world.backend.jobs.enqueue([world.new(unique_key="k", on_conflict=on_conflict, **options)])
     return answer
 
@@ -293,7 +293,7 @@ def test_a_job_that_somebody_is_replacing_is_not_claimed_with_its_old_arguments(
     new = world.new(unique_key="k", args='{"n":2}', on_conflict="replace")
     with beside.connect(url) as user, ThreadPoolExecutor(1) as pool:
         world.backend.jobs.enqueue([new], connection=user)
-        claiming = pool.submit(world.claim, worker)  # waits on SQLite, passes it by on PostgreSQL
+        claiming = pool.submit(world.claim, worker)  # waits on SQLite, skips the row on PostgreSQL
         wait([claiming], beside.BLOCKED)
         user.commit()
         claimed = claiming.result() or world.claim(worker)

@@ -1,4 +1,4 @@
-"""Sixty-four producers, one unique key, transactions that roll back, and a worker whose every step may go wrong."""
+"""64 producers, one unique key, transactions that roll back, and a worker that fails in every possible way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIVE = "SELECT count(*) FROM dray_jobs WHERE unique_key = 'k' AND finished_at IS
 
 @contextmanager
 def meanwhile(*steps: Callable[[], None]) -> Generator[None]:
-    """Repeats each step in a thread of its own until the block has ended; what one raises is raised here."""
+    """Repeats each step in its own thread until the block ends; re-raises their errors."""
     is_over = threading.Event()
 
     def go_on(step: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ def meanwhile(*steps: Callable[[], None]) -> Generator[None]:
 
 
 class Worker:
-    """Takes the job if there is one, and ends the attempt in one of all the ways there are."""
+    """Claims the job if there is one, and ends the attempt in one of all possible ways."""
 
     def __init__(self, world: World) -> None:
         self.world, self.id = world, world.worker()
@@ -66,7 +66,7 @@ class Worker:
 
     def settle(self, settlement: Settlement) -> None:
         while self.world.backend.work.settle(self.id, [settlement]).locked:
-            pass  # by a producer that has tried to replace it and not yet committed
+            pass  # locked by a producer with an uncommitted replace
 
     def die(self, claim: Claim) -> None:
         self.world.bury(self.id)
@@ -76,7 +76,7 @@ class Worker:
 
 
 def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(world: World, url: str) -> None:
-    world.enqueue("other")  # the queue is there: an uncommitted new one would make them wait for each other
+    world.enqueue("other")  # creates the queue: with an uncommitted new one they would wait for each other
     worker, start = Worker(world), threading.Barrier(THREADS)
     seen: list[int] = []
 
@@ -85,7 +85,7 @@ def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(
         start.wait()
         with beside.connect(url) as connection:
             number = 0
-            # On until the worker has ended one: else nobody would have asked for the key of an ended job.
+            # Until the worker has ended one: otherwise no producer would have requested the key of an ended job.
             while number < ROUNDS or not worker.ends:
                 number += 1
                 asked = {"args": f"[{seed},{number}]", "on_conflict": rng.choice(ANSWERS)}
@@ -111,6 +111,6 @@ def test_of_64_that_enqueue_under_one_key_one_job_at_most_is_live_at_any_moment(
     assert beside.rows(url, LIVE) == [(1,)]
     written = {answer.id for answer in answers if not answer.duplicate} | {last}
     stored = {str(row[0]) for row in beside.rows(url, "SELECT id FROM dray_jobs WHERE unique_key = 'k'")}
-    assert stored == written  # nobody was told of a job that was rolled back, and none was lost
+    assert stored == written  # no rolled back job was reported, and none was lost
     assert {answer.id for answer in answers} <= stored
-    assert len(stored) == worker.ends + 1 > 1  # each job but the one that is live was ended, once
+    assert len(stored) == worker.ends + 1 > 1  # each job except the live one ended once

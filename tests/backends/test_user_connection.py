@@ -1,4 +1,4 @@
-"""Enqueueing on a user's own connection: the job stands or falls with the user's transaction."""
+"""Enqueueing on a user's own connection: the job commits or rolls back with the user's transaction."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LARGE = '"' + "x" * 3_000 + '"'
 
 @pytest.fixture
 def user(url: str, world: World) -> Iterator[beside.Connection]:
-    """A user's connection, as the driver makes it, on a database with a table of the user's own."""
+    """A user's connection with the driver's defaults, on a database with the user's own table."""
     beside.rows(url, "CREATE TABLE orders (n integer)")
     with beside.connect(url) as connection:
         yield connection
 
 
 def is_open(connection: beside.Connection) -> bool:
-    """Whether a transaction is open and fit to be committed."""
+    """Returns whether a transaction is open and can be committed."""
     if isinstance(connection, sqlite3.Connection):
         return connection.in_transaction
     return connection.info.transaction_status == TransactionStatus.INTRANS
@@ -52,7 +52,7 @@ def order(user: beside.Connection, n: int) -> None:
     beside.execute(user, "INSERT INTO orders (n) VALUES (?)", n)
 
 
-# It stands or falls with the transaction
+# Commit and rollback with the transaction
 
 
 def test_with_no_transaction_open_one_is_opened_and_left_to_the_user(world: World, user: beside.Connection) -> None:
@@ -232,7 +232,7 @@ def test_a_lock_that_is_not_to_be_had_is_dray_s_own_error(world: World, user: be
 
 
 def _hurry(user: beside.Connection) -> None:
-    """The user does not want to wait for locks."""
+    """Sets the user's connection not to wait for locks."""
     if isinstance(user, sqlite3.Connection):
         user.execute("PRAGMA busy_timeout = 50")
     else:
@@ -240,7 +240,7 @@ def _hurry(user: beside.Connection) -> None:
         user.commit()
 
 
-# What is not such a connection
+# Objects that are not such a connection
 
 
 def test_anything_else_than_a_connection_of_the_driver_is_refused(
@@ -272,7 +272,7 @@ def test_a_connection_to_a_database_without_dray_s_tables_is_refused(
 
 
 def _other_database(server: str) -> str:
-    """Another database on the same server, made once."""
+    """Returns another database on the same server, created once."""
     with psycopg.connect(server, autocommit=True) as connection:
         name = f"{connection.info.dbname}_elsewhere"
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchall():
@@ -301,7 +301,7 @@ def test_a_connection_to_another_database_with_dray_s_tables_is_refused(
 
 
 def enqueue_all_kinds(world: World, user: beside.Connection) -> None:
-    """An enqueue whose answers Dray has to read: states of parents, holders of keys."""
+    """Enqueues jobs for which Dray has to read: states of parents, holders of keys."""
     done = world.enqueue("done", unique_key="window", unique_us=HOUR)
     worker = world.worker()
     world.complete(worker, world.claim_one(worker, tasks=("done",)))
@@ -404,7 +404,7 @@ def test_nothing_that_the_user_set_is_changed(world: World, user: beside.Connect
     assert settings() == before
 
 
-# A user's own shapes of transaction, on a server
+# Other kinds of user transactions, on PostgreSQL
 
 
 @pytest.mark.parametrize("autocommit", [False, True])

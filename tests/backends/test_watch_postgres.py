@@ -1,4 +1,4 @@
-"""A NOTIFY ends a wait, whatever happens to the connection that listens, and the worker's lock is on it."""
+"""A NOTIFY ends a wait, whatever happens to the LISTEN connection, which also holds the worker's lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKER = "018f0000-0000-7000-8000-000000000001"
 
 
 class Sender:
-    """What an App passes as `send`: another connection. Keeps what was sent, and when."""
+    """What an App passes as `send`: another connection. Records what was sent, and when."""
 
     def __init__(self, conninfo: str) -> None:
         self._connection = psycopg.connect(conninfo, autocommit=True)
@@ -75,7 +75,7 @@ def watch(address: PostgresAddress, sender: Sender) -> Iterator[PostgresWatch]:
 
 @pytest.fixture
 def database(address: PostgresAddress, sender: Sender) -> Iterator[PostgresDatabase]:
-    """One whose announcements the sender sends."""
+    """A database whose notifications go through the sender."""
     with closing(PostgresDatabase(address)) as opened:
         opened._notifier = Notifier(sender)
         yield opened
@@ -83,7 +83,7 @@ def database(address: PostgresAddress, sender: Sender) -> Iterator[PostgresDatab
 
 @pytest.fixture
 def listening(watch: PostgresWatch) -> PostgresWatch:
-    """A watch whose connection is there and proven."""
+    """A watch with an open and verified connection."""
     wait_until(watch, lambda: watch.is_pushed)
     settle(watch)
     return watch
@@ -120,7 +120,7 @@ def settle(watch: Watch) -> None:
 
 
 def sessions(sender: Sender) -> list[int]:
-    """The server's processes behind the connections that listen: one test at a time has this process's database."""
+    """Returns the server's processes of LISTEN connections; this process's database has one test at a time."""
     ours = "datname = current_database() AND application_name = 'dray listen'"
     return [row[0] for row in sender.query(f"SELECT pid FROM pg_stat_activity WHERE {ours}")]
 
@@ -178,7 +178,7 @@ def test_what_is_for_other_queues_is_taken_in_at_ever_longer_pauses(
         talker = threading.Thread(target=talk)
         talker.start()
         assert not watch.wait(1.0)
-        assert len(rests) < 2 * 60  # two a turn; turns of 1, 2, 4 ... 50 ms
+        assert len(rests) < 2 * 60  # two per turn; turns of 1, 2, 4 ... 50 ms
         sender(watch._hears[0], "ours")
         assert watch.wait(), "what is ours was not heard among what is theirs"
         over.set()
@@ -386,7 +386,7 @@ def test_a_server_that_is_away_is_waited_for_without_an_error(
         assert not watch.is_pushed
         assert len(rests) < 10
         settle(watch)
-        watch._failures = 2_000  # a night
+        watch._failures = 2_000  # as after a night
         watch._retry_at = 0.0
         assert not watch.wait(0.01)
         assert watch._retry_at - time.monotonic() < 5.1
@@ -439,7 +439,7 @@ def test_a_lock_is_taken_while_another_thread_waits(sender: Sender, listening: P
 
 @pytest.fixture
 def greeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """New connections that listen are not greeted before this is set."""
+    """New LISTEN connections are not accepted before this is set."""
     greets, connect = threading.Event(), psycopg.connect
 
     def slow(*args: Any, **options: Any) -> Any:
@@ -455,7 +455,7 @@ def greeting(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_nobody_waits_for_a_server_that_is_slow_to_greet(
     sender: Sender, listening: PostgresWatch, greeting: threading.Event
 ) -> None:
-    """Neither who waits for jobs nor the heartbeat: both have connections that work."""
+    """Neither the wait for jobs nor the heartbeat: both have working connections."""
     assert listening.hold(WORKER)
     settle(listening)
     kill(sender)
@@ -473,7 +473,7 @@ def test_nobody_waits_for_a_server_that_is_slow_to_greet(
 
 
 def test_a_heartbeat_has_the_lock_taken_again_while_nobody_waits(sender: Sender, listening: PostgresWatch) -> None:
-    """A worker that is always busy does not wait for jobs."""
+    """A worker that is always busy never waits for jobs."""
     assert listening.hold(WORKER)
     kill(sender)
 
@@ -502,7 +502,7 @@ def test_a_watch_that_is_closed_while_it_connects_leaves_no_connection(
     greeting.set()
 
     wait_for(lambda: not [each for each in threading.enumerate() if each.name == "dray-listen"])
-    wait_for(lambda: not sessions(sender))  # the server's side of it ends a moment later
+    wait_for(lambda: not sessions(sender))  # the server's side ends a moment later
 
 
 def test_without_a_thread_to_connect_on_it_is_tried_again_later(
@@ -609,7 +609,7 @@ def test_nothing_is_sent_once_closing_is_over(address: PostgresAddress):
         state.append("idle")
 
     watch = PostgresWatch(address.conninfo, address.schema, send)
-    watch.wait(0)  # connects and pings, which is sent by a thread
+    watch.wait(0)  # connects and pings; a thread sends the ping
     wait_for(lambda: len(state) > 1)
     watch.close()
     assert state[-1] == "idle"
@@ -663,11 +663,11 @@ def test_a_script_that_ends_has_sent_its_last_notification(address: PostgresAddr
     with psycopg.connect(address.conninfo, autocommit=True) as other:
         other.execute(f'LISTEN "{channels(address.schema).done}"'.encode())
         subprocess.run([sys.executable, "-c", SCRIPT, postgres_url], cwd=ROOT, check=True)
-        # One at once, one at the end; a script that stood still between the calls sends the second by itself.
+        # One at once, one at the end; if the script paused between the calls, the thread sends the second.
         assert len(list(other.notifies(timeout=2, stop_after=2))) >= 2
 
 
-# Pokes, idle, fork, end
+# Wake-ups, idle, fork, end
 
 
 @pytest.mark.usefixtures("unaided")

@@ -1,7 +1,6 @@
-"""A commit to the file, by whomever and however, ends a wait: by the kernel's word, or by polling without it.
+"""A commit to the file, by any process in any way, ends a wait: by inotify, or by polling without it.
 
-Where `unaided` is asked for the safety poll is out of the way, and `wakes` tells a wake-up from what that poll
-finds in the end.
+The fixture `unaided` disables the safety poll, and `wakes` tells a wake-up from what that poll finds in the end.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ int fdatasync(int fd) { return slow(); }
 
 
 class Writer:
-    """Another process, with plain sqlite3, that commits when told to."""
+    """Another process with plain sqlite3 that commits when told to."""
 
     def __init__(self, path: Path, synchronous: str, environment: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -79,7 +78,7 @@ class Writer:
         self._process.stdin.flush()
 
     def times(self) -> list[tuple[float, float]]:
-        """When each of the commits began and was over."""
+        """Returns when each commit began and ended."""
         return json.loads(self._hear())
 
     def _hear(self) -> str:
@@ -91,7 +90,7 @@ class Writer:
 
 
 def make(path: Path) -> Path:
-    """A database with Dray's tables and one of somebody else's."""
+    """Creates a database with Dray's tables and one other table."""
     backend = open_backend(f"sqlite:///{path}")
     backend.migrate()
     backend.close()
@@ -126,7 +125,7 @@ def watch(path: Path) -> Iterator[SqliteWatch]:
 
 @pytest.fixture
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long each rest was meant to be."""
+    """Records the requested length of each sleep."""
     seconds: list[float] = []
 
     def counted(descriptors: tuple[int, ...], length: float) -> bool:
@@ -151,7 +150,7 @@ def notes(reader: sqlite3.Connection) -> int:
 
 
 def latencies(watch: Watch, writer: Writer, path: Path, commits: int) -> list[float]:
-    """Lets another process commit and waits, again and again; seconds from the end of a commit until it is seen."""
+    """Repeatedly lets another process commit, and waits; returns the seconds from each commit until it is seen."""
     found: list[float] = []
     with closing(sqlite3.connect(path)) as reader:
         for number in range(commits):
@@ -178,7 +177,7 @@ def wait_until(watch: Watch, condition: Callable[[], bool]) -> None:
 
 
 def settle(watch: Watch) -> None:
-    """Waits until nothing that happened before is left to tell."""
+    """Waits until all earlier events have been reported."""
     while watch.wait(0.03):
         pass
 
@@ -308,7 +307,7 @@ def test_commits_are_seen_after_the_log_was_folded_back(path: Path, watch: Sqlit
 def test_an_idle_watch_pins_no_old_state_of_the_file(path: Path, watch: SqliteWatch):
     commit(path)
     watch.wait(0.01)
-    # (was somebody in the way, pages in the log, pages folded back): a reader left open would be in the way.
+    # (was it blocked, pages in the log, pages checkpointed): a reader left open would block it.
     assert raw_sql(str(path), "PRAGMA wal_checkpoint(TRUNCATE)") == [(0, 0, 0)]
 
 
@@ -320,7 +319,7 @@ def test_a_large_transaction_under_way_is_not_looked_at_for_each_of_its_writes(
     settle(watch)
     rests.clear()
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
-        connection.execute("PRAGMA cache_size = 10")  # pages: everything else goes to the log at once
+        connection.execute("PRAGMA cache_size = 10")  # pages; everything else goes to the log at once
         connection.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
         writing = threading.Thread(target=_write_much, args=(connection,))
@@ -404,7 +403,7 @@ def test_a_watch_on_no_file_is_refused(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-# The kernel's word
+# inotify
 
 
 def test_events_are_read_as_the_kernel_writes_them():
@@ -463,7 +462,7 @@ def test_other_files_in_the_folder_wake_nobody(watch: SqliteWatch, tmp_path: Pat
     assert not watch.wait(0.05)
 
 
-# Without it
+# Without inotify
 
 
 @pytest.mark.usefixtures("without_inotify", "unaided")
@@ -505,7 +504,7 @@ def test_polling_slows_down_to_20_looks_a_second(path: Path, rests: list[float])
         assert time.process_time() - before < 0.03
 
 
-# Pokes
+# Wake-ups
 
 
 @pytest.mark.usefixtures("unaided")

@@ -1,4 +1,4 @@
-"""Very wide graphs: what enqueueing, settling and freeing them costs."""
+"""Very wide graphs: the cost of enqueueing, settling and fan-out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = Demand((), (), 0)
 
 
 class Wide:
-    """A step that 10,000 wait for, and one that waits for all of them; and a worker by hand."""
+    """A step that 10,000 others wait for, one that waits for all of those, and a worker driven by hand."""
 
     def __init__(self, app: App, task: Task[..., Any]) -> None:
         self.app = app
@@ -39,7 +39,7 @@ class Wide:
         return self.app.backend.work.claim(self.worker, Demand((queue,), ("step",), limit))
 
     def settle(self, claims: list[Claim]) -> tuple[float, bool]:
-        """How long it took, and whether children are left that have not been told."""
+        """Returns how long it took, and whether fan-out is still pending."""
         began = time.monotonic()
         now = self.app.clock.steady()
         ends = [model.completed(claim, now, now) for claim in claims]
@@ -62,8 +62,8 @@ class Times(NamedTuple):
     """In seconds."""
 
     enqueue: float
-    parent: float  # of the settle of the one that 10,000 wait for
-    longest: float  # of the settles of 500 of these
+    parent: float  # settle of the step that 10,000 wait for
+    longest: float  # longest settle of 500 of these
 
     @property
     def are_short(self) -> bool:
@@ -71,9 +71,9 @@ class Times(NamedTuple):
 
 
 def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_their_child(app: App) -> None:
-    """Aimed at: 2 s and 50 ms on a quiet machine. The bounds tell a chunk from all of them on a busy one.
+    """The targets are 2 s and 50 ms on a quiet machine. On a busy one the bounds still tell a chunk from everything.
 
-    Whatever else the machine does only adds to the time: one of three runs within the bounds will do.
+    Other load only adds to the time: it is enough if one of three runs is within the bounds.
     """
     found: list[Times] = []
     while not any(times.are_short for times in found) and len(found) < 3:

@@ -1,4 +1,4 @@
-"""Workflows in storage: written whole, looked at, and grown by their own steps in the transaction that ends these."""
+"""Workflows in storage: written as a whole, read, and extended by their own steps as these end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.backends.world import World
 
 
 class Graph:
-    """A workflow with one step, `first`, in a worker's hands."""
+    """A workflow with one step, `first`, claimed by a worker."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Users' own connections, of every kind that `connection=` takes, behind one face."""
+"""Users' own connections, of every kind that `connection=` takes, behind one interface."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.server import in_database
 
 @dataclass
 class User:
-    """A program with a connection of its own and a table `orders`."""
+    """A program with its own connection and a table `orders`."""
 
     connection: Any
 
     async def run(self, sql: str) -> Any:
-        """One statement, as this kind of connection runs it."""
+        """Runs one statement, as this kind of connection does it."""
         is_sqlalchemys = type(self.connection).__module__.startswith("sqlalchemy")
         return await _done(self.connection.execute(text(sql) if is_sqlalchemys else sql))
 
@@ -48,7 +48,7 @@ class User:
 
 
 async def _done(answer: Any) -> Any:
-    """An answer, awaited where this kind of connection wants it."""
+    """Returns a result, awaited if this kind of connection needs it."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -93,7 +93,7 @@ async def async_driver(url: str, *, autocommit: bool = False) -> AsyncGenerator[
 
 
 def elsewhere(url: str, folder: Path) -> str:
-    """The address of another database, of the same kind; on a server it is made once."""
+    """Returns the address of another database of the same kind; on PostgreSQL it is created once."""
     address = parse_address(url)
     if isinstance(address, SqliteAddress):
         return f"sqlite:///{folder / 'elsewhere.db'}"
@@ -114,7 +114,7 @@ def engine(url: str, *, autocommit: bool = False) -> Engine:
 
 
 def engine_that_begins(url: str) -> Engine:
-    """SQLAlchemy's own recipe for savepoints on SQLite: the driver opens no transactions, an event says BEGIN."""
+    """SQLAlchemy's recipe for savepoints on SQLite: the driver opens no transactions, an event sends BEGIN."""
     made = engine(url)
     if made.dialect.name == "sqlite":
 

@@ -1,6 +1,6 @@
-"""All rows of a database as somebody with a SQL prompt sees them, spelled the same whichever database it is.
+"""All rows of a database as seen at a SQL prompt, in the same form for both databases.
 
-It shares no code with what carries rows from one to the other.
+It shares no code with the move, which copies rows from one to the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def path_of(url: str) -> Path:
 
 
 def sql(url: str, text: str) -> list[tuple[Any, ...]]:
-    """Runs one statement at the prompt."""
+    """Runs one statement."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(path_of(url), timeout=30)) as connection:
             found = connection.execute(text).fetchall()
@@ -39,7 +39,7 @@ def sql(url: str, text: str) -> list[tuple[Any, ...]]:
 
 
 def everything(url: str) -> dict[str, Rows]:
-    """Every table that a move carries, its rows in an order of their own."""
+    """Returns every table that a move copies, with its rows in a fixed order."""
     found = _on_sqlite(path_of(url)) if url.startswith("sqlite") else _on_postgres(url)
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 

@@ -1,4 +1,4 @@
-"""A small world for storage tests: makes jobs and workers in one line, and claims and settles for them."""
+"""A small world for storage tests: creates jobs and workers in one line, and claims and settles for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEASE_US = 15 * SECOND
 
 
 class World:
-    """A backend with hands. Everything goes through the public verbs of the contract."""
+    """A backend with helpers. Everything goes through the public verbs of the contract."""
 
     def __init__(self, backend: Backend, clock: ManualClock, ids: Ids) -> None:
         self.backend = backend
@@ -61,13 +61,13 @@ class World:
         return self.backend.work.settle(worker, [model.completed(claim, now, now, result)])
 
     def fail(self, worker: str, claim: Claim, *, delay_us: int = 0) -> Settled:
-        """The body raised: a retry after the delay, or the end when no attempt is left."""
+        """Settles a body that raised: retried after the delay, or failed if no attempt is left."""
         now = self.clock.steady()
         settlement = model.errored(claim, now, now, Outcome.ERROR, delay_us, "ValueError", "no", "trace")
         return self.backend.work.settle(worker, [settlement])
 
     def bury(self, worker: str) -> None:
-        """Lets a worker's lease run out and takes its jobs back."""
+        """Lets a worker's lease expire and rescues its jobs."""
         self.clock.advance(LEASE_US + SECOND)
         verdicts = [v for v in self.backend.workers.overdue() if v.worker_id == worker]
         self.backend.workers.rescue(verdicts, rng=self.rng)
