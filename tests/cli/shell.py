@@ -1,7 +1,7 @@
 """Runs ``dray`` as people and programs do: in a process of its own, in a pipe or on a terminal.
 
-Most commands run in a fork of a process that has everything loaded: the same code in a process of its own, in a
-fifth of the time. What is about starting up, terminals and workers runs as ``python -m dray``.
+Most commands run in a fork of a process that has everything loaded (`tests.forks`). Commands about starting up,
+terminals and workers run as ``python -m dray``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
-import multiprocessing
 import os
 import pty
 import re
@@ -26,14 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.forks import Forked, become
+
 PATIENCE = 60.0
 
 _NOT_INHERITED = ("DRAY_", "PYTEST", "COLUMNS", "NO_COLOR")
 _numbers = itertools.count()
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(
-    ["dray.cli.run", "dray.app", "dray.backends.postgres", "dray.runtime.worker", "tests.cli.shell"]
-)
 
 TASKS = """
 import asyncio, logging, os, pathlib, time
@@ -121,15 +118,13 @@ class Shell:
         """Runs a command, however it ends."""
         streams = [self.folder.parent / f"{name}-{next(_numbers)}" for name in ("in", "out", "err")]
         streams[0].write_text(stdin)
-        process = _forks.Process(target=_run, args=(words, self.folder, self._with(environment), *streams))
-        process.start()
-        process.join(PATIENCE)
-        code = process.exitcode
-        if code is None:
-            process.kill()
-            process.join()
+        process = Forked(_run, (words, self.folder, self._with(environment), *streams))
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            raise AssertionError(f"it does not end: {streams[1].read_text()} {streams[2].read_text()}") from None
         out, err = (path.read_text() for path in streams[1:])
-        assert code is not None, f"it does not end: {out} {err}"
         assert "Traceback" not in err, err
         return Done(code, out, err)
 
@@ -216,13 +211,8 @@ def _run(words: Sequence[str], folder: Path, environment: dict[str, str], *strea
     """In the fork: becomes the command."""
     from dray.cli.run import run
 
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    for number, (path, flags) in enumerate(zip(streams, (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2), strict=True)):
-        os.dup2(os.open(path, flags), number)
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
-    warnings.simplefilter("error")
+    modes = (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2)
+    become(environment, folder, [os.open(path, mode) for path, mode in zip(streams, modes, strict=True)])
     warnings.simplefilter("ignore", ResourceWarning)  # as Python does by itself
     code = run(words)
     sys.stdout.flush()

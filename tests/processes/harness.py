@@ -6,8 +6,8 @@
         fleet.until(lambda: fleet.ledger.ends("a"))
         worker.kill()
 
-Every process that a fleet starts, and whatever those start, carries a mark in its environment: that is how what was
-left behind is found. Nothing may be.
+Every process that a fleet starts, and whatever those start, carries a mark as its name or in its environment: that is
+how processes that were left behind are found. There may be none.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import dray
 from dray.handle import Job
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
+from tests.forks import NAME_LENGTH, Forked, fork_program
 from tests.processes import ledger
 from tests.processes.ledger import Ledger
 
@@ -44,19 +45,10 @@ T = TypeVar("T")
 class Process:
     """One worker process, or anything else that a fleet has started."""
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str], cwd: Path) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes] | Forked, log: Path) -> None:
         self.log = log
-        with log.open("wb") as output:
-            self._popen = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.pid = self._popen.pid
+        self._popen = popen
+        self.pid = popen.pid
 
     @property
     def is_alive(self) -> bool:
@@ -119,7 +111,7 @@ class Fleet:
         self.ledger = Ledger(folder / "ledger")
         self.is_sqlite = url.startswith("sqlite")
         self.processes: list[Process] = []
-        self._mark = secrets.token_hex(8)
+        self._mark = secrets.token_hex(8)[:NAME_LENGTH]
 
     # Processes
 
@@ -131,7 +123,7 @@ class Fleet:
 
     def launch(self, module: str = APPS, *, environment: Mapping[str, str] | None = None, **options: Any) -> Process:
         """The same, without waiting for it."""
-        return self.run(["-m", "tests.processes.serve", module, json.dumps(options)], environment)
+        return self.fork(["-m", "tests.processes.serve", module, json.dumps(options)], environment)
 
     def still(self, worker: Process) -> None:
         """Stops a worker where it holds no lock of SQLite's: with one it would keep everybody waiting."""
@@ -163,10 +155,32 @@ class Fleet:
         self, arguments: Sequence[str], environment: Mapping[str, str] | None = None, under: Sequence[str] = ()
     ) -> Process:
         """Any Python program, for example ``["-m", "dray", "worker", ...]``, under another that becomes it."""
-        log = self.folder / f"log-{len(self.processes) + 1}"
         # Warnings of ours are errors here too; those of a resource that a killed process leaves are nobody's.
         command = [*under, sys.executable, "-W", "error", *arguments]
-        process = Process(command, log, {**self.environment, **(environment or {})}, ROOT)
+        log = self._new_log()
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**self.environment, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self._add(Process(popen, log))
+
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+        """The same, forked from a process that has loaded Dray."""
+        log = self._new_log()
+        log.touch()
+        everything = {**self.environment, **(environment or {})}
+        return self._add(Process(fork_program(arguments, everything, ROOT, log, self._mark), log))
+
+    def _new_log(self) -> Path:
+        return self.folder / f"log-{len(self.processes) + 1}"
+
+    def _add(self, process: Process) -> Process:
         self.processes.append(process)
         return process
 
@@ -197,7 +211,7 @@ class Fleet:
     def left(self) -> list[int]:
         """Every living process of this fleet that is none of those it has started itself."""
         own = {process.pid for process in self.processes if process.is_alive}
-        return [pid for pid in _marked(f"{_MARK}={self._mark}".encode()) if pid not in own]
+        return [pid for pid in _marked(self._mark.encode()) if pid not in own]
 
     # Jobs
 
@@ -304,7 +318,9 @@ def _marked(mark: bytes) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                # A process that was forked and has started no other program still has its server's environment.
+                if b"%s=%s" % (_MARK.encode(), mark) in environment or (entry / "comm").read_bytes().strip() == mark:
                     yield int(entry.name)
 
 

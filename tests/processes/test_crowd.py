@@ -15,7 +15,7 @@ SECONDS = float(os.environ.get("DRAY_SOAK_SECONDS", "8"))
 def test_thirty_two_processes_enqueue_and_work_on_one_file(sqlite_yard: Fleet) -> None:
     fleet = sqlite_yard
     until = time.monotonic() + SECONDS
-    crowd = [fleet.run(["-m", "tests.processes.crowd", str(until)]) for _ in range(CROWD)]
+    crowd = [fleet.fork(["-m", "tests.processes.crowd", str(until)]) for _ in range(CROWD)]
 
     codes = [process.wait(SECONDS + 90) for process in crowd]
 

@@ -1,0 +1,102 @@
+"""Processes that are forked from a server which has loaded Dray.
+
+A new Python takes 0.3 s of processor time to load it, and the tests start a thousand. What these processes run is the
+same, in a process, a session and an environment of its own. Tests about starting up start Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+_SET_NAME = 15  # PR_SET_NAME
+NAME_LENGTH = 15  # characters that the kernel keeps of a process's name
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    [
+        "asyncio",
+        "dray.app",
+        "dray.backends.postgres",
+        "dray.backends.sqlite",
+        "dray.cli.run",
+        "dray.runtime.runners.loop",
+        "dray.runtime.worker",
+        "tests.forks",
+    ]
+)
+# The library polls other processes while it starts one, and two threads that poll the same one spoil its exit code.
+_lock = threading.Lock()
+
+
+class Forked:
+    """A process that runs a function; used as a `subprocess.Popen` is."""
+
+    def __init__(self, target: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self._process = _context.Process(target=target, args=arguments)
+        with _lock:
+            self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        with _lock:
+            return self._process.exitcode
+
+    def wait(self, seconds: float) -> int:
+        wait([self._process.sentinel], seconds)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(self._process.name, seconds)
+        return code
+
+
+def fork_program(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, name: str
+) -> Forked:
+    """Runs ``python -W error -m MODULE …`` in a session of its own, its output in a file."""
+    return Forked(_run_program, (list(command), dict(environment), folder, log, name))
+
+
+def become(environment: Mapping[str, str], folder: Path, streams: Sequence[int]) -> None:
+    """Gives this process an environment, a folder, and files for standard input, output and errors."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, opened in enumerate(streams):
+        os.dup2(opened, number)
+    is_unbuffered = bool(environment.get("PYTHONUNBUFFERED"))
+    sys.stdin = os.fdopen(0)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=is_unbuffered)
+    warnings.simplefilter("error")
+
+
+def _run_program(command: list[str], environment: dict[str, str], folder: Path, log: Path, name: str) -> None:
+    os.setsid()
+    ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    become(environment, folder, (os.open(os.devnull, os.O_RDONLY), output, output))
+    sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
+    sys.warnoptions[:] = ["error"]
+    # As if it had been started by this command: a worker that starts itself again uses it.
+    sys.orig_argv[:] = [sys.executable, "-W", "error", *command]
+    module = command[command.index("-m") + 1]
+    sys.argv[:] = command[command.index("-m") + 1 :]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+__all__ = ["NAME_LENGTH", "Forked", "become", "fork_program"]
