@@ -206,9 +206,10 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 def test_importing_a_module_with_schedules_opens_nothing_and_a_worker_writes_them(
-    imported: Callable[[str], Any], empty_url: str, tmp_path: Path
+    imported: Callable[[str], Any], url: str, tmp_path: Path
 ) -> None:
-    module = imported(empty_url)
+    (tmp_path / "jobs.db").unlink(missing_ok=True)
+    module = imported(url)
     with module.app as app:
         assert vars(app)["_opened"] is None
         assert not (tmp_path / "jobs.db").exists()
