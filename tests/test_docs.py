@@ -122,14 +122,14 @@ def _documented() -> dict[str, list[str]]:
     from dray.ops import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
     from dray.schedules import ScheduleInfo, ScheduleKeywords
-    from dray.task import TaskKeywords, UsingKeywords
+    from dray.task import JobKeywords, TaskKeywords
 
     kept = [name for kind in (Attempt, AttemptError, LogLine) for name in kind.__dataclass_fields__]
     coroutines = {"acomplete", "acancel", "aretry", "arefresh", "aresult", "await_", "aretry_failed"}
     return {
         "App": _options(dray.App.__init__, "clock"),
         "Tasks": [*TaskKeywords.__optional_keys__],
-        "Options of a job": [*UsingKeywords.__optional_keys__],
+        "Options of a job": [*JobKeywords.__optional_keys__],
         "A job's handle": [*(name for name in _public(dray.Job) if name not in coroutines), *kept],
         "Lists, numbers and queues": [*_public(Stats), *_public(QueueInfo), *_public(WorkerInfo)],
         "Context": [name for name in _public(dray.Context) if name != "completion"],  # for ctx.transaction()

@@ -32,12 +32,12 @@ from dray.model.new_job import NewJob
 from dray.model.schedule import Rule
 from dray.task import (
     AsyncTask,
+    JobOptions,
     Misfit,
     Registry,
     Signature,
     Task,
     TaskOptions,
-    Using,
     define,
     next_delay_us,
     prepare,
@@ -77,21 +77,25 @@ class Handle:
         raise TimeoutError
 
 
-class Notebook:
-    """A Submitter that notes what it is asked to write."""
+class FakeApp:
+    """An App that notes what it is asked to write."""
 
     def __init__(self) -> None:
+        self.context: Any = None
         self.batches: list[list[NewJob]] = []
         self.connections: list[Any] = []
         self.new_id = Ids(ManualClock()).new
 
-    def submit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
+    def submit(self, new: Sequence[NewJob], connection: Any = None, workflow: Any = None) -> list[Any]:
         self.batches.append(list(new))
         self.connections.append(connection)
         return [Handle(each) for each in new]
 
-    async def asubmit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
-        return self.submit(task, new, connection)
+    async def asubmit(self, new: Sequence[NewJob], connection: Any = None, workflow: Any = None) -> list[Any]:
+        return self.submit(new, connection)
+
+    def local_context(self, task: Task[..., Any]) -> Any:
+        return self.context
 
     @property
     def jobs(self) -> list[NewJob]:
@@ -99,8 +103,8 @@ class Notebook:
 
 
 @pytest.fixture
-def app() -> Notebook:
-    return Notebook()
+def app() -> Any:
+    return FakeApp()
 
 
 def add(a: int, b: int = 2) -> int:
@@ -209,7 +213,7 @@ def test_a_function_inside_another_needs_a_name() -> None:
     assert options(Shop.static, name="shop.static").name == "shop.static"
 
 
-def test_a_task_is_no_function_for_another(app: Notebook) -> None:
+def test_a_task_is_no_function_for_another(app: Any) -> None:
     with pytest.raises(TypeError, match="is a task already"):
         define(define(add, app), app)
 
@@ -615,28 +619,29 @@ def test_parent_results_are_filled_in_unless_given() -> None:
 # A plain call.
 
 
-def test_a_plain_call_runs_here_and_now(app: Notebook) -> None:
+def test_a_plain_call_runs_here_and_now(app: Any) -> None:
     assert define(add, app)(1) == 3
     assert define(decorated, app)(4) == 8
     assert asyncio.run(define(fetch, app)("x")) == {"url": "x"}
     assert app.batches == []
 
 
-def test_a_plain_call_is_given_a_context_where_it_gives_none(app: Notebook) -> None:
+def test_a_plain_call_is_given_a_context_where_it_gives_none(app: Any) -> None:
     local, mine = Context(), object()
-    task: Task[..., Any] = define(report, app, lambda task: local)
+    app.context = local
+    task: Task[..., Any] = define(report, app)
 
     assert task(date.min) == (date.min, Decimal(0), local)
     assert task(date.min, ctx=mine) == (date.min, Decimal(0), mine)
-    assert define(report, app)(date.min)[2] is None  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def test_a_plain_call_may_give_a_context_of_its_own(app: Notebook) -> None:
+def test_a_plain_call_may_give_a_context_of_its_own(app: Any) -> None:
     def function(ctx: Context, a: int = 1, *rest: int, **extra: int) -> tuple[Any, ...]:
         return ctx, a, rest, extra
 
     local, mine = Context(), Context()
-    task: Task[..., Any] = define(function, app, lambda task: local, name="f")
+    app.context = local
+    task: Task[..., Any] = define(function, app, name="f")
 
     assert task(5, 6, z=7) == (local, 5, (6,), {"z": 7})
     assert task() == (local, 1, (), {})
@@ -648,7 +653,7 @@ def test_a_plain_call_may_give_a_context_of_its_own(app: Notebook) -> None:
 # Enqueueing.
 
 
-def test_enqueue_writes_one_job_with_the_tasks_options(app: Notebook) -> None:
+def test_enqueue_writes_one_job_with_the_tasks_options(app: Any) -> None:
     task = define(add, app, name="shop.add", queue="q", priority=4, max_attempts=5, timeout=9, description="Adds")
 
     job = task.enqueue(1, b=3)
@@ -668,7 +673,7 @@ def test_enqueue_writes_one_job_with_the_tasks_options(app: Notebook) -> None:
     assert app.connections == [None]
 
 
-def test_enqueue_checks_the_arguments_before_anything_is_written(app: Notebook) -> None:
+def test_enqueue_checks_the_arguments_before_anything_is_written(app: Any) -> None:
     task: Task[..., Any] = define(add, app)
     for args in ((), (1, 2, 3), ("1",), (object(),), (math.nan,)):
         with pytest.raises((TypeError, PayloadError)):
@@ -678,7 +683,7 @@ def test_enqueue_checks_the_arguments_before_anything_is_written(app: Notebook) 
     assert app.batches == []
 
 
-def test_a_coroutine_enqueues_alike(app: Notebook) -> None:
+def test_a_coroutine_enqueues_alike(app: Any) -> None:
     task = define(fetch, app, name="fetch")
 
     async def main() -> None:
@@ -696,7 +701,7 @@ def test_a_coroutine_enqueues_alike(app: Notebook) -> None:
     ]
 
 
-def test_many_are_one_batch_in_their_order(app: Notebook) -> None:
+def test_many_are_one_batch_in_their_order(app: Any) -> None:
     jobs = define(add, app).enqueue_many([(1, 2), {"a": 3}, (5,)])
 
     assert [len(batch) for batch in app.batches] == [3]
@@ -704,13 +709,13 @@ def test_many_are_one_batch_in_their_order(app: Notebook) -> None:
     assert [job.id for job in jobs] == sorted(job.id for job in app.jobs)
 
 
-def test_none_is_not_even_a_batch(app: Notebook) -> None:
+def test_none_is_not_even_a_batch(app: Any) -> None:
     assert define(add, app).enqueue_many([]) == []
     assert app.batches == []
 
 
 @pytest.mark.parametrize("wrong", [5, "ab", [1, 2], (1, 2, 3), {"z": 1}, ("1",)], ids=str)
-def test_one_wrong_item_of_many_is_named_and_none_is_written(app: Notebook, wrong: Any) -> None:
+def test_one_wrong_item_of_many_is_named_and_none_is_written(app: Any, wrong: Any) -> None:
     with pytest.raises((TypeError, PayloadError)) as caught:
         define(add, app, name="shop.add").enqueue_many([(1,), wrong])
 
@@ -718,7 +723,7 @@ def test_one_wrong_item_of_many_is_named_and_none_is_written(app: Notebook, wron
     assert app.batches == []
 
 
-def test_the_types_of_a_task_are_its_functions(app: Notebook) -> None:
+def test_the_types_of_a_task_are_its_functions(app: Any) -> None:
     """Checked by pyright: a job gives what the function returns, awaited or not."""
 
     if TYPE_CHECKING:
@@ -730,7 +735,7 @@ def test_the_types_of_a_task_are_its_functions(app: Notebook) -> None:
     assert not isinstance(define(add, app), AsyncTask)
 
 
-def test_a_task_looks_like_its_function(app: Notebook) -> None:
+def test_a_task_looks_like_its_function(app: Any) -> None:
     task = define(add, app, name="shop.add")
 
     assert (task.__name__, task.__module__, task.__wrapped__) == ("add", __name__, add)  # type: ignore[attr-defined]
@@ -745,10 +750,10 @@ PARENT = "01890000-0000-7000-8000-000000000001"
 
 
 def prepared(**given: Any) -> NewJob:
-    return prepare(PARENT, options(add, name="shop.add"), {"a": 1}, Using.of(given))
+    return prepare(PARENT, options(add, name="shop.add"), {"a": 1}, JobOptions.of(given))
 
 
-def test_using_says_how_one_job_is_to_be_run(app: Notebook) -> None:
+def test_using_says_how_one_job_is_to_be_run(app: Any) -> None:
     connection = object()
     task = define(add, app, name="shop.add", queue="q", max_attempts=9)
 
@@ -815,7 +820,7 @@ def test_unique_by_its_arguments_does_not_depend_on_their_order() -> None:
     task = options(name="shop.add")
 
     def key(args: Mapping[str, Any], of: TaskOptions = task) -> str | None:
-        return prepare(PARENT, of, args, Using.of({"unique": True})).unique_key
+        return prepare(PARENT, of, args, JobOptions.of({"unique": True})).unique_key
 
     same = key({"a": {"x": 1, "y": "é"}, "b": 2})
     assert same == key({"b": 2, "a": {"y": "é", "x": 1}})
@@ -874,7 +879,7 @@ def test_an_option_of_a_job_that_cannot_work_is_refused(
     given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        Using.of(given)
+        JobOptions.of(given)
 
 
 def test_a_single_parent_need_not_be_in_a_list() -> None:
@@ -885,7 +890,7 @@ def test_a_single_parent_need_not_be_in_a_list() -> None:
 # As a worker sees it.
 
 
-def test_a_row_becomes_a_call(app: Notebook) -> None:
+def test_a_row_becomes_a_call(app: Any) -> None:
     task, context = define(report, app), Context()
 
     positional, named = task.arguments('{"day":"2026-01-01","total":"9.90"}', context=context)
@@ -894,12 +899,12 @@ def test_a_row_becomes_a_call(app: Notebook) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "5", '{"a":NaN}'])
-def test_a_row_that_no_code_could_read_is_no_misfit(app: Notebook, text: str) -> None:
+def test_a_row_that_no_code_could_read_is_no_misfit(app: Any, text: str) -> None:
     with pytest.raises(PayloadError):
         define(add, app).arguments(text)
 
 
-def test_a_result_comes_back_as_it_is_annotated(app: Notebook) -> None:
+def test_a_result_comes_back_as_it_is_annotated(app: Any) -> None:
     def due(day: date) -> list[date]:
         return [day]
 
@@ -909,11 +914,11 @@ def test_a_result_comes_back_as_it_is_annotated(app: Notebook) -> None:
     assert task.decode_result('["0001-01-01"]') == [date.min]
 
 
-def test_a_result_that_is_not_what_was_annotated_comes_back_as_it_is(app: Notebook) -> None:
+def test_a_result_that_is_not_what_was_annotated_comes_back_as_it_is(app: Any) -> None:
     assert define(add, app).decode_result('"oops"') == "oops"
 
 
-def test_a_result_that_cannot_be_stored_names_its_path(app: Notebook) -> None:
+def test_a_result_that_cannot_be_stored_names_its_path(app: Any) -> None:
     with pytest.raises(PayloadError, match=r"^result.x\[0\]: object is not JSON"):
         define(add, app).encode_result({"x": [object()]})
     with pytest.raises(PayloadTooLarge, match=r"^result: "):
@@ -923,7 +928,7 @@ def test_a_result_that_cannot_be_stored_names_its_path(app: Notebook) -> None:
 # The registry.
 
 
-def test_tasks_are_found_by_name(app: Notebook) -> None:
+def test_tasks_are_found_by_name(app: Any) -> None:
     registry = Registry()
     task, other = define(add, app, name="shop.add"), define(fetch, app, name="fetch")
     registry.register(task)
@@ -936,7 +941,7 @@ def test_tasks_are_found_by_name(app: Notebook) -> None:
     assert list(registry) == [task, other]
 
 
-def test_an_unknown_task_is_named_with_those_spelled_alike(app: Notebook) -> None:
+def test_an_unknown_task_is_named_with_those_spelled_alike(app: Any) -> None:
     registry = Registry()
     registry.register(define(add, app, name="mail.send"))
 
@@ -949,7 +954,7 @@ def test_an_unknown_task_is_named_with_those_spelled_alike(app: Notebook) -> Non
 @pytest.mark.parametrize(
     ("typed", "meant"), [("send", "mail.send or sms.send"), ("snd", "mail.send or sms.send"), ("fetch", "web.fetch")]
 )
-def test_the_last_part_of_a_name_is_enough_to_be_told_the_whole(app: Notebook, typed: str, meant: str) -> None:
+def test_the_last_part_of_a_name_is_enough_to_be_told_the_whole(app: Any, typed: str, meant: str) -> None:
     registry = Registry()
     for name in ("sms.send", "web.fetch", "mail.send"):
         registry.register(define(add, app, name=name))
@@ -958,7 +963,7 @@ def test_the_last_part_of_a_name_is_enough_to_be_told_the_whole(app: Notebook, t
         registry.get(typed)
 
 
-def test_two_tasks_under_one_name_are_refused_with_both_places(app: Notebook) -> None:
+def test_two_tasks_under_one_name_are_refused_with_both_places(app: Any) -> None:
     registry = Registry()
     first, second = define(add, app, name="shop.add"), define(decorated, app, name="shop.add")
     registry.register(first)
@@ -970,7 +975,7 @@ def test_two_tasks_under_one_name_are_refused_with_both_places(app: Notebook) ->
     assert registry.get("shop.add") is first
 
 
-def test_a_file_imported_twice_is_recognised(app: Notebook) -> None:
+def test_a_file_imported_twice_is_recognised(app: Any) -> None:
     code = compile("def work(): ...", "tasks.py", "exec")
 
     def imported(module: str) -> Task[..., Any]:
@@ -985,7 +990,7 @@ def test_a_file_imported_twice_is_recognised(app: Notebook) -> None:
         registry.register(imported("shop.tasks"))
 
 
-def test_at_a_prompt_a_function_may_be_written_anew(app: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_prompt_a_function_may_be_written_anew(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
     registry.register(define(add, app))
     again = define(add, app)
@@ -1048,7 +1053,7 @@ def test_a_policy_that_fails_is_reported_and_the_default_is_used(
 # Everything is lazy that may be.
 
 
-def test_annotations_are_not_looked_at_before_they_are_needed(app: Notebook) -> None:
+def test_annotations_are_not_looked_at_before_they_are_needed(app: Any) -> None:
     scope: dict[str, Any] = {"__name__": "early"}
     exec("def work(item: 'Late') -> None: ...", scope)
     task = define(scope["work"], app)

@@ -19,7 +19,7 @@ from dray import codec, ops
 from dray.clock import Clock, Ids, SystemClock
 from dray.errors import ConfigError, UnknownJob
 from dray.handle import Job
-from dray.model.values import check_name, shown
+from dray.model.values import check_name, parse_id
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.sanitize import HIDDEN
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from dray.handle import Run
     from dray.model.job import Enqueued
     from dray.model.new_job import NewJob
+    from dray.model.workflow import Workflow as WorkflowRow
     from dray.ops import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
     from dray.schedules import ScheduleInfo, ScheduleKeywords, Schedules
-    from dray.task import Task, TaskKeywords, Using, UsingKeywords
-    from dray.task.using import HasId
+    from dray.task import JobKeywords, Task, TaskKeywords
+    from dray.task.job_options import HasId
     from dray.workflow import Workflow
 
 Wake = Callable[[Iterable[str]], None]
@@ -173,7 +174,7 @@ class App:
             options["timeout"] = self.settings.default_timeout
         from dray.task import define  # noqa: PLC0415
 
-        task = define(function, self, self._local_context, **options)
+        task = define(function, self, **options)
         if task.options.schedule is not None:
             self.all_schedules.check_shorthand(task)
         self.registry.register(task)
@@ -181,7 +182,8 @@ class App:
             self.all_schedules.remember_shorthand(task)
         return task
 
-    def _local_context(self, task: Task[..., Any]) -> Any:
+    def local_context(self, task: Task[..., Any]) -> Any:
+        """The Context of a plain call."""
         from dray.local_context import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
 
         return LocalContext(task.name, self.new_id())
@@ -193,54 +195,49 @@ class App:
 
     # Enqueueing
 
-    def enqueue(
-        self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[UsingKeywords]
-    ) -> Job[Any]:
+    def enqueue(self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[JobKeywords]) -> Job[Any]:
         """Enqueues a job of a task by its name, whose code need not be here; arguments by name."""
-        options, job = self._prepared(name, args, using)
-        return self._submit([job], options.connection)[0]
+        job, connection = self._prepared(name, args, using)
+        return self.submit([job], connection)[0]
 
     async def aenqueue(
-        self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[UsingKeywords]
+        self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[JobKeywords]
     ) -> Job[Any]:
         """As `enqueue`, from a coroutine."""
-        options, job = self._prepared(name, args, using)
-        return (await self._asubmit([job], options.connection))[0]
+        job, connection = self._prepared(name, args, using)
+        return (await self.asubmit([job], connection))[0]
 
-    def _prepared(self, name: str, args: Mapping[str, Any] | None, using: UsingKeywords) -> tuple[Using, NewJob]:
-        from dray.task import Using  # noqa: PLC0415
-        from dray.task.by_name import prepare_by_name  # noqa: PLC0415
+    def _prepared(self, name: str, args: Mapping[str, Any] | None, using: JobKeywords) -> tuple[NewJob, Any]:
+        from dray.task.task import JobOptions, prepare_by_name  # noqa: PLC0415
 
-        options = Using.of(using, "app.enqueue(task, {arguments})")
-        timeout = self.settings.default_timeout
-        return options, prepare_by_name(self.registry, self.new_id(), name, args, options, timeout)
+        options = JobOptions.of(using, "app.enqueue(task, {arguments})")
+        return prepare_by_name(self, name, args, options), options.connection
 
     def new_id(self) -> str:
         return self.ids.new()
 
-    def submit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
-        """Writes the jobs of a task, all or none."""
-        return self._submit(new, connection)
-
-    async def asubmit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:  # noqa: ARG002
-        """The same from a coroutine."""
-        return await self._asubmit(new, connection)
-
-    def _submit(self, new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:
+    def submit(
+        self, new: Sequence[NewJob], connection: Any = None, workflow: WorkflowRow | None = None
+    ) -> list[Job[Any]]:
+        """Writes jobs, all or none, and wakes workers: every enqueue comes through here or through `asubmit`."""
         loading.stop_here()
-        durable = self.durability is not Durability.NORMAL
-        written = self.backend.jobs.enqueue(new, connection=connection, durable=durable)
-        if connection is None:  # otherwise it is for the user to commit, and the database tells
-            self.announce({job.queue for job in new})
+        durable = self.settings.durability is not Durability.NORMAL
+        written = self.backend.jobs.enqueue(new, workflow=workflow, connection=connection, durable=durable)
+        if connection is None:  # otherwise the user commits, and the database tells workers
+            # A step with parents is announced when they have ended.
+            self.announce({job.queue for job in new if workflow is None or not job.parents})
         return self._handles(written)
 
-    async def _asubmit(self, new: Sequence[NewJob], connection: Any) -> list[Job[Any]]:
-        import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+    async def asubmit(
+        self, new: Sequence[NewJob], connection: Any = None, workflow: WorkflowRow | None = None
+    ) -> list[Job[Any]]:
+        """As `submit`, from a coroutine."""
+        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
         loading.stop_here()
         if connection is None:
-            return await asyncio.to_thread(self._submit, new, None)
-        return self._handles(await self.backend.jobs.enqueue_async(new, connection=connection))
+            return await asyncio.to_thread(self.submit, new, None, workflow)
+        return self._handles(await self.backend.jobs.enqueue_async(new, workflow=workflow, connection=connection))
 
     def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
         return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
@@ -362,7 +359,7 @@ class App:
 
     def run_schedule(self, name: str) -> Job[Any]:
         """Enqueues a job of the schedule now, besides its slots, whatever its overlap rule says."""
-        return self._submit([self.all_schedules.job_now(name)], None)[0]
+        return self.submit([self.all_schedules.job_now(name)])[0]
 
     def remove_schedule(self, name: str) -> None:
         """Forgets a schedule; its jobs stay. One that the code declares comes back with the next worker."""
@@ -395,16 +392,16 @@ class App:
 
         What a worker of this process has claimed ahead goes back; another process's starts within 50 ms.
         """
-        was_paused = self.backend.queues.pause(check_name("queue", queue))
+        has_changed = self.backend.queues.pause(check_name("queue", queue))
         self.recall()
-        return was_paused
+        return has_changed
 
     def resume(self, queue: str) -> bool:
         """The queue goes on. False: it was not paused."""
-        has_happened = self.backend.queues.resume(check_name("queue", queue))
-        if has_happened:
+        has_changed = self.backend.queues.resume(check_name("queue", queue))
+        if has_changed:
             self.announce([queue])
-        return has_happened
+        return has_changed
 
     def queue(self, name: str, *, priority: int | None = None) -> QueueInfo:
         """A queue, with `priority` as the new default of jobs to come, if given."""
@@ -440,15 +437,11 @@ def _import(module: str) -> None:
 
 
 def _job_id(given: Any) -> str:
-    from uuid import UUID  # noqa: PLC0415
-
-    job_id = given if isinstance(given, str | UUID) else getattr(given, "id", None)
-    if not isinstance(job_id, str | UUID):
-        raise TypeError(f"a job's id is a string, not {type(given).__name__}; pass job.id")
-    try:
-        return str(UUID(str(job_id)))
-    except ValueError:
-        raise UnknownJob(f"{shown(job_id)} is no job's id; pass a whole one, as job.id has it") from None
+    return parse_id(
+        given,
+        "a job's id is a string",
+        lambda text: UnknownJob(f"{text} is no job's id; pass a whole one, as job.id has it"),
+    )
 
 
 _apps: weakref.WeakSet[App] = weakref.WeakSet()

@@ -8,10 +8,10 @@ for which the database does not answer, and a worker writes it when it starts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from dray import codec
 from dray.convert import to_json
@@ -32,14 +32,14 @@ from dray.model.schedule import (
 )
 from dray.model.values import check_name, shown
 from dray.runtime import loading
-from dray.task import Registry, Signature, Task, TaskOptions
+from dray.task import Signature, Task, TaskOptions
 from dray.task.checks import choice, known_options, priority, whole
+from dray.task.job_options import job_of
 from dray.task.options import rule_of
-from dray.task.scheduled import job_of
 
 if TYPE_CHECKING:
+    from dray.app_interface import AppInterface
     from dray.backends import Backend
-    from dray.settings import Settings
 
 log = logging.getLogger("dray")
 
@@ -58,19 +58,6 @@ class ScheduleKeywords(TypedDict, total=False):
     misfire_limit: int | None
     overlap: str | None
     priority: int | None
-
-
-class Desk(Protocol):
-    """What a timetable needs of its App."""
-
-    registry: Registry
-    settings: Settings
-    on_schedule: list[Callable[[], None]]
-
-    @property
-    def backend(self) -> Backend: ...
-    def new_id(self) -> str: ...
-    def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +104,8 @@ class ScheduleInfo:
 class Schedules:
     """One App's. Used by any number of threads."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, app: AppInterface) -> None:
+        self._app = app
         self._declared: dict[str, Schedule] = {}
 
     # Declaring
@@ -130,14 +117,14 @@ class Schedules:
         if loading.is_under_way():
             return
         try:
-            store(self._desk.backend, wanted)
+            store(self._app.backend, wanted)
         except (StorageUnavailable, SchemaMissing) as error:
             log.warning("schedule %s is not stored yet: %s; a worker will do so when it starts", name, error)
         self._tell()
 
     def write(self, name: str, task: Task[..., Any] | str, given: Mapping[str, Any]) -> None:
         """Checks a schedule and writes it now; an error where that cannot be done."""
-        store(self._desk.backend, self._checked(name, task, given))
+        store(self._app.backend, self._checked(name, task, given))
         self._tell()
 
     def check_shorthand(self, task: Task[..., Any]) -> None:
@@ -162,7 +149,7 @@ class Schedules:
                 store(backend, wanted)
                 log.info("schedule %s was %s", name, "changed" if name in stored else "made")
         # Those of tasks that are not known here belong to somebody else's code.
-        left = [s.name for s in stored.values() if s.name not in declared and s.task in self._desk.registry]
+        left = [s.name for s in stored.values() if s.name not in declared and s.task in self._app.registry]
         if left:
             log.info("not declared in this code, and still fired: %s; see `dray schedules remove`", ", ".join(left))
 
@@ -198,7 +185,7 @@ class Schedules:
         if not isinstance(name, str):
             raise TypeError(f"{of}: the second argument is a task or its name, not {shown(name)}")
         check_name("task", name)
-        known = self._desk.registry.get(name) if name in self._desk.registry else None
+        known = self._app.registry.get(name) if name in self._app.registry else None
         if isinstance(task, Task) and known is not task:
             raise ConfigError(f"{of}: task {name} belongs to another App; declare the schedule there")
         if not isinstance(args, Mapping):
@@ -211,40 +198,40 @@ class Schedules:
 
     def list(self) -> list[ScheduleInfo]:
         """All, by name."""
-        backend = self._desk.backend
+        backend = self._app.backend
         found = backend.schedules.all()
         now = backend.now()
         return [self._info(schedule, now) for schedule in found]
 
     def pause(self, name: str) -> bool:
         """False: it was paused already."""
-        return self._desk.backend.schedules.pause(self._stored(name).name)
+        return self._app.backend.schedules.pause(self._stored(name).name)
 
     def resume(self, name: str) -> bool:
         """False: it was not paused."""
-        stored, backend = self._stored(name), self._desk.backend
+        stored, backend = self._stored(name), self._app.backend
         next_at = stored.rule.next_after(max(backend.now(), stored.last_at or 0), stored.created_at)
-        was_paused = backend.schedules.resume(name, next_at)
+        has_changed = backend.schedules.resume(name, next_at)
         self._tell()
-        return was_paused
+        return has_changed
 
     def job_now(self, name: str) -> NewJob:
         """A job of the schedule that is not of a slot."""
-        stored, registry = self._stored(name), self._desk.registry
+        stored, registry = self._stored(name), self._app.registry
         if stored.task in registry:
             options = registry.get(stored.task).options
         else:
-            options = TaskOptions(name=stored.task, timeout=self._desk.settings.default_timeout)
-        return job_of(stored, options, self._desk.new_id(), None)
+            options = TaskOptions(name=stored.task, timeout=self._app.settings.default_timeout)
+        return job_of(stored, options, self._app.new_id(), None)
 
     def remove(self, name: str) -> None:
         """Forgets it, here and in the database."""
         declared = self._declared.pop(check_name("schedule", name), None)
-        if not self._desk.backend.schedules.delete(name) and declared is None:
+        if not self._app.backend.schedules.delete(name) and declared is None:
             raise _unknown(name)
 
     def _stored(self, name: str) -> Schedule:
-        stored = self._desk.backend.schedules.get(check_name("schedule", name))
+        stored = self._app.backend.schedules.get(check_name("schedule", name))
         if stored is None:
             raise _unknown(name)
         return stored
@@ -255,7 +242,7 @@ class Schedules:
             name=schedule.name,
             task=schedule.task,
             queue=schedule.queue,
-            args=self._desk.shown_args(schedule.task, cast("Mapping[str, Any]", args)),
+            args=self._app.shown_args(schedule.task, cast("Mapping[str, Any]", args)),
             cron=schedule.cron,
             every=None if schedule.every_us is None else schedule.every_us / SECOND,
             tz=schedule.tz,
@@ -272,7 +259,7 @@ class Schedules:
 
     def _tell(self) -> None:
         """The workers of this process look again."""
-        for rescheduled in [*self._desk.on_schedule]:
+        for rescheduled in [*self._app.on_schedule]:
             rescheduled()
 
 

@@ -73,10 +73,10 @@ class Churner:
         self._ids += [job.id for job in flow.enqueue().jobs()]
 
     def cancel(self) -> None:
-        ops.cancel(app.backend, self._some())
+        ops.cancel(app, self._some())
 
     def retry(self) -> None:
-        ops.retry(app.backend, self._some())
+        ops.retry(app, self._some())
 
     def prune(self) -> None:
         app.prune(older_than=1)

@@ -18,7 +18,7 @@ import dray
 from dray.app import App
 from dray.errors import JobCancelled, JobFailed
 from dray.handle import Job
-from dray.handle.history import AttemptError
+from dray.handle.job import AttemptError
 from tests.runtime.watching import ended, outcomes, state_of
 
 RUNNERS = ("thread", "async")

@@ -307,8 +307,8 @@ def test_what_a_body_adds_that_hears_too_late_of_the_cancel_does_not_run(
 
 def test_ids_of_added_steps_follow_from_what_is_added(app: App, leaf: Task[..., Any]) -> None:
     parent = app.new_id()
-    new = leaf.prepare([1], {}, leaf.using().options, app.new_id())
-    other = leaf.prepare([2], {}, leaf.using().options, app.new_id())
+    new = leaf.prepare([1], {}, leaf.job_options, app.new_id())
+    other = leaf.prepare([2], {}, leaf.job_options, app.new_id())
     assert grown_id(parent, new, 0) == grown_id(parent, new, 0)
     assert len({grown_id(p, j, n) for p in (parent, app.new_id()) for j in (new, other) for n in range(3)}) == 12
     ordered = [grown_id(parent, new if n % 2 else other, n) for n in range(5000)]

@@ -18,7 +18,6 @@ from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.app import App
-    from dray.backends import Backend
 
 _CHUNK = 500  # jobs in one transaction
 _PAGE = 1000
@@ -33,7 +32,7 @@ class Action:
     about: str
     why_not: str  # why it may not have happened
     states: tuple[str, ...]  # what --all means, unless states are named
-    act: Callable[[Backend, Sequence[str]], Collection[str]]  # answers those that it did
+    act: Callable[[App, Sequence[str]], Collection[str]]  # returns those that it did
 
 
 def command(action: Action) -> click.Command:
@@ -102,7 +101,7 @@ def _confirm(action: Action, count: int) -> None:
 def _do(app: App, action: Action, chosen: Sequence[str], *, everything: bool) -> int:
     done: set[str] = set()
     for start in range(0, len(chosen), _CHUNK):
-        done.update(action.act(app.backend, chosen[start : start + _CHUNK]))
+        done.update(action.act(app, chosen[start : start + _CHUNK]))
     if wants_json():
         put_json([{"id": job_id, action.done: job_id in done} for job_id in chosen])
     elif everything:

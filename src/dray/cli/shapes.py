@@ -15,7 +15,7 @@ from dray.cli.states import STATES
 
 if TYPE_CHECKING:
     from dray.handle import Job
-    from dray.handle.history import Attempt, LogLine
+    from dray.handle.job import Attempt, LogLine
     from dray.ops import QueueInfo, StepInfo, WorkerInfo, WorkflowInfo
     from dray.schedules import ScheduleInfo
 

@@ -1,4 +1,4 @@
-"""Handles: what people hold of a job, its attempts and its log."""
+"""Handles: what people hold of a job, its attempts and its log, and of a workflow that was enqueued."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 from dray.lazy import loader
 
 if TYPE_CHECKING:
-    from dray.handle.history import Attempt, AttemptError, LogLine, Progress
-    from dray.handle.job import Desk, Job
+    from dray.handle.job import Attempt, AttemptError, Job, LogLine, Progress, cancel, retry
     from dray.handle.run import Done, Run
 
 __getattr__ = loader(
     __name__,
     {
-        "dray.handle.history": "Attempt AttemptError LogLine Progress",
-        "dray.handle.job": "Desk Job",
+        "dray.handle.job": "Attempt AttemptError Job LogLine Progress cancel retry",
         "dray.handle.run": "Done Run",
     },
 )
 
-__all__ = ["Attempt", "AttemptError", "Desk", "Done", "Job", "LogLine", "Progress", "Run"]
+__all__ = ["Attempt", "AttemptError", "Done", "Job", "LogLine", "Progress", "Run", "cancel", "retry"]

@@ -7,63 +7,78 @@ What it shows is read once, when first asked for, and stays as it was until `ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 from dray import codec
 from dray.errors import JobCancelled, JobFailed
-from dray.handle import history
-from dray.handle.history import Attempt, LogLine, Progress, moment
 from dray.instants import SECOND, to_datetime
 from dray.model import job as model
 from dray.model.job import CancelResult, State
 from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
-from dray.waiter import Waiter, unknown_job
+from dray.waiter import unknown_job
 from dray.wording import counted
 
 if TYPE_CHECKING:
-    from dray.backends.base import Backend
+    from dray.app_interface import AppInterface
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
+_PAGE = 500  # rows in one read
 _TRACEBACK_BYTES = 8 * 1024  # of the last attempt's, shown with the error that result() raises
 
 
-class Desk(Protocol):
-    """What a handle asks of its App."""
+class Progress(NamedTuple):
+    """How far a body says it is."""
 
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def waiter(self) -> Waiter: ...
-    def decode_result(self, task: str, text: str) -> Any:
-        """A stored result, as the task is annotated where it is known."""
-        ...
+    percent: float | None
+    message: str | None
 
-    def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments as people may see them."""
-        ...
 
-    def recall(self) -> None:
-        """Workers of this process may have claimed what they should not start any more."""
-        ...
+@dataclass(frozen=True, slots=True)
+class AttemptError:
+    """What an attempt ended with."""
 
-    def announce(self, queues: Iterable[str]) -> None:
-        """There may be something to do in these queues."""
-        ...
+    type: str | None
+    message: str | None
+    traceback: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a job. `outcome` is ``running`` for the one under way; numbers start over with a retry."""
+
+    number: int
+    worker: str | None
+    outcome: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: AttemptError | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that was logged inside a job; give its `seq` to `Job.logs` to read on from there."""
+
+    seq: int
+    at: datetime
+    level: str
+    logger: str
+    message: str
 
 
 class Job(Generic[R_co]):
     """One request to run a task; R is what its function returns."""
 
-    __slots__ = ("_desk", "_row", "duplicate", "id", "replaced")
+    __slots__ = ("_app", "_row", "duplicate", "id", "replaced")
 
     def __init__(
         self,
-        desk: Desk,
+        app: AppInterface,
         job_id: str,
         *,
         row: model.Job | None = None,
@@ -73,7 +88,7 @@ class Job(Generic[R_co]):
         self.id = job_id
         self.duplicate = duplicate  # it was there before: the enqueue's unique key was held by this job
         self.replaced = replaced  # and it took over what the enqueue's on_conflict says, because it had not started
-        self._desk = desk
+        self._app = app
         self._row = row
 
     def __repr__(self) -> str:
@@ -98,7 +113,7 @@ class Job(Generic[R_co]):
         `UnknownJob` at once if there is no such job.
         """
         seconds = _seconds(timeout)
-        ended = self._desk.waiter.wait([self.id], seconds)
+        ended = self._app.waiter.wait([self.id], seconds)
         return self._outcome(ended, seconds)
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
@@ -106,7 +121,7 @@ class Job(Generic[R_co]):
         import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
 
         seconds = _seconds(timeout)
-        ended = await self._desk.waiter.wait_async([self.id], seconds)
+        ended = await self._app.waiter.wait_async([self.id], seconds)
         row = ended.get(self.id)
         if row is not None and row.state == State.COMPLETED:
             return self._outcome(ended, seconds)
@@ -122,13 +137,13 @@ class Job(Generic[R_co]):
             )
         self._row = row
         if row.state == State.COMPLETED:
-            return self._desk.decode_result(row.task, row.result or "null")
+            return self._app.decode_result(row.task, row.result or "null")
         raise _failure(self, row, self._traceback(row))
 
     def _traceback(self, row: model.Job) -> str | None:
         if row.state != State.FAILED:
             return None
-        last = self._desk.backend.history.attempts(self.id)[-1:]
+        last = self._app.backend.history.attempts(self.id)[-1:]
         return next((attempt.traceback for attempt in last), None)
 
     # Looking
@@ -143,7 +158,7 @@ class Job(Generic[R_co]):
 
     def refresh(self) -> Job[R_co]:
         """Reads the job anew; `UnknownJob` if it is gone."""
-        found = self._desk.backend.jobs.get([self.id])
+        found = self._app.backend.jobs.get([self.id])
         if not found:
             raise unknown_job(self.id)
         self._row = found[0]
@@ -151,7 +166,7 @@ class Job(Generic[R_co]):
 
     async def arefresh(self) -> Job[R_co]:
         """As `refresh`, from a coroutine."""
-        return await _in_thread(self.refresh)
+        return await in_thread(self.refresh)
 
     @property
     def state(self) -> str:
@@ -186,7 +201,7 @@ class Job(Generic[R_co]):
     def args(self) -> dict[str, Any] | None:
         """The arguments by name, those that the task redacts hidden; None: they were not kept."""
         stored = self.row.args
-        return None if stored is None else self._desk.shown_args(self.row.task, codec.decode(stored))
+        return None if stored is None else self._app.shown_args(self.row.task, codec.decode(stored))
 
     @property
     def attempt(self) -> int:
@@ -240,41 +255,34 @@ class Job(Generic[R_co]):
     def attempts(self) -> list[Attempt]:
         """Every attempt that is kept, oldest first, with the one under way."""
         row = self.refresh().row  # before the others: what ends in between is then among those
-        return history.attempts(row, self._desk.backend.history.attempts(self.id))
+        return _attempts(row, self._app.backend.history.attempts(self.id))
 
     def logs(self, *, after: int = 0, limit: int = 1000) -> list[LogLine]:
         """What was logged inside the job, oldest first."""
-        found = self._desk.backend.history.log_lines(self.id, after=after, limit=limit)
-        return [history.line(seq, stored) for seq, stored in found]
+        found = self._app.backend.history.log_lines(self.id, after=after, limit=limit)
+        return [LogLine(seq, to_datetime(line.at), line.level, line.logger, line.message) for seq, line in found]
 
     # Acting
 
     def cancel(self) -> bool:
-        """Whether the job is cancelled now or, if it runs, asked to stop. False: it had ended already."""
-        answer = self._desk.backend.jobs.cancel([self.id])[self.id]
-        if answer is CancelResult.UNKNOWN:
+        """Cancels the job or, if it runs, asks it to stop. False: it had ended already."""
+        result = cancel(self._app, [self.id])[self.id]
+        if result is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
-        if answer is CancelResult.REQUESTED:
-            self._desk.recall()
-            self._desk.announce([self.queue])  # its worker looks for requests when it wakes
-        elif answer is CancelResult.CANCELLED:
-            self._desk.waiter.poke()
-            self._desk.backend.announce_done()
         self._row = None
-        return answer is not CancelResult.FINAL
+        return result is not CancelResult.FINAL
 
     def retry(self) -> bool:
-        """Whether the job, which had ended, starts over. False: it has not ended, or its arguments were not kept."""
-        has_happened = bool(self._desk.backend.jobs.retry([self.id]))
-        self.refresh()
-        if has_happened:
-            self._desk.announce([self.queue])
+        """Starts a job over that has ended. False: it has not ended, or its arguments were not kept."""
+        has_changed = bool(retry(self._app, [self.id]))
+        if not has_changed:
+            self.refresh()
         self._row = None
-        return has_happened
+        return has_changed
 
     def delete(self) -> bool:
         """Whether the job and its history are gone. False: it runs, or a live job needs it."""
-        if not self._desk.backend.jobs.delete([self.id]):
+        if not self._app.backend.jobs.delete([self.id]):
             self.refresh()
             return False
         self._row = None
@@ -282,11 +290,65 @@ class Job(Generic[R_co]):
 
     async def acancel(self) -> bool:
         """As `cancel`, from a coroutine."""
-        return await _in_thread(self.cancel)
+        return await in_thread(self.cancel)
 
     async def aretry(self) -> bool:
         """As `retry`, from a coroutine."""
-        return await _in_thread(self.retry)
+        return await in_thread(self.retry)
+
+
+def cancel(app: AppInterface, ids: Sequence[str]) -> dict[str, CancelResult]:
+    """Cancels jobs that have not started and asks running ones to stop; returns what became of each."""
+    results = app.backend.jobs.cancel(ids)
+    asked = [job_id for job_id, result in results.items() if result is CancelResult.REQUESTED]
+    if asked:
+        app.recall()
+        app.announce(_queues(app, asked))  # their workers look for requests when they wake
+    if CancelResult.CANCELLED in results.values():
+        app.waiter.poke()
+        app.backend.announce_done()
+    return results
+
+
+def retry(app: AppInterface, ids: Sequence[str]) -> list[str]:
+    """Starts jobs over that have ended; returns the ids of those that it could."""
+    retried = app.backend.jobs.retry(ids)
+    if retried:
+        app.announce(_queues(app, retried))
+    return retried
+
+
+def _queues(app: AppInterface, ids: Sequence[str]) -> set[str]:
+    return {row.queue for page in pages(ids) for row in app.backend.jobs.get(page)}
+
+
+def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The ids, as many at a time as one statement reads."""
+    for start in range(0, len(ids), _PAGE):
+        yield ids[start : start + _PAGE]
+
+
+def _attempts(row: model.Job, kept: Sequence[model.Attempt]) -> list[Attempt]:
+    """The attempts that are kept and, after them, the one that only the job's own row shows."""
+    found = [_attempt(each) for each in kept]
+    if row.state in {State.RUNNING, State.COMPLETED} and row.claim not in {each.claim for each in kept}:
+        found.append(
+            Attempt(row.attempt, row.worker_id, row.state, moment(row.started_at), moment(row.finished_at), None)
+        )
+    return found
+
+
+def moment(at: int | None) -> datetime | None:
+    """An instant that may not have come."""
+    return None if at is None else to_datetime(at)
+
+
+def _attempt(each: model.Attempt) -> Attempt:
+    told = (each.error_type, each.error_message, each.traceback)
+    error = None if told == (None, None, None) else AttemptError(*told)
+    return Attempt(
+        each.attempt, each.worker_id, each.outcome, moment(each.started_at), moment(each.finished_at), error
+    )
 
 
 def _failure(job: Job[Any], row: model.Job, traceback: str | None) -> JobFailed | JobCancelled:
@@ -318,7 +380,8 @@ def _seconds(timeout: float | timedelta | None) -> float | None:
     return None if timeout is None else duration_us("timeout", timeout) / SECOND
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
-    import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs blocking work of a coroutine on a thread."""
+    import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
     return await asyncio.to_thread(work)

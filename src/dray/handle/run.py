@@ -6,21 +6,21 @@ Unlike a job's handle it keeps nothing: each look is a new one, because steps co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from dray.errors import UnknownJob, UnknownWorkflow
-from dray.handle.job import Desk, Job
+from dray.handle.job import Job, cancel, in_thread, pages, retry
 from dray.instants import SECOND, to_datetime
-from dray.model.job import FINAL, LIVE, CancelResult, State
+from dray.model.job import FINAL, LIVE, State
 from dray.model.values import check_name, duration_us, shown
 from dray.model.workflow import Workflow, workflow_state
 from dray.wording import counted
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from dray.app_interface import AppInterface
 
-_PAGE = 500
+_AWAITED = 500  # jobs that are waited for at a time
 _ALL = frozenset[str](State)
 _MOVING = LIVE - {State.WAITING}
 _TRANSIT = 0.25  # seconds between two looks while the end of a job is being passed on to those that wait for it
@@ -36,11 +36,11 @@ class Done(NamedTuple):
 class Run:
     """A workflow in the database."""
 
-    __slots__ = ("_desk", "_row", "id")
+    __slots__ = ("_app", "_row", "id")
 
-    def __init__(self, desk: Desk, run_id: str, row: Workflow | None = None) -> None:
+    def __init__(self, app: AppInterface, run_id: str, row: Workflow | None = None) -> None:
         self.id = run_id
-        self._desk = desk
+        self._app = app
         self._row = row
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Run:
     # Looking
 
     def _look(self) -> tuple[Workflow, dict[str, int]]:
-        found = self._desk.backend.workflows.get(self.id)
+        found = self._app.backend.workflows.get(self.id)
         if found is None:
             raise UnknownWorkflow(
                 f"no workflow has the id {self.id}: it was never committed, was rolled back, or was pruned"
@@ -98,17 +98,17 @@ class Run:
 
     def jobs(self) -> list[Job[Any]]:
         """All its jobs, in the order they were made."""
-        ids = self._desk.backend.workflows.jobs(self.id, _ALL)
-        pages = (self._desk.backend.jobs.get(page) for page in _pages(ids))
-        return [Job(self._desk, row.id, row=row) for page in pages for row in page]
+        ids = self._app.backend.workflows.jobs(self.id, _ALL)
+        rows = (row for page in pages(ids) for row in self._app.backend.jobs.get(page))
+        return [Job(self._app, row.id, row=row) for row in rows]
 
     def job(self, step: str) -> Job[Any]:
         """The job of one step."""
-        found = self._desk.backend.workflows.step(self.id, check_name("step", step))
+        found = self._app.backend.workflows.step(self.id, check_name("step", step))
         if found is None:
             self._look()
             raise UnknownJob(f"workflow {self.id} has no step {shown(step)}")
-        return Job[Any](self._desk, found).refresh()
+        return Job[Any](self._app, found).refresh()
 
     # Waiting
 
@@ -122,7 +122,7 @@ class Run:
         while isinstance(found := self._next(), _Ahead):
             clock.check(self.id)
             try:
-                self._desk.waiter.wait(found.ids, clock.at_most(found.seconds))
+                self._app.waiter.wait(found.ids, clock.at_most(found.seconds))
             except UnknownJob:  # deleted meanwhile: what is left is looked at anew
                 continue
         return found
@@ -135,18 +135,18 @@ class Run:
         while isinstance(found := await asyncio.to_thread(self._next), _Ahead):
             clock.check(self.id)
             try:
-                await self._desk.waiter.wait_async(found.ids, clock.at_most(found.seconds))
+                await self._app.waiter.wait_async(found.ids, clock.at_most(found.seconds))
             except UnknownJob:
                 continue
         return found
 
     def _next(self) -> str | _Ahead:
         """Its state, if nothing will move by itself any more; else what to wait for before the next look."""
-        backend = self._desk.backend
+        backend = self._app.backend
         state = self.state
         if state in FINAL:
             return state
-        moving = backend.workflows.jobs(self.id, _MOVING)[:_PAGE]
+        moving = backend.workflows.jobs(self.id, _MOVING)[:_AWAITED]
         if moving:
             return _Ahead(moving)
         movers = backend.workflows.moved_by(self.id)
@@ -160,7 +160,7 @@ class Run:
 
     def _in_transit(self) -> _Ahead:
         """The end of a job has still to be passed on to one that waits, which then runs, or ends, or is held."""
-        waiting = self._desk.backend.workflows.jobs(self.id, frozenset({State.WAITING}))
+        waiting = self._app.backend.workflows.jobs(self.id, frozenset({State.WAITING}))
         return _Ahead(waiting[:1], _TRANSIT)
 
     # Acting
@@ -171,16 +171,11 @@ class Run:
         What a running step adds before it stops is cancelled too.
         """
         touched: set[str] = set()
-        while ids := [i for i in self._desk.backend.workflows.jobs(self.id, LIVE) if i not in touched]:
-            answers = self._desk.backend.jobs.cancel(ids)
+        while ids := [i for i in self._app.backend.workflows.jobs(self.id, LIVE) if i not in touched]:
+            cancel(self._app, ids)
             touched.update(ids)
-            asked = [i for i, answer in answers.items() if answer is CancelResult.REQUESTED]
-            self._desk.recall()
-            self._desk.announce(self._queues(asked))  # their workers look for requests when they wake
         if not touched:
             self._look()
-        self._desk.waiter.poke()
-        self._desk.backend.announce_done()
         return len(touched)
 
     def retry_failed(self, *, cancelled: bool = False) -> int:
@@ -188,39 +183,29 @@ class Run:
 
         ``cancelled``: those too that somebody cancelled, or that expired. Answers how many start over.
         """
-        backend = self._desk.backend
+        backend = self._app.backend
         states = frozenset({State.FAILED, State.CANCELLED}) if cancelled else frozenset({State.FAILED})
         ids = backend.workflows.jobs(self.id, states)
         if cancelled:
-            rows = (row for page in _pages(ids) for row in backend.jobs.get(page))
+            rows = (row for page in pages(ids) for row in backend.jobs.get(page))
             ids = [row.id for row in rows if row.reason != "parent"]
         if not ids:
             self._look()
             return 0
-        retried = backend.jobs.retry(ids)
-        self._desk.announce(self._queues(retried))
-        return len(retried)
+        return len(retry(self._app, ids))
 
     async def acancel(self) -> int:
         """As `cancel`, from a coroutine."""
-        return await _in_thread(self.cancel)
+        return await in_thread(self.cancel)
 
     async def aretry_failed(self, *, cancelled: bool = False) -> int:
         """As `retry_failed`, from a coroutine."""
-        return await _in_thread(lambda: self.retry_failed(cancelled=cancelled))
-
-    def _queues(self, ids: list[str]) -> set[str]:
-        return {row.queue for page in _pages(ids) for row in self._desk.backend.jobs.get(page)}
+        return await in_thread(lambda: self.retry_failed(cancelled=cancelled))
 
 
 def done_of(counts: dict[str, int]) -> Done:
     """How far a workflow with these counts is."""
     return Done(sum(counts.get(state, 0) for state in FINAL), sum(counts.values()))
-
-
-def _pages(ids: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(ids), _PAGE):
-        yield ids[start : start + _PAGE]
 
 
 class _Ahead(NamedTuple):
@@ -250,9 +235,3 @@ class _Countdown:
             raise TimeoutError(
                 f"workflow {run_id} has not ended within {within} and goes on; wait longer, or cancel() it"
             )
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
-
-    return await asyncio.to_thread(work)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from dray.errors import DrayError, StorageError
 from dray.instants import SECOND
 from dray.model.schedule import due
+from dray.task.job_options import job_of
 from dray.task.options import TaskOptions
-from dray.task.scheduled import job_of
 
 if TYPE_CHECKING:
     from dray.backends import Backend

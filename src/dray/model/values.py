@@ -1,4 +1,4 @@
-"""Names and durations as people write them, checked.
+"""Names, ids and durations as people write them, checked.
 
 Names end up in logs, URLs, file names and shells, so only characters harmless in all of these are taken. A duration
 is given in seconds or as a timedelta; inside Dray it is whole microseconds.
@@ -7,6 +7,7 @@ is given in seconds or as a timedelta; inside Dray it is whole microseconds.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from reprlib import Repr
 
@@ -55,3 +56,29 @@ def duration_us(name: str, value: object, *, low_us: int = 0) -> int:
         bounds = "between 0 and" if low_us == 0 else f"{low} and at most"
         raise ConfigError(f"{name} must be {bounds} {DELAY_US // SECOND:,} seconds (ten years), not {shown(value)}")
     return round(us)
+
+
+def canonical_id(text: str) -> str | None:
+    """An id in its usual form; None: the text is no id."""
+    from uuid import UUID  # noqa: PLC0415 - lists need none
+
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None
+
+
+def parse_id(given: object, takes: str, refusal: Callable[[str], Exception]) -> str:
+    """The id in its usual form, from text, a UUID or anything with an `id`.
+
+    Anything else is a `TypeError` that begins with `takes`. `refusal` makes the error for text that is no id.
+    """
+    from uuid import UUID  # noqa: PLC0415 - lists need none
+
+    text = given if isinstance(given, str | UUID) else getattr(given, "id", None)
+    if not isinstance(text, str | UUID):
+        raise TypeError(f"{takes}, not {type(given).__name__}")
+    found = canonical_id(str(text))
+    if found is None:
+        raise refusal(shown(text))
+    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dray.lazy import loader
 
 if TYPE_CHECKING:
-    from dray.ops.acting import cancel, prune, retry
+    from dray.handle.job import cancel, retry
     from dray.ops.finding import MAX_LIMIT, check_limit, job_filter, job_named, workflow_named
     from dray.ops.listing import (
         QueueInfo,
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
         workflow,
         workflows,
     )
+    from dray.ops.pruning import prune
 
 __getattr__ = loader(
     __name__,
     {
-        "dray.ops.acting": "cancel prune retry",
+        "dray.handle.job": "cancel retry",
+        "dray.ops.pruning": "prune",
         "dray.ops.finding": "MAX_LIMIT check_limit job_filter job_named workflow_named",
         "dray.ops.listing": """
             QueueInfo Stats StepInfo WorkerInfo WorkflowInfo moment queues stats workers workflow workflows""",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.instants import from_datetime
 from dray.model.job import State, states_named
-from dray.model.values import check_name, duration_us, shown
+from dray.model.values import canonical_id, check_name, duration_us, shown
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -83,13 +83,10 @@ def workflow_named(backend: Backend, part: str) -> str:
 def _whole_id(
     backend: Backend, part: str, find: Callable[[str, int], list[str]], kind: str, unknown: type[Exception]
 ) -> str:
-    from uuid import UUID  # noqa: PLC0415 - lists need none
-
     wanted = part.strip().lower()
-    try:
-        return str(UUID(wanted))
-    except ValueError:
-        pass
+    whole = canonical_id(wanted)
+    if whole is not None:
+        return whole
     found = find(wanted, _CANDIDATES + 1) if wanted else []
     if not found:
         backend.queues.all()  # raises if there is no database: what cannot be an id is not even looked for

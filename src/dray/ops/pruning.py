@@ -42,3 +42,8 @@ def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = 
         # As long as it took: whoever waits for a write lock that is never free for long finds it by chance alone.
         time.sleep(max(step.us / SECOND, _SHORTEST_REST))
     return removed
+
+
+def prune(backend: Backend, older_than: float | timedelta | None) -> int:
+    """Removes ended jobs that are older than that, or past their usual retention; returns how many."""
+    return remove(backend, retention(older_than))

@@ -24,7 +24,7 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
 from dray.sanitize import bounded
-from dray.task import Bound, Task
+from dray.task import Enqueuer, Task
 from dray.task.steps import Options, Parent, Step, Steps
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Context:
 
     def add(
         self,
-        task: Task[..., Any] | Bound[..., Any],
+        task: Task[..., Any] | Enqueuer[..., Any],
         *args: Any,
         after: Sequence[Parent] | Parent | None = None,
         step: str | None = None,

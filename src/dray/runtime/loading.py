@@ -104,7 +104,7 @@ def _registries(module: ModuleType) -> Iterator[dict[str, Task[..., Any]]]:
     from dray.task import Registry, Task  # noqa: PLC0415 - `dray list` loads this module, and no tasks
 
     for value in list(vars(module).values()):
-        owner = value.submitter if isinstance(value, Task) else value
+        owner = value.app if isinstance(value, Task) else value
         registry = inspect.getattr_static(owner, "registry", None)  # runs no code of objects that are not ours
         if isinstance(registry, Registry):
             yield {task.name: task for task in registry}

@@ -1,14 +1,24 @@
-"""The options of a task: what ``@app.task(...)`` takes, checked in one place."""
+"""A task's name and options: what ``@app.task(...)`` takes, checked in one place.
+
+A name must mean the same function in every process, so it is made of what is the same everywhere: the module and the
+function's place in it. A function that a worker could not find, or could not call with JSON alone, is refused when it
+is decorated.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import logging
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, TypedDict, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from dray.errors import ConfigError
+from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
 from dray.model import retry
 from dray.model.schedule import Rule
@@ -16,13 +26,18 @@ from dray.model.values import check_name, duration_us, shown
 from dray.sanitize import HIDDEN
 from dray.task import checks
 from dray.task.checks import choice, known_options, label, several, switch
-from dray.task.naming import check_function, is_coroutine, task_name
-from dray.task.parameters import parameters_of
+from dray.task.signature import parameters_of
+
+if TYPE_CHECKING:
+    from dray.model.settlement import Rng
+
+log = logging.getLogger("dray")
 
 _DESCRIPTION_CHARS = 500
+_NAME_IT = "or give it a name: @app.task(name=...)"
 
 
-class Runner(StrEnum):
+class RunnerKind(StrEnum):
     """How a worker runs a body."""
 
     THREAD = "thread"
@@ -62,7 +77,7 @@ class TaskOptions:
     max_crashes: int = 3
     timeout: float | None = None
     retry: retry.Policy = retry.DEFAULT
-    runner: Runner = Runner.THREAD
+    runner: RunnerKind = RunnerKind.THREAD
     keep_args: bool = True
     redact: tuple[str, ...] = ()
     description: str | None = None
@@ -126,12 +141,12 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 }
 
 
-def _runner(name: str, function: Any, value: Any) -> Runner:
-    usual = Runner.ASYNC if is_coroutine(function) else Runner.THREAD
-    runner = usual if value is None else choice(name, value, Runner)
-    if runner not in {usual, Runner.PROCESS}:
-        kind = "an async def" if usual is Runner.ASYNC else "a def that is not async"
-        raise ConfigError(f"{name} {runner} cannot run {kind}; use {usual} or {Runner.PROCESS}")
+def _runner(name: str, function: Any, value: Any) -> RunnerKind:
+    usual = RunnerKind.ASYNC if is_coroutine(function) else RunnerKind.THREAD
+    runner = usual if value is None else choice(name, value, RunnerKind)
+    if runner not in {usual, RunnerKind.PROCESS}:
+        kind = "an async def" if usual is RunnerKind.ASYNC else "a def that is not async"
+        raise ConfigError(f"{name} {runner} cannot run {kind}; use {usual} or {RunnerKind.PROCESS}")
     return runner
 
 
@@ -156,3 +171,105 @@ def rule_of(of: str, cron: Any, every: Any, tz: Any) -> Rule | None:
     if cron is not None:
         return Rule.from_cron(cron, tz or "UTC")
     return None if every is None else Rule.from_every(every)
+
+
+# Names
+
+
+def task_name(function: Callable[..., Any]) -> str:
+    """``module.function``, as seen from outside; `TypeError` for what has no such name."""
+    check_function(function)
+    place = function.__qualname__
+    if "<locals>" in place:
+        raise TypeError(f"{place} is defined inside a function; move it to the top of its module, {_NAME_IT}")
+    if "." in place:
+        raise TypeError(f"{place} is defined inside a class; move it to the top of its module, {_NAME_IT}")
+    name = ".".join(part for part in (_module(function), place) if part)
+    try:
+        return check_name("task", name)
+    except InvalidName as error:
+        raise InvalidName(f"{error}; give it another: @app.task(name=...)") from None
+
+
+def check_function(function: Any) -> None:
+    """Refuses what cannot be a task under any name, and says what to do instead."""
+    problem = next((problem for fits, problem in _REFUSED if fits(function)), None)
+    if problem is not None:
+        raise TypeError(f"{getattr(function, '__qualname__', shown(function))} {problem}")
+
+
+def is_coroutine(function: Any) -> bool:
+    """Whether it is an ``async def``."""
+    return inspect.iscoroutinefunction(function)
+
+
+def place_of(function: Any) -> str:
+    """The file and line where the function is written."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _module(function: Any) -> str:
+    name: str = function.__module__
+    if name not in {"__main__", "__mp_main__"}:  # the latter is the same script in a child of multiprocessing
+        return name
+    module = sys.modules.get(name)
+    spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+    if spec is not None:  # python -m shop.jobs
+        return spec.name.removesuffix(".__main__")
+    # A shell or a notebook has no file, standard input only something like it: no other process finds it.
+    return Path(file).stem if file and not file.startswith("<") else ""
+
+
+def _is_method(function: Any) -> bool:
+    if inspect.ismethod(function) or isinstance(function, staticmethod | classmethod):
+        return True
+    qualname = getattr(function, "__qualname__", "")
+    inside_class = "." in qualname.rpartition("<locals>.")[2]
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return inside_class and code is not None and code.co_varnames[: code.co_argcount][:1] in {("self",), ("cls",)}
+
+
+def _is_generator(function: Any) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+_REFUSED: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda function: hasattr(function, "enqueue"), "is a task already; use it as it is"),
+    (inspect.isclass, "is a class; write a function that makes one and does the work"),
+    (
+        lambda function: isinstance(function, functools.partial),
+        "has arguments built in, which no row shows; write a def that calls the function, or pass them to enqueue()",
+    ),
+    (_is_method, "is a method, and its object is not in the row; write a function that is passed an id"),
+    (lambda function: getattr(function, "__name__", "") == "<lambda>", "has no name; write it as a def"),
+    (_is_generator, "has a yield in it, so that calling it runs nothing; return a list instead"),
+    (
+        lambda function: not inspect.isfunction(inspect.unwrap(function)),
+        "is not a Python function; write a def that calls it",
+    ),
+)
+
+
+# Retries
+
+
+def next_delay_us(options: TaskOptions, attempt: int, error: BaseException, rng: Rng) -> int | None:
+    """Microseconds until the next attempt; None: this error is final. Whether attempts are left is the job's to say.
+
+    `fail_on` comes before `retry_on`; with neither, every error is tried again.
+    """
+    if isinstance(error, options.fail_on):
+        return None
+    if options.retry_on and not isinstance(error, options.retry_on):
+        return None
+    return policy_delay_us(options, attempt, rng)
+
+
+def policy_delay_us(options: TaskOptions, attempt: int, rng: Rng) -> int:
+    """Microseconds until the next attempt, as the task's policy has it."""
+    try:
+        return retry.delay_us(options.retry, attempt, rng)
+    except Exception:
+        log.exception("task %s: its retry policy failed after attempt %d; using the default", options.name, attempt)
+        return retry.delay_us(retry.DEFAULT, attempt, rng)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter
 from typing import Any, NamedTuple, cast
-from uuid import UUID
 
 from dray.errors import ConfigError, GraphError
 from dray.model.new_job import NewJob
-from dray.model.values import check_name, shown
+from dray.model.values import canonical_id, check_name, parse_id, shown
 from dray.model.workflow import ParentPolicy, order
 from dray.task.checks import choice, switch
-from dray.task.task import Bound, Task
-from dray.task.using import HasId, Using
+from dray.task.job_options import HasId, JobOptions
+from dray.task.task import Enqueuer, Task
 
 Parent = HasId | str
 _PARENT_RESULTS = "parent_results"
@@ -73,20 +72,22 @@ class Steps:
 
     def add(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> Step:
         """One more step, checked as an enqueue is."""
-        bound = _bound(task)
-        using = self._using(bound, options)
+        if not isinstance(task, Enqueuer):
+            raise TypeError(f"a step is made of a task, or of task.using(...), not of {type(task).__name__}")
+        enqueuer = cast("Enqueuer[..., Any]", task)
+        job_options = _job_options(enqueuer.job_options, options)
         if options.step is not None and check_name("step", options.step) in self._names:
             raise GraphError(f"there is a step {options.step!r} in this workflow already; give this one another name")
         if not switch("pass_parent_results", options.pass_parent_results):
-            kwargs = _without_parent_results(bound.task, kwargs)
-        job = bound.task.prepare(args, kwargs, using, self.workflow_id)
+            kwargs = _without_parent_results(enqueuer.task, kwargs)
+        job = enqueuer.task.prepare(args, kwargs, job_options, self.workflow_id)
         known, unknown = self._parents(options.after)
         job = replace(
             job,
             id=self._identify(replace(job, step=options.step), len(self._jobs)),
             workflow_id=self.workflow_id,
             step=options.step,
-            parents=tuple(dict.fromkeys((*using.after, *known))),
+            parents=tuple(dict.fromkeys((*job_options.after, *known))),
         )
         self._keep(job, unknown)
         return Step(job)
@@ -120,23 +121,12 @@ class Steps:
             return job
         return replace(job, parents=tuple(dict.fromkeys((*job.parents, *(self._names[step] for step in steps)))))
 
-    def _using(self, bound: Bound[..., Any], options: Options) -> Using:
-        using = bound.options
-        if using.connection is not None:
-            raise ConfigError("a step has no connection of its own; give it to the workflow's enqueue()")
-        if using.on_conflict != "keep":
-            raise ConfigError("a step cannot change the job that holds its unique key; leave on_conflict out")
-        if options.on_parent_failure is None:
-            return using
-        policy = choice("on_parent_failure", options.on_parent_failure, ParentPolicy)
-        return replace(using, on_parent_failure=policy)
-
     def _parents(self, after: Sequence[Parent] | Parent | None) -> tuple[list[str], list[str]]:
         """The jobs to wait for, and the steps whose jobs are not known so far."""
         known: list[str] = []
         unknown: list[str] = []
         for parent in _several(after):
-            if isinstance(parent, str) and not _is_id(parent):
+            if isinstance(parent, str) and canonical_id(parent) is None:
                 found = self._named(parent)
                 (unknown if found is None else known).append(parent if found is None else found)
             else:
@@ -157,18 +147,21 @@ class Steps:
                 f"step {shown(parent.name or parent.task)} belongs to another workflow; steps wait for those of "
                 "their own workflow, and for jobs that are enqueued"
             )
-        job_id = parent if isinstance(parent, str) else getattr(parent, "id", None)
-        if not isinstance(job_id, str):
-            raise TypeError(f"after takes steps, jobs, their ids and names of steps, not {type(parent).__name__}")
-        return str(UUID(job_id))
+        return parse_id(
+            parent,
+            "after takes steps, jobs, their ids and names of steps",
+            lambda text: ConfigError(f"after: {text} is no job id; pass the job, or its whole id"),
+        )
 
 
-def _bound(task: Any) -> Bound[..., Any]:
-    if isinstance(task, Bound):
-        return cast("Bound[..., Any]", task)
-    if isinstance(task, Task):
-        return cast("Task[..., Any]", task).using()
-    raise TypeError(f"a step is made of a task, or of task.using(...), not of {type(task).__name__}")
+def _job_options(given: JobOptions, options: Options) -> JobOptions:
+    if given.connection is not None:
+        raise ConfigError("a step has no connection of its own; give it to the workflow's enqueue()")
+    if given.on_conflict != "keep":
+        raise ConfigError("a step cannot change the job that holds its unique key; leave on_conflict out")
+    if options.on_parent_failure is None:
+        return given
+    return replace(given, on_parent_failure=choice("on_parent_failure", options.on_parent_failure, ParentPolicy))
 
 
 def _several(after: Any) -> Iterable[Any]:
@@ -179,14 +172,6 @@ def _several(after: Any) -> Iterable[Any]:
     if isinstance(after, Iterable):
         return cast("Iterable[Any]", after)
     raise TypeError(f"after takes a list of steps or jobs, not {type(after).__name__}")
-
-
-def _is_id(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _label(job: NewJob) -> str:

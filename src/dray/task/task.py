@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from dray import codec
 from dray.convert import to_json
@@ -12,48 +12,68 @@ from dray.errors import PayloadError
 from dray.handle import Job
 from dray.model.limits import RESULT_BYTES
 from dray.model.new_job import NewJob
-from dray.task.naming import is_coroutine, place_of
-from dray.task.options import TaskKeywords, TaskOptions
+from dray.model.values import check_name
+from dray.task.job_options import JobKeywords, JobOptions, prepare
+from dray.task.options import TaskKeywords, TaskOptions, is_coroutine, place_of
 from dray.task.signature import Signature
-from dray.task.using import Using, UsingKeywords, prepare
+
+if TYPE_CHECKING:
+    from dray.app_interface import AppInterface
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Submitter(Protocol):
-    """What writes a task's jobs: the App."""
+class Enqueuer(Generic[P, R]):
+    """Enqueues jobs of a task with the options of one `using()`. A `Task` is one with no options set."""
 
-    def new_id(self) -> str:
-        """The id of the next job."""
-        ...
+    def __init__(self, task: Task[P, R], job_options: JobOptions) -> None:
+        self.task = task
+        self.job_options = job_options
 
-    def submit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
-        """Writes the jobs, all or none, and answers their handles; on the user's connection, if there is one."""
-        ...
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Has the function called by a worker; the job is stored when this returns."""
+        new = [self.task.prepare(args, kwargs, self.job_options)]
+        return self.task.app.submit(new, self.job_options.connection)[0]
 
-    async def asubmit(self, task: Task[..., Any], new: Sequence[NewJob], connection: Any) -> list[Any]:
-        """The same from a coroutine."""
-        ...
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """As `enqueue`, from a coroutine."""
+        task = self.task
+        return (await task.app.asubmit([task.prepare(args, kwargs, self.job_options)], self.job_options.connection))[
+            0
+        ]
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
+        """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
+        jobs = self._prepared(calls)
+        return self.task.app.submit(jobs, self.job_options.connection) if jobs else []
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
+        """As `enqueue_many`, from a coroutine."""
+        jobs = self._prepared(calls)
+        return await self.task.app.asubmit(jobs, self.job_options.connection) if jobs else []
+
+    def _prepared(self, calls: Iterable[Any]) -> list[NewJob]:
+        return [self._prepared_one(index, call) for index, call in enumerate(calls)]
+
+    def _prepared_one(self, index: int, call: Any) -> NewJob:
+        try:
+            return self.task.prepare(*_arguments(call), self.job_options)
+        except (TypeError, PayloadError) as error:
+            error.add_note(f"{self.task.name}: in item {index} of enqueue_many; nothing was written")
+            raise
 
 
-class Task(Generic[P, R]):
+class Task(Enqueuer[P, R]):
     """A function registered under a name."""
 
-    def __init__(
-        self,
-        function: Callable[P, R],
-        options: TaskOptions,
-        submitter: Submitter,
-        context_factory: Callable[[Task[..., Any]], Any] | None = None,
-    ) -> None:
+    def __init__(self, function: Callable[P, R], options: TaskOptions, app: AppInterface) -> None:
+        super().__init__(self, JobOptions())
         functools.update_wrapper(self, function, updated=())
         self.function = function
         self.options = options
         self.signature = Signature(function, options.name)
-        self.submitter = submitter
-        self._context_factory = context_factory
-        self._as_usual: Bound[P, R] = Bound(self, Using())
+        self.app = app
 
     @property
     def name(self) -> str:
@@ -70,39 +90,22 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the function here and now."""
         call = cast("Callable[..., R]", self.function)
-        positional, keywords = self.signature.with_context(args, kwargs, self._local_context)
+        positional, keywords = self.signature.with_context(args, kwargs, lambda: self.app.local_context(self))
         return call(*positional, **keywords)
 
-    def _local_context(self) -> Any:
-        return None if self._context_factory is None else self._context_factory(self)
+    # For producers
 
-    # As a producer sees it
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Has the function called by a worker; the job is stored when this returns."""
-        return self._as_usual.enqueue(*args, **kwargs)
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """As `enqueue`, from a coroutine."""
-        return await self._as_usual.aenqueue(*args, **kwargs)
-
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
-        """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
-        return self._as_usual.enqueue_many(calls)
-
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
-        """As `enqueue_many`, from a coroutine."""
-        return await self._as_usual.aenqueue_many(calls)
-
-    def using(self, **options: Unpack[UsingKeywords]) -> Bound[P, R]:
+    def using(self, **options: Unpack[JobKeywords]) -> Enqueuer[P, R]:
         """The same task with other options for the jobs that are enqueued through what this returns."""
-        return Bound(self, Using.of(options))
+        return Enqueuer(self, JobOptions.of(options))
 
-    def prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any], using: Using, job_id: str) -> NewJob:
+    def prepare(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], job_options: JobOptions, job_id: str | None = None
+    ) -> NewJob:
         """The job for a call, checked and encoded, not yet written."""
-        return prepare(job_id, self.options, self.signature.bind(args, kwargs), using)
+        return prepare(job_id or self.app.new_id(), self.options, self.signature.bind(args, kwargs), job_options)
 
-    # As a worker sees it
+    # For workers
 
     def arguments(
         self, text: str, *, context: Any = None, parent_results: Mapping[str, Any] | None = None
@@ -132,51 +135,6 @@ class AsyncTask(Task[P, R]):
         ) -> Coroutine[Any, Any, R]: ...
 
 
-class Bound(Generic[P, R]):
-    """A task with options for its next jobs."""
-
-    def __init__(self, task: Task[P, R], using: Using) -> None:
-        self.task = task
-        self.options = using
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Has the function called by a worker; the job is stored when this returns."""
-        return self._submit([self._prepared(args, kwargs)])[0]
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """As `enqueue`, from a coroutine."""
-        return (await self._asubmit([self._prepared(args, kwargs)]))[0]
-
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
-        """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
-        jobs = self._prepared_all(calls)
-        return self._submit(jobs) if jobs else []
-
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
-        """As `enqueue_many`, from a coroutine."""
-        jobs = self._prepared_all(calls)
-        return await self._asubmit(jobs) if jobs else []
-
-    def _submit(self, jobs: Sequence[NewJob]) -> list[Job[R]]:
-        return self.task.submitter.submit(self.task, jobs, self.options.connection)
-
-    async def _asubmit(self, jobs: Sequence[NewJob]) -> list[Job[R]]:
-        return await self.task.submitter.asubmit(self.task, jobs, self.options.connection)
-
-    def _prepared(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-        return self.task.prepare(args, kwargs, self.options, self.task.submitter.new_id())
-
-    def _prepared_all(self, calls: Iterable[Any]) -> list[NewJob]:
-        return [self._prepared_one(index, call) for index, call in enumerate(calls)]
-
-    def _prepared_one(self, index: int, call: Any) -> NewJob:
-        try:
-            return self._prepared(*_arguments(call))
-        except (TypeError, PayloadError) as error:
-            error.add_note(f"{self.task.name}: in item {index} of enqueue_many; nothing was written")
-            raise
-
-
 def _arguments(call: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     if isinstance(call, tuple):
         return cast("tuple[Any, ...]", call), {}
@@ -188,28 +146,29 @@ def _arguments(call: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     )
 
 
+def prepare_by_name(app: AppInterface, name: Any, args: Any, job_options: JobOptions) -> NewJob:
+    """The job of a task by its name: with the task's options if it is known here, else with the App's defaults."""
+    if isinstance(name, Task):
+        raise TypeError(f"enqueue() takes a task's name; with the task at hand use {name.name}.enqueue(...)")
+    check_name("task", name)
+    if args is not None and not isinstance(args, Mapping):
+        raise TypeError(f"{name}: arguments are given by name, as a dict, not as {type(args).__name__}")
+    given = dict(cast("Mapping[str, Any]", args or {}))
+    if name in app.registry:
+        task = app.registry.get(name)
+        return prepare(app.new_id(), task.options, task.signature.fit(given), job_options)
+    # The signature is not known here: a worker that knows it checks the arguments.
+    options = TaskOptions(name=name, timeout=app.settings.default_timeout)
+    return prepare(app.new_id(), options, to_json(given, "args"), job_options)
+
+
 @overload
 def define(
-    function: Callable[P, Coroutine[Any, Any, R]],
-    submitter: Submitter,
-    context_factory: Callable[[Task[..., Any]], Any] | None = None,
-    **options: Unpack[TaskKeywords],
+    function: Callable[P, Coroutine[Any, Any, R]], app: AppInterface, **options: Unpack[TaskKeywords]
 ) -> AsyncTask[P, R]: ...
 @overload
-def define(
-    function: Callable[P, R],
-    submitter: Submitter,
-    context_factory: Callable[[Task[..., Any]], Any] | None = None,
-    **options: Unpack[TaskKeywords],
-) -> Task[P, R]: ...
-def define(
-    function: Callable[..., Any],
-    submitter: Submitter,
-    context_factory: Callable[[Task[..., Any]], Any] | None = None,
-    **options: Unpack[TaskKeywords],
-) -> Task[..., Any]:
+def define(function: Callable[P, R], app: AppInterface, **options: Unpack[TaskKeywords]) -> Task[P, R]: ...
+def define(function: Callable[..., Any], app: AppInterface, **options: Unpack[TaskKeywords]) -> Task[..., Any]:
     """The task of a function, with its options checked."""
     checked = TaskOptions.of(function, options)
-    if is_coroutine(function):
-        return AsyncTask(function, checked, submitter, context_factory)
-    return Task(function, checked, submitter, context_factory)
+    return AsyncTask(function, checked, app) if is_coroutine(function) else Task(function, checked, app)

@@ -31,7 +31,7 @@ from dray.sanitize import escape_control
 from dray.wording import counted
 
 if TYPE_CHECKING:
-    from dray.backends import Backend
+    from dray.app import App
 
 
 @click.group()
@@ -114,12 +114,12 @@ def wait(ids: Sequence[str], timeout: float | None) -> int:
 # Acting
 
 
-def _cancel(backend: Backend, ids: Sequence[str]) -> list[str]:
-    return [job_id for job_id, result in ops.cancel(backend, ids).items() if result is not CancelResult.FINAL]
+def _cancel(app: App, ids: Sequence[str]) -> list[str]:
+    return [job_id for job_id, result in ops.cancel(app, ids).items() if result is not CancelResult.FINAL]
 
 
-def _delete(backend: Backend, ids: Sequence[str]) -> list[str]:
-    return backend.jobs.delete(ids)
+def _delete(app: App, ids: Sequence[str]) -> list[str]:
+    return app.backend.jobs.delete(ids)
 
 
 _ACTIONS = (

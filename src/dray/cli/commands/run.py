@@ -109,7 +109,7 @@ def _context(name: str, job_id: str) -> Any:
 
 
 def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeout: float | None) -> Any:
-    from dray.task.naming import is_coroutine  # noqa: PLC0415
+    from dray.task.options import is_coroutine  # noqa: PLC0415
 
     body = partial(task.function, *call[0], **call[1])
     with _end_at_last(task.name, timeout), _prints_on_stderr():

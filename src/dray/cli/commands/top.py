@@ -119,12 +119,12 @@ def _actions(app: App) -> Actions:
         return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
 
     def retry(job_id: str) -> str:
-        done = ops.retry(app.backend, [job_id])
+        done = ops.retry(app, [job_id])
         why_not = "it has not ended, is gone, or its arguments were not kept"
         return f"job {short(job_id)} starts over" if done else f"job {short(job_id)} was not retried: {why_not}"
 
     def cancel(job_id: str) -> str:
-        return f"job {short(job_id)} {_CANCELLED[ops.cancel(app.backend, [job_id])[job_id]]}"
+        return f"job {short(job_id)} {_CANCELLED[ops.cancel(app, [job_id])[job_id]]}"
 
     return Actions(
         pause=pause,

@@ -126,7 +126,7 @@ class _Child:
     def _find(self, location: loading.TaskLocation, name: str, url: str) -> Task[..., Any]:
         if (location, name) not in self._tasks:
             task = self._tasks[location, name] = loading.load_task(location, name)
-            _use_database(task.submitter, url)
+            _use_database(task.app, url)
         return self._tasks[location, name]
 
     def _perform(self, execution: Execution) -> Settlement | None:
@@ -227,7 +227,7 @@ class Pipe:
 
     def attach(self, execution: Execution) -> None:
         """From here on this is the body that runs."""
-        self._execution, self._app = execution, execution.task.submitter
+        self._execution, self._app = execution, execution.task.app
         self._report = None
 
     def answer(self, message: wire.Message) -> None:

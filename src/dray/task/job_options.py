@@ -1,4 +1,4 @@
-"""How one job is to be run: what ``task.using(...)`` takes, checked, and the job made of it."""
+"""The options of one job: what ``task.using(...)`` takes, checked, and the job made of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypedDict
-from uuid import UUID
 
 from dray import codec
 from dray.errors import ConfigError
 from dray.model.limits import ARGS_BYTES, JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.new_job import NewJob, OnConflict
-from dray.model.values import check_name, duration_us, shown
+from dray.model.schedule import Schedule
+from dray.model.values import check_name, duration_us, parse_id
 from dray.model.workflow import ParentPolicy
 from dray.task import checks
 from dray.task.checks import choice, instant, known_options, label, several
@@ -35,7 +35,7 @@ class UniqueScope(StrEnum):
     QUEUED = "queued"  # until it starts
 
 
-class UsingKeywords(TypedDict, total=False):
+class JobKeywords(TypedDict, total=False):
     """What ``task.using(...)`` takes; None is as good as leaving it out."""
 
     queue: str | None
@@ -58,7 +58,7 @@ class UsingKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Using:
+class JobOptions:
     """How one job is to be run, checked; None: as its task says."""
 
     queue: str | None = None
@@ -80,9 +80,9 @@ class Using:
     connection: Any = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], caller: str = "using()") -> Using:
+    def of(cls, given: Mapping[str, Any], caller: str = "using()") -> JobOptions:
         """The options as given, or an error that says what they may be."""
-        known_options(given, UsingKeywords.__optional_keys__, caller)
+        known_options(given, JobKeywords.__optional_keys__, caller)
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("unique") is False:
             del given["unique"]
@@ -106,31 +106,48 @@ _EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
 _WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
 
 
-def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], using: Using) -> NewJob:
+def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], options: JobOptions) -> NewJob:
     """The job for these arguments, which are JSON by name; `PayloadTooLarge` if they are too much for a row."""
     text = codec.encode(args, limit=ARGS_BYTES)
     return NewJob(
         id=job_id,
         task=task.name,
-        queue=using.queue or task.queue,
+        queue=options.queue or task.queue,
         args=text,
-        priority=task.priority if using.priority is None else using.priority,
-        run_at=using.run_at,
-        delay_us=using.delay,
-        max_attempts=using.max_attempts or task.max_attempts,
+        priority=task.priority if options.priority is None else options.priority,
+        run_at=options.run_at,
+        delay_us=options.delay,
+        max_attempts=options.max_attempts or task.max_attempts,
         max_crashes=task.max_crashes,
-        timeout=using.timeout or task.timeout,
-        expires_at=using.expires_at,
-        expires_us=using.expires_in,
-        unique_key=_fingerprint(task.name, args) if using.unique is True else using.unique,
-        unique_scope=using.unique_scope,
-        unique_us=using.unique_for,
-        on_conflict=using.on_conflict,
-        parents=using.after,
-        on_parent_failure=using.on_parent_failure,
-        name=using.name,
+        timeout=options.timeout or task.timeout,
+        expires_at=options.expires_at,
+        expires_us=options.expires_in,
+        unique_key=_fingerprint(task.name, args) if options.unique is True else options.unique,
+        unique_scope=options.unique_scope,
+        unique_us=options.unique_for,
+        on_conflict=options.on_conflict,
+        parents=options.after,
+        on_parent_failure=options.on_parent_failure,
+        name=options.name,
         description=task.description,
-        tags=using.tags,
+        tags=options.tags,
+    )
+
+
+def job_of(schedule: Schedule, task: TaskOptions, job_id: str, slot: int | None) -> NewJob:
+    """The job of a schedule's slot; None: an operator runs the schedule now."""
+    return NewJob(
+        id=job_id,
+        task=schedule.task,
+        queue=schedule.queue or task.queue,
+        args=schedule.args,
+        priority=task.priority if schedule.priority is None else schedule.priority,
+        max_attempts=task.max_attempts,
+        max_crashes=task.max_crashes,
+        timeout=task.timeout,
+        schedule=schedule.name,
+        slot=slot,
+        description=task.description,
     )
 
 
@@ -166,13 +183,11 @@ def _after(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _job_id(name: str, parent: Any) -> str:
-    job_id = parent if isinstance(parent, str) else getattr(parent, "id", None)
-    if not isinstance(job_id, str):
-        raise TypeError(f"{name} takes jobs or their ids, not {type(parent).__name__}")
-    try:
-        return str(UUID(job_id))
-    except ValueError:
-        raise ConfigError(f"{name}: {shown(job_id)} is no job id; pass the job, or its whole id") from None
+    return parse_id(
+        parent,
+        f"{name} takes jobs or their ids",
+        lambda text: ConfigError(f"{name}: {text} is no job id; pass the job, or its whole id"),
+    )
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
