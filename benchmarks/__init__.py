@@ -1,1 +1,1 @@
-"""Measurements. Each prints rates as ratios to a raw loop that runs beside it; see docs/explanation/benchmarks.md."""
+"""Benchmarks. Each prints rates as ratios to a raw loop in the same run; see docs/explanation/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""The databases that a worker is measured on: what raw loops, an App and worker processes need of each."""
+"""The databases of the worker benchmarks, for raw loops, an App and worker processes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Arena:
 
     @contextmanager
     def fresh(self) -> Generator[dray.App]:
-        """A producer on empty tables."""
+        """Returns a producer on empty tables."""
         self.place.fresh_dray()
         self.place.close()
         with dray.App(self.url) as app:
             yield app
 
     def query(self, sqlite: LiteralString, postgres: LiteralString) -> tuple[Any, ...]:
-        """The one row that a statement answers, by the bare driver."""
+        """Returns the only row of a statement, run on the bare driver."""
         if self.is_sqlite:
             with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
                 return connection.execute(sqlite).fetchone()
@@ -44,7 +44,7 @@ class Arena:
 
 
 def noop_of(app: dray.App) -> Task[[], None]:
-    """What `benchmarks.tasks` calls noop, for a producer without that module."""
+    """Returns the noop of `benchmarks.tasks`, for a producer without that module."""
 
     def noop() -> None: ...
 
@@ -53,7 +53,7 @@ def noop_of(app: dray.App) -> Task[[], None]:
 
 @contextmanager
 def arenas(which: str = "both") -> Generator[list[Arena]]:
-    """SQLite, PostgreSQL or both."""
+    """Opens SQLite, PostgreSQL or both."""
     with ExitStack() as stack:
         found: list[Arena] = []
         if which != "postgres":

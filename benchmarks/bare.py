@@ -1,6 +1,6 @@
-"""Pick-up by hand: what the machine itself takes to wake a process, and what a simple loop of one's own takes.
+"""Pickup by hand: how long the machine needs to wake a process, and how long a simple hand-written loop needs.
 
-Each forks a process that waits and says when it has got the work, as a `stamp` job does.
+Each forks a process that waits and reports when it has received the work, as a `stamp` job does.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dray.clock import Ids, SystemClock
 
 _ids = Ids(SystemClock())
 _POLL = 0.001
-_PR_SET_PDEATHSIG = 1  # whatever becomes of us, it does not stay
+_PR_SET_PDEATHSIG = 1  # the child dies with this process
 
 Got = Callable[[int], None]  # work of this number has arrived
 
 
 @contextmanager
 def _forked(wait: Callable[[Got], None], ear: str) -> Generator[None]:
-    """Runs `wait` in another process until the block is over."""
+    """Runs `wait` in another process until the block ends."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -51,7 +51,7 @@ def _say(mouth: socket.socket, ear: str, number: int) -> None:
 
 @contextmanager
 def datagrams(ear: str) -> Generator[Callable[[int], int]]:
-    """A datagram to a process that waits for it: no database at all."""
+    """Sends a datagram to a waiting process: no database at all."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
 
     def wait(got: Got) -> None:
@@ -69,7 +69,7 @@ def datagrams(ear: str) -> Generator[Callable[[int], int]]:
 
 @contextmanager
 def sqlite_loop(path: str, ear: str) -> Generator[Callable[[int], int]]:
-    """Looks for a change every millisecond, then claims."""
+    """Polls for a change every millisecond, then claims."""
 
     def wait(got: Got) -> None:
         connection = sqlite3.connect(path, isolation_level=None, timeout=30)

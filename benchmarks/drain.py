@@ -1,7 +1,7 @@
-"""No-op jobs from a preloaded queue: one worker process with every promise on, beside the raw loop.
+"""No-op jobs from a preloaded queue: one worker process with every guarantee, compared with the raw loop.
 
-A worker is ``dray worker --burst``. Its time is from the first body's start to the write of the last outcome, as
-the rows have it; the start and the end of the process are left out.
+The worker is ``dray worker --burst``. Its time is from the start of the first body to the write of the last outcome,
+according to the rows; the start and end of the process do not count.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
 
 
 def _cpu_seconds() -> float:
-    """Of all workers so far, with their starts and ends: unlike a rate, hardly a neighbour's business."""
+    """Returns the CPU time of all workers so far. Unlike a rate, it hardly depends on other load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -84,7 +84,7 @@ def _produce(enqueue: Callable[[], object], seconds: float) -> int:
 
 
 def _beside_producer(arena: Arena, figures: Figures, *, seconds: float) -> None:
-    """A worker that serves what a producer enqueues one by one, as fast as it can."""
+    """Runs a worker while a producer enqueues single jobs as fast as it can."""
     with arena.fresh() as app:
         alone = _produce(noop_of(app).enqueue, seconds) / seconds
     with arena.fresh() as app, workers(arena, app, ()):

@@ -1,4 +1,4 @@
-"""What `enqueue` and `enqueue_many` cost, from the signature's check to the commit, beside raw INSERTs as durable."""
+"""The cost of `enqueue` and `enqueue_many`, from the check of the signature to the commit, next to raw INSERTs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _pair(arena: Arena, jobs: int, bare: Callable[[], None], by_dray: Callable[[
     arena.place.fresh_raw()
     bare_rate = rate(bare, jobs)
     with arena.fresh() as app:
-        app.stats()  # connected, as the raw loop is
+        app.stats()  # connects, as the raw loop does
         return Pair(bare_rate, rate(lambda: by_dray(app), jobs))
 
 

@@ -1,4 +1,4 @@
-"""What was measured, and the bars it is held against: printed line by line, and as one table at the end."""
+"""The results and their targets: printed line by line, and as one table at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Figure(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How a measure is distributed."""
+    """The distribution of a measurement."""
 
     p50: float
     p90: float
@@ -29,14 +29,14 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """By nearest rank: with few values the high ranks are the greatest one."""
+    """Computes percentiles by nearest rank: with few values the high ones are the maximum."""
     ranked = sorted(values)
     p50, p90, p99 = (ranked[math.ceil(len(ranked) * rank) - 1] for rank in (0.5, 0.9, 0.99))
     return Spread(p50, p90, p99, ranked[-1])
 
 
 class Figures:
-    """Collects what has a bar; everything else is only said."""
+    """Collects results that have a target; everything else is only printed."""
 
     def __init__(self) -> None:
         self._figures: list[Figure] = []

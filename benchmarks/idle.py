@@ -1,4 +1,4 @@
-"""What workers cost that have nothing to do: CPU time and memory."""
+"""The cost of idle workers: CPU time and memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BARS = {"SQLite": (0.3, 30.0), "PostgreSQL": (0.5, 45.0)}  # percent of a core,
 _CROWD = 31
 _CROWD_BAR = 1.0  # percent of a core each
 _JOBS_PER_SECOND = 200
-_SETTLE = 3.0  # seconds until a worker has done what only its start asks for
+_SETTLE = 3.0  # seconds until the work of a start is done
 
 
 def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
@@ -53,7 +53,7 @@ def measure_crowd(arenas: list[Arena], figures: Figures, *, quick: bool) -> None
         each, busy = _crowd(arena, "other", count, seconds)
         figures.say(f"{arena.name}, of another queue", _told(each, busy))
         figures.at_most(f"{count} idle workers, {arena.name}, the busiest", max(each), _CROWD_BAR, " %")
-        # Not idle: the jobs are theirs too.
+        # Not idle: these jobs are in their queue too.
         figures.say(
             f"{arena.name}, of the same queue, which share its jobs", _told(*_crowd(arena, "default", count, seconds))
         )
@@ -64,7 +64,7 @@ def _told(each: list[float], busy: float) -> str:
 
 
 def _crowd(arena: Arena, queue: str, count: int, seconds: float) -> tuple[list[float], float]:
-    """Percent of each idle worker, and of the busy one."""
+    """Returns the CPU percentage of each idle worker, and of the busy one."""
     with arena.fresh() as app, workers(arena, app, ("-q", "default"), *[("-q", queue)] * count) as pids:
         noop = noop_of(app)
 

@@ -1,6 +1,6 @@
-"""What ``import dray`` and ``dray --help`` take over bare Python, and what a list of jobs takes in all.
+"""How much longer ``import dray`` and ``dray --help`` take than bare Python, and how long a list of jobs takes.
 
-With compiled modules, as an installed package has them.
+Modules are compiled, as in an installed package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import dray
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
 """
 
-# Lists of a large table; those of a queue or a task that few jobs have are looked for in all of it.
+# Lists of a large table. Jobs of a rare queue or task are searched in the whole table.
 _LISTS: dict[str, tuple[str, ...]] = {
     "": (),
     " --state failed (3 of them)": ("--state", "failed"),
@@ -46,7 +46,7 @@ _RARE: dict[str, tuple[str, ...]] = {
     " --queue rare (one)": ("--queue", "rare"),
     " --task nosuch (none)": ("--task", "nosuch"),
 }
-# Completed ones, then the newest hundredth queued, one a tenth of a second; three failed and one is rare.
+# Completed jobs, the newest 1 % queued, ten jobs a second; three have failed and one is rare.
 _FILL = """
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :rows),
 jobs AS (
@@ -109,7 +109,7 @@ def _fill(file: Path, rows: int) -> None:
 
 def _medians(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], rounds: int) -> list[float]:
     for command in commands:
-        _run(*command)  # compiles what it loads
+        _run(*command)  # compiles the modules it loads
     taken = [[_milliseconds(*command) for command in commands] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*taken, strict=True)]
 

@@ -1,7 +1,7 @@
 """Which physical layout the jobs table should have on SQLite: the measurement behind migration 1.
 
-Four layouts from the product's own DDL: an ordinary table or one without rowid, arguments in the row or, over 1 KiB,
-beside it. Raw loops, so that only the layout differs. Prints a Markdown table.
+Four layouts from Dray's own DDL: an ordinary table or one without rowid; arguments in the row or, over 1 KiB, in
+another table. Raw loops, so that only the layout differs. Prints a Markdown table.
 """
 
 from __future__ import annotations

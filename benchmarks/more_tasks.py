@@ -1,4 +1,4 @@
-"""No-ops for the other two runners; apart, because a worker that knows them loads more than one that does not."""
+"""No-ops for the other two runners. In their own module, because a worker that knows them loads more modules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from benchmarks.tasks import app
 
 @app.task
 async def async_noop() -> None:
-    """Nothing, in the event loop."""
+    """Does nothing, in the event loop."""
 
 
 @app.task(runner="process")
 def process_noop() -> None:
-    """Nothing, in a child process."""
+    """Does nothing, in a child process."""

@@ -1,5 +1,5 @@
-"""`make bench`: how long `dray db move` takes for a million jobs from SQLite into PostgreSQL, and how long of it the
-source is closed."""
+"""`make bench`: how long `dray db move` takes for a million jobs from SQLite to PostgreSQL, and how long the source
+is closed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Row = dict[str, Any]
 
 
 def rows(jobs: int) -> Iterator[tuple[str, Row]]:
-    """(table, row): of ten jobs about six completed with a result and a log line or two, every third of those with a
-    failed attempt before; three are still to run, one is a step of a workflow of five."""
+    """Yields (table, row). Of ten jobs about six have completed, with a result and a log line or two, every third of
+    them after a failed attempt; three have not run; one is a step of a workflow of five."""
     rng, now, worker = random.Random(7), CLOCK.now(), IDS.new()
     made = 0
     while made < jobs:
@@ -77,7 +77,7 @@ def _job(rng: random.Random, now: int, state: str, **given: Any) -> Row:
 
 
 def fill(path: Path, jobs: int) -> None:
-    """Writes a database that has been in use, by plain SQL: a worker would take an hour."""
+    """Fills a database by plain SQL as if it had been in use: a worker would take an hour."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         source = rows(jobs)

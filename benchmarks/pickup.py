@@ -1,4 +1,4 @@
-"""Pick-up latency: from a commit in one process to the start of the body in an idle worker, another process."""
+"""Pickup latency: from a commit in one process to the start of the body in an idle worker, in another process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _rng = random.Random(3)
 
 
 class Pickup:
-    """What a producer measured, in milliseconds."""
+    """The measurements of a producer, in milliseconds."""
 
     def __init__(self, said: str) -> None:
         measured = json.loads(said)
@@ -56,7 +56,7 @@ def _pauses(count: int) -> list[float]:
 
 
 def _pickup(arena: Arena, way: str, pauses: Sequence[float], more: Mapping[str, str] | None = None) -> Pickup:
-    """A worker and a producer, each in a process of its own; the first few jobs are not counted."""
+    """Runs a worker and a producer in separate processes; the first few jobs do not count."""
     with tempfile.TemporaryDirectory(prefix="dray-bench-") as folder, arena.fresh() as app:
         env = {"DRAY_BENCH_SOCKET": str(Path(folder, "ear")), **(more or {})}
         served = () if way in {"datagram", "loop"} else ((),)
@@ -100,7 +100,7 @@ def _measure_slow(arena: Arena, figures: Figures, pauses: Sequence[float]) -> No
 
 
 def _measure_idleness(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
-    """On both databases at the same time: it is mostly waiting."""
+    """Measures both databases at the same time, because it mostly waits."""
     rests = {1.0: 3, 3.0: 3} if quick else {1.0: 9, 10.0: 5, 60.0: 3}  # seconds: how often
     pauses = [seconds for seconds, count in rests.items() for _ in range(count)]
     figures.heading("Pick-up after a time of idleness, ms")

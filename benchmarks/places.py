@@ -17,7 +17,7 @@ from dray.backends.statements import sql_files
 
 @contextmanager
 def sqlite_place() -> Generator[str]:
-    """The address of a file that does not exist yet."""
+    """Yields the address of a file that does not exist yet."""
     folder = Path(tempfile.mkdtemp(prefix="dray-bench-"))
     try:
         yield f"sqlite:///{folder / 'bench.db'}"
@@ -27,7 +27,7 @@ def sqlite_place() -> Generator[str]:
 
 @contextmanager
 def postgres_place() -> Generator[str]:
-    """The address of a PostgreSQL of our own with default settings (fsync on), but for many workers at once."""
+    """Starts a PostgreSQL server with default settings (fsync on), except that it allows many connections."""
     folder = Path(tempfile.mkdtemp(prefix="dray-bench-pg-"))
     folder.chmod(0o755)
     (folder / "run").mkdir(mode=0o700)
@@ -47,7 +47,7 @@ def postgres_place() -> Generator[str]:
 
 
 def raw_sqlite(path: Path) -> sqlite3.Connection:
-    """The bare driver on a fresh file with the product's tables and settings."""
+    """Opens the bare driver on a new file with Dray's tables and settings."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
@@ -61,7 +61,7 @@ def raw_sqlite(path: Path) -> sqlite3.Connection:
 
 
 def raw_postgres(url: str) -> psycopg.Connection:
-    """The bare driver on fresh product tables in the public schema."""
+    """Opens the bare driver on new tables of Dray in the public schema."""
     connection = psycopg.connect(url, autocommit=True)
     connection.execute("DROP SCHEMA public CASCADE")
     connection.execute("CREATE SCHEMA public")

@@ -1,4 +1,4 @@
-"""Worker processes under measurement: started as a user starts them, looked at from outside, and ended."""
+"""Worker processes to measure: started as a user starts them, observed from outside, and stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def environment(url: str, more: Mapping[str, str] | None = None) -> dict[str, st
 
 
 def python(url: str, *arguments: str, more: Mapping[str, str] | None = None) -> str:
-    """Runs a Python program to its end; what it printed."""
+    """Runs a Python program to its end and returns its output."""
     command, env = [sys.executable, *arguments], environment(url, more)
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     _complain(done.stderr)
@@ -35,7 +35,7 @@ def python(url: str, *arguments: str, more: Mapping[str, str] | None = None) -> 
 
 
 def _complain(log: str) -> None:
-    """Shows what went wrong; that a worker has started is no news here."""
+    """Shows errors, without the lines about worker starts."""
     sys.stderr.writelines(line for line in log.splitlines(keepends=True) if " info " not in line)
 
 
@@ -43,7 +43,7 @@ def _complain(log: str) -> None:
 def workers(
     arena: Arena, app: dray.App, *options: Sequence[str], more: Mapping[str, str] | None = None
 ) -> Generator[list[int]]:
-    """One ``dray worker`` for each list of options, all registered; their process ids."""
+    """Starts one ``dray worker`` for each list of options, waits until all are registered, and yields their pids."""
     started: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryFile() as log:
         try:
@@ -89,14 +89,14 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def cpu_ns(pid: int) -> int:
-    """CPU time of a process and what it has started, in all their threads, to the nanosecond."""
+    """Returns the CPU time of a process and its children, over all threads, in nanoseconds."""
     own = time.clock_gettime_ns((~pid << 3) | _SCHED)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return own + sum(cpu_ns(int(child)) for child in children)
 
 
 def cpu_percent(pids: Sequence[int], seconds: float, meanwhile: Callable[[], None] | None = None) -> list[float]:
-    """Percent of a core that each process takes while a time goes by, or while something is done."""
+    """Returns the percentage of a core that each process uses during a time or an action."""
     started, before = time.monotonic_ns(), [cpu_ns(pid) for pid in pids]
     if meanwhile is None:
         time.sleep(seconds)
@@ -107,7 +107,7 @@ def cpu_percent(pids: Sequence[int], seconds: float, meanwhile: Callable[[], Non
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Resident memory, and the share of it that is this process's own (PSS)."""
+    """Returns the resident memory and the proportional set size (PSS)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
     return sizes["Rss"], sizes["Pss"]

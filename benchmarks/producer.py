@@ -1,8 +1,8 @@
 """A process that enqueues `stamp` jobs one at a time and measures how long it takes until each body starts.
 
 ``python -m benchmarks.producer WAY PAUSE...``: one job after each pause, in seconds. DRAY_URL and DRAY_BENCH_SOCKET
-name the database and where to listen. Prints `Measured` as JSON. A process of its own, so that a library can be
-preloaded into it, and with no thread beside the one that measures.
+name the database and the socket to listen on. Prints `Measured` as JSON. It is a separate process so that a library
+can be preloaded into it, and so that no other thread runs next to the one that measures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks import bare
 from benchmarks.tasks import SOCKET, app, stamp
 
 _PATIENCE = 10.0  # seconds after which a job counts as missed
-_MOST_MISSED = 3  # then something is wrong, and more would only take time
+_MOST_MISSED = 3  # then something is wrong, and going on would only take time
 _SQLITE_INSERT = """
 INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, max_attempts, max_crashes, args, created_at,
     updated_at) VALUES (?, 'benchmarks.tasks.stamp', 'default', 'queued', 0, ?, 3, 3, ?, ?, ?)"""
@@ -35,19 +35,19 @@ INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, max_attempts, m
 
 @dataclass
 class Measured:
-    """In nanoseconds, a value a job."""
+    """One value per job, in nanoseconds."""
 
     calls: list[int] = field(default_factory=list[int])  # from the call to the commit
     pickups: list[int] = field(default_factory=list[int])  # from the commit to the body's start
     missed: int = 0
 
 
-Send = Callable[[int], int]  # sends work of this number; when its commit had returned, by time.monotonic_ns
+Send = Callable[[int], int]  # sends the work of this number; returns when its commit returned, by time.monotonic_ns
 
 
 @contextmanager
 def by_enqueue() -> Generator[Send]:
-    """`enqueue`; the moment of the commit is before Dray tells other processes of it."""
+    """Uses `enqueue`; the time of the commit is taken before Dray notifies other processes."""
     committed_at = 0
 
     def note(_: object) -> None:
@@ -64,7 +64,7 @@ def by_enqueue() -> Generator[Send]:
 
 @contextmanager
 def by_connection() -> Generator[Send]:
-    """`enqueue` in a transaction of ours, and a commit of ours."""
+    """Uses `enqueue` in our own transaction, with our own commit."""
     connection = _sqlite() if _path() else psycopg.connect(app.url, autocommit=True)
 
     def send(number: int) -> int:
@@ -79,7 +79,7 @@ def by_connection() -> Generator[Send]:
 
 @contextmanager
 def by_sql() -> Generator[Send]:
-    """The whole row by hand, through the bare driver."""
+    """Inserts the whole row with the bare driver."""
     if _path() is None:
         with psycopg.connect(app.url, autocommit=True) as postgres:
 
@@ -130,7 +130,7 @@ def _sqlite() -> sqlite3.Connection:
 
 
 def heard(ear: socket.socket, number: int) -> int | None:
-    """When the work of this number started; None: it did not."""
+    """Returns when the work of this number started; None if it did not."""
     while True:
         try:
             said, _, at = ear.recv(100).decode().partition(" ")

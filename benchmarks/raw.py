@@ -56,7 +56,7 @@ FROM STDIN"""
 
 
 def sqlite_insert(connection: sqlite3.Connection, ids: list[str], args: str) -> None:
-    """All in one durable transaction by executemany."""
+    """Inserts all rows in one durable transaction with executemany."""
     now = time.time_ns() // 1_000
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN IMMEDIATE")
@@ -80,7 +80,7 @@ def sqlite_drain(connection: sqlite3.Connection, batch: int, jobs: int) -> int:
 
 
 def postgres_insert(connection: psycopg.Connection, ids: list[str], args: str) -> None:
-    """All in one durable transaction by COPY."""
+    """Inserts all rows in one durable transaction with COPY."""
     now = "now()"
     with connection.transaction(), connection.cursor().copy(POSTGRES_COPY) as copy:
         for i in ids:
@@ -88,7 +88,7 @@ def postgres_insert(connection: psycopg.Connection, ids: list[str], args: str) -
 
 
 def postgres_drain(connection: psycopg.Connection, batch: int, jobs: int) -> int:
-    """Settle and claim in one asynchronous transaction and one round trip, until `jobs` are done."""
+    """Settles and claims in one asynchronous transaction and one round trip, until `jobs` are done."""
     done, held = 0, list[Any]()
     while done < jobs:
         settled = None

@@ -1,4 +1,4 @@
-"""A library that makes every fsync and fdatasync of the processes it is preloaded into take longer."""
+"""A library that, when preloaded into a process, makes every fsync and fdatasync slower."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ int fdatasync(int fd) { return slowly("fdatasync", fd); }
 
 @contextmanager
 def slow_sync(milliseconds: int) -> Generator[dict[str, str] | None]:
-    """What the environment of such processes has more; None without a compiler."""
+    """Returns the additional environment variables of such processes; None without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         yield None

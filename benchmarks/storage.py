@@ -103,7 +103,7 @@ class SqlitePlace:
         return raw.sqlite_drain(self._raw, batch, jobs)
 
     def fill(self, queued: int, finished: int) -> None:
-        """Other work: queued jobs behind ours, and history."""
+        """Adds other rows: queued jobs behind ours, and history."""
         self.close()
         with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
@@ -235,7 +235,7 @@ def single_insert_pair(place: Place, jobs: int) -> Pair:
 
 
 def depth_pair(place: SqlitePlace | PostgresPlace, depth: int, jobs: int) -> dict[str, Pair]:
-    """Rates (shallow, deep) of Dray alone: with 1,000 rows there, and with `depth` queued and as many finished."""
+    """Returns Dray's rates (shallow, deep): with 1,000 rows, and with `depth` queued and as many finished rows."""
     rates: dict[str, list[float]] = {"bulk enqueue": [], "settle+claim of 100": []}
     for queued in (1_000, depth):
         place.fresh_dray()
@@ -255,7 +255,7 @@ def depth_pair(place: SqlitePlace | PostgresPlace, depth: int, jobs: int) -> dic
 
 
 def foreign_pair(place: Place, foreign: int, jobs: int) -> Pair:
-    """Dray's claim rate without, and with `foreign` jobs of an unknown task at the head of the queue."""
+    """Returns Dray's claim rates without and with `foreign` jobs of an unknown task at the head of the queue."""
     rates: list[float] = []
     for count in (0, foreign):
         backend = place.fresh_dray()

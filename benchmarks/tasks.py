@@ -8,7 +8,7 @@ import time
 
 import dray
 
-SOCKET = "DRAY_BENCH_SOCKET"  # the datagram socket that is told when a body starts
+SOCKET = "DRAY_BENCH_SOCKET"  # the datagram socket that receives the start of each body
 
 app = dray.App()
 _ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -16,11 +16,11 @@ _ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 @app.task
 def noop() -> None:
-    """Nothing."""
+    """Does nothing."""
 
 
 @app.task
 def stamp(number: int) -> None:
-    """Says when it has started, by the clock that all processes share."""
+    """Reports when it started, by the clock that all processes share."""
     now = time.monotonic_ns()
     _ear.sendto(f"{number} {now}".encode(), os.environ[SOCKET])

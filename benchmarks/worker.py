@@ -1,6 +1,6 @@
-"""`make bench`, second half: what a worker costs and how soon it is there, beside raw loops and bare Python.
+"""`make bench`, second part: throughput, latency and idle cost of a worker, next to raw loops and bare Python.
 
-Numbers are information: the exit code is 0 whatever they are. See docs/explanation/benchmarks.md.
+The exit code does not depend on the results. See docs/explanation/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run(sections: list[str], found: list[Arena], figures: Figures, *, quick: boo
 
 
 def _terminated(*_: object) -> NoReturn:
-    """As after ctrl-C: what was started is ended, what was made is removed."""
+    """Handles SIGTERM as Ctrl-C: processes are ended and files removed on the way out."""
     raise KeyboardInterrupt
 
 

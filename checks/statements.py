@@ -1,8 +1,7 @@
 """Checks the SQL catalogue: `make check` runs it.
 
-Every statement says what it does, is run by somebody, stands in both catalogues unless it belongs to one database
-alone, and compiles on an empty SQLite schema (the tests prepare each on both databases). No SQL is put together
-in Python.
+Every statement has a description, is used, exists in both catalogues unless it belongs to one database only, and
+compiles on an empty SQLite schema (the tests prepare each on both databases). No SQL is built in Python.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def uncompilable() -> list[str]:
 
 
 def filled(connection: sqlite3.Connection) -> list[Statement]:
-    """The statements for any table, for every table."""
+    """Returns the statements for any table, filled in for every table."""
     statements: list[Statement] = []
     for table in TABLES:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info(dray_{table.name})")]
