@@ -148,7 +148,7 @@ def test_a_worker_that_waits_for_jobs_is_well(worker: Worker) -> None:
 
 def test_a_look_that_failed_is_forgotten_with_the_next_though_nothing_is_written(worker: Worker) -> None:
     with failing(worker._backend.work, "look", StorageUnavailable("away")):
-        worker._engine.inbox.look_soon()
+        worker._inbox.look_soon()
         turns_red(worker, "cannot use the database: away")
     until(lambda: is_green(worker))
 
@@ -200,7 +200,7 @@ def test_a_proof_that_was_taken_away_while_a_body_runs(
         gate.await_arrival()
         before = other.id
         with monkeypatch.context() as taken:
-            taken.setattr(other._heartbeat.proof, "check", lambda: False)
+            taken.setattr(other._heartbeat.lease.proof, "check", lambda: False)
             other._heartbeat.wake()
             until(lambda: not other.condition().is_ready)
         turns_red(other, "has lost its proof of life")

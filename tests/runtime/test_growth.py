@@ -14,7 +14,7 @@ from dray.app import App
 from dray.errors import ConfigError, GraphError
 from dray.handle import Run
 from dray.runtime.context import grown_id
-from dray.runtime.engine import Engine
+from dray.runtime.ownership import Ownership
 from dray.settings import Settings
 from dray.task import Task
 from tests.backends import users
@@ -292,7 +292,7 @@ def test_what_a_body_adds_that_hears_too_late_of_the_cancel_does_not_run(
     def too_late(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(Engine, "_cancel", too_late)
+    monkeypatch.setattr(Ownership, "_cancel", too_late)
     runs: list[Run] = []
 
     def body(ctx: dray.Context) -> None:

@@ -17,7 +17,7 @@ from dray.model.settlement import Settlement
 from dray.runtime import engine
 from dray.runtime.condition import Outage
 from dray.runtime.execution import Interrupted
-from dray.runtime.heartbeat import Heartbeat
+from dray.runtime.heartbeat import Heartbeat, WorkerLease
 from dray.runtime.worker import Worker
 from tests.backends import beside, raw
 from tests.runtime import test_heartbeat as beats
@@ -109,7 +109,7 @@ def test_a_body_that_lost_its_claim_in_an_outage_is_stopped_before_its_successor
         fail_once(worker, "exchange", monkeypatch)
         quick.enqueue().result(timeout=LONG)
         until(lambda: stopped, seconds=10)
-        until(lambda: not worker._engine.executions())
+        until(lambda: not worker._in_flight.executions())
         app.resume("default")
         successor.await_arrival()
         successor.open()
@@ -146,7 +146,7 @@ def test_a_job_that_was_claimed_ahead_and_cancelled_by_another_process_does_not_
 
         elsewhere.cancel(cancelled.id)
         worker._heartbeat.wake()
-        until(lambda: [each for each in worker._engine.executions() if each.stop is not None])
+        until(lambda: [each for each in worker._in_flight.executions() if each.stop is not None])
         assert state_of(cancelled) == "running"
         gate.open()
 
@@ -168,15 +168,18 @@ def far(clock: ManualClock) -> beats.Far:
 
 
 @pytest.fixture
-def bodies(clock: ManualClock) -> beats.Bodies:
-    return beats.Bodies(clock)
+def lease(clock: ManualClock, far: Any) -> WorkerLease:
+    return WorkerLease("w", far, clock, LEASE)
 
 
 @pytest.fixture
-def heartbeat(clock: ManualClock, far: Any, bodies: Any) -> Heartbeat:
-    made = Heartbeat(bodies, far, far, clock, LEASE)
-    made.tick()
-    return made
+def bodies(clock: ManualClock, lease: WorkerLease) -> beats.Bodies:
+    return beats.Bodies(clock, lease)
+
+
+@pytest.fixture
+def heartbeat(lease: WorkerLease, far: beats.Far, bodies: beats.Bodies) -> Heartbeat:
+    return beats.heartbeat_of(lease, far, bodies)
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("the network is gone"), StorageLocked("locked")], ids=repr)
@@ -216,7 +219,7 @@ def test_after_a_slow_beat_the_lease_counts_from_its_start(
     heartbeat.tick()
     far.took, far.error = 0, StorageUnavailable("the network is gone")
 
-    assert heartbeat.beat_age_us == took * SECOND
+    assert heartbeat.lease.beat_age_us == took * SECOND
     while bodies.stopped_at is None and clock.steady() < began + 2 * LEASE:
         clock.advance(max(1_000, int(heartbeat.tick() * SECOND)))
 

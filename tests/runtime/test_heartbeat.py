@@ -10,8 +10,11 @@ from dray.clock import ManualClock
 from dray.errors import StorageError, StorageLocked, StorageUnavailable
 from dray.instants import SECOND
 from dray.model.worker import Beat
-from dray.runtime.heartbeat import Heartbeat
+from dray.runtime.execution import Execution
+from dray.runtime.heartbeat import Heartbeat, WorkerLease
+from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
+from dray.runtime.stopper import Stopper
 
 LEASE = 15 * SECOND
 MARGIN = 3 * SECOND
@@ -42,22 +45,26 @@ class Far:
         return Beat(alive=True, held=[])
 
 
-class Bodies:
-    """Stands in for the engine of a heartbeat."""
+class Bodies(Stopper):
+    """Notes when the bodies of a worker were stopped, and by when they must have."""
 
-    worker_id, has_written = "w", False
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: ManualClock, lease: WorkerLease) -> None:
         self.inbox = Inbox()
         self.stopped_at: int | None = None
         self.by: int | None = None
+        self._now = clock.steady
+        super().__init__(clock, list[Execution], lease, self.inbox, lambda _: None)
 
-    def find(self, _: object) -> None:
-        return None
+    def cut_off(self, by: int) -> None:
+        self.stopped_at, self.by = self._now(), by
+        super().cut_off(by)
 
-    def give_up(self, by: int) -> None:
-        self.stopped_at, self.by = self._clock.steady(), by
+
+def heartbeat_of(lease: WorkerLease, far: Far, bodies: Bodies) -> Heartbeat:
+    """One that has beaten once."""
+    made = Heartbeat(cast("Any", far), lease, bodies.inbox, InFlight(), bodies, far.clock, lambda: None)
+    made.tick()
+    return made
 
 
 @pytest.fixture
@@ -71,26 +78,29 @@ def far(clock: ManualClock) -> Far:
 
 
 @pytest.fixture
-def bodies(clock: ManualClock) -> Bodies:
-    return Bodies(clock)
+def lease(clock: ManualClock, far: Far) -> WorkerLease:
+    return WorkerLease("w", cast("Any", far), clock, LEASE)
 
 
 @pytest.fixture
-def heartbeat(clock: ManualClock, far: Far, bodies: Bodies) -> Heartbeat:
-    made = Heartbeat(cast("Any", bodies), cast("Any", far), cast("Any", far), clock, LEASE)
-    made.tick()
-    return made
+def bodies(clock: ManualClock, lease: WorkerLease) -> Bodies:
+    return Bodies(clock, lease)
 
 
-def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, took: float) -> None:
+@pytest.fixture
+def heartbeat(lease: WorkerLease, far: Far, bodies: Bodies) -> Heartbeat:
+    return heartbeat_of(lease, far, bodies)
+
+
+def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies, took: float) -> None:
     """Runs beats that take this long and fail, with checks of the stopper in between, for more than a lease."""
     far.took = int(took * SECOND)
     ends = clock.steady() + 2 * LEASE
     while clock.steady() < ends:
         pause = heartbeat.tick()
-        heartbeat.watch_over(clock.steady())
+        bodies.watch_lease(clock.steady())
         clock.advance(max(1_000, int(pause * SECOND)))
-        heartbeat.watch_over(clock.steady())
+        bodies.watch_lease(clock.steady())
 
 
 def test_the_beat_comes_before_the_look_at_the_proof(heartbeat: Heartbeat, far: Far) -> None:
@@ -108,7 +118,7 @@ def test_beats_that_fail_one_after_the_other_stop_the_bodies_in_time(
     trusted_until = clock.steady() + LEASE
     far.error = StorageUnavailable("connection timeout expired")
 
-    live_on(heartbeat, clock, far, took)
+    live_on(heartbeat, clock, far, bodies, took)
 
     assert bodies.stopped_at is not None
     assert trusted_until - MARGIN <= bodies.stopped_at <= trusted_until - SECOND // 2
@@ -123,10 +133,10 @@ def test_a_beat_that_hangs_is_seen_twice_before_bodies_stop(
     clock.advance(LEASE - MARGIN)
 
     def look(*_: object, **__: object) -> Beat:
-        again = heartbeat.watch_over(clock.steady())
+        again = bodies.watch_lease(clock.steady())
         assert bodies.stopped_at is None
         clock.advance(again - clock.steady())
-        heartbeat.watch_over(clock.steady())
+        bodies.watch_lease(clock.steady())
         return Beat(alive=True, held=[])
 
     far.workers.beat = look  # type: ignore[method-assign]
@@ -141,7 +151,7 @@ def test_a_row_that_others_hold_is_no_reason_to_stop(
     """The server responds, and knows the session that proves this worker alive."""
     far.error = StorageLocked("locked")
 
-    live_on(heartbeat, clock, far, 0.0)
+    live_on(heartbeat, clock, far, bodies, 0.0)
 
     assert bodies.stopped_at is None
 
@@ -152,6 +162,6 @@ def test_a_proof_that_the_kernel_holds_needs_no_beat(
     far.is_certain = True
     far.error = StorageUnavailable("the disk is full")
 
-    live_on(heartbeat, clock, far, 0.0)
+    live_on(heartbeat, clock, far, bodies, 0.0)
 
     assert bodies.stopped_at is None

@@ -65,7 +65,7 @@ def test_a_body_whose_claim_the_crash_forgot_is_stopped_and_writes_nothing(
         wf = app.workflow("growing")
         wf.add(grow)
         assert wf.enqueue().wait(LONG) == "completed"
-        until(lambda: not worker._engine.executions())
+        until(lambda: not worker._in_flight.executions())
 
     assert (state_of(job), job.attempt, job.attempts()) == ("queued", 0, [])
     assert f"no longer holds 1 job ({job.id}): stopping their bodies" in caplog.text
@@ -78,7 +78,7 @@ def test_an_idle_worker_that_could_not_look_finds_what_another_process_enqueues_
     with app.worker() as worker:
         quick.enqueue().result(timeout=LONG)
         fail_once(worker, "look", monkeypatch)
-        worker._engine.inbox.look_soon()
+        worker._inbox.look_soon()
         until(lambda: worker._engine._outage.is_on)
         with App(url) as elsewhere:
             made = elsewhere.enqueue("quick", queue="other")
@@ -106,13 +106,13 @@ def test_a_worker_that_cannot_be_told_from_a_dead_one_claims_nothing(
         quick.enqueue().result(timeout=LONG)
         with monkeypatch.context() as cut:
             cut.setattr(worker._beats.workers, "beat", refuse)
-            cut.setattr(type(worker._heartbeat.proof), "is_held", False)
+            cut.setattr(type(worker._heartbeat.lease.proof), "is_held", False)
             worker._heartbeat.wake()
             until(lambda: not worker.condition().is_ready)
 
             job = quick.enqueue()
             before = len(ticks)
-            worker._engine.inbox.look_soon()
+            worker._inbox.look_soon()
             until(lambda: len(ticks) >= before + 2)
             assert state_of(job) == "queued"
 

@@ -38,14 +38,14 @@ def go_on(app: App, name: str, path: Path) -> Job[Any]:
 
 def stops(worker: Worker) -> list[str | None]:
     """Records why bodies were told to stop."""
-    return [execution.stop for execution in worker._engine.executions() if not execution.is_over]
+    return [execution.stop for execution in worker._in_flight.executions() if not execution.is_over]
 
 
 def runs_to_its_end(worker: Worker, job: Job[Any], path: Path) -> None:
     assert stops(worker) == [None]
     Path(f"{path}.go").touch()
     until(lambda: Path(f"{path}.ended").exists())
-    until(lambda: not worker._engine.executions())
+    until(lambda: not worker._in_flight.executions())
     assert (job.refresh().state, job.attempt) == ("completed", 1)
 
 
@@ -108,7 +108,7 @@ def test_it_goes_on_though_the_worker_is_cut_off(
         until((tmp_path / "other.begun").exists)
         with monkeypatch.context() as cut:
             cut.setattr(worker._beats.workers, "beat", refuse)
-            cut.setattr(type(worker._heartbeat.proof), "is_held", False)
+            cut.setattr(type(worker._heartbeat.lease.proof), "is_held", False)
             until(lambda: len(stops(worker)) == 1)
 
             runs_to_its_end(worker, job, path)

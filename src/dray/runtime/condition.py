@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dray.clock import Clock
-from dray.errors import StorageLocked
+from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.model.limits import ERROR_MESSAGE_BYTES
 from dray.sanitize import bounded, escape_control
 
 if TYPE_CHECKING:
-    from dray.runtime.engine import Engine
-    from dray.runtime.heartbeat import Heartbeat
+    from dray.runtime.crew import Crew
+    from dray.runtime.heartbeat import WorkerLease
+    from dray.runtime.inbox import Inbox
 
 log = logging.getLogger("dray")
 
@@ -117,44 +118,54 @@ class Condition(NamedTuple):
 
 
 class SelfCheck:
-    """Finds out a worker's condition. For any thread; it does not use the database."""
+    """What keeps a worker from claiming, running and writing, as it sees itself. Its parts set the attributes; the
+    methods are for any thread, and do not use the database."""
 
-    def __init__(self, engine: Engine, heartbeat: Heartbeat, clock: Clock) -> None:
-        self._engine = engine
-        self._heartbeat = heartbeat
+    def __init__(self, lease: WorkerLease, inbox: Inbox, crew: Crew, clock: Clock) -> None:
+        self.outage = Outage("use the database")  # of the engine
+        self.failure: StorageError | None = None  # one that no waiting can repair
+        self.lost_id: Obstacle | None = None  # it has to take another id before it claims again
+        self._lease = lease
+        self._inbox = inbox
+        self._crew = crew
         self._clock = clock
 
-    def condition(self) -> Condition:
+    def condition(self, worker_id: str, state: str, running: int) -> Condition:
         inability, idleness = self._inability(), self._why_no_claims()
         return Condition(
-            self._engine.worker_id,
-            self._heartbeat.state,
-            self._engine.running,
-            self._heartbeat.beat_age_us / SECOND,
+            worker_id,
+            state,
+            running,
+            self._lease.beat_age_us / SECOND,
             is_healthy=inability is None,
-            is_ready=inability is None and idleness is None and not self._engine.inbox.is_draining,
+            is_ready=inability is None and idleness is None and not self._inbox.is_draining,
             reason=inability or idleness,
         )
 
     def trouble(self) -> str | None:
         """What the next beat writes into the worker's row. It is read until the beat after that, so an obstacle
         counts once it has lasted for one beat."""
-        lasts = _lasting(self._engine.obstacles(), self._clock.steady(), self._heartbeat.period_us)
+        lasts = _lasting(self._obstacles(), self._clock.steady(), self._lease.period_us)
         reason = lasts or self._why_no_claims()
         return None if reason is None else bounded(reason, ERROR_MESSAGE_BYTES)
 
+    def _obstacles(self) -> list[Obstacle]:
+        found = [each for each in (self.outage.obstacle, self.lost_id) if each is not None]
+        missing = (each.obstacle for each in self._crew.outages() if each.is_on)
+        return [*found, *(each._replace(stops_claims=True) for each in missing if each is not None)]
+
     def _inability(self) -> str | None:
         """Why it cannot work, if that has lasted for two beats."""
-        if self._engine.failure is not None:
-            return str(self._engine.failure)
-        obstacles = [self._heartbeat.obstacle, *self._engine.obstacles()]
-        return _lasting(obstacles, self._clock.steady(), 2 * self._heartbeat.period_us)
+        if self.failure is not None:
+            return str(self.failure)
+        obstacles = [self._lease.obstacle, *self._obstacles()]
+        return _lasting(obstacles, self._clock.steady(), 2 * self._lease.period_us)
 
     def _why_no_claims(self) -> str | None:
         """Why it claims nothing, or less than it was asked to, at this moment."""
-        if self._engine.inbox.is_cut_off:
-            return self._heartbeat.obstacle.reason
-        return next((each.reason for each in self._engine.obstacles() if each.stops_claims), None)
+        if self._inbox.is_cut_off:
+            return self._lease.obstacle.reason
+        return next((each.reason for each in self._obstacles() if each.stops_claims), None)
 
 
 def _lasting(obstacles: Sequence[Obstacle], now: int, for_us: int) -> str | None:

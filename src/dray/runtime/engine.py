@@ -8,13 +8,14 @@ write lock only to claim, it looks whether there is anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from dray.backends import Backend
 from dray.backends.store.work import NOTHING
 from dray.backends.watch import Watch
-from dray.clock import Clock, Rng
+from dray.clock import Clock
 from dray.errors import (
     DatabaseClosed,
     ForkedConnection,
@@ -29,20 +30,18 @@ from dray.instants import SECOND
 from dray.interrupts import Signal
 from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
-from dray.model.worker import Beat
 from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy
-from dray.runtime.condition import Obstacle, Outage
-from dray.runtime.execution import Execution, StopCause
+from dray.runtime.condition import SelfCheck
+from dray.runtime.crew import Crew
+from dray.runtime.execution import Execution, Link
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer
+from dray.runtime.ownership import Ownership
 from dray.runtime.runners import Runner
-from dray.runtime.stopper import Stopper
+from dray.runtime.service import Service
+from dray.task import Task
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.backends.store.why import Asked
-    from dray.task import Task
 
 log = logging.getLogger("dray")
 
@@ -57,13 +56,25 @@ _FANOUT_PAUSE, _MOST_FANOUT_WAITS = 0.01, 100  # seconds; later it is left to th
 _SHORTEST_REST = 0.0005
 
 
-class Crew(Protocol):
-    """The runners of a worker."""
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What runs bodies, and what brings their ends and notes to the engine."""
 
-    def runner_of(self, claim: Claim) -> Runner: ...
-    def mend(self) -> Capacity | None: ...
-    def outages(self) -> list[Outage]: ...
-    def take_back(self) -> list[Execution]: ...
+    tasks: Mapping[str, Task[..., Any]]
+    crew: Crew
+    link: Link
+    in_flight: InFlight
+    notes: NoteBuffer
+    inbox: Inbox
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the engine calls, on its own thread."""
+
+    on_done: Callable[[], None]  # a job has ended
+    on_idle: Callable[[], None]
+    on_failure: Callable[[], None]  # no waiting can repair it
 
 
 class Engine:
@@ -71,135 +82,60 @@ class Engine:
 
     def __init__(
         self,
-        worker_id: str,
         backend: Backend,
-        bodies_backend: Callable[[], Backend],
         watch: Watch,
         claim_policy: ClaimPolicy,
+        bodies: Bodies,
+        ownership: Ownership,
+        self_check: SelfCheck,
         clock: Clock,
-        rng: Rng,
+        hooks: Hooks,
         *,
-        tasks: Mapping[str, Task[..., Any]],
-        on_dead: Callable[[], str],
-        on_done: Callable[[], None],
-        on_stuck: Callable[[Execution], None],
-        on_failure: Callable[[], None],
         durable: bool = False,
     ) -> None:
-        self.worker_id = worker_id
-        self.clock = clock
-        self.rng = rng
-        self.crew: Crew
-        self.beat: Callable[[Backend, str], Beat]  # renews the lease of the worker with this id
-        self.on_asked: Callable[[Sequence[Asked]], None]  # somebody wants to know where bodies are
-        self.failure: StorageError | None = None  # what no waiting can repair
-        self.has_written = False  # since the heartbeat last asked
-        self.inbox = Inbox()
-        self.is_idle = Signal()  # nothing in hand but what does not stop, nothing that could be
+        self.is_idle = Signal()  # nothing in flight but what does not stop, nothing to claim
         self.has_ended = Signal()  # it claims no more, and nothing is left to run or to write
-        self.on_idle: Callable[[], None] = lambda: None
-        self.on_began: Callable[[Execution], None] = lambda _: None
         self._backend = backend
-        self._bodies_backend = bodies_backend
         self._watch = watch
         self._claim_policy = claim_policy
-        self._tasks = tasks
-        self._on_dead = on_dead
-        self._on_done = on_done
-        self._on_failure = on_failure
+        self._bodies = bodies
+        self._inbox, self._in_flight, self._notes = bodies.inbox, bodies.in_flight, bodies.notes
+        self._ownership = ownership
+        self._self_check = self_check
+        self._outage = self_check.outage
+        self._clock = clock
+        self._hooks = hooks
         self._durable = durable
-        self._in_flight = InFlight()
-        self._notes = NoteBuffer()
-        self._outage = Outage("use the database")
-        self.stopper = Stopper(clock, self._in_flight.executions, on_stuck)
         self._poll_policy = PollPolicy(hears_own=watch.hears_own)
         self._is_drained = False
         self._fanout_waits = 0
         self._is_full = False
-        self._is_dead = False
-        self._is_retiring = False
-        self._must_reread = False
         self._fed_at = clock.steady()
         self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
-        self._unclaiming: Obstacle | None = None  # it has to take another id before it claims again
 
     # For other threads
 
     @property
-    def backend(self) -> Backend:
-        """For bodies."""
-        return self._bodies_backend()
-
-    @property
-    def ran(self) -> int:
-        """How many bodies have ended."""
-        return self._in_flight.ran
-
-    @property
-    def stopped(self) -> int:
-        """How many of them were stopped because the worker ends, and their jobs handed back."""
-        return self._in_flight.stopped
-
-    @property
-    def running(self) -> int:
-        """How many bodies run."""
-        return sum(each.started is not None and not each.is_over for each in self.executions())
-
-    def executions(self) -> Collection[Execution]:
-        return self._in_flight.executions()
-
-    def find(self, asked: Asked) -> Execution | None:
-        """The body that somebody asks about, if it may run."""
-        known = (each for each in self.executions() if (each.claim.id, each.claim.claim) == asked[1:])
-        return next(known, None)
+    def worker_id(self) -> str:
+        return self._ownership.worker_id
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return self._in_flight.is_empty and not (self.inbox.ended or self.inbox.refused)
-
-    @property
-    def has_nothing_to_write(self) -> bool:
-        return not (self._in_flight.outcomes or self.inbox.stuck or self.inbox.ended or self.inbox.refused)
+        return self._in_flight.is_empty and not (self._inbox.ended or self._inbox.refused)
 
     @property
     def is_spent(self) -> bool:
         """Whether nothing is left but bodies that do not stop."""
-        return self.has_nothing_to_write and all(each.is_stuck for each in self.executions())
-
-    def obstacles(self) -> list[Obstacle]:
-        """What keeps it from claiming, running and writing, and since when."""
-        found = [each for each in (self._outage.obstacle, self._unclaiming) if each is not None]
-        missing = (each.obstacle for each in self.crew.outages() if each.is_on)
-        return [*found, *(each._replace(stops_claims=True) for each in missing if each is not None)]
-
-    def began(self, execution: Execution) -> None:
-        self.stopper.began(execution)
-        self.on_began(execution)
-
-    def note(self, execution: Execution) -> None:
-        if self._notes.add(execution):
-            self.inbox.ring()
-
-    def written(self, execution: Execution) -> None:
-        """Nothing to do: `give_up` checks `is_written`. Only a child process has to send a message."""
+        inbox = self._inbox
+        must_write = self._in_flight.outcomes or inbox.stuck or inbox.ended or inbox.refused
+        return not must_write and all(each.is_stuck for each in self._in_flight.executions())
 
     def settles_down(self, seconds: float) -> bool:
-        """Waits until nothing is left, or could come, but bodies that do not stop; whether that came in time."""
+        """Waits until nothing is left, or could come, but bodies that do not stop. False: it took longer."""
         self.is_idle.clear()
-        self.inbox.look_soon()  # an engine that sleeps would not set it again
+        self._inbox.look_soon()  # an engine that sleeps would not set it again
         return self.is_idle.wait(seconds)
-
-    def stop_all(self, cause: StopCause) -> None:
-        for execution in self.executions():
-            if not execution.is_over:
-                self.stopper.stop(execution, cause)
-
-    def give_up(self, by: int) -> None:
-        """Stops whatever another worker may run soon; a body that has completed its job will not be run again."""
-        for execution in self.executions():
-            if not (execution.is_over or execution.is_written):
-                self.stopper.stop(execution, StopCause.SHUTDOWN, by)
 
     # Resting
 
@@ -208,16 +144,16 @@ class Engine:
         if seconds <= 0:
             return
         deaf = self._outage.pause or max(self._poll_policy.pause, _FULL_PAUSE if self._is_full else 0.0)
-        if deaf and self.inbox.doze(min(deaf, seconds)):
+        if deaf and self._inbox.doze(min(deaf, seconds)):
             return
         seconds -= deaf
         if seconds > 0:
-            is_changed = self.inbox.nap(self._watch.poke, lambda: self._watch.wait(seconds))
-            self._poll_policy.woken(by_change=is_changed, by_ring=self.inbox.is_rung)
+            is_changed = self._inbox.nap(self._watch.poke, lambda: self._watch.wait(seconds))
+            self._poll_policy.woken(by_change=is_changed, by_ring=self._inbox.is_rung)
 
     def _full_rest(self, now: int) -> float:
         """No free slot, or not allowed to claim: only outcomes, notes and cancels matter."""
-        is_draining, poll = self.inbox.is_draining, self._poll_policy
+        is_draining, poll = self._inbox.is_draining, self._poll_policy
         if (is_draining and self.is_spent) or (self._claim_policy.is_exhausted and self.is_empty):
             self._become_idle()
         if is_draining and self.is_empty:
@@ -241,7 +177,7 @@ class Engine:
     def _become_idle(self) -> None:
         if not self.is_idle.is_set():
             self.is_idle.set()
-            self.on_idle()
+            self._hooks.on_idle()
 
     def _at_most(self, seconds: float, now: int) -> float:
         if self._in_flight.fanout_pending:
@@ -257,30 +193,30 @@ class Engine:
 
     def tick(self) -> float:
         """One step; the seconds until the next, if nothing happens before."""
-        self._outage.begins(self.clock.steady())
+        self._outage.begins(self._clock.steady())
         try:
             return self._step()
         except Exception as error:
             # A defect. What was claimed in this step may be known to nobody; and the worker does not work.
-            self._must_reread = self._poll_policy.may_have_work = True
-            self._outage.goes_on(error, self.clock.steady())
+            self._ownership.must_reread = self._poll_policy.may_have_work = True
+            self._outage.goes_on(error, self._clock.steady())
             raise
         finally:
             self._outage.returns()
 
     def _step(self) -> float:
-        self.inbox.open()
+        self._inbox.open()
         self._absorb()
-        self._capacity = self.crew.mend()
-        if self.inbox.is_draining and self.is_empty:
-            return self._full_rest(self.clock.steady())  # whatever the database does, it can go
-        if self._is_dead or (self._is_retiring and self.is_empty):
+        self._capacity = self._bodies.crew.mend()
+        if self._inbox.is_draining and self.is_empty:
+            return self._full_rest(self._clock.steady())  # whatever the database does, it can go
+        if self._ownership.is_dead or (self._ownership.is_retiring and self.is_empty):
             return self._come_back()
         self._hand_back()
-        self._hear_beats()
+        self._ownership.hear_beats()
         if not self._is_in_order():
             return self._outage.pause
-        now = self.clock.steady()
+        now = self._clock.steady()
         demand = self._demand()
         if not self._in_flight.outcomes and not self._notes.is_due(now, self._in_flight):
             if not demand.limit:
@@ -294,13 +230,19 @@ class Engine:
 
     def _is_in_order(self) -> bool:
         """Whether it knows what it holds, and has passed on what had ended. False: it died, or cannot now."""
-        if self._is_dead or (self._must_reread and not self._reread()):
+        if self._ownership.is_dead:
+            return False
+        try:
+            if self._ownership.must_reread and not self._ownership.reread():
+                return False
+        except StorageError as error:
+            self._fail(error)
             return False
         return not self._in_flight.fanout_pending or self._fan_out()
 
     def _absorb(self) -> None:
         """Takes in what other threads have said."""
-        inbox = self.inbox
+        inbox = self._inbox
         if inbox.is_poked:
             inbox.is_poked = False
             self._poll_policy.may_have_work = True
@@ -308,7 +250,7 @@ class Engine:
         while ended and len(self._in_flight.outcomes) < _BATCH:
             execution, settlement = ended.popleft()
             if execution.started is not None:
-                ended_at = self.clock.steady() if settlement is None else settlement.finished
+                ended_at = self._clock.steady() if settlement is None else settlement.finished
                 self._claim_policy.body_took(ended_at - execution.started)
             self._in_flight.end(execution, settlement)
             if settlement is None:
@@ -329,13 +271,13 @@ class Engine:
         self._claim_policy.gave_back(1)
         # By its task it could run here: until children can be started, every claim would bring it again.
         delay_us = _ISOLATED_PAUSE if execution.claim.crashes else None
-        self._in_flight.hand_back([execution], self.clock.steady(), delay_us)
+        self._in_flight.hand_back([execution], self._clock.steady(), delay_us)
 
     def _hand_back(self) -> None:
         """What is claimed and has not started goes back: the worker ends, a job was cancelled, bodies take long."""
-        now = self.clock.steady()
+        now = self._clock.steady()
         is_stale = self._in_flight.count > self._claim_policy.concurrency and now - self._fed_at > _STALE_AHEAD
-        inbox = self.inbox
+        inbox = self._inbox
         is_ending = inbox.is_draining and not self._is_drained
         if is_stale:
             self._claim_policy.stop_claiming_ahead()
@@ -343,11 +285,11 @@ class Engine:
             inbox.is_recalled, self._is_drained = False, inbox.is_draining
             self._poll_policy.looked_at = 0
             self._poll_policy.may_have_work = True
-            self._in_flight.hand_back(self.crew.take_back(), now)
+            self._in_flight.hand_back(self._bodies.crew.take_back(), now)
 
     def _demand(self) -> Demand:
-        inbox = self.inbox
-        if inbox.is_draining or inbox.is_cut_off or self._is_retiring:
+        inbox = self._inbox
+        if inbox.is_draining or inbox.is_cut_off or self._ownership.is_retiring:
             return NOTHING
         return self._claim_policy.demand(self._in_flight.count, self._capacity)
 
@@ -374,10 +316,7 @@ class Engine:
             return None
         if self._claim_policy.serves_all:
             self._claim_policy.set_ready_queues(seen.queues)
-        for row in seen.cancels:
-            self._cancel(self._in_flight.find(row))
-        if seen.asked:
-            self.on_asked(seen.asked)
+        self._ownership.hear_look(seen)
         self._poll_policy.due_at = None if seen.due_at is None else now + seen.due_at - seen.now
         is_there = seen.is_ready or (seen.due_at is not None and seen.due_at <= seen.now)
         if (is_there and demand.limit) or self._in_flight.outcomes or self._notes.pause(now) is not None:
@@ -394,15 +333,15 @@ class Engine:
             if pause or not demand.limit:
                 return pause
         batch = self._in_flight.plain()
-        notes = self._notes.collect(self._in_flight, self.clock.steady())
+        notes = self._notes.collect(self._in_flight, self._clock.steady())
         try:
             answer = self._backend.work.exchange(self.worker_id, batch, demand, notes, durable=self._durable)
         except StorageError as error:
             self._notes.keep(notes)
-            self._must_reread |= not isinstance(error, StorageLocked)
+            self._ownership.must_reread |= not isinstance(error, StorageLocked)
             return self._fail(error)
         self._outage.eases()
-        self.has_written = True
+        self._in_flight.has_written = True
         self._notes.keep(answer.late)
         written = self._in_flight.written(batch, answer.settled)
         self._in_flight.fanout_pending |= answer.has_more_children
@@ -416,7 +355,7 @@ class Engine:
         # What goes with an outcome is no step by itself: while the row is held, both are tried again and again.
         has_noted = not notes.ids.issubset(self._in_flight.outcomes)
         has_grown = self._grow()
-        if self.inbox.leaves_locked or self._is_retiring:
+        if self._inbox.leaves_locked or self._ownership.is_retiring:
             has_grown |= self._leave_aside(answer.settled.locked)
         if not self._outage.pause:
             self._outage.ends()
@@ -430,7 +369,7 @@ class Engine:
             try:
                 settled = self._backend.work.grow(self.worker_id, settlement, new, durable=self._durable)
             except StorageError as error:
-                self._must_reread |= not isinstance(error, StorageLocked)
+                self._ownership.must_reread |= not isinstance(error, StorageLocked)
                 self._fail(error)
                 break
             except (GraphError, UnknownJob) as error:
@@ -464,12 +403,13 @@ class Engine:
     def _dispatch(self, claims: Sequence[Claim]) -> None:
         if not claims:
             return
-        self._fed_at = self.clock.steady()
+        self._fed_at = self._clock.steady()
         self.is_idle.clear()
-        executions = [Execution(claim, self._tasks[claim.task], self.worker_id, self) for claim in claims]
+        tasks, link = self._bodies.tasks, self._bodies.link
+        executions = [Execution(claim, tasks[claim.task], self.worker_id, link) for claim in claims]
         groups: dict[Runner, list[Execution]] = {}
         for execution in executions:
-            execution.runner = runner = self.crew.runner_of(execution.claim)
+            execution.runner = runner = self._bodies.crew.runner_of(execution.claim)
             groups.setdefault(runner, []).append(execution)
         self._in_flight.take(executions)  # not before each has a runner: what has none is released by the next beat
         for runner, group in groups.items():
@@ -485,7 +425,7 @@ class Engine:
         if step.left and not step.decided and self._fanout_waits < _MOST_FANOUT_WAITS:
             # Somebody else is at it, mostly the duty: until that is committed what it frees cannot be seen.
             self._fanout_waits += 1
-            self.inbox.doze(_FANOUT_PAUSE)
+            self._inbox.doze(_FANOUT_PAUSE)
             return True
         self._fanout_waits = 0
         # One step at a time: bodies that end meanwhile, and other workers, have their turn between two.
@@ -496,100 +436,39 @@ class Engine:
 
     def _tell_done(self) -> None:
         self._backend.announce_done()
-        self._on_done()
+        self._hooks.on_done()
 
     def _fail(self, error: StorageError) -> float:
         if isinstance(error, SchemaTooNew | ForkedConnection | DatabaseClosed | StorageDamaged):
-            self.failure = error
+            self._self_check.failure = error
             self._become_idle()
-            self._on_failure()
+            self._hooks.on_failure()
         self._poll_policy.may_have_work = True
-        return self._outage.goes_on(error, self.clock.steady())
-
-    # Beats, cancels, takeovers
-
-    def _hear_beats(self) -> None:
-        while self.inbox.beats:
-            worker_id, beat, is_proven = self.inbox.beats.popleft()
-            if worker_id != self.worker_id:
-                continue
-            if not beat.alive:
-                self._die()
-                return
-            if not is_proven:
-                self._retire()
-            self._compare(beat)
-
-    def _compare(self, beat: Beat) -> None:
-        self._in_flight.release_unknown(beat.held, self.clock.steady())
-        for row in beat.held:
-            if row.cancel_requested:
-                self._cancel(self._in_flight.find(row))
-
-    def _cancel(self, execution: Execution | None) -> None:
-        if execution is not None:
-            self.stopper.stop(execution, StopCause.CANCEL)
-
-    def _reread(self) -> bool:
-        """After an outage: what this worker still holds, before it claims again."""
-        try:
-            beat = self.beat(self._backend, self.worker_id)
-            missing = self._in_flight.missing(beat.held)
-            written = self._written_by_bodies(missing)
-        except StorageError as error:
-            self._fail(error)
-            return False
-        self._must_reread = False
-        self._outage.eases()  # what failed has still to succeed
-        if not beat.alive:
-            self._die()
-            return False
-        self._stop_lost(self._in_flight.lose([each for each in missing if each.claim.id not in written]))
-        self._compare(beat)
-        return True
-
-    def _written_by_bodies(self, executions: Sequence[Execution]) -> set[str]:
-        """Those of these jobs that their bodies have completed themselves, in transactions of their own."""
-        claims = [(each.claim.id, each.claim.claim) for each in executions]
-        return self._backend.work.completed_by(self.worker_id, claims) if claims else set()
-
-    def _stop_lost(self, executions: Sequence[Execution]) -> None:
-        for execution in executions:
-            self.stopper.stop(execution, StopCause.LOST)
-
-    def _retire(self) -> None:
-        """Somebody took this worker's proof of life away: it claims nothing more, and comes back under a new id once
-        what it holds has ended."""
-        if not self._is_retiring:
-            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
-            self._is_retiring = True
-            self._give_up_id("has lost its proof of life, and takes another id when its jobs end")
-            self.inbox.ring()  # it may hold nothing: then it comes back with the next step
-
-    def _die(self) -> None:
-        """This worker was declared dead while it was stopped or cut off: nothing it holds is its own any more."""
-        log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
-        running = self._in_flight.running()
-        try:
-            written = self._written_by_bodies(running)
-        except StorageError:
-            # Not known of those that ended in a user's transaction: rather stopped than beside their successors.
-            written = {each.claim.id for each in running if each.is_written}
-        self._stop_lost(self._in_flight.lose_all(written))
-        self._is_dead = True
-        self._give_up_id("was declared dead, and takes another id")
-
-    def _give_up_id(self, reason: str) -> None:
-        since = self.clock.steady() if self._unclaiming is None else self._unclaiming.since
-        self._unclaiming = Obstacle(since, reason, stops_claims=True)
+        return self._outage.goes_on(error, self._clock.steady())
 
     def _come_back(self) -> float:
         try:
-            self.worker_id = self._on_dead()
+            self._ownership.come_back()
         except StorageError as error:
             return self._fail(error)
-        self._is_dead = self._is_retiring = self._must_reread = False
-        self._unclaiming = None
         self._outage.ends()
         self._poll_policy.may_have_work = True
         return 0.0
+
+
+class EngineLoop(Service):
+    """The engine's thread. The engine rests by itself: on the database's watch."""
+
+    def __init__(self, engine: Engine, inbox: Inbox) -> None:
+        super().__init__("dray-engine")
+        self._engine = engine
+        self._inbox = inbox
+
+    def tick(self) -> float:
+        self._engine.rest(self._engine.tick())
+        return 0.0
+
+    def end(self, timeout: float | None = 5.0) -> bool:
+        self._is_ending = True
+        self._inbox.ring()
+        return super().end(timeout)

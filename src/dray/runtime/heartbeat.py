@@ -1,9 +1,4 @@
-"""The heartbeat: renews the worker's lease on a thread and a connection of its own.
-
-Behind a lease there is a proof that the kernel or the server holds for as long as this process lives. While that
-stands, a missed beat means nothing. Without it (a PostgreSQL that cannot be reached) nobody can tell this worker
-from a dead one once the lease is over, so its bodies are stopped a little before.
-"""
+"""What shows that a worker is alive: its id, proof of life and row, its lease, and the heartbeat that renews it."""
 
 from __future__ import annotations
 
@@ -24,129 +19,177 @@ from dray.model.worker import Beat, NewWorker, WorkerState
 from dray.runtime import outcome
 from dray.runtime.condition import Obstacle, Outage
 from dray.runtime.execution import Execution
+from dray.runtime.in_flight import InFlight
+from dray.runtime.inbox import Inbox
 from dray.runtime.service import Service
 
 if TYPE_CHECKING:
     from dray.backends.store.why import Asked
-    from dray.runtime.engine import Engine
+    from dray.runtime.stopper import Stopper
 
 log = logging.getLogger("dray")
 
-_MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop in
+_MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop
 _LAST_MOMENT = SECOND  # before the lease ends, by which bodies are made to stop
 _LOOK = SECOND // 3  # between two looks at a beat that is late
 _AGAIN = 0.5  # seconds after a beat that failed
 
 
-class Heartbeat(Service):
-    """Beats three times a lease."""
+class WorkerLease:
+    """How long this worker's lease holds, and when its bodies must stop because of that.
 
-    def __init__(self, engine: Engine, backend: Backend, proof: Proof, clock: Clock, lease_us: int) -> None:
-        super().__init__("dray-heartbeat")
-        self.state: str = WorkerState.ACTIVE
+    Behind a lease there is a proof that the kernel or the server holds for as long as this process lives. While that
+    stands, a missed beat means nothing. Without it (a PostgreSQL that cannot be reached) other workers cannot tell
+    this one from a dead one once the lease is over, so its bodies are stopped a little before.
+
+    The properties are for any thread.
+    """
+
+    def __init__(self, worker_id: str, proof: Proof, clock: Clock, lease_us: int) -> None:
+        self.worker_id = worker_id
         self.proof = proof
-        self._engine = engine
-        self._backend = backend
+        self.duration_us = lease_us
         self._clock = clock
-        self._lease_us = lease_us
         self._trusted_until = clock.steady() + lease_us
         self._outage = Outage("renew its lease")
-        self.trouble: Callable[[], str | None] = lambda: None  # what keeps the worker from working
-        self.stacks = Stacks(engine.find, self.wake)
         self._has_stopped_bodies = False
         self._is_away = False  # the database was, at the last beat
         self._began: int | None = None  # the beat that is on its way
-        self._seen: int | None = None  # the beat that was on its way when it was last looked for
+        self._seen: int | None = None  # the beat that was on its way at the last look
 
-    def renewed(self, proof: Proof) -> None:
+    def renewed(self, worker_id: str, proof: Proof) -> None:
         """The worker has come back under a new id."""
-        self.proof = proof
-        self._trusted_until = self._clock.steady() + self._lease_us
+        self.proof = proof  # before the id: a beat under the new id must not check the old proof, which is closed
+        self.worker_id = worker_id
+        self._trusted_until = self._clock.steady() + self.duration_us
 
     @property
     def period_us(self) -> int:
         """From one beat to the next."""
-        return self._lease_us // 3
+        return self.duration_us // 3
 
     @property
     def beat_age_us(self) -> int:
-        """How long ago the lease was last renewed. For any thread."""
-        return self._clock.steady() - (self._trusted_until - self._lease_us)
+        """How long ago the lease was last renewed."""
+        return self._clock.steady() - self.obstacle.since
 
     @property
     def obstacle(self) -> Obstacle:
-        """The last beat that got through is always one; only if it is long ago it matters. For any thread."""
-        return Obstacle(self._trusted_until - self._lease_us, self._outage.reason)
+        """The last beat that got through. There always is one; it only matters if it was long ago."""
+        return Obstacle(self._trusted_until - self.duration_us, self._outage.reason)
 
-    def beat(self, backend: Backend, worker_id: str, *, durable: bool = False) -> Beat:
-        """Renews the lease through any connection."""
-        return backend.workers.beat(worker_id, self._lease_us, self.state, trouble=self.trouble(), durable=durable)
+    def beat_begins(self, now: int) -> None:
+        self._began = now
 
-    def tick(self) -> float:
-        began, worker_id, proof = self._clock.steady(), self._engine.worker_id, self.proof
-        is_durable, self._engine.has_written = self._engine.has_written, False
-        self._began = began
-        try:
-            beat = self.beat(self._backend, worker_id, durable=is_durable)
-        except StorageError as error:
-            self._engine.has_written |= is_durable
-            return self._fail(error)
-        finally:
-            self._began = None
+    def beat_returns(self) -> None:
+        """With or without success."""
+        self._began = None
+
+    def beat_succeeded(self, began: int) -> None:
         self._outage.ends()
         self._has_stopped_bodies = self._is_away = False
-        self._trusted_until = began + self._lease_us
-        # After the beat, which nothing may hold up: the database has answered, whatever has become of the proof.
-        self._engine.inbox.hear(worker_id, beat, is_proven=proof.check())
-        if self.stacks.has_more:
-            self._answer(worker_id)
-            if self.stacks.has_more:
-                return 0.0
-        return max(0.05, (self.period_us - (self._clock.steady() - began)) / SECOND)
+        self._trusted_until = began + self.duration_us
 
-    def _answer(self, worker_id: str) -> None:
-        try:
-            self.stacks.answer_one(self._backend, worker_id)
-        except StorageError as error:
-            log.debug("nobody could be told where a body is: %s", error)  # whoever still waits is in the next look
-
-    def _fail(self, error: StorageError) -> float:
+    def beat_failed(self, error: StorageError, stop_bodies: Callable[[int], None]) -> None:
         now = self._clock.steady()
         self._outage.goes_on(error, now)
         self._is_away = not isinstance(error, StorageLocked)
-        if not self.proof.is_held:
-            self._engine.inbox.cut_off()
-            self._give_bodies_up(now)
-        elif self._is_away and not self.proof.is_certain:
-            self._give_bodies_up(now)
-        return min(_AGAIN, self._lease_us / 10 / SECOND)
+        if not self.proof.is_held or (self._is_away and not self.proof.is_certain):
+            self._stop_if_due(now, stop_bodies)
 
-    def watch_over(self, now: int) -> int:
-        """Stops the bodies in time though a beat hangs in a network that swallows everything; when to look again.
+    def watch_over(self, now: int, stop_bodies: Callable[[int], None]) -> int:
+        """Stops the bodies in time though a beat hangs in a network that swallows everything. Returns when to look
+        again.
 
         On the stopper's thread. A beat must be seen hanging twice, unless the one before has failed: a process
         that was stopped, or kept from running by a body, gets its beat through first.
         """
         if self.proof.is_certain:
-            return now + self._lease_us
+            return now + self.duration_us
         if now < self._stops_at:
             return self._stops_at
         if self._is_away or (self._began is not None and self._began == self._seen):
-            self._give_bodies_up(now)
+            self._stop_if_due(now, stop_bodies)
         self._seen = self._began
         return now + _LOOK
 
     @property
     def _stops_at(self) -> int:
-        return self._trusted_until - min(_MARGIN, self._lease_us // 5)
+        return self._trusted_until - min(_MARGIN, self.duration_us // 5)
 
-    def _give_bodies_up(self, now: int) -> None:
-        """Nobody can tell this worker from a dead one soon: what it runs must not run beside its successor."""
+    def _stop_if_due(self, now: int, stop_bodies: Callable[[int], None]) -> None:
+        """Soon this worker looks like a dead one: what it runs must not run beside its successor."""
         if now >= self._stops_at and not self._has_stopped_bodies:
             self._has_stopped_bodies = True
-            self._engine.inbox.cut_off()
-            log.warning("worker %s is cut off and stops what it runs", self._engine.worker_id)
-            self._engine.give_up(by=self._trusted_until - _LAST_MOMENT)
+            stop_bodies(self._trusted_until - _LAST_MOMENT)
+
+
+class Heartbeat(Service):
+    """Renews the lease three times as often as it would end, on a thread and a connection of its own."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        lease: WorkerLease,
+        inbox: Inbox,
+        in_flight: InFlight,
+        stopper: Stopper,
+        clock: Clock,
+        trouble: Callable[[], str | None],
+    ) -> None:
+        super().__init__("dray-heartbeat")
+        self.state: str = WorkerState.ACTIVE
+        self.lease = lease
+        self.stacks = Stacks(in_flight.asked_about, self.wake)
+        self._backend = backend
+        self._inbox = inbox
+        self._in_flight = in_flight
+        self._stopper = stopper
+        self._clock = clock
+        self._trouble = trouble  # what keeps the worker from working
+
+    def drain(self) -> None:
+        """Shows in the worker's row that it is stopping."""
+        self.state = WorkerState.DRAINING
+        self.wake()
+
+    def beat(self, backend: Backend, worker_id: str, *, durable: bool = False) -> Beat:
+        """Renews the lease through any connection."""
+        lease_us, trouble = self.lease.duration_us, self._trouble()
+        return backend.workers.beat(worker_id, lease_us, self.state, trouble=trouble, durable=durable)
+
+    def tick(self) -> float:
+        lease, flight = self.lease, self._in_flight
+        began, worker_id, proof = self._clock.steady(), lease.worker_id, lease.proof
+        is_durable, flight.has_written = flight.has_written, False
+        lease.beat_begins(began)
+        try:
+            beat = self.beat(self._backend, worker_id, durable=is_durable)
+        except StorageError as error:
+            flight.has_written |= is_durable
+            return self._fail(error)
+        finally:
+            lease.beat_returns()
+        lease.beat_succeeded(began)
+        # After the beat, which nothing may hold up: the database has answered, whatever has become of the proof.
+        self._inbox.hear(worker_id, beat, is_proven=proof.check())
+        if self.stacks.has_more:
+            self._answer(worker_id)
+            if self.stacks.has_more:
+                return 0.0
+        return max(0.05, (lease.period_us - (self._clock.steady() - began)) / SECOND)
+
+    def _answer(self, worker_id: str) -> None:
+        try:
+            self.stacks.answer_one(self._backend, worker_id)
+        except StorageError as error:
+            log.debug("the answer where a body is could not be written: %s", error)  # the next look asks again
+
+    def _fail(self, error: StorageError) -> float:
+        if not self.lease.proof.is_held:
+            self._inbox.cut_off()
+        self.lease.beat_failed(error, self._stopper.cut_off)
+        return min(_AGAIN, self.lease.duration_us / 10 / SECOND)
 
 
 class Identity:
@@ -166,6 +209,7 @@ class Identity:
         queues: Sequence[str],
         tasks: Sequence[str],
         concurrency: int,
+        lease_us_of: Callable[[Proof], int],
     ) -> None:
         self._backend = backend
         self._watch = watch
@@ -175,8 +219,8 @@ class Identity:
         self._queues = tuple(queues)
         self._tasks = tuple(tasks)
         self._concurrency = concurrency
-        self.lease_us = 0
         self._prove()
+        self.lease_us = lease_us_of(self.proof)
 
     def _prove(self) -> None:
         self.id = self._ids.new()

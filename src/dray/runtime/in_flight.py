@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dray.instants import SECOND
 from dray.model.job import FINAL, Held, State
@@ -18,6 +18,9 @@ from dray.runtime import outcome
 from dray.runtime.execution import Execution, StopCause
 from dray.sanitize import escape_control
 from dray.wording import counted
+
+if TYPE_CHECKING:
+    from dray.backends.store.why import Asked
 
 log = logging.getLogger("dray")
 
@@ -40,6 +43,7 @@ class InFlight:
         self.ran = 0  # bodies that have ended
         self.stopped = 0  # of them those that were stopped because the worker ends, and whose jobs went back
         self.final_notes: list[Execution] = []  # completed by their bodies; what they said is still to be written
+        self.has_written = False  # the engine has, since the last beat
         self.fanout_pending = False  # a body has completed its job itself: its children are still to be freed
         self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
@@ -52,6 +56,16 @@ class InFlight:
     def executions(self) -> list[Execution]:
         """All whose bodies may run. For any thread."""
         return [*self.held.values(), *self.lost]
+
+    @property
+    def running(self) -> int:
+        """How many bodies run. For any thread."""
+        return sum(each.started is not None and not each.is_over for each in self.executions())
+
+    def asked_about(self, asked: Asked) -> Execution | None:
+        """The body that `dray why` asks about, if it may run. For any thread."""
+        known = (each for each in self.executions() if (each.claim.id, each.claim.claim) == asked[1:])
+        return next(known, None)
 
     # Bodies
 
@@ -207,15 +221,15 @@ class InFlight:
     def missing(self, rows: Sequence[Held]) -> list[Execution]:
         """Bodies whose claims are not among the rows that the database shows as this worker's."""
         found = {(row.id, row.claim) for row in rows}
-        return [each for each in self.running() if (each.claim.id, each.claim.claim) not in found]
+        return [each for each in self.claimed() if (each.claim.id, each.claim.claim) not in found]
 
-    def running(self) -> list[Execution]:
+    def claimed(self) -> list[Execution]:
         """Bodies that run, or are about to, under a claim."""
         return [execution for execution in self.held.values() if not execution.is_over]
 
     def lose_all(self, written: Collection[str]) -> list[Execution]:
         """Nothing is this worker's own any more; the bodies that must stop: not of jobs that they have ended."""
-        running = self.running()
+        running = self.claimed()
         lost = self.lose([each for each in running if each.claim.id not in written])
         self.lost += [each for each in running if each.claim.id in written]
         self.held.clear()

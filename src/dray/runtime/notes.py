@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 
+from dray.backends import Backend
 from dray.backends.store.work import SILENCE, Notes, Report
+from dray.clock import Clock, Rng
 from dray.instants import SECOND
 from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
@@ -86,6 +89,41 @@ def _copy_out(execution: Execution, lines: list[LogLine], reports: list[Report])
     if report is not None:
         execution.report = None
         reports.append(Report(execution.claim.id, execution.claim.claim, *report))
+
+
+class WorkerLink:
+    """The `Link` of bodies that run in the worker's process."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Rng,
+        backend: Callable[[], Backend],
+        notes: NoteBuffer,
+        ring: Callable[[], None],
+        *on_began: Callable[[Execution], None],
+    ) -> None:
+        self.clock = clock
+        self.rng = rng
+        self._backend = backend
+        self._notes = notes
+        self._ring = ring
+        self._on_began = on_began
+
+    @property
+    def backend(self) -> Backend:
+        return self._backend()
+
+    def began(self, execution: Execution) -> None:
+        for tell in self._on_began:
+            tell(execution)
+
+    def note(self, execution: Execution) -> None:
+        if self._notes.add(execution):
+            self._ring()
+
+    def written(self, execution: Execution) -> None:
+        """Nothing to do: whoever stops bodies checks `is_written`. Only a child process has to send a message."""
 
 
 class Capture(logging.Handler):

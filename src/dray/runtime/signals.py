@@ -6,64 +6,75 @@ So the main thread must not sleep on a lock, which nothing would wake, but on a 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Self
 
 from dray.backends.watch import rest
 
+log = logging.getLogger("dray")
+
 SUPERVISED = "DRAY_SUPERVISED"  # in the environment of workers that have a supervisor
 
-
-def _is_supervised() -> bool:
-    """A supervisor's workers may be told twice, by it and by whoever tells the whole service; it does the rest."""
-    return SUPERVISED in os.environ
+Handler = Callable[[int, FrameType | None], None]
 
 
 def ends_by() -> tuple[signal.Signals, ...]:
-    """The signals that end a worker; a terminal that is closed is none under `nohup`."""
+    """The signals that end a worker. Not SIGHUP under `nohup`: the worker outlives its terminal."""
     stays = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT, *(() if stays else (signal.SIGHUP,)))
 
 
+@contextmanager
+def handling(handler: Handler, numbers: Iterable[signal.Signals], wakeup: int) -> Generator[None]:
+    """Calls `handler` for these signals, and writes each to the descriptor `wakeup`. Puts the old handlers back."""
+    before_wakeup = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(before_wakeup)
+
+
 class Signals:
-    """Takes these signals over for as long as it is entered; the second one to come ends the process at once. Not a
-    second SIGHUP: of a closed terminal the shell tells, and the kernel too."""
+    """Takes these signals over for as long as it is entered. The second one ends the process at once.
+
+    Not a second SIGHUP: when a terminal is closed, both the shell and the kernel send one.
+    """
 
     def __init__(self, on_first: Callable[[], None]) -> None:
         self._on_first = on_first
         self.count = 0
         self._hears, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         os.set_blocking(self._writes, False)
-        self._is_main = threading.current_thread() is threading.main_thread()
-        self._before: dict[signal.Signals, object] = {}
+        self._taken = ExitStack()
 
     def __enter__(self) -> Self:
-        if self._is_main:  # only there can signals be taken
-            self._before_fd = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
-            self._before = {number: signal.signal(number, self._handle) for number in ends_by()}
+        if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
+            self._taken.enter_context(handling(self._handle, ends_by(), self._writes))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_main:
-            for number, handler in self._before.items():
-                signal.signal(number, handler)  # pyright: ignore[reportArgumentType] - it came from there
-            signal.set_wakeup_fd(self._before_fd)
+        self._taken.close()
         os.close(self._hears)
         os.close(self._writes)
 
     def wake(self) -> None:
-        """Has `wait` look again. From any thread."""
+        """Makes `wait` look again. From any thread."""
         try:
             os.write(self._writes, b"\0")
         except OSError:
-            return  # full, so it will look; or closed, so nobody waits
+            return  # full, so it will look; or closed, so nothing waits
 
     def wait(self, is_over: Callable[[], bool]) -> None:
-        """Sleeps until it is."""
+        """Sleeps until `is_over`."""
         while not is_over():
             rest([self._hears])
             try:
@@ -71,10 +82,34 @@ class Signals:
             except BlockingIOError:
                 continue
 
+    def run_beside(self, work: Callable[[], None]) -> None:
+        """Runs `work` in another thread, so that a second signal finds this one awake. Runs it here if no thread can
+        be started."""
+        ended: list[bool] = []
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                ended.append(True)
+                self.wake()
+
+        thread = threading.Thread(target=run, name="dray-stop")
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            log.warning("no thread can be started to stop this worker: %s; a second signal may be heard late", error)
+            work()
+            return
+        self.wait(lambda: bool(ended))
+        thread.join()
+
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.count and number == signal.SIGHUP:
             return
         self.count += 1
-        if self.count > 1 and not _is_supervised():
+        # A supervisor's worker may get a signal twice, from it and from what stops the whole service. The supervisor
+        # ends it if need be.
+        if self.count > 1 and SUPERVISED not in os.environ:
             os._exit(128 + number)
         self._on_first()

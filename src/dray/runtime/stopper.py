@@ -5,13 +5,18 @@ On a thread of its own, because the engine may be waiting for a database that is
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 
 from dray.clock import Clock
 from dray.instants import MILLISECOND, SECOND
 from dray.runtime.execution import Execution, StopCause
+from dray.runtime.heartbeat import WorkerLease
+from dray.runtime.inbox import Inbox
 from dray.runtime.service import Service
+
+log = logging.getLogger("dray")
 
 KILL_GRACE = 5 * SECOND  # between being told to stop and being made to
 _LAST_GRACE = SECOND
@@ -24,13 +29,19 @@ class Stopper(Service):
     """Watches over the executions that a worker has begun."""
 
     def __init__(
-        self, clock: Clock, executions: Callable[[], Collection[Execution]], on_stuck: Callable[[Execution], None]
+        self,
+        clock: Clock,
+        executions: Callable[[], Collection[Execution]],
+        lease: WorkerLease,
+        inbox: Inbox,
+        on_stuck: Callable[[Execution], None],
     ) -> None:
         super().__init__("dray-stopper")
         self._clock = clock
         self._executions = executions
+        self._lease = lease
+        self._inbox = inbox
         self._on_stuck = on_stuck
-        self.watch_over: Callable[[int], int] = lambda now: now + _LONGEST  # whatever else must not be late
         self._wake_at = 0
         self._lock = threading.Lock()
 
@@ -56,11 +67,29 @@ class Stopper(Service):
             execution.abandon_at = latest if by is None else min(latest, by)
         self.wake()
 
+    def stop_all(self, cause: StopCause) -> None:
+        for execution in self._executions():
+            if not execution.is_over:
+                self.stop(execution, cause)
+
+    def cut_off(self, by: int) -> None:
+        """Stops, by the instant `by`, all bodies that another worker may run soon. A body that has completed its job
+        goes on: the job will not run again."""
+        self._inbox.cut_off()
+        log.warning("worker %s is cut off and stops what it runs", self._lease.worker_id)
+        for execution in self._executions():
+            if not (execution.is_over or execution.is_written):
+                self.stop(execution, StopCause.SHUTDOWN, by)
+
+    def watch_lease(self, now: int) -> int:
+        """Returns when to look again."""
+        return self._lease.watch_over(now, self.cut_off)
+
     def tick(self) -> float:
         now = self._clock.steady()
         self._wake_at = now + _LONGEST  # whoever begins from here on, unseen by what follows, wakes this again
         at = min((self._attend(execution, now) for execution in self._executions()), default=now + _LONGEST)
-        at = min(at, self.watch_over(now))
+        at = min(at, self.watch_lease(now))
         self._wake_at = min(at, now + _LONGEST)
         return max(0, self._wake_at - now) / SECOND
 

@@ -20,7 +20,7 @@ from dray.backends.watch import rest
 from dray.clock import Clock, SystemClock
 from dray.instants import SECOND
 from dray.runtime.children import kernel
-from dray.runtime.signals import SUPERVISED, ends_by
+from dray.runtime.signals import SUPERVISED, ends_by, handling
 
 log = logging.getLogger("dray")
 
@@ -106,16 +106,8 @@ class Supervisor:
         wakes, waker = socket.socketpair()
         wakes.setblocking(False)  # noqa: FBT003
         waker.setblocking(False)  # noqa: FBT003
-        with wakes, waker:
-            numbers = (*ends_by(), signal.SIGCHLD)
-            before = {number: signal.signal(number, self._note) for number in numbers}
-            descriptor = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-            try:
-                yield wakes
-            finally:
-                signal.set_wakeup_fd(descriptor)
-                for number, handler in before.items():
-                    signal.signal(number, handler)
+        with wakes, waker, handling(self._note, (*ends_by(), signal.SIGCHLD), waker.fileno()):
+            yield wakes
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if number != signal.SIGCHLD:

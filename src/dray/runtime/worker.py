@@ -12,31 +12,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from dray.clock import Clock, Ids
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
-from dray.maintenance import Declarer, DutyRunner, Rescuer, Scheduler, duties
+from dray.maintenance import Declarer, Scheduler, WorkerDuties
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.values import duration_us
-from dray.model.worker import WorkerState
 from dray.runtime import loading, notes, outcome
 from dray.runtime.claiming import ClaimPolicy, parse_queues
 from dray.runtime.condition import Condition, SelfCheck
 from dray.runtime.crew import Crew
-from dray.runtime.engine import Engine
+from dray.runtime.engine import Bodies, Engine, EngineLoop, Hooks
 from dray.runtime.execution import Execution, StopCause
-from dray.runtime.heartbeat import Heartbeat, Identity
+from dray.runtime.heartbeat import Heartbeat, Identity, WorkerLease
+from dray.runtime.in_flight import InFlight
+from dray.runtime.inbox import Inbox
+from dray.runtime.notes import NoteBuffer, WorkerLink
+from dray.runtime.ownership import Ownership
 from dray.runtime.service import Loop, Service
 from dray.runtime.signals import Signals
-from dray.runtime.stopper import KILL_GRACE
+from dray.runtime.stopper import KILL_GRACE, Stopper
 from dray.task.checks import label, several, whole
 from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
+    from dray.backends.proof import Proof
     from dray.model.settlement import Settlement
     from dray.settings import Settings
     from dray.task import Registry
@@ -118,15 +122,14 @@ class Worker:
         self._max_jobs = None if max_jobs is None else whole("max_jobs", max_jobs, 1)
         self._owns_process = owns_process
         self._observer = observer
-        self._clock = app.clock
         self._rng = random.Random()  # noqa: S311 - spreads retries, hides nothing
         self._has_started = False
         self._replaced = 0
         self._wants_renewal = False
         self._asked_to_stop = Signal()
         self._on_asked: Callable[[], None] = _nothing
+        self._ends_when_idle = False
         self._has_stopped = self._has_left_behind = False
-        self._is_over = False
         self._services: tuple[Service, ...] = ()
         self._undo = ExitStack()  # closes what `start` has opened, until that is done
         self._stopping = OwnedLock()
@@ -144,19 +147,19 @@ class Worker:
     def ran(self) -> int:
         """How many bodies have ended."""
         self._refuse_unless_started()
-        return self._engine.ran
+        return self._in_flight.ran
 
     @property
     def stopped(self) -> int:
         """How many of them were stopped because it ends, and their jobs handed back."""
         self._refuse_unless_started()
-        return self._engine.stopped
+        return self._in_flight.stopped
 
     def condition(self) -> Condition:
         """How it is, for a probe; from any thread."""
         if not self._has_started:
             return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
-        return self._self_check.condition()
+        return self._self_check.condition(self._engine.worker_id, self._heartbeat.state, self._in_flight.running)
 
     def __enter__(self) -> Self:
         self.start()
@@ -176,8 +179,8 @@ class Worker:
     def _start(self) -> None:
         self._assemble(self._undo)
         self._app.on_enqueue.append(self._enqueued)
-        self._app.on_recall.append(self._engine.inbox.recall)
-        self._app.on_schedule.append(self._rescheduled)
+        self._app.on_recall.append(self._inbox.recall)
+        self._app.on_schedule.append(self._duties.rescheduled)
         notes.start_capture(self)
         try:
             for service in self._services:
@@ -210,16 +213,13 @@ class Worker:
         loading.stop_here()
         with Signals(self._asked_to_stop.set) as signals:
             self._on_asked = signals.wake
+            self._ends_when_idle = until_idle
             self.start()
-            if until_idle or self._max_jobs is not None:
-                self._engine.on_idle = lambda: self._ask_to_stop() if until_idle or self._is_done else None
-                if self._engine.is_idle.is_set():
-                    self._engine.on_idle()
             signals.wait(self._asked_to_stop.is_set)
-            if signals.count and self._engine.running:
-                wait = f"{counted(self._engine.running, 'job')} may take {self._grace:g} s to end"
+            if signals.count and self._in_flight.running:
+                wait = f"{counted(self._in_flight.running, 'job')} may take {self._grace:g} s to end"
                 log.info("worker %d is stopping: %s; a second signal ends it at once", os.getpid(), wait)
-            self._stop_beside(signals)
+            signals.run_beside(self.stop)
         self._raise_failure()
         is_to_go_on = not signals.count and not until_idle and self._max_jobs is None
         if self._wants_renewal and is_to_go_on:
@@ -234,7 +234,7 @@ class Worker:
         finally:
             self.stop()
         self._raise_failure()
-        return self._engine.ran
+        return self._in_flight.ran
 
     def stop(self) -> None:
         """Claims nothing more, lets running jobs end within `grace`, hands the rest back, leaves."""
@@ -246,12 +246,11 @@ class Worker:
         if not self._stopping.acquire(0):
             return  # another thread is at it
         self._unhook()
-        self._heartbeat.state = WorkerState.DRAINING
-        self._heartbeat.wake()
-        self._engine.inbox.drain()
+        self._heartbeat.drain()
+        self._inbox.drain()
         if self._services[-1].is_running and not self._engine.settles_down(self._grace):
-            self._engine.stop_all(StopCause.SHUTDOWN)
-            self._engine.inbox.leave_locked()
+            self._stopper.stop_all(StopCause.SHUTDOWN)
+            self._inbox.leave_locked()
             self._engine.settles_down(KILL_GRACE / SECOND + 2)
         if self._engine.is_empty:
             self._leave()
@@ -281,131 +280,96 @@ class Worker:
             queues=tuple(self._queues or ()),
             tasks=tuple(tasks),
             concurrency=self._concurrency,
+            lease_us_of=self._lease_us_of,
         )
         undo.callback(identity.close)
-        usual = LEASE if identity.proof.is_held else POOLER_LEASE
-        identity.lease_us = lease_us = int(usual * SECOND) if self._lease_us is None else self._lease_us
-        claim_policy = ClaimPolicy(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs)
+        inbox, in_flight, note_buffer = Inbox(), InFlight(), NoteBuffer()
+        crew = Crew(self._concurrency, self._report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd)
+        crew.check()
+        self._inbox, self._in_flight, self._crew = inbox, in_flight, crew
+        identity.register_patiently(self._asked_to_stop.is_set)
+        self._lease = lease = WorkerLease(identity.id, identity.proof, app.clock, identity.lease_us)
+        self._self_check = check = SelfCheck(lease, inbox, crew, app.clock)
+        self._stopper = stopper = Stopper(app.clock, in_flight.executions, lease, inbox, self._on_stuck)
+        self._heartbeat = beat = Heartbeat(self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble)
+        watchers = () if self._observer is None else (self._observer.began,)
+        link = WorkerLink(
+            app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, stopper.began, *watchers
+        )
         self._engine = Engine(
-            identity.id,
             self._backend,
-            lambda: app.backend,
             self._watch,
-            claim_policy,
+            ClaimPolicy(self._concurrency, self._queues, tuple(tasks), self._rng, self._max_jobs),
+            Bodies(tasks, crew, link, in_flight, note_buffer, inbox),
+            Ownership(self._backend, beat, in_flight, stopper, inbox, check, app.clock, self._take_new_id),
+            check,
             app.clock,
-            self._rng,
-            tasks=tasks,
-            on_dead=self._come_back,
-            on_done=app.waiter.poke,
-            on_stuck=self._on_stuck,
-            on_failure=self._ask_to_stop,
+            Hooks(app.waiter.poke, self._became_idle, self._ask_to_stop),
             durable=settings.durability == "full",
         )
-        if self._observer is not None:
-            self._engine.on_began = self._observer.began
-        refuse = self._engine.inbox.refuse
-        crew = Crew(self._concurrency, self._report, refuse, self._clock, tasks, settings.url, identity.lock_fd)
-        crew.check()
-        self._engine.crew = self._crew = crew
-        identity.register_patiently(self._asked_to_stop.is_set)
-        self._heartbeat = Heartbeat(self._engine, self._beats, identity.proof, app.clock, lease_us)
-        self._self_check = SelfCheck(self._engine, self._heartbeat, app.clock)
-        self._heartbeat.trouble = self._self_check.trouble
-        self._engine.beat = self._heartbeat.beat
-        self._engine.stopper.watch_over = self._heartbeat.watch_over
-        self._engine.on_asked = self._heartbeat.stacks.hear
-        self._rescuer = Rescuer(self._beats, identity.id, app.clock, self._rng, lease_us, on_burial=self._take_over)
-        self._rescue_runner = DutyRunner(self._beats, identity.id, (self._rescuer,), app.clock, self._rng)
-        upkeep = (*duties(self._beats, app.clock, self._rng), *self._schedulers())
-        self._duty_runner = DutyRunner(
-            self._beats, identity.id, upkeep, app.clock, self._rng, beside=self._rescue_runner
+        declarer, schedulers = self._scheduling()
+        self._duties = WorkerDuties(
+            self._beats, identity.id, app.clock, self._rng, lease.duration_us, declarer, schedulers, self._wake_duties
         )
-        self._duties_loop = Loop("dray-duties", self._duty_runner.tick)
-        self._rescue_loop = Loop("dray-rescuer", self._rescue_runner.tick)  # no other duty keeps rescue waiting
-        self._services = (
-            self._engine.stopper,
-            self._heartbeat,
-            self._duties_loop,
-            self._rescue_loop,
-            _EngineLoop(self._engine),
-        )
+        self._duties_loop = Loop("dray-duties", self._duties.others.tick)
+        self._rescue_loop = Loop("dray-rescuer", self._duties.rescue.tick)
+        engine_loop = EngineLoop(self._engine, inbox)
+        self._services = (stopper, beat, self._duties_loop, self._rescue_loop, engine_loop)
 
-    def _schedulers(self) -> tuple[Declarer, Scheduler, Scheduler]:
+    def _lease_us_of(self, proof: Proof) -> int:
+        """Without a proof of life (behind a pooler) only the lease shows that a worker lives, so it is longer."""
+        usual = LEASE if proof.is_held else POOLER_LEASE
+        return int(usual * SECOND) if self._lease_us is None else self._lease_us
+
+    def _scheduling(self) -> tuple[Declarer, tuple[Scheduler, Scheduler]]:
         app, beats = self._app, self._beats
         options = {task.name: task.options for task in app.registry}
-        self._declarer = Declarer(beats, app.declare_schedules)
-        punctual, patient = (
+        declarer = Declarer(beats, app.declare_schedules)
+        holder, deputy = (
             Scheduler(beats, app.clock, app.ids, options, app.settings.default_timeout, is_deputy=is_deputy)
             for is_deputy in (False, True)
         )
         # Before the first look for jobs: a worker that runs until nothing is due has to see what schedules owe.
-        with suppress(StorageError):  # the runner tries again, and says so
-            self._declarer.tick()
-            punctual.tick()
-        return self._declarer, punctual, patient
+        with suppress(StorageError):  # the duty runner tries again, and logs it
+            declarer.tick()
+            holder.tick()
+        return declarer, (holder, deputy)
 
-    def _come_back(self) -> str:
+    def _take_new_id(self) -> str:
         """After this worker was declared dead or lost its proof. On the engine's thread."""
         self._identity.renew()
-        self._heartbeat.renewed(self._identity.proof)
-        for runner in (self._duty_runner, self._rescue_runner):
-            runner.rename(self._identity.id)
-        self._rescuer.worker_id = self._identity.id
+        self._lease.renewed(self._identity.id, self._identity.proof)
+        self._duties.rename(self._identity.id)
         return self._identity.id
 
-    def _take_over(self) -> None:
-        """Another worker was buried: its duties are free. On the rescuer's thread."""
-        self._duty_runner.look_for_duties()
+    def _wake_duties(self) -> None:
         self._duties_loop.wake()
 
     # What happens
 
     def _report(self, execution: Execution, settlement: Settlement | None) -> None:
-        self._engine.inbox.report(execution, settlement)
+        self._inbox.report(execution, settlement)
         if self._observer is not None:
             self._observer.ended(execution, settlement)
 
     def _enqueued(self, queues: Iterable[str]) -> None:
         if self._queues is None or any(queue in self._queues for queue in queues):
-            self._engine.inbox.look_soon()
+            self._inbox.look_soon()
 
-    def _rescheduled(self) -> None:
-        self._declarer.ask()
-        for duty in (Declarer.name, Scheduler.name):
-            self._duty_runner.poke(duty)
-        self._duties_loop.wake()
-
-    @property
-    def _is_done(self) -> bool:
-        return self._max_jobs is not None and self._engine.ran >= self._max_jobs
+    def _became_idle(self) -> None:
+        """On the engine's thread."""
+        has_run_all = self._max_jobs is not None and self._in_flight.ran >= self._max_jobs
+        if self._ends_when_idle or has_run_all:
+            self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
         self._asked_to_stop.set()
         self._on_asked()
 
-    def _stop_beside(self, signals: Signals) -> None:
-        """Beside this thread, which a second signal has to find awake; in it if there is no other to be had."""
-        ending = threading.Thread(target=self._stop_and, args=[signals.wake], name="dray-stop")
-        try:
-            ending.start()
-        except (RuntimeError, MemoryError) as error:
-            log.warning("no thread can be started to stop this worker: %s; a second signal may be heard late", error)
-            self.stop()
-            return
-        signals.wait(lambda: self._is_over)
-        ending.join()
-
-    def _stop_and(self, then: Callable[[], None]) -> None:
-        try:
-            self.stop()
-        finally:
-            self._is_over = True
-            then()
-
     def _unhook(self) -> None:
         _take_out(self._app.on_enqueue, self._enqueued)
-        _take_out(self._app.on_recall, self._engine.inbox.recall)
-        _take_out(self._app.on_schedule, self._rescheduled)
+        _take_out(self._app.on_recall, self._inbox.recall)
+        _take_out(self._app.on_schedule, self._duties.rescheduled)
 
     def _on_stuck(self, execution: Execution) -> None:
         """A body was told to stop and made to, and goes on. On the stopper's thread."""
@@ -414,7 +378,7 @@ class Worker:
         claim = execution.claim
         if execution.stop is StopCause.TIMEOUT and claim.attempt >= claim.max_attempts:
             stack = execution.runner.stack(execution)
-            self._engine.inbox.settle_stuck(execution, outcome.out_of_time(execution, self._clock.steady(), stack))
+            self._inbox.settle_stuck(execution, outcome.out_of_time(execution, self._app.clock.steady(), stack))
         if self._owns_process:
             log.warning("job %s does not stop (%s); renewing this process", claim.id, execution.stop)
             self._wants_renewal = True
@@ -428,18 +392,18 @@ class Worker:
                 execution.stop,
                 self._concurrency,
             )
-            self._engine.inbox.drain()
+            self._inbox.drain()
             return
         log.warning("job %s does not stop (%s); it keeps its thread until it ends", claim.id, execution.stop)
         execution.runner.replace(execution)
-        self._engine.inbox.give_up(execution)
+        self._inbox.give_up(execution)
 
     # The end
 
     def _leave_behind(self) -> None:
         """Bodies run on and cannot be stopped, or outcomes cannot be written."""
         self._has_left_behind = True
-        stuck = [execution for execution in self._engine.executions() if not execution.is_over]
+        stuck = [execution for execution in self._in_flight.executions() if not execution.is_over]
         if self._owns_process:
             self._leave_with_process(stuck)
         else:
@@ -458,15 +422,15 @@ class Worker:
         Whatever could wait comes first: once their jobs may be claimed again nothing must keep this process. The
         worker's row is left to those who see its proof gone.
         """
-        self._end(self._duties_loop, self._rescue_loop, self._engine.stopper)
+        self._end(self._duties_loop, self._rescue_loop, self._stopper)
         self._crew.close()
-        self._say_goodbye(self._duty_runner.resign)
-        now = self._clock.steady()
+        self._say_goodbye(self._duties.others.resign)
+        now = self._app.clock.steady()
         for execution in stuck:
             execution.is_stuck = True  # nobody goes on trying
             settlement = outcome.left_behind(execution, now, self._rng)
             if settlement is not None:
-                self._engine.inbox.settle_stuck(execution, settlement)
+                self._inbox.settle_stuck(execution, settlement)
         if not self._engine.settles_down(_LAST_WRITE):
             log.warning("outcomes could not be written; their jobs will be taken back and run again")
 
@@ -480,7 +444,7 @@ class Worker:
             return
         self._end(*reversed(self._services))
         self._crew.close()
-        self._say_goodbye(self._duty_runner.resign)
+        self._say_goodbye(self._duties.others.resign)
         self._say_goodbye(self._identity.deregister)
         for part in (self._identity, self._watch, self._backend, self._beats):
             part.close()
@@ -498,29 +462,12 @@ class Worker:
             log.warning("worker %s could not say good-bye: %s", self._engine.worker_id, error)
 
     def _raise_failure(self) -> None:
-        if self._engine.failure is not None:
-            raise self._engine.failure
+        if self._self_check.failure is not None:
+            raise self._self_check.failure
 
     def _refuse_unless_started(self) -> None:
         if not self._has_started:
             raise ConfigError("this worker has not been started")
-
-
-class _EngineLoop(Service):
-    """The engine rests by itself: on the database's watch."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__("dray-engine")
-        self._engine = engine
-
-    def tick(self) -> float:
-        self._engine.rest(self._engine.tick())
-        return 0.0
-
-    def end(self, timeout: float | None = 5.0) -> bool:
-        self._is_ending = True
-        self._engine.inbox.ring()
-        return super().end(timeout)
 
 
 def _take_out(hooks: list[T], hook: T) -> None:
@@ -533,11 +480,11 @@ def _nothing() -> None:
 
 
 def default_concurrency() -> int:
-    """Bodies at a time where nobody says how many."""
+    """Bodies at a time, unless a number is given."""
     return min(8, 4 * (os.cpu_count() or 1))
 
 
-def _concurrency(given: Any) -> int:
+def _concurrency(given: object) -> int:
     if given is None:
         return default_concurrency()
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10_000:

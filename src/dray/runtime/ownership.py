@@ -1,0 +1,136 @@
+"""Which claims are still this worker's: what beats, looks and rereads tell the engine about what it holds.
+
+Another worker may declare this one dead while it is stopped or cut off. Then nothing that it holds is its own any
+more. It stops its bodies, and comes back under a new id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from dray.backends import Backend
+from dray.backends.store.work import Look
+from dray.clock import Clock
+from dray.errors import StorageError
+from dray.model.worker import Beat
+from dray.runtime.condition import Obstacle, SelfCheck
+from dray.runtime.execution import Execution, StopCause
+from dray.runtime.heartbeat import Heartbeat
+from dray.runtime.in_flight import InFlight
+from dray.runtime.inbox import Inbox
+from dray.runtime.stopper import Stopper
+
+log = logging.getLogger("dray")
+
+
+class Ownership:
+    """Used by the engine's thread alone."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        heartbeat: Heartbeat,
+        in_flight: InFlight,
+        stopper: Stopper,
+        inbox: Inbox,
+        self_check: SelfCheck,
+        clock: Clock,
+        take_new_id: Callable[[], str],
+    ) -> None:
+        self.worker_id = heartbeat.lease.worker_id
+        self.is_dead = False  # it has to come back before anything else
+        self.is_retiring = False  # it claims nothing more, and comes back when what it holds has ended
+        self.must_reread = False  # it does not know what it holds
+        self._backend = backend
+        self._heartbeat = heartbeat
+        self._in_flight = in_flight
+        self._stopper = stopper
+        self._inbox = inbox
+        self._self_check = self_check
+        self._clock = clock
+        self._take_new_id = take_new_id
+
+    def hear_beats(self) -> None:
+        while self._inbox.beats:
+            worker_id, beat, is_proven = self._inbox.beats.popleft()
+            if worker_id != self.worker_id:
+                continue
+            if not beat.alive:
+                self._die()
+                return
+            if not is_proven:
+                self._retire()
+            self._compare(beat)
+
+    def hear_look(self, seen: Look) -> None:
+        """Cancels, and questions of `dray why`."""
+        for row in seen.cancels:
+            self._cancel(self._in_flight.find(row))
+        if seen.asked:
+            self._heartbeat.stacks.hear(seen.asked)
+
+    def reread(self) -> bool:
+        """After an outage: finds out what this worker still holds, before it claims again. False: it is dead."""
+        beat = self._heartbeat.beat(self._backend, self.worker_id)
+        missing = self._in_flight.missing(beat.held)
+        written = self._written_by_bodies(missing)
+        self.must_reread = False
+        self._self_check.outage.eases()  # what failed has still to succeed
+        if not beat.alive:
+            self._die()
+            return False
+        self._stop_lost(self._in_flight.lose([each for each in missing if each.claim.id not in written]))
+        self._compare(beat)
+        return True
+
+    def come_back(self) -> None:
+        """Takes another id."""
+        self.worker_id = self._take_new_id()
+        self.is_dead = self.is_retiring = self.must_reread = False
+        self._self_check.lost_id = None
+
+    def _compare(self, beat: Beat) -> None:
+        self._in_flight.release_unknown(beat.held, self._clock.steady())
+        for row in beat.held:
+            if row.cancel_requested:
+                self._cancel(self._in_flight.find(row))
+
+    def _cancel(self, execution: Execution | None) -> None:
+        if execution is not None:
+            self._stopper.stop(execution, StopCause.CANCEL)
+
+    def _written_by_bodies(self, executions: Sequence[Execution]) -> set[str]:
+        """Those of these jobs that their bodies have completed, in transactions of their own."""
+        claims = [(each.claim.id, each.claim.claim) for each in executions]
+        return self._backend.work.completed_by(self.worker_id, claims) if claims else set()
+
+    def _stop_lost(self, executions: Sequence[Execution]) -> None:
+        for execution in executions:
+            self._stopper.stop(execution, StopCause.LOST)
+
+    def _retire(self) -> None:
+        """Its proof of life was taken away: it claims nothing more, and comes back under a new id once what it holds
+        has ended."""
+        if not self.is_retiring:
+            log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
+            self.is_retiring = True
+            self._give_up_id("has lost its proof of life, and takes another id when its jobs end")
+            self._inbox.ring()  # it may hold nothing: then it comes back with the next step
+
+    def _die(self) -> None:
+        log.warning("worker %s was declared dead; coming back under a new id", self.worker_id)
+        running = self._in_flight.claimed()
+        try:
+            written = self._written_by_bodies(running)
+        except StorageError:
+            # Which jobs ended in a user's transaction is not known: better stopped than beside their successors.
+            written = {each.claim.id for each in running if each.is_written}
+        self._stop_lost(self._in_flight.lose_all(written))
+        self.is_dead = True
+        self._give_up_id("was declared dead, and takes another id")
+
+    def _give_up_id(self, reason: str) -> None:
+        before = self._self_check.lost_id
+        since = self._clock.steady() if before is None else before.since
+        self._self_check.lost_id = Obstacle(since, reason, stops_claims=True)
