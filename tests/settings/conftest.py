@@ -1,4 +1,4 @@
-"""Each test here runs on each setting in turn; at its end the tables hold what they promise."""
+"""Each test here runs with each server setting in turn; at its end `dray audit` must find nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.settings.places import Place
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All settings, unless the test or its module's SETTINGS names some."""
+    """Uses all settings, unless the test or SETTINGS in its module names some."""
     named = [mark for mark in metafunc.definition.iter_markers("parametrize") if mark.args[0] == "place"]
     if named or "place" not in metafunc.fixturenames:
         return
@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, postgres_server: str) -> Generator[Pla
 
 @pytest.fixture
 def url(place: Place) -> str:
-    """The address as the user gives it, its tables empty."""
+    """The address as the user gives it, with empty tables."""
     place.empty()
     return place.url
 
@@ -63,13 +63,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(autouse=True)
 def fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where chance decides who is first: the whole suite has more of it."""
+    """Fewer rounds where chance decides the order: the main suite runs more."""
     monkeypatch.setattr(test_graph_races, "ROUNDS", 20)
 
 
 @pytest.fixture
 def app(url: str, caplog: pytest.LogCaptureFixture) -> Generator[App]:
-    """An App whose workers end, log no error and leave tables that hold what they promise."""
+    """An App whose workers end, log no error and leave tables without audit findings."""
     caplog.set_level(logging.WARNING, "dray")
     before = set(threading.enumerate())
     with App(url) as opened:

@@ -1,7 +1,7 @@
-"""Databases as users have them set up: each setting on a role of its own, as `ALTER ROLE … SET` leaves it.
+"""Databases with users' settings: each setting belongs to its own role, as after `ALTER ROLE … SET`.
 
-A `Place` is what one such user knows: an address. Its tables are made once and emptied between tests by the owner of
-the server, whom no setting concerns.
+A `Place` is the address that such a user has. Its tables are created once and emptied between tests by the owner of
+the server, who has none of these settings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATEMENT_TIMEOUT = "statement_timeout 200 ms"
 LOCK_TIMEOUT = "lock_timeout 100 ms"
 REPEATABLE_READ = "repeatable read"
 
-# What is set for the role, by the name of the setting.
+# The settings of the role, by name.
 SETTINGS: dict[str, dict[str, str]] = {
     DURABILITY: {"synchronous_commit": "off"},
     REPEATABLE_READ: {"default_transaction_isolation": "repeatable read"},
@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     LOCK_TIMEOUT: {"lock_timeout": "100ms"},
     LIMITED: {},
     "search_path elsewhere": {"search_path": "nowhere"},
-    SEARCH_PATH: {},  # the tables' own schema, which the address does not name
+    SEARCH_PATH: {},  # the schema of the tables, which the address does not name
     "formats of another country": {
         "TimeZone": "Asia/Kathmandu",
         "DateStyle": "German",
@@ -48,27 +48,27 @@ SETTINGS: dict[str, dict[str, str]] = {
         "extra_float_digits": "0",
     },
     POOLER: {},
-    # Nothing that is set for a session lasts there: it has to be said in each transaction.
+    # Session settings do not last behind a pooler: they have to be sent in each transaction.
     POOLER_AND_LIMITS: {
         "default_transaction_isolation": "repeatable read",
         "statement_timeout": "200ms",
         "lock_timeout": "100ms",
     },
 }
-# Those where a verb can fail although nothing else goes on.
+# Settings with which a verb can fail even without concurrency.
 ALONE = [name for name in SETTINGS if name not in {DURABILITY, IDLE}]
 POOLED = (POOLER, POOLER_AND_LIMITS)
-# Those that show where transactions meet, or where one takes long.
+# Settings that matter when transactions are concurrent or long.
 CONTENDED = (REPEATABLE_READ, SERIALIZABLE, STATEMENT_TIMEOUT, LOCK_TIMEOUT)
 
-ORDERS = "orders"  # a table of the user's own, beside Dray's
+ORDERS = "orders"  # the user's own table, next to Dray's
 
 
 @dataclass(frozen=True)
 class Place:
     name: str
     url: str  # as the user gives it
-    owner: str  # the same database, past all settings
+    owner: str  # the same database, without these settings
     schema: str
 
     @property
@@ -77,7 +77,7 @@ class Place:
 
     @contextmanager
     def connect(self) -> Generator[psycopg.Connection[Any]]:
-        """A connection of the user's own, as the driver makes it."""
+        """Opens the user's own connection with the driver's defaults."""
         address = parse_address(self.url)
         assert isinstance(address, PostgresAddress)
         with psycopg.connect(address.conninfo) as connection:
@@ -89,7 +89,7 @@ class Place:
             yield connection
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """A statement of the owner's, committed."""
+        """Runs and commits a statement as the owner."""
         with self.connect_as_owner() as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
@@ -102,7 +102,7 @@ class Place:
 
 @contextmanager
 def made(server: str, name: str) -> Generator[Place]:
-    """A role with the setting, a schema with the tables; gone afterwards."""
+    """Creates a role with the setting and a schema with the tables; drops them afterwards."""
     with psycopg.connect(server, autocommit=True) as owner:
         database = owner.info.dbname
         role = schema = f"{database}_set_{list(SETTINGS).index(name)}"
@@ -138,7 +138,7 @@ def _address(url: str, name: str, schema: str) -> str:
 
 
 def _with_tables(place: Place, role: str) -> Place:
-    """Its tables made by the user, where they may; and one of the user's own."""
+    """Creates the tables, as the user if permitted, and one table of the user's own."""
     if place.name == LIMITED:
         _migrate(f"{place.owner}&schema={place.schema}")
     elif place.name == SEARCH_PATH:

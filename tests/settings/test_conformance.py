@@ -1,7 +1,7 @@
-"""The storage contract, in short form, on servers that are set up as users have them.
+"""The storage contract, in short form, on servers with users' settings.
 
-The tests are those of the conformance suite itself: the main verbs once, and what happens at once in several threads,
-where isolation levels and time limits show.
+The tests come from the conformance suite: the main verbs once, and concurrent operations in several threads, where
+isolation levels and time limits matter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ VERBS = (
     test_schedules.test_all_missed_slots_fire_in_one_go,
     test_queues.test_a_resumed_queue_is_claimed_from_again,
 )
-# Many at once, or much at once.
+# Concurrency, or large operations.
 CROWDS = (
     test_enqueue.test_five_thousand_jobs_go_in_with_one_call,
     test_claim.test_racing_workers_share_the_jobs_and_nobody_gets_one_twice,
@@ -64,7 +64,7 @@ CROWDS = (
     test_graph_races.test_a_child_enqueued_while_its_parent_is_cancelled_or_expires_is_cancelled_too,
     test_graph_races.test_the_parents_of_one_child_settle_at_once_and_free_it_once,
 )
-# They look into the tables, or hold a row, on a connection that needs more than the user's address.
+# They read the tables, or lock a row, on a connection that needs more than the user's address.
 WITH_RAW_SQL = (
     test_queues.test_a_pause_waits_for_a_claim_under_way,
     test_settle.test_an_outcome_whose_row_somebody_holds_is_written_later_and_never_dropped,
@@ -79,5 +79,5 @@ SETTINGS = {
     **dict.fromkeys(WITH_RAW_SQL, places.CONTENDED),
 }
 
-# Found by pytest under their names, as if they had been written here.
+# pytest finds them under their names, as if they were defined here.
 globals().update({each.__name__: each for each in (*VERBS, *CROWDS, *WITH_RAW_SQL)})

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a crash, on a server whose default is `synchronous_commit=off`."""
+"""Acknowledged writes survive a crash on a server whose default is `synchronous_commit=off`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dray.backends import open_backend
 from tests.backends.test_outage import persistently
 from tests.server import Server
 
-# Nothing but a commit that insists brings the log to disk: not the server's own rounds either.
+# Only a synchronous commit writes the log to disk; the server's background writers do not.
 SETTINGS = ("synchronous_commit=off", "wal_writer_delay=10s", "autovacuum=off", "checkpoint_timeout=1h")
 
 
@@ -63,7 +63,7 @@ def nothing(n: int) -> None:
     """A body."""
 
 
-# How durable a commit of a user is, is their connection's own setting: they are warned (test_server_defaults.py).
+# A user's commit is as durable as their connection is set; Dray warns (test_server_defaults.py).
 @pytest.mark.parametrize("act", [enqueue, enqueue_many, enqueue_workflow], ids=lambda act: act.__name__)
 def test_acknowledged_jobs_outlive_a_crash(server: Server, app: App, act: Callable[[App], list[str]]) -> None:
     ids = act(app)
@@ -107,7 +107,7 @@ def test_with_full_durability_an_outcome_outlives_a_crash(server: Server, app: A
 
 
 def test_a_commit_that_does_not_insist_is_lost(server: Server) -> None:
-    """Lest the tests above prove nothing."""
+    """Otherwise the tests above would prove nothing."""
     before = orders(server)
     with psycopg.connect(server.url) as connection:
         connection.execute("INSERT INTO orders VALUES (2)")

@@ -1,4 +1,4 @@
-"""What an App and its workers do, end to end, on servers that are set up as users have them."""
+"""An App and its workers, end to end, on servers with users' settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.settings import places
 from tests.settings.places import Place
 
 LIMITS = (places.STATEMENT_TIMEOUT, places.LOCK_TIMEOUT, places.POOLER_AND_LIMITS)
-HELD = 0.5  # seconds: longer than each limit
+HELD = 0.5  # seconds; longer than each limit
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def add(app: App) -> Any:
 
 @pytest.fixture
 def other(app: App, place: Place) -> Generator[App]:
-    """Another process's App, as far as wake-ups go."""
+    """An App that stands for another process: its commits wake the worker as those of a stranger."""
     with App(place.url) as opened:
         yield opened
 
@@ -94,7 +94,7 @@ def test_of_many_that_enqueue_under_one_key_one_does(app: App, add: Any) -> None
 def test_children_that_are_enqueued_while_their_parents_end_run_too(
     app: App, add: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not only after the reconciler has found them: that one blames Dray, in the log."""
+    """Not only after the reconciler has found them: it logs that as a bug in Dray."""
     with app.worker(concurrency=4):
         children = [add.using(after=[add.enqueue(n, 0)]).enqueue(n, n) for n in range(20)]
         assert [child.result(LONG) for child in children] == [2 * n for n in range(20)]
@@ -225,7 +225,7 @@ def test_a_watch_is_woken(place: Place, url: str) -> None:
 
 
 def test_the_tables_that_are_there_are_left_as_they_are(place: Place, url: str) -> None:
-    """Also where nothing could be made: `dray db init` in a deployment's script does not fail for that."""
+    """Also if the role may not create any: `dray db init` in a deployment script must not fail."""
     with closing(open_backend(url)) as backend:
         version = backend.schema_version()
         assert version is not None
@@ -240,12 +240,12 @@ def test_the_doctor_finds_nothing_that_fails(place: Place, url: str) -> None:
     assert {name: each.text for name, each in found.items() if each.verdict == "failed"} == {}
 
 
-# What only some settings show
+# Tests for some settings only
 
 
 @contextmanager
 def held(place: Place, sql: str) -> Generator[None]:
-    """Another transaction has a row, for longer than the limits."""
+    """Another transaction locks a row for longer than the limits."""
     released = threading.Event()
 
     def hold() -> None:
@@ -267,7 +267,7 @@ def held(place: Place, sql: str) -> Generator[None]:
 
 @pytest.mark.parametrize("place", LIMITS, indirect=True)
 def test_a_call_waits_for_another_transaction_as_long_as_the_app_says(app: App, add: Any, place: Place) -> None:
-    """By its `busy_timeout`, not by a limit that is meant for a user's own statements."""
+    """Its `busy_timeout` counts, not a limit that is meant for a user's own statements."""
     job = add.using(unique="key").enqueue(1, 1)
     row = f"SELECT * FROM dray_jobs WHERE id = '{job.id}' FOR UPDATE"
     key = f"UPDATE dray_jobs SET unique_lock = 'taken', unique_key = 'taken' WHERE id = '{job.id}'"
@@ -350,8 +350,8 @@ def test_a_body_that_thinks_in_its_transaction_for_longer_than_the_limit_ends_in
 
 @pytest.mark.parametrize("place", [places.REPEATABLE_READ, places.SERIALIZABLE], indirect=True)
 def test_a_users_transaction_that_cannot_see_how_a_parent_ended_is_told_so(app: App, add: Any, place: Place) -> None:
-    """Its level is the user's: what they have seen cannot change, so they begin again. A child that waits for ever
-    would be worse."""
+    """The isolation level is the user's, and their snapshot cannot change, so they have to begin again. A child that
+    waits forever would be worse."""
     parent = add.enqueue(1, 1)
     with place.connect() as user:
         user.execute("SELECT 1")
@@ -400,13 +400,13 @@ def test_a_right_that_is_missing_is_named_in_a_sentence(app: App, add: Any, plac
 def test_a_child_that_comes_while_its_parent_is_being_settled_is_freed(
     world: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the settle's transaction has begun, and before it ends the parent: it must see the child all the same."""
+    """The child commits after the settle's transaction has begun and before it ends the parent; it must be seen."""
     has_begun, goes_on = threading.Event(), threading.Event()
     settle = PostgresSession.settle
 
     def late(session: PostgresSession, rows: Sequence[Any]) -> Any:
         assert session._pipeline is not None
-        session._pipeline.sync()  # what came before is done, and not only sent later
+        session._pipeline.sync()  # earlier statements are executed now, not only sent later
         has_begun.set()
         assert goes_on.wait(LONG)
         return settle(session, rows)

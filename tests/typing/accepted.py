@@ -1,4 +1,4 @@
-"""What type checkers accept, and what they know of it. Checked by pyright, never run."""
+"""What type checkers accept, and which types they infer. Checked by pyright, never run."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def anything(data: Any, n: int) -> int:
 def wait_for(jobs: Sequence[Job[object]]) -> None: ...
 
 
-# A plain call is what it was.
+# A plain call keeps its type.
 assert_type(add(1, 2), int)
 fetching: Coroutine[Any, Any, dict[str, str]] = fetch("x")
 assert_type(context_first("ann", n=2), str)
 
-# The arguments are those of the function, the result is what it returns.
+# The arguments are those of the function, the result has its return type.
 assert_type(add.enqueue(1), Job[int])
 assert_type(add.enqueue(1, b=2).result(timeout=5), int)
 assert_type(add.enqueue_many([(1, 2), {"a": 1}]), list[Job[int]])
@@ -71,7 +71,7 @@ assert_type(add.using(delay=5, tags=["x"]).enqueue(1, 2).result(), int)
 assert_type(fetch.enqueue("x", retries=1).result(), dict[str, str])
 assert_type(fetch.using(unique=True).enqueue("x").result(), dict[str, str])
 
-# The worker fills in a Context: nobody gives it.
+# The worker fills in a Context: callers do not pass it.
 assert_type(context_first.enqueue("ann", n=2).result(), str)
 assert_type(context_first_async.enqueue("ann").result(), str)
 assert_type(context_last.enqueue("ann").result(), None)
@@ -80,11 +80,11 @@ assert_type(context_by_keyword.enqueue("1").result(), float)
 assert_type(context_with_a_default.enqueue("1").result(), float)
 assert_type(anything.enqueue({"x": 1}, 2).result(), int)
 
-# By name nothing is known.
+# By name there is no type information.
 assert_type(app.enqueue("mail.send", {"to": "ann"}, queue="mail"), Job[Any])
 assert_type(app.job("…"), Job[Any])
 
-# Handles and tasks can be passed on.
+# Handles and tasks can be passed as arguments.
 wait_for([add.enqueue(1), fetch.enqueue("x")])
 task: Task[..., Any] = add
 

@@ -1,4 +1,4 @@
-"""What type checkers refuse: a line that is not refused has a mark too many. Checked by pyright, never run."""
+"""What type checkers refuse: a marked line without an error fails the test. Checked by pyright, never run."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,4 +1,4 @@
-"""What type checkers know of tasks and jobs, held by pyright in strict mode."""
+"""The types of tasks and jobs, checked by pyright in strict mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = HERE.parent.parent
 
 @pytest.fixture(scope="module")
 def findings() -> list[tuple[str, int, str]]:
-    """All that pyright finds in this folder."""
+    """Returns everything that pyright finds in this folder."""
     done = subprocess.run(
         [sys.executable, "-m", "pyright", "--outputjson", str(HERE)],
         cwd=ROOT,
