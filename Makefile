@@ -1,21 +1,23 @@
-# Each target sets up what it needs; a second run finds it done. PYTHON picks the interpreter of .venv.
+# Each target sets up what it needs; a second run finds it done. `make test PYTHON=python3.13` tests with another Python,
+# in an environment of its own.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+BIN := $(VENV)/bin
 
 .PHONY: help demo test tools check bench soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-.venv/ready: pyproject.toml
+$(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dray needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } || { echo "Python's venv module is missing: install your system's python3-venv package"; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[postgres]' --group dev
 	@touch $@
 
-demo: .venv/ready  ## thousands of jobs, retries, a killed worker and the accounts, on a scratch SQLite file
+demo: $(VENV)/ready  ## thousands of jobs, retries, a killed worker and the accounts, on a scratch SQLite file
 	@$(BIN)/dray demo
 
 # Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow.
@@ -33,22 +35,22 @@ tools:
 
 # Compiled files are kept, whatever the environment says: the tests start thousands of processes. And output is
 # buffered, as it is for users.
-test: .venv/ready tools  ## all tests, on SQLite and a real PostgreSQL
+test: $(VENV)/ready tools  ## all tests, on SQLite and a real PostgreSQL
 	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-check: .venv/ready  ## style, types, layers, SQL statements
+check: $(VENV)/ready  ## style, types, layers, SQL statements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pyright
 	$(BIN)/python checks/statements.py
 
-bench: .venv/ready  ## rates, latency and idle cost beside raw loops; about half an hour
+bench: $(VENV)/ready  ## rates, latency and idle cost beside raw loops; about half an hour
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.worker
 	$(BIN)/python -m benchmarks.moving
 
-soak: .venv/ready tools  ## 100,000 steps of the state machine, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
+soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
 	DRAY_SOAK_INTERRUPTS=5040 $(BIN)/python -m pytest -s -p no:randomly tests/interrupts
 	DRAY_SOAK_FAULTS=1000000 $(BIN)/python -m pytest -s -p no:randomly tests/faults
 	DRAY_SOAK_STEPS=100000 $(BIN)/python -m pytest -s -p no:randomly tests/backends/test_machine.py
@@ -57,4 +59,4 @@ soak: .venv/ready tools  ## 100,000 steps of the state machine, 20,000 interrupt
 	DRAY_SOAK_STEPS=10000 $(BIN)/python -m pytest -s tests/processes/test_workflows.py
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis build dist
