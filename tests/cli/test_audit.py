@@ -62,7 +62,7 @@ def test_on_a_terminal_it_is_told_in_words_with_short_ids(local: Shell, columns:
     done = local.on_terminal("audit", columns=columns, NO_COLOR="1")
 
     assert done.code == 1
-    assert f"freed: 1 time not so: {SAYS} ({job_id[-8:]})" in plain(done.out)
+    assert f"freed: broken 1 time: {SAYS} ({job_id[-8:]})" in plain(done.out)
 
 
 def test_names_out_of_the_database_cannot_steer_a_terminal(local: Shell) -> None:

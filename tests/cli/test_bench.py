@@ -58,7 +58,7 @@ def test_in_a_pipe_it_is_a_line_each_and_on_a_terminal_a_table(local: Shell) -> 
     shown = local.on_terminal("bench", "--seconds", "1", "--jobs", "10", NO_COLOR="1").out
     assert "to fsync of a page" in shown
     assert "run, one worker process" in shown
-    assert "pick-up by an idle worker: half within " in shown
+    assert "pick-up by an idle worker, after the commit: p50 " in shown
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM"])
@@ -84,7 +84,7 @@ def test_a_role_that_may_not_make_a_schema_is_told_in_one_sentence(shell: Shell,
     done = shell.try_("bench", DRAY_URL=guest)
 
     assert done.code == 1
-    assert done.err.splitlines()[-1].startswith("dray: a scratch schema cannot be made: ")
+    assert done.err.splitlines()[-1].startswith("dray: cannot create a scratch schema: ")
     assert "permission denied" in done.err
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("DROP ROLE bench_guest")

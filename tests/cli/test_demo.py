@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.cli.demo.verdict import Evidence, reach
+from dray.cli.demo.accounts import Evidence, compare
 from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.new_job import NewJob
@@ -47,7 +47,7 @@ def test_it_kills_a_worker_loses_nothing_and_leaves_nothing(local: Shell) -> Non
     for line in (
         "two workers have started",
         "kill -9",
-        "took its",
+        "rescued its",
         "cancelled",
         "delayed",
         "unique",
@@ -127,7 +127,7 @@ class Books:
             "killed": frozenset[str](),
             **changes,
         }
-        return reach(self.backend, Evidence(**evidence)).problems
+        return compare(self.backend, Evidence(**evidence)).problems
 
 
 @pytest.fixture
@@ -147,13 +147,13 @@ def test_a_job_that_is_not_there_is_lost(books: Books) -> None:
     (lost, counted) = books.problems(expected={"resize": [books.job, other]})
 
     assert (other in lost, "lost" in lost) == (True, True)
-    assert "1 job is in the database, and 2" in counted
+    assert "1 job is in the database, but 2" in counted
 
 
-def test_a_job_that_nobody_enqueued_is_told(books: Books) -> None:
+def test_a_job_that_was_not_enqueued_is_told(books: Books) -> None:
     found = books.problems(expected={"resize": []})
 
-    assert any("nobody enqueued it" in problem and books.job in problem for problem in found)
+    assert any("was not enqueued" in problem and books.job in problem for problem in found)
 
 
 @pytest.mark.parametrize("done", [0, 2])

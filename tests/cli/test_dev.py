@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.cli.dev.files import Files, Notified, Polled
-from dray.cli.dev.watch import places_of
+from dray.cli.reloading import Files, Notified, Polled, places_of
 from tests.cli.session import CTRL_C, Session
 from tests.cli.shell import Shell, until
 
@@ -287,7 +286,7 @@ def test_what_others_have_written_is_not_looked_at(watching: Callable[[], Files]
 
 
 def test_the_number_of_files_that_are_polled_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.cli.dev.files._MOST", 10)
+    monkeypatch.setattr("dray.cli.reloading._MOST", 10)
     for n in range(30):
         (tmp_path / f"m{n}.py").touch()
     looked_at: list[str] = []

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 import dray
-from dray.cli.live.keys import is_begun, keys
 from dray.cli.live.paint import Brush, Span, fold, wrap
+from dray.cli.live.screen import is_begun, keys
 from tests.cli.away import way
 from tests.cli.shell import PATIENCE, Shell, until
 from tests.cli.terminal import CTRL_C, terminal

@@ -282,7 +282,7 @@ def test_a_bar_shows_on_a_terminal_how_far_it_is(shell: Shell, postgres_url: str
     done = shell.on_terminal("db", "move", shell.url, postgres_url, "--chunk", "5", columns=120)
     shown = plain(done.out)
     assert done.code == 0
-    assert "rows carried (" in shown
+    assert "rows moved (" in shown
     assert "both have the same rows" in shown.replace("\n", " ")
 
 
@@ -357,7 +357,7 @@ def test_what_has_changed_between_two_runs_is_carried(shell: Shell, source: str,
     done = moved(shell, source, target, "--chunk", "3")
 
     assert done.code == 0, done.err
-    assert "going on with a move that was cut off" in done.err
+    assert "going on with an interrupted move" in done.err
     assert everything(target) == everything(source)
 
 

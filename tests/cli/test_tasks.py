@@ -149,7 +149,7 @@ def test_whoever_types_a_name_without_its_module_is_told_the_whole_and_where_all
 
     assert (done.code, done.out) == (5, "")
     assert done.err == (
-        "dray: no task is named 'add' here; did you mean tasks.add? `dray tasks` lists those that are known\n"
+        "dray: no task is named 'add' here; did you mean tasks.add? `dray tasks` lists the known ones\n"
     )
 
 

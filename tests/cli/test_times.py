@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from dray.cli.times import Duration, Instant, ago, iso, span
+from dray.cli.output import ago, iso
+from dray.cli.parsing import Duration, Instant
+from dray.wording import span
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.backends import open_backend
-from dray.cli.filters import State
-from dray.cli.times import Duration, Instant, Since
+from dray.cli.parsing import Duration, Instant, Since, State
 from dray.model.new_job import NewJob
 from tests.cli import walk
 from tests.cli.restricted import powerless, run_all, show_all

@@ -1,4 +1,4 @@
-"""The command line. ``dray --help`` loads click and nothing else; each command loads what it needs when it is run."""
+"""The command line. ``dray --help`` loads click and no command; a command is loaded when it is run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-_INTERRUPTED = 130  # as `Code.INTERRUPTED`, which has to be loaded first
+_INTERRUPTED = 130  # `Code.INTERRUPTED`, which may not be loaded yet
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command line and exits with its code."""
     try:
-        from dray.cli.run import run  # noqa: PLC0415 - click is for those who run a command, not `import dray.cli`
+        from dray.cli.run import run  # noqa: PLC0415 - Ctrl-C while it loads must be caught
 
         code = run(sys.argv[1:] if args is None else args)
     except KeyboardInterrupt:
-        # Ctrl-C before run() can catch it: most of the start is spent loading modules.
+        # Ctrl-C before run() can catch it: loading modules takes most of the start.
         code = _INTERRUPTED
-    # An interrupt inside exec() of a string, which every dataclass and named tuple is made with, leaves a mark in the
-    # interpreter though it was caught: the process would end by SIGINT instead of with its code. exec() resets it.
+    # Dataclasses and named tuples call exec() on a string. An interrupt within that leaves a mark in the interpreter
+    # even if it is caught: the process would end by SIGINT instead of with its code. Another exec() resets the mark.
     exec("")  # noqa: S102
     sys.exit(code)

@@ -1,41 +1,66 @@
-"""What a shell offers when somebody presses Tab: commands and options by click, values from database and code.
+"""Shell completion: the script, and what a shell offers for Tab. click knows commands and options; values are ours.
 
-It is asked in the middle of typing, so it is quick (where values take more than a second, it offers none), silent
-whatever goes wrong, harmless (it makes no file and runs nothing of the user's), and short.
+The shell asks while a line is being typed. So values are quick (none after one second), silent about errors, harmless
+(no file is created and no code of the user runs) and few.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from dray.cli.shared import told
+from dray.cli.options import shared, told
+from dray.cli.output import STATES, put
+from dray.cli.source import Source, configured_app, read_source
+from dray.clock import SystemClock
+from dray.settings import Settings
 
 if TYPE_CHECKING:
     from dray.backends import Backend
 
+_INSTALL = {
+    "bash": 'eval "$(dray completion bash)" in ~/.bashrc, or once: '
+    "dray completion bash > ~/.local/share/bash-completion/completions/dray",
+    "zsh": 'eval "$(dray completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "dray completion fish > ~/.config/fish/completions/dray.fish",
+}
 _MOST = 50  # values
 _SECONDS = 1.0
-_PATIENCE = 0.5  # seconds for a database that is locked
+_PATIENCE = 0.5  # seconds for a locked database
 _SHORT = 8  # characters of an id, from its end
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(list(_INSTALL)))
+@shared
+def completion(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options, and values such as ids, queues and tasks."""
+    root = click.get_current_context().find_root().command
+    made = get_completion_class(shell)
+    assert made is not None
+    # Not its own source(): that of bash starts a bash, to look at its version.
+    script = ShellComplete.source(made(root, {}, "dray", "_DRAY_COMPLETE"))
+    # After the script: a zsh that loads it from its path looks for #compdef in the first line.
+    put(f"{script.rstrip()}\n# To install: {_INSTALL[shell]}")
+
+
 def complete(root: click.Group) -> NoReturn:
-    """Answers the shell and ends the process."""
+    """Replies to the shell and ends the process."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)  # a word in the middle of a half-typed line helps nobody
+    os.dup2(nowhere, 2)  # no warning may appear within a half-typed line
     root.main([], prog_name="dray")
     raise AssertionError("click ends the process")
 
 
 def equip(command: click.Command) -> None:
-    """Has the parameters of a command offer their values."""
+    """Makes the parameters of a command offer their values."""
     for parameter in command.params:
         words = [(text or "").strip("[].").upper() for text in (parameter.metavar, parameter.name)]
         word = next((word for word in words if word in _WORDS), None)
@@ -47,7 +72,7 @@ def equip(command: click.Command) -> None:
 
 
 class _Values(click.types.StringParamType):
-    """Text of which some values are known."""
+    """Text with some known values."""
 
     def __init__(self, word: str) -> None:
         self._word = word
@@ -55,7 +80,7 @@ class _Values(click.types.StringParamType):
     def shell_complete(
         self,
         ctx: click.Context,
-        param: click.Parameter,  # noqa: ARG002 - as click calls it
+        param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem[str]]:
         timer = threading.Timer(_SECONDS, os._exit, [0])
@@ -63,7 +88,7 @@ class _Values(click.types.StringParamType):
         timer.start()
         try:
             found = list(_WORDS[self._word](ctx, incomplete))
-        except Exception:  # noqa: BLE001 - no database, no such file, code that cannot be read: nothing is offered
+        except Exception:  # noqa: BLE001 - no database, no such file, unreadable code: nothing is offered
             return []
         finally:
             timer.cancel()
@@ -75,8 +100,6 @@ _Offer = Iterable[tuple[str, str | None]]
 
 
 def _states(_: click.Context, __: str) -> _Offer:
-    from dray.cli.states import STATES  # noqa: PLC0415
-
     for state in (*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired"):
         yield state, None
 
@@ -94,14 +117,14 @@ def _tasks(ctx: click.Context, _: str) -> _Offer:
     try:
         with _opened(ctx) as backend:
             names.update(*(worker.tasks for worker in backend.workers.all(_MOST)))
-    except Exception:  # noqa: BLE001 - what the code says is something, too
+    except Exception:  # noqa: BLE001 - without a database the code alone must do
         names = set(_source(ctx).tasks)
     for name in sorted(names):
         yield name, None
 
 
 def _ids(ctx: click.Context, incomplete: str) -> _Offer:
-    """By their last characters, as they are shown; whole, where more of one is typed."""
+    """By their last characters, as people see them; whole ids once more than that is typed."""
     kind = ctx.command_path.split()[1]
     with _opened(ctx) as backend:
         found = _FINDERS.get(kind, _jobs)(backend, incomplete)
@@ -149,32 +172,21 @@ _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
 }
 
 
-class _opened:  # noqa: N801 - read as a verb in a with
-    """The database that the command would use, as far as it can be known without running the app's code."""
-
-    def __init__(self, ctx: click.Context) -> None:
-        self._ctx = ctx
-
-    def __enter__(self) -> Backend:
-        from dray.clock import SystemClock  # noqa: PLC0415
-        from dray.settings import Settings  # noqa: PLC0415
-
-        url = told("typed_url", self._ctx)
-        source = None if url else _source(self._ctx)
-        if source is not None and source.has_url:
-            url = source.url
-            if url is None:
-                raise LookupError("only the app's code knows")
-        settings = replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE)
-        self._backend = settings.open(SystemClock())
-        return self._backend
-
-    def __exit__(self, *_: object) -> None:
-        self._backend.close()
+@contextmanager
+def _opened(ctx: click.Context) -> Generator[Backend]:
+    """Opens the database that the command would use, as far as that is known without running the app's code."""
+    url = told("typed_url", ctx)
+    source = None if url else _source(ctx)
+    if source is not None and source.has_url:
+        url = source.url
+        if url is None:
+            raise LookupError("only the app's code knows the address")
+    backend = replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE).open(SystemClock())
+    try:
+        yield backend
+    finally:
+        backend.close()
 
 
-def _source(ctx: click.Context) -> Any:
-    from dray.cli.finding import configured  # noqa: PLC0415
-    from dray.cli.source import read_source  # noqa: PLC0415
-
-    return read_source(told("app", ctx) or configured())
+def _source(ctx: click.Context) -> Source:
+    return read_source(told("app", ctx) or configured_app())

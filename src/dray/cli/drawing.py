@@ -1,7 +1,7 @@
-"""A graph of jobs as lines of text: one row a step, parents above children, lines between them.
+"""Draws a graph of jobs as lines of text: one row for each step, parents above children, lines between them.
 
-Steps that do the same between the same others are one row, with their number; a graph that is too large all the same
-is not drawn (None).
+Steps of one task with the same parents and children become one row with their number. A graph that is still too large
+is not drawn.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dray.model.workflow import order
 
 MOST_ROWS = 200
 _MOST_LANES = 30
-_ALIKE = 4  # steps that are drawn as one
+_ALIKE = 4  # equal steps that become one row
 
 
 class Spot(NamedTuple):
-    """A step, or several that are alike."""
+    """A step, or several equal ones."""
 
     label: str
-    kind: str  # steps of one kind may be drawn as one
+    kind: str  # steps of one kind may become one row
     state: str
 
 
@@ -42,7 +42,7 @@ ASCII = Ink(" ---|+++|+++|+++", {"completed": "*", "running": ">", "failed": "x"
 
 
 def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) -> list[str] | None:
-    """The rows of a graph whose edges are (parent, child)."""
+    """Returns the rows of a graph whose edges are (parent, child); None if it is too large."""
     graph = _Graph.of(spots, edges).gathered()
     if len(graph.spots) > MOST_ROWS:
         return None
@@ -61,7 +61,7 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
 
 
 def tally(states: Iterable[str]) -> str:
-    """``3 completed, 1 failed``"""
+    """Returns how often each state occurs: ``3 completed, 1 failed``."""
     return ", ".join(f"{count:,} {state}" for state, count in sorted(Counter(states).items()))
 
 
@@ -93,12 +93,12 @@ class _Graph:
         return graph
 
     def gathered(self) -> _Graph:
-        """The same with steps that are alike as one."""
+        """Returns the same graph with equal steps as one."""
         groups: dict[tuple[str, frozenset[str], frozenset[str]], list[str]] = {}
         for name, spot in self.spots.items():
             key = (spot.kind, frozenset(self.parents[name]), frozenset(self.children[name]))
             groups.setdefault(key, []).append(name)
-        lead: dict[str, str] = {}  # step -> the one that it is drawn as
+        lead: dict[str, str] = {}  # step -> the one whose row it shares
         spots: dict[str, Spot] = {}
         for members in groups.values():
             many = len(members) >= _ALIKE
@@ -118,7 +118,7 @@ class _Graph:
 
 @dataclass(slots=True)
 class _Lanes:
-    """The lines that run down: each to the step that it waits for, None where there is room for another."""
+    """The lines that run down, by column: the step that each leads to, or None if the column is free."""
 
     ink: Ink
     lanes: list[str | None] = field(default_factory=list[str | None])
@@ -128,7 +128,7 @@ class _Lanes:
         return len(self.lanes)
 
     def enter(self, name: str) -> int:
-        """The column of a step: where its line comes down, or where there is room."""
+        """Returns the column of a step: that of its line, or a free one."""
         if name in self.lanes:
             return self.lanes.index(name)
         return self._place(name)
@@ -138,7 +138,7 @@ class _Lanes:
         return " ".join(mark if at == column else down if lane else " " for at, lane in enumerate(self.lanes))
 
     def leave(self, column: int, children: Sequence[str]) -> list[str]:
-        """Lines from a step to its children; what is to be drawn for them beside lines that go straight down."""
+        """Starts lines from a step to its children; returns the row that draws them, unless all go straight down."""
         above = {at for at, lane in enumerate(self.lanes) if lane is not None}
         self.lanes[column] = None
         ends = {self.lanes.index(name) if name in self.lanes else self._place(name, column) for name in children}
@@ -159,7 +159,7 @@ class _Lanes:
         for at in range(len(self.lanes)):
             up, down = at in above, self.lanes[at] is not None
             is_joined, is_between = at in joined, low < at < high
-            passes = up and down and not is_joined  # a line that is crossed is not met
+            passes = up and down and not is_joined  # it crosses the row without joining it
             left = at > low if is_joined else is_between and not passes
             right = at < high if is_joined else is_between and not passes
             drawn.append(self.ink.line(up=up, down=down, left=left, right=right))

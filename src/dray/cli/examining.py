@@ -1,50 +1,49 @@
-"""What ``dray doctor`` and ``dray health`` look at: the database that was named, opened so that nothing changes."""
+"""What ``dray doctor`` and ``dray health`` look at: the database, opened so that nothing changes, and the code."""
 
 from __future__ import annotations
 
 import logging
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
+from dray.app import App
+from dray.cli.apps import app_here, app_on_tables, bare_app, load_tasks, name_of
 from dray.cli.exits import Failure
-from dray.cli.shared import app_here, app_on_tables, bare_app, load_tasks, told
+from dray.cli.options import told
+from dray.ops.doctor import BARRIERS, CHECKS, Code, Subject, examine
+from dray.ops.health import Demands, Health
+from dray.ops.health import health as ask
+from dray.settings import Settings
 
-if TYPE_CHECKING:
-    from dray.app import App
-    from dray.ops.doctor import Code, Subject
+__all__ = ["BARRIERS", "CHECKS", "database_and_code_here", "examine", "health_here"]
 
 _PATIENCE = 2.0  # seconds to reach the database
 
 
-def database_here() -> Subject:
-    """The database alone."""
-    return _subject(app_on_tables(), None)
+def health_here(**demands: Any) -> Health:
+    """Examines the database alone, for `dray health`."""
+    return ask(_subject(app_on_tables(), Code()), Demands(**demands))
 
 
 def database_and_code_here() -> Subject:
-    """The database, and the app with its tasks, or why it cannot be had."""
+    """Returns the database, and the app with its tasks or the reason why it cannot be loaded."""
     app, code = _found()
     click.get_current_context().with_resource(app)
     return _subject(app, code)
 
 
-def _subject(app: App, code: Code | None) -> Subject:
-    from dray.ops.doctor import Code, Subject  # noqa: PLC0415 - `--help` needs none
-
-    # What connections log of a database in a bad state is what the checks say, in better words.
+def _subject(app: App, code: Code) -> Subject:
+    # Connections log what is wrong with the database. The checks say the same in better words.
     logging.getLogger("dray").addHandler(logging.NullHandler())
     app.settings = replace(app.settings, migrate=False, busy_timeout=min(_PATIENCE, app.settings.busy_timeout))
-    return Subject(app.settings, app.backend, app.clock, code or Code())
+    return Subject(app.settings, app.backend, app.clock, code)
 
 
 def _found() -> tuple[App, Code]:
-    """The app, and how it was found; where its code cannot be had, one that knows no task."""
-    from dray.cli.finding import name_of  # noqa: PLC0415 - it loads users' code
-    from dray.ops.doctor import Code  # noqa: PLC0415
-
+    """Returns the app and how it was found; one without tasks if its code cannot be loaded."""
     typed = told("typed_url")
     if typed and not told("app"):
         return bare_app(), Code(address="--url", is_sought=False)
@@ -66,9 +65,7 @@ def _variable_or_default() -> str:
 
 
 def _source(app: App) -> tuple[str, str | None]:
-    """Where the app's address comes from, and what is not used for that."""
-    from dray.settings import Settings  # noqa: PLC0415
-
+    """Returns where the app's address comes from, and what else names a database without effect."""
     if app.settings.url == Settings.of(None).url:
         return _variable_or_default(), None
     unused = "DRAY_URL is set to another one, and not used" if os.environ.get("DRAY_URL") else None

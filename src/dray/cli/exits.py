@@ -1,9 +1,10 @@
-"""What a command's end tells its caller: one number, and where something went wrong one sentence on stderr."""
+"""How a command ends: an exit code, and one sentence on stderr where something went wrong."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from enum import IntEnum
 
 import click
@@ -23,6 +24,7 @@ from dray.errors import (
     UnknownWorkflow,
 )
 from dray.sanitize import escape_control, redact
+from dray.wording import close_matches
 
 
 class Code(IntEnum):
@@ -31,15 +33,15 @@ class Code(IntEnum):
     DONE = 0
     FAILED = 1
     USAGE = 2
-    JOB_ENDED = 3  # it failed or was cancelled
+    JOB_ENDED = 3  # the job failed or was cancelled
     TIMED_OUT = 4
     NOT_FOUND = 5
-    NO_DATABASE = 6  # out of reach, missing, or its tables are too new
+    NO_DATABASE = 6  # out of reach, missing, or its tables do not fit this version
     RENEW = 75  # a worker asks its supervisor for a new process
     INTERRUPTED = 130
 
 
-# The first that fits counts.
+# The first match counts.
 _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (SchemaMissing, Code.NO_DATABASE),
     (StorageFull, Code.FAILED),
@@ -58,7 +60,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 
 
 class Failure(click.ClickException):
-    """A command that did not do what it was asked, and why."""
+    """Ends a command with a message and an exit code."""
 
     def __init__(self, message: str, code: Code = Code.FAILED) -> None:
         super().__init__(message)
@@ -66,18 +68,24 @@ class Failure(click.ClickException):
 
 
 def code_of(error: BaseException) -> Code:
-    """The exit code that an error stands for."""
+    """Returns the exit code for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.FAILED)
 
 
 def say(message: str) -> None:
-    """One line for people, on stderr; whatever is in it, it cannot steer their terminal or show a password."""
+    """Writes one line to stderr. Control characters are escaped and passwords hidden."""
     click.echo(f"dray: {sentence(message)}", err=True)
 
 
 def sentence(message: str) -> str:
-    """A message on one line."""
+    """Returns a message on one line, with control characters escaped and passwords hidden."""
     return escape_control(redact("; ".join(line.strip() for line in message.splitlines() if line.strip())))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Returns the end of a message about an unknown word: a hint, if a known one is close to it."""
+    near = close_matches(word, known)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def drop_output() -> None:

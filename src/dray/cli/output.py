@@ -1,46 +1,79 @@
-"""Data on stdout: JSON where asked for, a table on a terminal, tab-separated values for the next program.
+"""Data on stdout: JSON if asked for, words and tables on a terminal, tab-separated values in a pipe.
 
-Whatever a name, an argument or an error holds, it comes out as one line that cannot steer a terminal.
+A name, an argument or an error may hold anything. It is written on one line, with its control characters escaped.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
-from dray.cli.shared import wants_json
-from dray.cli.times import ago, iso
+from dray.cli.options import wants_json
 from dray.sanitize import escape_control
+from dray.wording import span
+
+if TYPE_CHECKING:
+    from dray.cli.live.paint import Region
 
 Shape = Mapping[str, Any]
 
-_GAP = 2  # between two columns
-_SHORTEST = 8  # that an elastic column can be
+STATES = ("waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled")
+BESIDE_STATES = 3  # the rank of columns beside those of the states
+_RANKS = {"queued": 1, "running": 2, "failed": 4, "waiting": 5, "scheduled": 6, "cancelled": 7, "completed": 8}
+_ALWAYS = {"queued", "running"}
 
 
 class Column(NamedTuple):
-    """One column of a table on a terminal. ``show`` words the value; without it people see what programs see."""
+    """One column of a table on a terminal. Without ``show`` the value is written as in a pipe."""
 
     title: str
     key: str
     show: Callable[[Any, Shape], str] | None = None
     is_number: bool = False
-    rank: int = 0  # where the terminal is narrow, those of the highest rank go first
-    is_elastic: bool = False  # it may be cut short
+    rank: int = 0  # on a narrow terminal the columns of the highest rank are left out first
+    is_elastic: bool = False  # may be cut short
 
     def word(self, shape: Shape) -> str:
         value = shape[self.key]
         return cell(value) if self.show is None else escape_control(self.show(value, shape))
 
 
+# What stdout is
+
+
 def is_terminal() -> bool:
     return sys.stdout.isatty()
+
+
+def is_ascii_only(characters: str = "\u2501", stream: TextIO | None = None) -> bool:
+    """Whether these characters must be avoided, by the locale or by the encoding of the stream."""
+    if (os.environ.get("LC_ALL") or os.environ.get("LANG")) in {"C", "POSIX"}:
+        return True
+    try:
+        characters.encode((stream or sys.stdout).encoding or "ascii")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def is_dumb() -> bool:
+    """Whether the terminal cannot move its cursor."""
+    return os.environ.get("TERM", "") in {"", "dumb", "unknown"}
+
+
+def has_colours() -> bool:
+    return not os.environ.get("NO_COLOR") and not is_dumb()
+
+
+# Writing
 
 
 def put(text: str) -> None:
@@ -52,62 +85,93 @@ def put_json(value: Any) -> None:
     put(json.dumps(value, default=_json, indent=2) if is_terminal() else json_line(value))
 
 
-def json_line(value: Any) -> str:
-    """JSON on one line, on a terminal too."""
-    return json.dumps(value, default=_json)
+def put_either(
+    shape: Any, words: Callable[[], Iterable[str]], values: Callable[[], Iterable[str]] | None = None
+) -> None:
+    """Writes ``shape`` as JSON if asked for, ``words`` on a terminal, and in a pipe ``values`` or the flat shape."""
+    if wants_json():
+        put_json(shape)
+        return
+    lines = words() if is_terminal() else flat(shape) if values is None else values()
+    for each in lines:
+        sys.stdout.write(f"{each}\n")  # put() would flush every line
 
 
 def put_list(shapes: Sequence[Shape], columns: Sequence[Column], keys: Sequence[str], nothing: str) -> None:
-    """A list: columns for people (``nothing`` tells them that it is empty), keys for the next program."""
-    if wants_json():
-        put_json(shapes)
-    elif not is_terminal():
-        for shape in shapes:
-            put_line(*(shape[key] for key in keys))
-    elif shapes:
-        put_table(shapes, columns)
-    else:
+    """Writes a list: columns on a terminal (``nothing``, if it is empty), the values of ``keys`` in a pipe."""
+    put_either(
+        shapes,
+        lambda: table(shapes, columns) if shapes else (),
+        lambda: (line(*(shape[key] for key in keys)) for shape in shapes),
+    )
+    if not shapes and is_terminal() and not wants_json():
         click.echo(nothing, err=True)
 
 
-def put_fields(shape: Shape, columns: Sequence[Column]) -> None:
-    """One thing, a line each; people are not shown what is empty."""
-    for line in fields(shape, columns):
-        put(line)
+def one_or_all(shapes: Sequence[Any]) -> Any:
+    """Returns the JSON of a command that takes several ids: an object for one, an array for several."""
+    return shapes[0] if len(shapes) == 1 else shapes
+
+
+def overwritten(given: TextIO | None = None) -> Region | None:
+    """Returns a region of the terminal to overwrite again and again; None for JSON, a pipe or a dumb terminal."""
+    stream = given or sys.stdout
+    if not stream.isatty() or is_dumb() or (stream is sys.stdout and wants_json()):
+        return None
+    from dray.cli.live.paint import Region  # noqa: PLC0415 - rich, for terminals only
+
+    return Region(stream)
+
+
+# Lines
+
+
+def json_line(value: Any) -> str:
+    """Returns JSON on one line, on a terminal too."""
+    return json.dumps(value, default=_json)
 
 
 def fields(shape: Shape, columns: Sequence[Column]) -> list[str]:
-    """The lines of `put_fields`."""
+    """Returns one thing for people, a line for each value that is not empty."""
     width = max(len(column.title) for column in columns)
     there = [column for column in columns if shape[column.key] not in (None, "", (), [], {})]
     return [f"{column.title:<{width}}  {word}" for column in there if (word := column.word(shape))]
 
 
-def put_line(*values: Any) -> None:
-    """Values for the next program."""
-    sys.stdout.write(line(*values) + "\n")
-
-
 def line(*values: Any) -> str:
-    """Values for the next program, separated by tabs."""
+    """Returns values for a pipe, separated by tabs."""
     return "\t".join(map(cell, values))
 
 
-def put_flat(value: Any, path: str = "") -> None:
-    """Everything in a shape for the next program, a line each: ``attempts.0.outcome<TAB>error``."""
+def flat(value: Any, path: str = "") -> list[str]:
+    """Returns all values of a shape for a pipe, a line each: ``attempts.0.outcome<TAB>error``."""
     if isinstance(value, Mapping):
         items: Iterable[tuple[Any, Any]] = cast("Mapping[str, Any]", value).items()
     elif isinstance(value, list):
         items = enumerate(cast("list[Any]", value))
     else:
-        put_line(path, value)
-        return
-    for name, each in items:
-        put_flat(each, f"{path}.{name}" if path else str(name))
+        return [line(path, value)]
+    return [found for name, each in items for found in flat(each, f"{path}.{name}" if path else str(name))]
+
+
+def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> list[str]:
+    """Returns the lines of a table on a terminal."""
+    from dray.cli.terminal import table_lines  # noqa: PLC0415 - rich, for terminals only
+
+    return table_lines({column: [column.word(shape) for shape in shapes] for column in columns})
+
+
+def state_columns(shapes: Sequence[Shape]) -> tuple[Column, ...]:
+    """Returns a column for each state with jobs in it. A narrow terminal keeps the unfinished ones longest."""
+    there = {state for state in STATES if state in _ALWAYS or any(shape[state] for shape in shapes)}
+    return tuple(Column(state, state, is_number=True, rank=_RANKS[state]) for state in STATES if state in there)
+
+
+# Values
 
 
 def cell(value: Any) -> str:
-    """A value in one field of a line."""
+    """Returns a value as one field of a line."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -122,72 +186,53 @@ def cell(value: Any) -> str:
 
 
 def short(job_id: Any, _: Shape | None = None) -> str:
-    """An id as people see it."""
-    return str(job_id)[-8:]
+    """Returns an id as people see it."""
+    return "" if job_id is None else str(job_id)[-8:]
+
+
+def iso(when: datetime) -> str:
+    """Returns an instant as programs read it."""
+    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def ago(when: datetime | None, now: datetime) -> str:
+    """Returns an instant as people say it."""
+    if when is None:
+        return ""
+    seconds = (now - when).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
 
 
 def relative(when: Any, _: Shape) -> str:
     return ago(when, datetime.now(UTC))
 
 
-def put_table(shapes: Sequence[Shape], columns: Sequence[Column]) -> None:
-    """A table on a terminal."""
-    sys.stdout.write(table(shapes, columns))
+def seconds(value: Any, _: Shape) -> str:
+    """Returns a number of seconds as people say it; empty if it is None."""
+    return "" if value is None else span(value)
 
 
-def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> str:
-    """A table as it is written to a terminal, its last line ended."""
-    from rich.console import Console  # noqa: PLC0415 - for terminals alone
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    from dray.cli.live.ink import is_ascii_only  # noqa: PLC0415
-
-    console = Console(highlight=False)
-    overflow = "crop" if is_ascii_only("…") else "ellipsis"
-    words = {column: [column.word(shape) for shape in shapes] for column in columns}
-    widths = fitted(words, console.width)
-    made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column, width in widths.items():
-        justify = "right" if column.is_number else "left"
-        made.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow=overflow)
-    for number in range(len(shapes)):
-        # Text, because a plain string may hold what rich takes for markup.
-        made.add_row(*(Text(words[column][number], style=_style(words[column][number])) for column in widths))
-    with console.capture() as captured:
-        console.print(made)
-    return captured.get()
+def state(value: Any, shape: Shape) -> str:
+    """Returns a state with its reason."""
+    return f"{value}({shape['reason']})" if shape["reason"] else str(value)
 
 
-def fitted(words: Mapping[Column, Sequence[str]], room: int) -> dict[Column, int]:
-    """The columns that fit beside each other and their widths: the least important go, then elastic ones shrink."""
-    from rich.cells import cell_len  # noqa: PLC0415
-
-    widths = {column: max(map(cell_len, (column.title, *each))) for column, each in words.items()}
-    least = {column: min(width, _SHORTEST) if column.is_elastic else width for column, width in widths.items()}
-    while sum(least.values()) + _GAP * (len(least) - 1) > room and any(column.rank for column in least):
-        del least[max(least, key=lambda column: column.rank)]
-    spare = room - sum(least.values()) - _GAP * (len(least) - 1)
-    for column, width in least.items():
-        extra = max(0, min(spare, widths[column] - width))
-        least[column] += extra
-        spare -= extra
-    return least
+def tries(value: Any, shape: Shape) -> str:
+    return f"{value}/{shape['max_attempts']}"
 
 
-_STYLES = {
-    "completed": "green",
-    "failed": "red",
-    "dead": "red",
-    "cancelled": "yellow",
-    "running": "cyan",
-    "active": "green",
-    "paused": "yellow",
-}
+def queues(value: Any, _: Shape) -> str:
+    """Returns the queues of a worker."""
+    return ",".join(value) or "all"
 
 
-def _style(word: str) -> str:
-    return _STYLES.get(word.partition(" ")[0].partition("(")[0], "")
+def bar(share: float, width: int, *, ascii_only: bool) -> str:
+    """Returns a bar of this width, full up to ``share`` of it."""
+    full, empty = ("#", "-") if ascii_only else ("\u2501", "\u2500")
+    done = round(max(0.0, min(1.0, share)) * width)
+    return full * done + empty * (width - done)
 
 
 def _json(value: Any) -> Any:
@@ -196,3 +241,27 @@ def _json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{type(value).__name__} has no shape in JSON")
+
+
+# Progress
+
+
+@contextmanager
+def progress(what: str, *, percent: bool = False) -> Generator[Callable[..., None]]:
+    """Shows a bar on stderr until the block ends, if that is a terminal.
+
+    The block reports how much is done, the total or None, and other words than ``what`` if it has any.
+    """
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from dray.cli.terminal import progress_bar  # noqa: PLC0415 - rich, for terminals only
+
+    with progress_bar("{task.description}", "{task.percentage:.0f} %" if percent else "", stderr=True) as bars:
+        bar = bars.add_task(what, total=None)
+
+        def report(done: int, total: int | None, words: str | None = None) -> None:
+            text = words or (f"{what} {done:,}" if total is None else what)
+            bars.update(bar, description=text, completed=done, total=total)
+
+        yield report

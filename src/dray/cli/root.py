@@ -1,46 +1,100 @@
-"""``dray``: the list of its commands."""
+"""``dray``: the list of its commands. The code of a command is loaded when it is run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
 import click
+from click.shell_completion import CompletionItem
 
 from dray import __version__
-from dray.cli.lazy import LazyGroup, Place
-from dray.cli.shared import shared
+from dray.cli.exits import did_you_mean
+from dray.cli.options import shared
+
+
+class LazyCommand(NamedTuple):
+    """Where a command is defined, and what it does in a few words."""
+
+    module: str
+    about: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are loaded when they are used. In its module a command has the name it is called by."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = self._lazy.get(cmd_name)
+        if found is None:
+            return None
+        command: click.Command = getattr(import_module(found.module), cmd_name)
+        if ctx.resilient_parsing:
+            from dray.cli.completing import equip  # noqa: PLC0415 - only for a shell that completes a word
+
+            equip(command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        found = [
+            CompletionItem(name, help=command.about)
+            for name, command in self._lazy.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)  # not Group's: it would load them all
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._lazy and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], self._lazy)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.about) for name, command in self._lazy.items()])
+
 
 _COMMANDS = {
-    name: Place(f"dray.cli.commands.{name}", about)
-    for name, about in {
-        "demo": "the whole thing in a minute, on a scratch SQLite file",
-        "dev": "run jobs, and start anew when the code changes",
-        "worker": "run jobs",
-        "enqueue": "put a job into its queue",
-        "run": "run a task here and now, without the queue",
-        "tasks": "list the tasks of the app",
-        "jobs": "list jobs",
-        "job": "show, wait for, retry, cancel or delete jobs",
-        "why": "say why jobs are where they are, and where their bodies are",
-        "queues": "list, pause, resume and set queues",
-        "workers": "list workers",
-        "workflows": "list, draw, cancel and retry graphs of jobs",
-        "schedules": "list, add, preview, run, pause, resume and remove schedules",
-        "stats": "numbers: jobs by state and queue, rates, run times",
-        "top": "a live view of queues, running jobs, failures and workers",
-        "tail": "events and log lines as they happen",
-        "db": "make, upgrade, check, copy and clear the tables",
-        "audit": "check that the tables hold what they promise",
-        "doctor": "look for what is wrong, and say what to do about it",
-        "health": "one line and an exit code for probes: does the queue work?",
-        "bench": "what this database can do, on a scratch file or schema beside it",
-        "config": "every setting, and where it comes from",
-        "completion": "the script that has a shell complete commands, options and values",
-    }.items()
+    name: LazyCommand(f"dray.cli.{module}", about)
+    for name, module, about in (
+        ("demo", "commands.demo", "a tour in a minute, on a scratch SQLite file"),
+        ("dev", "commands.dev", "run jobs, and restart when the code changes"),
+        ("worker", "commands.worker", "run jobs"),
+        ("enqueue", "commands.enqueue", "put a job into its queue"),
+        ("run", "commands.run", "run a task here and now, without the queue"),
+        ("tasks", "commands.tasks", "list the tasks of the app"),
+        ("jobs", "commands.jobs", "list jobs"),
+        ("job", "commands.job", "show, wait for, retry, cancel or delete jobs"),
+        ("why", "commands.why", "explain a job: why it waits, failed or what it is doing now"),
+        ("queues", "commands.queues", "list, pause, resume and set queues"),
+        ("workers", "commands.tasks", "list workers"),
+        ("workflows", "commands.workflows", "list, draw, cancel and retry graphs of jobs"),
+        ("schedules", "commands.schedules", "list, add, preview, run, pause, resume and remove schedules"),
+        ("stats", "commands.stats", "numbers: jobs by state and queue, rates, run times"),
+        ("top", "commands.top", "a live view of queues, running jobs, failures and workers"),
+        ("tail", "commands.tail", "follow events and log lines as they happen"),
+        ("db", "commands.db", "create, upgrade, check, copy and prune the tables"),
+        ("audit", "commands.audit", "check that the tables keep their invariants"),
+        ("doctor", "commands.doctor", "look for problems, and say how to fix them"),
+        ("health", "commands.doctor", "one line and an exit code for probes: does the queue work?"),
+        ("bench", "commands.bench", "measure what this database can do, on a scratch file or schema beside it"),
+        ("config", "commands.config", "show every setting, and where it comes from"),
+        ("completion", "completing", "print the script that lets a shell complete commands, options and values"),
+    )
 }
 
 
 @click.group(
     cls=LazyGroup,
-    places=_COMMANDS,
+    lazy=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Every option can also be set by a variable, such as DRAY_URL or DRAY_WORKER_CONCURRENCY.",
 )

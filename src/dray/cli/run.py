@@ -1,4 +1,4 @@
-"""Runs one command line: the code it ends with, and one sentence where it went wrong."""
+"""Runs one command line and turns every error into an exit code and one sentence."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dray.cli.root import root
 from dray.errors import DrayError
 
 _PREFIX = "DRAY"
-_COMPLETE = "_DRAY_COMPLETE"  # set by the shell that asks what a word could go on as
+_COMPLETE = "_DRAY_COMPLETE"  # set by a shell that asks for completions
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs the command line; the exit code."""
+    """Runs the command line and returns its exit code."""
     _open_streams()
     _print_anything()
     try:
         code = _invoke(args)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough (`dray jobs | head -1`).
+        # The reader has closed the pipe (`dray jobs | head -1`).
         drop_output()
         return Code.DONE
     except click.ClickException as error:
@@ -44,10 +44,10 @@ def run(args: Sequence[str]) -> int:
 
 def _invoke(args: Sequence[str]) -> int:
     if _COMPLETE in os.environ:
-        from dray.cli.completing import complete  # noqa: PLC0415 - for shells alone
+        from dray.cli.completing import complete  # noqa: PLC0415 - only for a shell that completes a word
 
         complete(root)
-    # Not root.main(): it ends the process by itself where stdout is closed, and words mistakes over four lines.
+    # Not root.main(): it exits by itself when stdout is closed, and its usage errors take four lines.
     try:
         with root.make_context("dray", list(args), auto_envvar_prefix=_PREFIX) as context:
             code = root.invoke(context)
@@ -67,7 +67,7 @@ def _tell(error: click.ClickException) -> None:
 
 
 def _missing_choice(error: click.ClickException) -> str | None:
-    """What click says in a line for each choice."""
+    """Returns on one line what click says on a line for each choice; None for any other error."""
     param = error.param if isinstance(error, click.MissingParameter) else None
     if param is None or not isinstance(param.type, click.Choice):
         return None
@@ -76,7 +76,7 @@ def _missing_choice(error: click.ClickException) -> str | None:
 
 
 def _open_streams() -> None:
-    # `dray jobs >&-`: the next file to be opened would take the number of the stream, and what is printed.
+    # `dray jobs >&-`: the next file that is opened would get the number of the closed stream, and our output.
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -87,7 +87,7 @@ def _open_streams() -> None:
 
 
 def _print_anything() -> None:
-    # In an ASCII locale a name in Cyrillic is still no reason to fail.
+    # A Cyrillic name in an ASCII locale must not fail the command.
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -95,7 +95,7 @@ def _print_anything() -> None:
 
 
 def _flush_or_drop() -> None:
-    # The interpreter flushes once more at its end; if that fails, the exit code is 120 whatever we return.
+    # The interpreter flushes again when it exits. If that fails, the exit code is 120, whatever we return.
     try:
         sys.stdout.flush()
     except OSError:

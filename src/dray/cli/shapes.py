@@ -1,6 +1,6 @@
-"""What ``--json`` answers, one function a kind of thing; docs/reference/cli.md describes each.
+"""What ``--json`` prints, one function for each kind of thing; docs/reference/cli.md describes each.
 
-Names may be added, never taken away or given another meaning. Times are ISO 8601 in UTC, durations seconds.
+Names may be added, but never removed or changed in meaning. Times are ISO 8601 in UTC, durations seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dray import codec
-from dray.cli.states import STATES
+from dray.cli.output import STATES
 
 if TYPE_CHECKING:
     from dray.handle import Job
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def job(found: Job[Any]) -> dict[str, Any]:
-    """A job, as lists show it."""
+    """Returns a job, as in lists."""
     row = found.row
     return {
         "id": found.id,
@@ -47,8 +47,8 @@ def job(found: Job[Any]) -> dict[str, Any]:
 
 
 def whole_job(found: Job[Any]) -> dict[str, Any]:
-    """A job with all that is known of it."""
-    attempts = [attempt(each) for each in found.attempts()]  # reads the job anew
+    """Returns a job with everything that is known about it."""
+    attempts = [attempt(each) for each in found.attempts()]  # reads the job again
     row = found.row
     return {
         **job(found),
@@ -69,7 +69,6 @@ def whole_job(found: Job[Any]) -> dict[str, Any]:
 
 
 def attempt(each: Attempt) -> dict[str, Any]:
-    """One execution of a job."""
     error = each.error
     return {
         "number": each.number,
@@ -84,28 +83,26 @@ def attempt(each: Attempt) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """A value that came out of JSON, on one line of ASCII."""
+    """Returns a value as JSON, on one line of ASCII."""
     return json.dumps(value)
 
 
 def result_text(stored: str | None) -> str:
-    """A stored result on one line of ASCII."""
+    """Returns a stored result as JSON, on one line of ASCII."""
     return json_text(None if stored is None else codec.decode(stored, path="result"))
 
 
 def log_line(line: LogLine) -> dict[str, Any]:
-    """A line that was logged inside a job."""
     return {"seq": line.seq, "at": line.at, "level": line.level, "logger": line.logger, "message": line.message}
 
 
 def queue(found: QueueInfo) -> dict[str, Any]:
-    """A queue and how many jobs of each state are in it."""
+    """Returns a queue and its number of jobs by state."""
     counts = {state: found.jobs.get(state, 0) for state in STATES}
     return {"name": found.name, "priority": found.priority, "paused_at": found.paused_at, **counts}
 
 
 def schedule(found: ScheduleInfo) -> dict[str, Any]:
-    """A schedule and where it is."""
     return {
         "name": found.name,
         "task": found.task,
@@ -127,7 +124,7 @@ def schedule(found: ScheduleInfo) -> dict[str, Any]:
 
 
 def workflow(found: WorkflowInfo) -> dict[str, Any]:
-    """A workflow, how far it is, and how many of its jobs are in which state."""
+    """Returns a workflow, its progress, and its number of jobs by state."""
     return {
         "id": found.id,
         "name": found.name,
@@ -140,12 +137,11 @@ def workflow(found: WorkflowInfo) -> dict[str, Any]:
 
 
 def whole_workflow(found: WorkflowInfo, steps: Sequence[StepInfo]) -> dict[str, Any]:
-    """A workflow with its steps, in the order they were made."""
+    """Returns a workflow with its steps, in the order they were added."""
     return {**workflow(found), "steps": [{**asdict(step), "after": list(step.after)} for step in steps]}
 
 
 def worker(found: WorkerInfo) -> dict[str, Any]:
-    """A worker, alive or not."""
     return {
         "id": found.id,
         "name": found.name,

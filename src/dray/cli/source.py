@@ -1,8 +1,8 @@
-"""What an app's files say of it, read without running them: its tasks, its database, its other modules.
+"""Reads an app's files without running them: pyproject.toml, its tasks, its database, its other modules.
 
-For those who must be quick and harmless (a shell that completes a word) or must stay free of the user's code (the
-parent of a worker that is to be started anew). Only what is written out is seen: ``App("sqlite:///jobs.db")``,
-``@app.task(name="mail.send")``, ``imports=["shop.jobs"]``.
+For shell completion, which must be quick and harmless, and for `dray dev`, whose parent process must not load the
+user's code. It sees only literals: ``App("sqlite:///jobs.db")``, ``@app.task(name="mail.send")``,
+``imports=["shop.jobs"]``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any, cast
 
-_FILES = ("tasks.py", "app.py")
+from dray.cli.exits import Failure
+from dray.model.values import shown
+
+APP_FILES = ("tasks.py", "app.py")
+_PROJECT = Path("pyproject.toml")
 _MODULES = 20
 _BYTES = 1 << 20  # of one file
 
 
+def project_settings() -> dict[str, Any]:
+    """Returns [tool.dray] of pyproject.toml in the current directory; empty if there is none."""
+    if not _PROJECT.is_file():
+        return {}
+    import tomllib  # noqa: PLC0415 - only where there is such a file
+
+    try:
+        found = tomllib.loads(_PROJECT.read_text(encoding="utf-8")).get("tool", {}).get("dray", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Failure(f"{_PROJECT} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Failure(f'{_PROJECT}: tool.dray must be a table: [tool.dray], then app = "shop.jobs:app"')
+    return cast("dict[str, Any]", found)
+
+
+def configured_app() -> str | None:
+    """Returns the app that pyproject.toml names."""
+    spec = project_settings().get("app")
+    if spec is not None and not isinstance(spec, str):
+        raise Failure(f'{_PROJECT}: [tool.dray] app must be a string such as "shop.jobs:app", not {shown(spec)}')
+    return spec
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What was found. ``has_url``: the code names a database; ``url`` is which, where it is written out."""
+    """What was found. ``has_url``: the code names a database; ``url``: which one, if that is a literal."""
 
     modules: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -30,7 +58,7 @@ class Source:
 
 
 def read_source(named: str | None, more: tuple[str, ...] = ()) -> Source:
-    """The app that is named as module:object, or the one that the current directory has, and further modules."""
+    """Reads the app that is named as module:object, or the one of the current directory, and ``more`` modules."""
     first = _module(named)
     waiting = [*([] if first is None else [first]), *more]
     modules: list[str] = []
@@ -51,7 +79,7 @@ def read_source(named: str | None, more: tuple[str, ...] = ()) -> Source:
 
 
 def find_module(name: str) -> ModuleSpec | None:
-    """Where a module is, in the current directory first; its packages are not run, as an import would."""
+    """Finds a module, in the current directory first, without running its packages as an import would."""
     path = [str(Path.cwd()), *sys.path]
     found: ModuleSpec | None = None
     parts = name.split(".")
@@ -66,11 +94,12 @@ def find_module(name: str) -> ModuleSpec | None:
 def _module(named: str | None) -> str | None:
     if named is not None:
         return named.partition(":")[0].removesuffix(".py").replace("/", ".")
-    return next((file.removesuffix(".py") for file in _FILES if _speaks_of_dray(Path(file))), None)
+    return next((file.removesuffix(".py") for file in APP_FILES if mentions_dray(Path(file))), None)
 
 
-def _speaks_of_dray(file: Path) -> bool:
-    return file.is_file() and file.stat().st_size <= _BYTES and b"dray" in file.read_bytes()
+def mentions_dray(file: Path) -> bool:
+    """Whether a file may have an App. Many projects have an app.py: it must not be run on suspicion."""
+    return file.is_file() and b"dray" in file.read_bytes()
 
 
 def _file(module: str) -> Path | None:
@@ -82,7 +111,7 @@ def _file(module: str) -> Path | None:
 def _parsed(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # it is being written
+    except (SyntaxError, ValueError):  # half written
         return ast.Module([], [])
 
 

@@ -1,4 +1,4 @@
-"""Waits for jobs to end, with a progress bar where somebody watches, and says how they ended."""
+"""Waits for jobs to end, with a progress line on a terminal, and says how they ended."""
 
 from __future__ import annotations
 
@@ -8,38 +8,34 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
+import dray
 from dray.cli.exits import Code, Failure, say
-from dray.cli.output import short
+from dray.cli.output import bar, is_ascii_only, overwritten, short
+from dray.cli.processes import handling
 from dray.errors import StorageError
 from dray.model.job import State
-from dray.wording import counted
+from dray.sanitize import escape_control
+from dray.wording import counted, span
 
 if TYPE_CHECKING:
-    from dray.app import App
-    from dray.cli.live.region import Region
+    from dray.cli.live.paint import Region
     from dray.model.job import Job
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20
 
 
-def wait(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
-    """The jobs, once all have ended; a failure when the time is over, or somebody has waited long enough."""
-    from dray.cli.live.ink import is_dumb  # noqa: PLC0415
-
-    region = None
-    if sys.stderr.isatty() and not is_dumb():
-        from dray.cli.live.region import Region  # noqa: PLC0415 - for terminals alone
-
-        region = Region(sys.stderr)
-    with _Interrupts() as interrupts:
-        ended = _watching(app, ids, timeout, region, interrupts)
+def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
+    """Returns the jobs once all have ended; fails when the time is over, or after Ctrl-C."""
+    interrupt = _Interrupt()
+    with handling({signal.SIGINT: interrupt.note}):
+        ended = _watching(app, ids, timeout, overwritten(sys.stderr), interrupt)
     left = [short(job_id) for job_id in ids if job_id not in ended]
     if not left:
         return ended
-    if interrupts.are_there:
+    if interrupt.is_noted:
         goes_on = f"job {left[0]} goes on" if len(left) == 1 else f"{len(left)} jobs go on"
         raise Failure(f"{goes_on}; wait again with `dray job wait {' '.join(left[:5])}`", Code.INTERRUPTED)
     assert timeout is not None
@@ -49,28 +45,21 @@ def wait(app: App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
     )
 
 
-class _Interrupts:
-    """Within the block the first Ctrl-C is only noted; another one ends the program wherever it is."""
+class _Interrupt:
+    """The first Ctrl-C is only noted; another one ends the program wherever it is."""
 
     def __init__(self) -> None:
-        self.are_there = False
-        self._before: Any = None
+        self.is_noted = False
 
-    def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as the interpreter calls it
-        if self.are_there:
+    def note(self, _: int, __: FrameType | None) -> None:
+        """The signal handler."""
+        if self.is_noted:
             raise KeyboardInterrupt
-        self.are_there = True
+        self.is_noted = True
 
 
 def judge(jobs: Sequence[Job]) -> Code:
-    """Says which of these did not complete; the code for that."""
+    """Says which jobs did not complete, and returns the exit code for that."""
     failed = [job for job in jobs if job.state != State.COMPLETED]
     for job in failed:
         say(_how_it_ended(job))
@@ -89,16 +78,16 @@ _WORDS = {"failed": "failed", "cancelled": "was cancelled"}
 
 
 def _watching(
-    app: App, ids: Sequence[str], timeout: float | None, region: Region | None, interrupts: _Interrupts
+    app: dray.App, ids: Sequence[str], timeout: float | None, region: Region | None, interrupt: _Interrupt
 ) -> dict[str, Job]:
-    """Those that have ended in time; meanwhile a line that says how far they are, and is gone in the end."""
+    """Returns the jobs that ended in time. Meanwhile a line shows their progress; it is removed at the end."""
     began = time.monotonic()
     deadline = math.inf if timeout is None else began + timeout
     try:
         while True:
             left = min(_STEP, deadline - time.monotonic())
             ended = app.waiter.wait(ids, max(0.0, left))
-            if len(ended) == len(ids) or left <= 0 or interrupts.are_there:
+            if len(ended) == len(ids) or left <= 0 or interrupt.is_noted:
                 return ended
             if region is not None:
                 region.draw([_line(app, ids, len(ended), time.monotonic() - began)])
@@ -107,27 +96,19 @@ def _watching(
             region.clear()
 
 
-def _line(app: App, ids: Sequence[str], ended: int, seconds: float) -> str:
+def _line(app: dray.App, ids: Sequence[str], ended: int, seconds: float) -> str:
     """``[=====-----]  45%  1a2b3c4d tasks.slow running: step 4, attempt 1 of 3, 12s``."""
-    from dray.cli.live.ink import is_ascii_only  # noqa: PLC0415
-    from dray.cli.times import span  # noqa: PLC0415
-
     share, words = (
         _one(app, ids[0]) if len(ids) == 1 else (ended / len(ids), f"{ended} of {len(ids)} jobs have ended")
     )
     ascii_only = is_ascii_only(stream=sys.stderr)
-    line = f"{_bar(share, ascii_only=ascii_only)}{words}, {span(seconds)}"
+    done = "" if share is None else f"{bar(share, _BAR, ascii_only=ascii_only)} {share * 100:3.0f}%  "
+    line = f"{done}{words}, {span(seconds)}"
     return line.encode("ascii", "backslashreplace").decode() if ascii_only else line
 
 
-def _bar(share: float | None, *, ascii_only: bool) -> str:
-    from dray.cli.live.ink import bar  # noqa: PLC0415
-
-    return "" if share is None else f"{bar(share, _BAR, ascii_only=ascii_only)} {share * 100:3.0f}%  "
-
-
-def _one(app: App, job_id: str) -> tuple[float | None, str]:
-    """How much of a job is done, if it tells, and how it is."""
+def _one(app: dray.App, job_id: str) -> tuple[float | None, str]:
+    """Returns how much of a job is done, if it reports that, and its state in words."""
     try:
         row = app.job(job_id).row
     except StorageError:
@@ -136,8 +117,6 @@ def _one(app: App, job_id: str) -> tuple[float | None, str]:
 
 
 def _words(row: Job) -> str:
-    from dray.sanitize import escape_control  # noqa: PLC0415
-
     message = f": {escape_control(row.progress_message)}" if row.progress_message else ""
     attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
     return f"{short(row.id)} {escape_control(row.task)} {row.state}{message}{attempt}"

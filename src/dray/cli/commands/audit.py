@@ -1,25 +1,25 @@
-"""``dray audit``: whether the tables hold what they promise."""
+"""``dray audit`` and ``dray db check``: whether the tables keep their invariants, and the database is undamaged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
-from dray.cli.output import is_terminal, put, put_json, put_line, short
-from dray.cli.progress import progress
-from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.cli.times import Duration, span
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import flat, line, progress, put_either, short
+from dray.cli.parsing import Duration
+from dray.ops.audit import Audit, Broken, Check
+from dray.ops.audit import audit as run_audit
+from dray.ops.audit import check as run_check
 from dray.sanitize import escape_control
-from dray.wording import counted
+from dray.wording import counted, span
 
-if TYPE_CHECKING:
-    from dray.app import App
-    from dray.ops.audit import Audit, Broken
-
-_NAMED = {"schedule", "duty"}  # rules of things that have names, and no ids
+_NAMED = {"schedule", "duty"}  # rules about things that have names instead of ids
 
 
 @click.command()
@@ -28,50 +28,90 @@ _NAMED = {"schedule", "duty"}  # rules of things that have names, and no ids
     type=Duration(),
     default=10.0,
     metavar="TIME",
-    help="How long jobs whose worker has ended may take to be taken back (10s).",
+    help="How long the jobs of a dead worker may take to be rescued (10s).",
 )
 @shared
 def audit(patience: float) -> int:
-    """Check that the tables hold what they promise; nothing is changed, and nobody has to wait.
+    """Check that the tables keep their invariants. Changes nothing and blocks no worker.
 
-    Exit code 1: something does not hold. In a pipe, a line a rule that is broken: rule, how often, the ids of the
-    first 20, and what should hold, separated by tabs.
+    Exit code 1: a rule is broken. In a pipe, a line for each broken rule: rule, how often, the ids of the first 20,
+    and what should hold, separated by tabs.
     """
     app = app_on_tables()
-    found = audited(app, patience)
-    if wants_json():
-        put_json(shape(app.settings.place, found))
-    else:
-        put_broken(found)
+    with progress("jobs checked:") as report:
+        found = run_audit(app.backend, patience=patience, progress=lambda jobs: report(jobs, None))
+    put_either(_audit_shape(app.settings.place, found), lambda: _audit_words(found), lambda: _audit_values(found))
+    _advise(found)
     return Code.DONE if found.holds else Code.FAILED
 
 
-def audited(app: App, patience: float) -> Audit:
-    """What an audit finds, with its progress shown."""
-    from dray.ops.audit import audit as run  # noqa: PLC0415 - `--help` needs none
+@click.command()
+@option("--full", is_flag=True, help="Read everything: compare indexes with their tables, too.")
+@option("--patience", type=Duration(), default=10.0, metavar="TIME", help="As of `dray audit` (10s).")
+@shared
+def check(*, full: bool, patience: float) -> int:
+    """Check the database for damage, by its own means, and then what `dray audit` checks. Changes nothing.
 
-    with progress("jobs looked at:") as report:
-        return run(app.backend, patience=patience, progress=lambda jobs: report(jobs, None))
+    Exit code 1: something is wrong. In a pipe, a line each: `damage`, 1, nothing, what it is; then the lines of
+    `dray audit`. If all is well, lines of a name and a value instead.
+    """
+    app = app_on_tables()
+    with progress("checking") as report:
+        found = run_check(app.backend, full=full, patience=patience, progress=lambda jobs: report(jobs, None))
+    place = app.settings.place
+    shape = {
+        "database": place,
+        "holds": found.holds,
+        "damage": list(found.damage),
+        "audit": None if found.audit is None else _audit_shape(place, found.audit),
+    }
+    put_either(shape, lambda: _check_words(found), lambda: flat(shape) if found.holds else _check_values(found))
+    if found.audit is None and not wants_json():
+        say("the tables were not audited, because of the damage; keep a copy before you repair anything")
+    elif found.audit is not None:
+        _advise(found.audit)
+    return Code.DONE if found.holds else Code.FAILED
 
 
-def shape(place: str, found: Audit) -> dict[str, Any]:
-    """An audit as --json answers it."""
+def _audit_shape(place: str, found: Audit) -> dict[str, Any]:
     broken = [{**asdict(each), "ids": list(each.ids)} for each in found.broken]
     return {"database": place, "holds": found.holds, **asdict(found), "broken": broken}
 
 
-def put_broken(found: Audit) -> None:
-    """What does not hold: in words for people, as values for programs."""
+def _audit_words(found: Audit) -> Iterator[str]:
     for each in found.broken:
-        if is_terminal():
-            put(escape_control(f"{each.rule}: {counted(each.count, 'time')} not so: {each.says} ({_ids(each)})"))
-        else:
-            put_line(each.rule, each.count, each.ids, each.says)
-    looked = f"{counted(found.rules, 'rule')}, {counted(found.jobs, 'job')}, {span(found.seconds)}"
-    if found.holds and is_terminal():
-        put(f"all holds: {looked}")
-    elif not found.holds:
-        say(f"{len(found.broken)} of {looked}: please report this as a defect, with what `dray job show ID` says")
+        yield escape_control(f"{each.rule}: broken {counted(each.count, 'time')}: {each.says} ({_ids(each)})")
+    if found.holds:
+        yield f"all holds: {_scope(found)}"
+
+
+def _audit_values(found: Audit) -> Iterator[str]:
+    for each in found.broken:
+        yield line(each.rule, each.count, each.ids, each.says)
+
+
+def _check_words(found: Check) -> Iterator[str]:
+    for each in found.damage:
+        yield escape_control(f"damage: {each}")
+    if found.audit is not None and (not found.damage or not found.audit.holds):
+        yield from _audit_words(found.audit)
+
+
+def _check_values(found: Check) -> Iterator[str]:
+    for each in found.damage:
+        yield line("damage", 1, None, each)
+    if found.audit is not None:
+        yield from _audit_values(found.audit)
+
+
+def _advise(found: Audit) -> None:
+    if not found.holds and not wants_json():
+        broken = f"{len(found.broken)} of {_scope(found)}"
+        say(f"{broken}: please report this as a defect, with the output of `dray job show ID`")
+
+
+def _scope(found: Audit) -> str:
+    return f"{counted(found.rules, 'rule')}, {counted(found.jobs, 'job')}, {span(found.seconds)}"
 
 
 def _ids(each: Broken) -> str:

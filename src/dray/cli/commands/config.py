@@ -1,21 +1,49 @@
-"""``dray config``: every setting, and where it comes from."""
+"""``dray config``: every setting with its value, and where that comes from."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, NamedTuple
 
 import click
 
-from dray.cli.exits import Failure, say
+import dray
+from dray.cli.apps import app_here, bare_app, name_of
+from dray.cli.exits import Failure, did_you_mean, say
+from dray.cli.options import shared, told
 from dray.cli.output import Column, Shape, cell, put_list
-from dray.cli.shared import app_here, bare_app, shared, told
-from dray.cli.times import span
+from dray.cli.source import configured_app, project_settings
+from dray.instants import SECOND
+from dray.model import limits
+from dray.model.retention import Retention
+from dray.sanitize import redact
+from dray.wording import span
 
-if TYPE_CHECKING:
-    from dray.app import App
-    from dray.cli.effective import Setting
+_DEFAULT, _ENVIRONMENT, _PROJECT, _CODE, _TYPED = "default", "environment", "pyproject", "code", "command line"
+_PREFIX = "DRAY"
+_INTERNAL = frozenset({"DRAY_SUPERVISED", "DRAY_DEMO_LEDGER", "DRAY_RELOADED"})  # between processes of one command
+_SECONDS = {"default_timeout", "busy_timeout"}
+_HIDDEN = {"is_url_given"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. ``key``: the variable, or the key in pyproject.toml, that set it."""
+
+    name: str
+    value: Any
+    source: str = _DEFAULT
+    key: str | None = None
+    unit: str | None = None  # seconds or bytes
+
+
+class Variable(NamedTuple):
+    """One option of one command."""
+
+    setting: str  # ``worker.concurrency``
+    option: click.Option
 
 
 def _value(value: Any, shape: Shape) -> str:
@@ -43,56 +71,171 @@ _KEYS = ("name", "value", "source", "key", "unit")
 @click.command()
 @shared
 def config() -> None:
-    """Show every setting with its value and where it comes from; a database need not be there.
+    """Show every setting with its value and where it comes from; no database is needed.
 
     In a pipe: name, value, source (default, environment, pyproject, code, command line), key (the variable, or the
     key in pyproject.toml), unit (seconds, bytes). Passwords are not shown.
     """
-    from dray.cli.effective import all_settings, complaints  # noqa: PLC0415 - `--help` needs none
-    from dray.cli.finding import configured, project_settings  # noqa: PLC0415
-    from dray.cli.variables import variables  # noqa: PLC0415
-
-    # Before the app is found by it: what is wrong with pyproject.toml would be said once more for the app.
-    keys, spec = list(project_settings()), None if told("app") else configured()
+    # Before the app is loaded: it would report the errors of pyproject.toml once more.
+    keys, spec = list(project_settings()), None if told("app") else configured_app()
     found = _found()
     app = found or bare_app()
-    shapes = [asdict(setting) for setting in all_settings(app, _app_setting(found, spec), _url_source(found))]
-    put_list(shapes, _COLUMNS, _KEYS, "")
-    for complaint in complaints(variables(), os.environ, keys):
+    variables = dict(_variables(click.get_current_context().find_root().command, _PREFIX, ""))
+    settings = [
+        _app_setting(found, spec),
+        *_of_app(app, _url_source(found)),
+        *_of_workers(variables, os.environ),
+        *_of_other_commands(variables, os.environ),
+        *_of_retention(),
+        *_of_limits(),
+    ]
+    put_list([asdict(setting) for setting in settings], _COLUMNS, _KEYS, "")
+    for complaint in _complaints(variables, os.environ, keys):
         say(complaint)
     if os.environ.get("DRAY_URL") and found is not None and found.settings.is_url_given and not told("typed_url"):
         say("DRAY_URL is set and does nothing: the app's own code names its database")
 
 
-def _found() -> App | None:
+def _found() -> dray.App | None:
     try:
         return app_here()
-    except Failure as error:  # its settings cannot be known; all others can
+    except Failure as error:  # the app's own settings are unknown then; all others are not
         say(error.message)
         return None
 
 
-def _app_setting(app: App | None, spec: str | None) -> Setting:
-    from dray.cli import effective  # noqa: PLC0415
-    from dray.cli.finding import name_of  # noqa: PLC0415
+# Where settings come from
 
+
+def _app_setting(app: dray.App | None, spec: str | None) -> Setting:
     named, variable = told("app"), os.environ.get("DRAY_APP")
     if named:
-        is_variable = named == variable
-        source = effective.ENVIRONMENT if is_variable else effective.COMMAND_LINE
-        return effective.Setting("app", named, source, "DRAY_APP" if is_variable else None)
+        return Setting("app", named, *((_ENVIRONMENT, "DRAY_APP") if named == variable else (_TYPED,)))
     if spec is not None:
-        return effective.Setting("app", spec, effective.PROJECT, "app")
-    return effective.Setting("app", None if app is None else name_of(app))
+        return Setting("app", spec, _PROJECT, "app")
+    return Setting("app", None if app is None else name_of(app))
 
 
-def _url_source(app: App | None) -> tuple[str, str | None]:
-    from dray.cli import effective  # noqa: PLC0415
-
+def _url_source(app: dray.App | None) -> tuple[str, str | None]:
     if told("typed_url"):
-        return effective.COMMAND_LINE, None
+        return _TYPED, None
     if app is not None and app.settings.is_url_given:
-        return effective.CODE, None
+        return _CODE, None
     if os.environ.get("DRAY_URL"):
-        return effective.ENVIRONMENT, "DRAY_URL"
-    return effective.DEFAULT, None
+        return _ENVIRONMENT, "DRAY_URL"
+    return _DEFAULT, None
+
+
+def _of_app(app: dray.App, url_source: tuple[str, str | None]) -> Iterator[Setting]:
+    """Yields what the App was made with."""
+    settings = app.settings
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name == "url":
+            yield Setting("url", settings.place, *url_source)
+        elif field.name not in _HIDDEN:
+            default = None if field.default is MISSING else field.default
+            source = _DEFAULT if value == default else _CODE
+            unit = "seconds" if field.name in _SECONDS else None
+            yield Setting(field.name, _plain(field.name, value), source, unit=unit)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "file_mode":
+        return f"{value:#o}"
+    if isinstance(value, tuple):
+        return [*value]  # pyright: ignore[reportUnknownVariableType] - modules' names
+    return redact(value) if isinstance(value, str) else value
+
+
+def _of_workers(variables: Mapping[str, Variable], environment: Mapping[str, str]) -> Iterator[Setting]:
+    """Yields the settings of a worker that is started here without options."""
+    from dray.runtime.worker import GRACE, LEASE, default_concurrency  # noqa: PLC0415 - `--help` needs no worker
+
+    defaults = {"concurrency": default_concurrency(), "grace": GRACE, "lease": LEASE}
+    for name, (setting, option) in variables.items():
+        command, _, word = setting.rpartition(".")
+        if command != "worker" or word in {"url", "app", "json"}:
+            continue
+        unit = "seconds" if word in {"grace", "lease"} else None
+        if environment.get(name):
+            yield Setting(setting, _read(option, environment[name]), _ENVIRONMENT, name, unit)
+        else:
+            default = None if option.multiple else option.to_info_dict()["default"]
+            yield Setting(setting, defaults.get(word, default), unit=unit)
+
+
+def _of_other_commands(variables: Mapping[str, Variable], environment: Mapping[str, str]) -> Iterator[Setting]:
+    """Yields the options of other commands that a variable sets."""
+    for name, (setting, option) in variables.items():
+        is_listed = setting.startswith("worker.") or setting in {"url", "app"}
+        if environment.get(name) and not is_listed:
+            yield Setting(setting, _read(option, environment[name]), _ENVIRONMENT, name)
+
+
+def _of_retention() -> Iterator[Setting]:
+    for field in fields(Retention):
+        kept_us: int | None = getattr(Retention(), field.name)
+        name = f"retention.{field.name.removesuffix('_us')}"
+        yield Setting(name, None if kept_us is None else kept_us / SECOND, unit="seconds")
+
+
+def _of_limits() -> Iterator[Setting]:
+    for name, value in vars(limits).items():
+        if name.isupper() and name not in {"KIB", "MIB", "DAY"}:
+            word, _, unit = name.lower().rpartition("_")
+            if unit == "bytes":
+                yield Setting(f"limits.{word}", value, unit="bytes")
+            elif unit == "us":
+                yield Setting(f"limits.{word}", value / SECOND, unit="seconds")
+            else:
+                yield Setting(f"limits.{name.lower()}", value)
+
+
+# Environment variables
+
+
+def _variables(command: click.Command, prefix: str, path: str) -> Iterator[tuple[str, Variable]]:
+    """Yields the variable of every option of every command, by the name that click gives it. Loads all commands."""
+    context = click.Context(command, info_name=path or "dray")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name and parameter.name != "version":
+            longest = max(parameter.opts, key=len).lstrip("-").replace("-", "_")
+            setting = f"{path.replace(' ', '.')}.{longest}" if path else longest
+            yield f"{prefix}_{parameter.name.upper()}", Variable(setting, parameter)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                inner = f"{prefix}_{name.upper().replace('-', '_')}"
+                yield from _variables(child, inner, f"{path} {name}".strip())
+
+
+def _read(option: click.Option, text: str) -> Any:
+    """Returns a variable's value as its option converts it, or the text if that fails."""
+    try:
+        value = option.type.convert(text, option, None)
+    except click.BadParameter:
+        value = text
+    return value if isinstance(value, bool | int | float) else redact(text)
+
+
+def _complaints(
+    variables: Mapping[str, Variable], environment: Mapping[str, str], keys: Sequence[str]
+) -> Iterator[str]:
+    """Yields what is set but unknown or invalid."""
+    for name in sorted(environment):
+        if not name.startswith("DRAY_") or name in _INTERNAL:
+            continue
+        if name not in variables:
+            yield f"{name} is no variable that Dray knows{did_you_mean(name, variables)}"
+            continue
+        option = variables[name].option
+        try:
+            for word in option.type.split_envvar_value(environment[name]) if option.multiple else [environment[name]]:
+                option.type.convert(word, option, None)
+        except click.BadParameter as error:
+            yield f"{name}: {redact(error.message)}"
+    for key in keys:
+        if key != "app":
+            yield f"pyproject.toml: [tool.dray] has a key {key!r} that Dray does not know{did_you_mean(key, ['app'])}"

@@ -1,28 +1,224 @@
-"""``dray db``: the list of its commands."""
+"""``dray db``: the tables, created, upgraded, checked, copied and pruned. `db_move` moves them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
 import click
 
-from dray.cli.lazy import LazyGroup, Place
-from dray.cli.shared import shared
+import dray
+from dray.address import PostgresAddress, parse_address
+from dray.backends.migrate import latest, scripts
+from dray.cli.apps import app_on_tables
+from dray.cli.exits import Code, Failure, say
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import Column, Shape, fields, progress, put, put_either, put_json, seconds
+from dray.cli.parsing import Duration, State, confirm
+from dray.cli.root import LazyCommand, LazyGroup
+from dray.model.circumstances import Closed
+from dray.model.job import FINAL, states_named
+from dray.ops import pruning
+from dray.ops.backup import backup as run_backup
+from dray.wording import counted
 
 _COMMANDS = {
-    name: Place(f"dray.cli.commands.{module}", about)
+    name: LazyCommand(f"dray.cli.commands.{module}", about)
     for name, module, about in (
-        ("init", "db_tables", "make the tables, and the file; upgrade them"),
-        ("migrate", "db_tables", "upgrade the tables"),
-        ("status", "db_tables", "where they are, and their version"),
-        ("sql", "db_sql", "print what makes them"),
-        ("check", "db_check", "check that the database is whole, and that the tables hold what they promise"),
-        ("backup", "db_backup", "copy the database while others work"),
-        ("move", "db_move", "carry everything into another database"),
-        ("prune", "db_prune", "clear away jobs that ended long ago"),
+        ("init", "db", "create the tables, and the file; upgrade them"),
+        ("migrate", "db", "upgrade the tables"),
+        ("status", "db", "show where the tables are, and their version"),
+        ("sql", "db", "print the SQL that creates the tables"),
+        ("check", "audit", "check the database for damage, and that the tables keep their invariants"),
+        ("backup", "db", "copy the database while workers run"),
+        ("move", "db_move", "move everything into another database"),
+        ("prune", "db", "remove jobs that ended long ago"),
     )
 }
 
 
-@click.group(cls=LazyGroup, places=_COMMANDS)
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 @shared
 def db() -> None:
-    """Make, upgrade, check, copy and clear the tables."""
+    """Create, upgrade, check, copy and prune the tables."""
+
+
+# Tables
+
+
+@click.command()
+@shared
+def init() -> None:
+    """Create the tables, and the file, if they do not exist. Also upgrades them."""
+    app = app_on_tables()
+    app.backend.migrate()
+    _put_version(app)
+
+
+@click.command()
+@shared
+def migrate() -> None:
+    """Upgrade the tables to the version that this Dray needs; on PostgreSQL it also creates them."""
+    app = app_on_tables()
+    if app.settings.is_sqlite:
+        _version(app)  # a mistyped path must not create a file
+    app.backend.migrate()
+    _put_version(app)
+
+
+@click.command()
+@shared
+def status() -> None:
+    """Show where the tables are, and which version they have.
+
+    Exit code 6: there are none, they need an upgrade, they are too new for this Dray, or a move has closed them.
+    """
+    app = app_on_tables()
+    version, newest = _version(app), _newest(app)
+    _put_version(app)
+    if version < newest:
+        raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
+    app.backend.queues.all()  # raises if they are too new
+    closed = Closed.of(app.backend.examine().known())
+    if closed is not None:
+        raise Failure(f"{app.settings.place}: {closed.text}; {closed.fix}", Code.NO_DATABASE)
+
+
+def _version(app: dray.App) -> int:
+    version = app.backend.schema_version()
+    if version is None:
+        raise Failure(f"{app.settings.place}: there are no tables; run `dray db init`", Code.NO_DATABASE)
+    return version
+
+
+def _newest(app: dray.App) -> int:
+    return latest("sqlite" if app.settings.is_sqlite else "postgres")
+
+
+def _put_version(app: dray.App) -> None:
+    shape = {
+        "database": app.settings.place,
+        "version": app.backend.schema_version(),
+        "newest_version": _newest(app),
+    }
+    put_either(shape, lambda: fields(shape, [Column(name.replace("_", " "), name) for name in shape]))
+
+
+@click.command()
+@option("--kind", type=click.Choice(["sqlite", "postgres"]), help="For this kind; else for that of the database.")
+@option("--from", "after", type=click.IntRange(min=0), default=0, metavar="N", help="Upgrade tables of version N.")
+@option("--migrations", is_flag=True, help="One transaction for each version instead of one for all.")
+@shared
+def sql(kind: Any, after: int, *, migrations: bool) -> None:
+    """Print the SQL that `dray db migrate` runs, including the rows that record the version. Opens no database.
+
+    `dray db sql --kind postgres | psql -v ON_ERROR_STOP=1`, `dray db sql --kind sqlite | sqlite3 -bail jobs.db`
+    """
+    schema = None
+    if kind is None:
+        address = parse_address(app_on_tables().settings.url)
+        kind, schema = ("postgres", address.schema) if isinstance(address, PostgresAddress) else ("sqlite", None)
+    found = scripts(kind, schema=schema, after=after, one_by_one=migrations)
+    if wants_json():
+        put_json([{"version": script.version, "sql": script.text} for script in found])
+    elif found:
+        put("\n".join(script.text for script in found).rstrip())
+    else:
+        say(f"there is nothing after version {after}")
+
+
+# Backups
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB")
+
+
+def _size(value: Any, _: Shape) -> str:
+    unit = 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"
+
+
+def _jobs(value: Any, _: Shape) -> str:
+    return f"{value:,}"
+
+
+_BACKUP_FIELDS = (
+    Column("backup", "backup"),
+    Column("size", "bytes", _size),
+    Column("jobs", "jobs", _jobs),
+    Column("took", "seconds", seconds),
+)
+
+
+@click.command()
+@click.argument("target", required=False, type=click.Path(path_type=Path))
+@option("--force", is_flag=True, help="Replace an existing file, once the copy is complete.")
+@shared
+def backup(target: Path | None, *, force: bool) -> None:
+    """Copy the database as it is now into a file, while workers and clients go on.
+
+    TARGET is a file or a folder. By default the copy is written here, named after the database and the time (UTC). A
+    SQLite copy is a database like any other. A PostgreSQL copy has Dray's tables only; pg_dump makes it, and
+    pg_restore reads it. The copy is checked before it gets its name.
+    """
+    app = app_on_tables()
+    with progress("copying") as report:
+        made = run_backup(app.backend, target, force=force, progress=report)
+    shape = {
+        "database": app.settings.place,
+        "backup": str(made.path),
+        "bytes": made.bytes,
+        "jobs": made.jobs,
+        "seconds": made.seconds,
+    }
+    put_either(shape, lambda: fields(shape, _BACKUP_FIELDS))
+
+
+# Pruning
+
+_PAGES = 1_000  # given back to the disk in one transaction
+
+
+@click.command()
+@option("--older-than", type=Duration(), metavar="TIME", help="Ended longer ago than this; else as below.")
+@option("--state", type=State(), multiple=True, help="Only completed, failed or cancelled ones (repeat for several).")
+@option("--vacuum", is_flag=True, help="Return unused space of a SQLite file to the disk.")
+@option("--yes", is_flag=True, help="Do not ask.")
+@option("--dry-run", is_flag=True, help="Only say how many jobs it would remove.")
+@shared
+def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: bool, dry_run: bool) -> None:
+    """Remove jobs that ended long ago, with their attempts and logs.
+
+    By default those that a worker would remove by itself: completed and cancelled ones after 7 days, failed ones
+    after 30. A job that a live job needs stays, and so does a workflow that has not ended.
+    """
+    kept = pruning.retention(older_than, _final_states(state))
+    app = app_on_tables()
+    found = pruning.prunable(app.backend, kept)
+    total, removed = sum(found.values()), 0
+    if not dry_run:
+        if total and not yes:
+            confirm("remove", total, "nothing was removed")
+        with progress("removing") as report:
+            removed = pruning.remove(app.backend, kept, lambda done: report(done, max(done, total)))
+        while vacuum and app.backend.file_vacuum(_PAGES):
+            continue
+    shape = {"database": app.settings.place, "found": found, "removed": removed}
+    put_either(shape, lambda: _prune_words(found, removed, dry_run=dry_run))
+
+
+def _final_states(words: Sequence[str]) -> frozenset[str]:
+    named = [states_named(word) for word in words]
+    if any(reason is not None or not states <= FINAL for states, reason in named):
+        raise click.UsageError("--state may be completed, failed or cancelled: only jobs that have ended are removed")
+    return frozenset(state for states, _ in named for state in states) if named else FINAL
+
+
+def _prune_words(found: dict[str, int], removed: int, *, dry_run: bool) -> Iterator[str]:
+    if dry_run:
+        counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
+        yield f"would remove {counted(sum(found.values()), 'job')}: {counts}"
+    else:
+        yield f"removed {counted(removed, 'job')}"

@@ -1,79 +1,85 @@
-"""``dray dev``: a worker for development, started anew when the code changes."""
+"""``dray dev``: a worker for development, which restarts when the code changes and writes a line for each event."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import sys
+import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import dray
 from dray.cli import logs
+from dray.cli.apps import app_with_tasks, load_tasks, name_of
+from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
-from dray.cli.shared import app_with_tasks, import_option, load_tasks, option, same_command, shared, told
-from dray.cli.times import Duration
-from dray.wording import counted
+from dray.cli.frames import users_lines
+from dray.cli.options import import_option, option, same_command, shared, told
+from dray.cli.output import short
+from dray.cli.parsing import Duration, given
+from dray.cli.reloading import RELOADED, Reloader, places_of
+from dray.cli.source import configured_app
+from dray.instants import SECOND
+from dray.runtime.execution import Execution, current
+from dray.runtime.signals import SUPERVISED
+from dray.runtime.supervisor import Supervisor
+from dray.sanitize import escape_control, redact
+from dray.wording import counted, span
 
 if TYPE_CHECKING:
-    from dray.app import App
+    from logging import LogRecord
+
+    from dray.model.settlement import Settlement
 
 _SHOWN = 30  # tasks
 _ERROR_LINES = 12
+_LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error": "red", "critical": "red"}
+_SAID_BY_US = ("dray", "_say_failed")  # `_BodyLines` writes a failed attempt with its traceback
+_STATES = {"completed": "green", "failed": "red", "cancelled": "yellow"}
 
 
 @click.command()
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
-@option("-c", "--concurrency", type=int, metavar="N", help="How many bodies may run at a time.")
+@option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
 @import_option
 @option(
     "--grace",
     type=Duration(),
     default=2.0,
     metavar="TIME",
-    help="How long running jobs may take to end, at a change and at the end (2s); then they are handed back.",
+    help="How long running jobs may take to end, at a change and at the end (2s); then they go back to their queue.",
 )
-@option(
-    "--no-reload", is_flag=True, help="Do not look for changes; bodies then have the terminal's input, as for pdb."
-)
+@option("--no-reload", is_flag=True, help="Do not look for changes; tasks can then read the terminal, as pdb does.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
 def dev(target: str | None, log_level: str, imports: tuple[str, ...], *, no_reload: bool, **options: Any) -> int:
-    """Run jobs of the tasks in APP (module:object) and what is due by schedules; start anew when a *.py changes.
+    """Run jobs of the tasks in APP (module:object) and of schedules; restart when a *.py changes.
 
-    Jobs that run at a change have --grace to end and are else handed back, unburned. Code that cannot be imported is
-    shown, and nothing runs until the next change. Ctrl-C ends it.
+    At a change running jobs have --grace to end; then they go back to their queue, and the attempt does not count.
+    An import error is shown, and nothing runs until the next change. Ctrl-C ends it.
     """
-    from dray.runtime.signals import SUPERVISED  # noqa: PLC0415 - `dray dev --help` needs none
-
     if no_reload or SUPERVISED in os.environ:
         return _work(target, imports, log_level, options)
     return _supervise(target, imports, log_level, options["grace"])
 
 
 def _supervise(target: str | None, imports: tuple[str, ...], log_level: str, grace: float) -> int:
-    """Runs this same command, which finds by its environment that it is the worker: only there users' code runs."""
-    from dray.cli.dev import lines  # noqa: PLC0415
-    from dray.cli.dev.watch import Watch, places_of  # noqa: PLC0415
-    from dray.cli.finding import configured  # noqa: PLC0415
-    from dray.runtime.supervisor import Supervisor  # noqa: PLC0415
-
-    lines.configure("info" if log_level == "debug" else "warning")
-    watch = Watch(places_of(target or told("app") or configured(), imports), _say_changed)
-    places = ", ".join(map(str, watch.places))
-    lines.put(lines.line("info", f"looking for changes of *.py in {places} ({watch.files.how}); Ctrl-C ends it"))
-    return Supervisor(same_command(), 1, grace, reload=watch).run()
-
-
-def _say_changed(files: str) -> None:
-    from dray.cli.dev import lines  # noqa: PLC0415
-
-    lines.put(lines.line("info", f"{files} changed"))
+    """Runs this command as a child process with SUPERVISED in its environment. Only that loads the user's code."""
+    _configure("info" if log_level == "debug" else "warning")
+    places = places_of(target or told("app") or configured_app(), imports)
+    reloader = Reloader(places, lambda files: _put(_line("info", f"{files} changed")))
+    watched = f"{', '.join(map(str, places))} ({reloader.files.how})"
+    _put(_line("info", f"looking for changes of *.py in {watched}; Ctrl-C ends it"))
+    return Supervisor(same_command(), 1, grace, reload=reloader).run()
 
 
 def _work(target: str | None, imports: tuple[str, ...], log_level: str, options: dict[str, Any]) -> int:
-    from dray.cli.commands.worker import until_told  # noqa: PLC0415
-    from dray.cli.dev import lines  # noqa: PLC0415
-    from dray.runtime.worker import Worker  # noqa: PLC0415
+    from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
     try:
         app = app_with_tasks(target)
@@ -82,22 +88,17 @@ def _work(target: str | None, imports: tuple[str, ...], log_level: str, options:
         if error.__cause__ is None:
             raise
         return _cannot_import(error)
-    lines.configure(log_level)
-    given = {name: value for name, value in options.items() if value is not None}
-    made = Worker(app, owns_process=True, observer=lines.Told(log_level), **given)
+    _configure(log_level)
+    made = Worker(app, owns_process=True, observer=_BodyLines(log_level), **given(options))
     _announce(app, options["queues"])
     return until_told(made, burst=False)
 
 
-def _announce(app: App, queues: str | None) -> None:
-    from dray.cli.dev import lines  # noqa: PLC0415
-    from dray.cli.dev.watch import RELOADED  # noqa: PLC0415
-    from dray.cli.finding import name_of  # noqa: PLC0415
-
+def _announce(app: dray.App, queues: str | None) -> None:
     names = app.registry.names()
     changed = os.environ.pop(RELOADED, None)
     if changed is not None:
-        lines.put(lines.line("info", f"reloaded: {changed} changed; {counted(len(names), 'task')}", colour="green"))
+        _put(_line("info", f"reloaded: {changed} changed; {counted(len(names), 'task')}", colour="green"))
         return
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     for title, value in {
@@ -106,16 +107,116 @@ def _announce(app: App, queues: str | None) -> None:
         "queues": queues or "all",
         "tasks": ", ".join(names[:_SHOWN]) + more or "none",
     }.items():
-        lines.put(lines.line("info", f"{title:<9} {value}"))
+        _put(_line("info", f"{title:<9} {value}"))
 
 
 def _cannot_import(error: Failure) -> int:
-    """A few lines of what Python says: where it is, and what."""
-    from dray.cli.dev import lines  # noqa: PLC0415
-    from dray.cli.frames import users_lines  # noqa: PLC0415
-
+    """Writes the last lines of the traceback."""
     assert error.__cause__ is not None
     said = users_lines(error.__cause__)
     shown = said if len(said) <= _ERROR_LINES else ["...", *said[-_ERROR_LINES:]]
-    lines.put(lines.line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
+    _put(_line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
     return Code.FAILED
+
+
+# Lines
+
+
+class _DevFormatter(logging.Formatter):
+    """``21:57:31.084 info    1a2b3c4d tasks.add: completed in 12ms``"""
+
+    def format(self, record: LogRecord) -> str:
+        execution = current.get()
+        logger = "" if record.name in {"dray", f"dray.task.{_task(execution)}"} else f"{record.name}: "
+        more = logs.details(self, record)
+        return _line(record.levelname.lower(), logger + record.getMessage(), execution, more, at=record.created)
+
+
+def _line(
+    level: str,
+    text: str,
+    execution: Execution | None = None,
+    more: list[str] | None = None,
+    colour: str | None = None,
+    at: float | None = None,
+) -> str:
+    """Returns a line, and ``more`` on indented ones. Control characters are escaped and passwords hidden."""
+    when = datetime.fromtimestamp(time.time() if at is None else at).astimezone()
+    job = "" if execution is None else f"{short(execution.claim.id)} {execution.claim.task}: "
+    head = " ".join(
+        [
+            _styled(f"{when:%H:%M:%S}.{when.microsecond // 1000:03}", "bright_black"),
+            _styled(f"{level:<7}", _LEVELS.get(level)),
+            _styled(escape_control(redact(job)), "cyan") + _styled(escape_control(redact(text)), colour),
+        ]
+    )
+    return "\n".join([head, *(_styled(f"    {escape_control(redact(each))}", "bright_black") for each in more or ())])
+
+
+def _put(text: str) -> None:
+    """Writes to stderr. A terminal that is gone must not fail a job."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
+
+
+def _configure(level: str) -> None:
+    logs.configure(level, _DevFormatter(), lambda record: (record.name, record.funcName) != _SAID_BY_US)
+
+
+def _styled(text: str, colour: str | None) -> str:
+    return click.style(text, fg=colour) if colour and text and _wants_colour() else text
+
+
+def _wants_colour() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _task(execution: Execution | None) -> str:
+    return "" if execution is None else execution.claim.task
+
+
+class _BodyLines:
+    """Writes what a worker's bodies do; see `dray.runtime.worker.Observer`."""
+
+    def __init__(self, level: str) -> None:
+        self._level = logging.getLevelNamesMapping()[level.upper()]
+
+    def began(self, execution: Execution) -> None:
+        claim = execution.claim
+        again = f", attempt {claim.attempt} of {claim.max_attempts}" if claim.attempt > 1 else ""
+        self._say("info", f"started{again}", execution, "bright_black")
+
+    def ended(self, execution: Execution, settlement: Settlement | None) -> None:
+        if settlement is None:
+            what = "completed in its own transaction" if execution.is_written else "its claim was lost"
+            self._say("info", what, execution)
+            return
+        took = span((settlement.finished - settlement.started) / SECOND)
+        if settlement.state == "completed":
+            self._say("info", f"completed in {took}", execution, "green")
+        elif settlement.error_message is not None or settlement.error is not None:
+            self._failed(execution, settlement, took)
+        elif settlement.gives_back:
+            self._say("info", f"{_again(settlement)}, without counting this attempt", execution, "yellow")
+        else:
+            self._say("info", f"{settlement.state} after {took}", execution, _STATES.get(settlement.state))
+
+    def _failed(self, execution: Execution, settlement: Settlement, took: str) -> None:
+        is_over = settlement.state in _STATES
+        level = "error" if settlement.state == "failed" else "warning"
+        end = f"{settlement.state} after {took}" if is_over else f"raised after {took}; {_again(settlement)}"
+        why = settlement.error or settlement.error_message
+        trace = (settlement.traceback or "").splitlines()
+        self._say(level, f"{end}: {why}", execution, "red" if level == "error" else "yellow", trace)
+
+    def _say(
+        self, level: str, text: str, execution: Execution, colour: str | None = None, more: list[str] | None = None
+    ) -> None:
+        if logging.getLevelNamesMapping()[level.upper()] >= self._level:
+            _put(_line(level, text, execution, more, colour))
+
+
+def _again(settlement: Settlement) -> str:
+    if settlement.delay_us:
+        return f"runs again in {span(settlement.delay_us / SECOND)}"
+    return "goes back to its queue"

@@ -1,20 +1,20 @@
-"""``dray doctor``: what is wrong, or soon may be, and what to do about it."""
+"""``dray doctor`` and ``dray health``: what is wrong, in detail for people and in one line for probes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dray.cli.examining import database_and_code_here
-from dray.cli.exits import Code
-from dray.cli.live.ink import is_ascii_only
-from dray.cli.output import cell, is_terminal, put, put_json, put_line
-from dray.cli.shared import option, shared, wants_json
-from dray.wording import counted
+from dray.cli.exits import Code, sentence
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import cell, has_colours, is_ascii_only, is_terminal, line, put, put_either, put_json
+from dray.cli.parsing import Duration
+from dray.model.values import check_name
+from dray.wording import counted, span
 
 if TYPE_CHECKING:
     from dray.ops.doctor import Result
@@ -25,62 +25,89 @@ _WORDS = {verdict: (f"{verdict:<7}", colour) for verdict, (_, colour) in _MARKS.
 
 @click.command()
 @option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
-@option("--skip", multiple=True, metavar="CHECK", help="Do not make this check.")
+@option("--skip", multiple=True, metavar="CHECK", help="Leave out this check (repeat for several).")
 @shared
 def doctor(skip: Sequence[str], *, strict: bool) -> int:
-    """Look for what is wrong, or soon may be, and say what to do about it. Changes nothing.
+    """Look for what is wrong, or soon may be, and say how to fix it. Changes nothing.
 
     In a pipe: name, verdict (ok, note, warning, failed), text, fix. Exit code 1: a check failed; 6: the database is
     out of reach, or its tables are missing, behind or too new.
     """
-    from dray.ops.doctor import BARRIERS, CHECKS, Verdict, examine  # noqa: PLC0415 - `--help` needs none
+    from dray.cli import examining  # noqa: PLC0415 - the checks load sqlite3
 
-    names = {check.name for check in CHECKS}
+    names = [check.name for check in examining.CHECKS]
     for name in skip:
         if name not in names:
             raise click.UsageError(f"there is no check {name!r}; there are {', '.join(sorted(names))}")
-    results = _shown(examine(database_and_code_here(), skip))
-    bad = {result.name for result in results if result.verdict is Verdict.FAILED}
-    if bad & BARRIERS:
+    results = _shown(examining.examine(examining.database_and_code_here(), skip), max(map(len, names)))
+    bad = {result.name for result in results if result.verdict == "failed"}
+    if bad & examining.BARRIERS:
         return Code.NO_DATABASE
-    is_warned = strict and any(result.verdict is Verdict.WARNING for result in results)
+    is_warned = strict and any(result.verdict == "warning" for result in results)
     return Code.FAILED if bad or is_warned else Code.DONE
 
 
-def _shown(found: Iterable[Result]) -> list[Result]:
-    if wants_json():
-        results = list(found)
-        put_json([asdict(result) for result in results])
-    elif is_terminal():
-        results = _drawn(found)
-    else:
-        results = list(found)
-        for result in results:
-            put_line(result.name, result.verdict, result.text, result.fix)
+def _shown(found: Iterable[Result], width: int) -> list[Result]:
+    if is_terminal() and not wants_json():
+        return _drawn(found, width)
+    results = list(found)
+    put_either([asdict(result) for result in results], tuple, lambda: (_values(result) for result in results))
     return results
 
 
-def _drawn(found: Iterable[Result]) -> list[Result]:
-    """A line a check as it is made, and what to do where there is something to do."""
-    from rich.console import Console  # noqa: PLC0415 - for terminals alone
-    from rich.text import Text  # noqa: PLC0415
+def _values(result: Result) -> str:
+    return line(result.name, result.verdict, result.text, result.fix)
 
-    from dray.ops.doctor import CHECKS  # noqa: PLC0415
 
-    console = Console(highlight=False)
-    width = max(len(check.name) for check in CHECKS)
-    marks, arrow = (_MARKS, "→") if _can_draw() else (_WORDS, "fix:")
+def _drawn(found: Iterable[Result], width: int) -> list[Result]:
+    """Writes a line for each check as soon as it is done, and its fix if it has one."""
+    marks, arrow = (_WORDS, "fix:") if is_ascii_only("✓·✗→") else (_MARKS, "→")
     results: list[Result] = []
     for result in found:
         results.append(result)
         mark, colour = marks[result.verdict]
-        console.print(Text.assemble((mark, colour), f" {result.name:<{width}}  {cell(result.text)}"), soft_wrap=True)
+        shown = click.style(mark, fg=colour) if has_colours() else mark
+        put(f"{shown} {result.name:<{width}}  {cell(result.text)}")
         if result.fix is not None:
-            console.print(Text(f"{'':<{len(mark) + width + 3}}{arrow} {cell(result.fix)}"), soft_wrap=True)
+            put(f"{'':<{len(mark) + width + 3}}{arrow} {cell(result.fix)}")
     counts = Counter(result.verdict for result in results)
     put(f"{counted(len(results), 'check')}: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in counts))
     return results
 
 
-def _can_draw() -> bool:
-    return not is_ascii_only("✓·✗→")
+@click.command()
+@option("--worker", metavar="NAME|ID", help="This worker must be alive; the end of its id is enough.")
+@option(
+    "--min-workers",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Minimum number of live workers.",
+)
+@option("--queue", "queues", multiple=True, metavar="QUEUE", help="Check --max-age for this queue only.")
+@option("--max-age", type=Duration(), metavar="TIME", help="No ready job may wait for longer.")
+@option("--max-failed", type=click.IntRange(0), metavar="N", help="Maximum number of failed jobs within --window.")
+@option("--window", type=Duration(), default=3600.0, metavar="TIME", help="The period for --max-failed (1h).")
+@shared
+def health(queues: Sequence[str], **demands: Any) -> int:
+    """Say in one line whether the queue works, for probes. Exit code 0: it does; 1: it does not.
+
+    The database must be in reach, its tables fit this version, a worker be alive, and every duty have a worker.
+    """
+    from dray.cli import examining  # noqa: PLC0415 - the checks load sqlite3
+
+    for name in queues:
+        check_name("queue", name)
+    if queues and demands["max_age"] is None:
+        raise click.UsageError("--queue goes with --max-age")
+    found = examining.health_here(queues=queues, **demands)
+    if wants_json():
+        put_json({"is_healthy": found.is_healthy, **asdict(found), "problems": list(found.problems)})
+    elif found.is_healthy:
+        oldest = f"; the oldest ready job has waited for {span(found.oldest_ready)}" if found.oldest_ready else ""
+        assert found.workers is not None
+        put(f"ok: {counted(found.workers, 'worker')} alive{oldest}")
+    else:
+        put(f"not healthy: {sentence('; '.join(found.problems))}")
+    return Code.DONE if found.is_healthy else Code.FAILED

@@ -1,37 +1,45 @@
-"""``dray job``: what became of jobs, and what is to become of them."""
+"""``dray job``: shows jobs, waits for them, and retries, cancels or deletes them.
+
+Actions take ids, or ``--all`` with filters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
+import dray
 from dray import ops
 from dray.cli import shapes, waiting
-from dray.cli.acting import Action, command, named
-from dray.cli.commands.jobs import state
+from dray.cli.apps import app_on_tables
+from dray.cli.exits import Code, say
+from dray.cli.options import option, shared, wants_json
 from dray.cli.output import (
     Column,
     Shape,
     cell,
     fields,
-    is_terminal,
+    flat,
+    line,
+    one_or_all,
     put,
-    put_flat,
+    put_either,
     put_json,
-    put_line,
+    put_list,
     relative,
     short,
+    state,
 )
-from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.cli.times import Duration, span
+from dray.cli.parsing import Duration, confirm, filters, filters_given
 from dray.model.job import CancelResult
 from dray.sanitize import escape_control
-from dray.wording import counted
+from dray.wording import counted, span
 
-if TYPE_CHECKING:
-    from dray.app import App
+_CHUNK = 500  # jobs in one transaction
+_PAGE = 1000
 
 
 @click.group()
@@ -40,51 +48,46 @@ def job() -> None:
     """Show, wait for, retry, cancel or delete jobs. An id may be shortened to any unique part of it."""
 
 
-# Looking
-
-
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@option("--show-args", is_flag=True, help="Arguments of tasks whose code is not here, too: they may hold secrets.")
+@option("--show-args", is_flag=True, help="Show arguments of unknown tasks too; they may hold secrets.")
 @shared
 def show(ids: Sequence[str], *, show_args: bool) -> None:
-    """All that is known of jobs.
+    """Show everything about jobs.
 
-    With --json one job is an object, several are an array. In a pipe: a line each, the name of the value first.
-    What a task redacts is shown as ***; so are all arguments of a task whose code is not here to say what it redacts.
+    With --json one job is an object, several are an array. In a pipe: a line for each value, its name first.
+    Arguments that a task redacts are shown as ***. So are all arguments of a task whose code is not here.
     """
     app = app_on_tables()
     app.hides_unknown_args = not show_args
-    found = [shapes.whole_job(app.job(job_id)) for job_id in named(app, ids)]
-    if wants_json():
-        put_json(found[0] if len(found) == 1 else found)
-        return
-    for shape in found:
-        if is_terminal():
-            _show(shape)
-        else:
-            put_flat(shape)
+    found = [shapes.whole_job(app.job(job_id)) for job_id in _named(app, ids)]
+    put_either(
+        one_or_all(found),
+        lambda: (each for shape in found for each in described(shape)),
+        lambda: (each for shape in found for each in flat(shape)),
+    )
 
 
 @job.command()
 @click.argument("job_id", metavar="ID")
-@option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many, the oldest.")
+@option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number, oldest first.")
 @option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Those after this one.")
 @shared
 def logs(job_id: str, limit: int, after: int) -> None:
-    """What was logged inside a job, oldest first. In a pipe: at, level, logger, message."""
+    """Show what was logged inside a job, oldest first. In a pipe: at, level, logger, message."""
     app = app_on_tables()
     found = app.job(ops.job_named(app.backend, job_id))
-    lines = [shapes.log_line(line) for line in found.logs(after=after, limit=limit)]
-    if wants_json():
-        put_json(lines)
-        return
-    for line in lines:
-        if is_terminal():
-            when = line["at"].astimezone()
-            put(f"{when:%Y-%m-%d %H:%M:%S} {cell(line['level']):<7} {cell(line['logger'])}: {cell(line['message'])}")
-        else:
-            put_line(line["at"], line["level"], line["logger"], line["message"])
+    lines = [shapes.log_line(each) for each in found.logs(after=after, limit=limit)]
+    put_either(
+        lines,
+        lambda: (_log_words(each) for each in lines),
+        lambda: (line(each["at"], each["level"], each["logger"], each["message"]) for each in lines),
+    )
+
+
+def _log_words(shape: Shape) -> str:
+    when = shape["at"].astimezone()
+    return f"{when:%Y-%m-%d %H:%M:%S} {cell(shape['level']):<7} {cell(shape['logger'])}: {cell(shape['message'])}"
 
 
 @job.command()
@@ -94,68 +97,29 @@ def logs(job_id: str, limit: int, after: int) -> None:
 def wait(ids: Sequence[str], timeout: float | None) -> int:
     """Wait for jobs to end (exit code 3: one of them failed or was cancelled).
 
-    Prints the result of one, as JSON; of several: id, state and result.
+    Prints the result of one job as JSON; of several: id, state and result.
     """
     app = app_on_tables()
-    known = named(app, ids)
+    known = _named(app, ids)
     ended = waiting.wait(app, known, timeout)
-    jobs = [ended[job_id] for job_id in known]
-    if wants_json():
-        found = [shapes.whole_job(app.job(each.id)) for each in jobs]
-        put_json(found[0] if len(found) == 1 else found)
-    elif len(jobs) > 1:
-        for each in jobs:
-            put_line(each.id, each.state, shapes.result_text(each.result))
-    elif jobs[0].state == "completed":
-        put(shapes.result_text(jobs[0].result))
-    return waiting.judge(jobs)
+    found = [ended[job_id] for job_id in known]
+
+    def results() -> Iterator[str]:
+        if len(found) > 1:
+            for each in found:
+                yield line(each.id, each.state, shapes.result_text(each.result))
+        elif found[0].state == "completed":
+            yield shapes.result_text(found[0].result)
+
+    shown = [shapes.whole_job(app.job(each.id)) for each in found] if wants_json() else []
+    put_either(one_or_all(shown), results, results)
+    return waiting.judge(found)
 
 
-# Acting
+# In words
 
 
-def _cancel(app: App, ids: Sequence[str]) -> list[str]:
-    return [job_id for job_id, result in ops.cancel(app, ids).items() if result is not CancelResult.FINAL]
-
-
-def _delete(app: App, ids: Sequence[str]) -> list[str]:
-    return app.backend.jobs.delete(ids)
-
-
-_ACTIONS = (
-    Action(
-        verb="retry",
-        done="retried",
-        about="Start jobs over that have ended, their attempts at 0.",
-        why_not="it has not ended, or its arguments were not kept",
-        states=("failed",),
-        act=ops.retry,
-    ),
-    Action(
-        verb="cancel",
-        done="cancelled",
-        about="End jobs that have not started, and ask running ones to stop.",
-        why_not="it had ended already",
-        states=("waiting", "scheduled", "queued", "running"),
-        act=_cancel,
-    ),
-    Action(
-        verb="delete",
-        done="deleted",
-        about="Remove jobs with their history. Not running ones, nor those that a live job needs.",
-        why_not="it runs, or a live job needs it",
-        states=("completed", "failed", "cancelled"),
-        act=_delete,
-    ),
-)
-for action in _ACTIONS:
-    job.add_command(command(action))
-
-
-# On a terminal
-
-
-def _of(value: Any, shape: Shape) -> str:
+def _attempt(value: Any, shape: Shape) -> str:
     return f"{value} of {shape['max_attempts']}"
 
 
@@ -184,7 +148,7 @@ _FIELDS = (
     Column("priority", "priority"),
     Column("tags", "tags"),
     Column("state", "state", state),
-    Column("attempt", "attempt", _of),
+    Column("attempt", "attempt", _attempt),
     Column("worker", "worker"),
     Column("enqueued", "created_at", relative),
     Column("runs", "run_at", _if_to_come),
@@ -200,13 +164,8 @@ _FIELDS = (
 )
 
 
-def _show(shape: dict[str, Any]) -> None:
-    for line in described(shape):
-        put(line)
-
-
 def described(shape: dict[str, Any]) -> list[str]:
-    """A whole job as people read it, line by line."""
+    """Returns the lines of `dray job show`."""
     lines = fields(shape, _FIELDS)
     for attempt in shape["attempts"]:
         began, ended, error = attempt["started_at"], attempt["finished_at"], attempt["error"]
@@ -215,4 +174,128 @@ def described(shape: dict[str, Any]) -> list[str]:
         lines.append(f"  attempt {attempt['number']} {attempt['outcome']}{took} on {short(attempt['worker'])}{what}")
     last = shape["attempts"][-1]["error"] if shape["attempts"] else None
     traceback = (last and last["traceback"]) or ""
-    return [*lines, *(f"    {escape_control(line)}" for line in traceback.splitlines())]
+    return [*lines, *(f"    {escape_control(each)}" for each in traceback.splitlines())]
+
+
+# Actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Action:
+    """Something to do to jobs."""
+
+    verb: str
+    done: str  # the verb's participle
+    about: str
+    why_not: str  # possible reasons if it was not done
+    states: tuple[str, ...]  # what --all means, unless states are named
+    act: Callable[[dray.App, Sequence[str]], Collection[str]]  # returns the ids of the jobs it was done to
+
+
+def _command(action: _Action) -> click.Command:
+    """Makes ``dray job VERB ID...``, or ``--all`` with filters."""
+
+    @click.command(action.verb, help=action.about)
+    @click.argument("ids", nargs=-1, metavar="[ID...]")
+    @option(
+        "--all", "everything", is_flag=True, help=f"All that fit; {', '.join(action.states)} if no state is named."
+    )
+    @filters
+    @option("--yes", is_flag=True, help="Do not ask.")
+    @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+    @shared
+    def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
+        fit = filters_given(options)
+        if bool(ids) is everything:
+            raise click.UsageError("name jobs by their ids, or give --all with filters; one of the two")
+        if ids and fit:
+            raise click.UsageError(f"--{next(iter(fit))} goes with --all")
+        app = app_on_tables()
+        chosen = _fitting(app, {"state": action.states, **fit}) if everything else _named(app, ids)
+        if dry_run:
+            _tell(action, chosen)
+            return Code.DONE
+        if everything and not yes:
+            confirm(action.verb, len(chosen), "nothing was done")
+        return _do(app, action, chosen, everything=everything)
+
+    return run
+
+
+def _named(app: dray.App, parts: Sequence[str]) -> list[str]:
+    """Returns the ids of the jobs that parts of ids name, each once; raises if one of them does not exist."""
+    ids = list(dict.fromkeys(ops.job_named(app.backend, part) for part in parts))
+    for job_id in ids:
+        app.job(job_id)
+    return ids
+
+
+def _fitting(app: dray.App, fit: dict[str, Any]) -> list[str]:
+    ids: list[str] = []
+    page = app.jobs(**fit, limit=_PAGE)
+    while page:
+        ids += [job.id for job in page]
+        page = app.jobs(**fit, limit=_PAGE, after=page[-1].id)
+    return ids
+
+
+def _tell(action: _Action, chosen: Sequence[str]) -> None:
+    if wants_json():
+        put_json([{"id": job_id, action.done: False} for job_id in chosen])
+    else:
+        put(f"would {action.verb} {counted(len(chosen), 'job')}")
+
+
+def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bool) -> int:
+    done: set[str] = set()
+    for start in range(0, len(chosen), _CHUNK):
+        done.update(action.act(app, chosen[start : start + _CHUNK]))
+    if wants_json():
+        put_json([{"id": job_id, action.done: job_id in done} for job_id in chosen])
+    elif everything:
+        put(f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
+    else:
+        happened = [{"id": job_id} for job_id in chosen if job_id in done]
+        put_list(happened, [Column(action.done, "id", short)], ["id"], f"{action.done} none")
+    refused = [] if everything else [job_id for job_id in chosen if job_id not in done]
+    for job_id in refused:
+        say(f"job {short(job_id)} was not {action.done}: {action.why_not}")
+    return Code.FAILED if refused else Code.DONE
+
+
+def _cancel(app: dray.App, ids: Sequence[str]) -> list[str]:
+    return [job_id for job_id, result in ops.cancel(app, ids).items() if result is not CancelResult.FINAL]
+
+
+def _delete(app: dray.App, ids: Sequence[str]) -> list[str]:
+    return app.backend.jobs.delete(ids)
+
+
+_ACTIONS = (
+    _Action(
+        verb="retry",
+        done="retried",
+        about="Start ended jobs over, with their attempts at 0.",
+        why_not="it has not ended, or its arguments were not kept",
+        states=("failed",),
+        act=ops.retry,
+    ),
+    _Action(
+        verb="cancel",
+        done="cancelled",
+        about="Cancel jobs that have not started, and ask running ones to stop.",
+        why_not="it had ended already",
+        states=("waiting", "scheduled", "queued", "running"),
+        act=_cancel,
+    ),
+    _Action(
+        verb="delete",
+        done="deleted",
+        about="Remove jobs with their history, except running ones and those that a live job needs.",
+        why_not="it runs, or a live job needs it",
+        states=("completed", "failed", "cancelled"),
+        act=_delete,
+    ),
+)
+for action in _ACTIONS:
+    job.add_command(_command(action))

@@ -8,19 +8,11 @@ import click
 
 from dray import ops
 from dray.cli import shapes
-from dray.cli.filters import filters, given
-from dray.cli.output import Column, Shape, is_terminal, put_list, relative, short
-from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.cli.times import span
-
-
-def state(value: Any, shape: Shape) -> str:
-    """A state with its reason."""
-    return f"{value}({shape['reason']})" if shape["reason"] else str(value)
-
-
-def _tries(value: Any, shape: Shape) -> str:
-    return f"{value}/{shape['max_attempts']}"
+from dray.cli.apps import app_on_tables
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import Column, Shape, is_terminal, put_list, relative, short, state, tries
+from dray.cli.parsing import filters, filters_given
+from dray.wording import span
 
 
 def _took(value: Any, shape: Shape) -> str:
@@ -34,17 +26,17 @@ def _note(value: Any, shape: Shape) -> str:
     return value or ""
 
 
-COLUMNS = (
+_COLUMNS = (
     Column("id", "id", short),
     Column("task", "task", is_elastic=True, rank=1),
     Column("queue", "queue", rank=3),
     Column("state", "state", state, is_elastic=True),
-    Column("attempt", "attempt", _tries, rank=5),
+    Column("attempt", "attempt", tries, rank=5),
     Column("enqueued", "created_at", relative, rank=2),
     Column("took", "finished_at", _took, rank=4),
     Column("", "error", _note, is_elastic=True, rank=2),
 )
-KEYS = (
+_KEYS = (
     *("id", "task", "queue", "state", "reason", "attempt", "max_attempts", "priority"),
     *("created_at", "run_at", "started_at", "finished_at", "error"),
 )
@@ -52,8 +44,8 @@ KEYS = (
 
 @click.command()
 @filters
-@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="At most so many.")
-@option("--after", metavar="ID", help="Those that come after this one in the list.")
+@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
+@option("--after", metavar="ID", help="Those that come after this job in the list.")
 @shared
 def jobs(limit: int, after: str | None, **options: Any) -> None:
     """List jobs, newest first.
@@ -63,7 +55,7 @@ def jobs(limit: int, after: str | None, **options: Any) -> None:
     """
     app = app_on_tables()
     cursor = None if after is None else ops.job_named(app.backend, after)
-    found = app.jobs(**given(options), limit=limit, after=cursor)
-    put_list([shapes.job(job) for job in found], COLUMNS, KEYS, "no jobs")
+    found = app.jobs(**filters_given(options), limit=limit, after=cursor)
+    put_list([shapes.job(job) for job in found], _COLUMNS, _KEYS, "no jobs")
     if len(found) == limit and is_terminal() and not wants_json():
         click.echo(f"there may be more: --limit {limit * 10}, or --after {short(found[-1].id)}", err=True)

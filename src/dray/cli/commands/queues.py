@@ -1,21 +1,19 @@
-"""``dray queues``: what is in them, and which are paused."""
+"""``dray queues``: what is in the queues, and which are paused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import dray
 from dray.cli import shapes
+from dray.cli.apps import app_on_tables
 from dray.cli.exits import say
-from dray.cli.output import Column, Shape, put_list, relative
-from dray.cli.shared import app_on_tables, option, shared
-from dray.cli.states import BESIDE, STATES, state_columns
+from dray.cli.options import option, shared
+from dray.cli.output import BESIDE_STATES, STATES, Column, Shape, put_list, relative, state_columns
 from dray.model.values import check_name
-
-if TYPE_CHECKING:
-    from dray.app import App
 
 
 def _paused(value: Any, shape: Shape) -> str:
@@ -24,7 +22,7 @@ def _paused(value: Any, shape: Shape) -> str:
 
 _COLUMNS = (
     Column("queue", "name", is_elastic=True),
-    Column("priority", "priority", is_number=True, rank=BESIDE),
+    Column("priority", "priority", is_number=True, rank=BESIDE_STATES),
     Column("", "paused_at", _paused),
 )
 
@@ -35,14 +33,14 @@ _COLUMNS = (
 def queues(ctx: click.Context) -> None:
     """List, pause, resume and set queues.
 
-    In a pipe: name, priority, paused_at, and how many are waiting, scheduled, queued, running, completed, failed and
-    cancelled.
+    In a pipe: name, priority, paused_at, and the number of waiting, scheduled, queued, running, completed, failed
+    and cancelled jobs.
     """
     if ctx.invoked_subcommand is None:
         _put(app_on_tables())
 
 
-def _put(app: App, only: Sequence[str] | None = None) -> None:
+def _put(app: dray.App, only: Sequence[str] | None = None) -> None:
     found = [shapes.queue(queue) for queue in app.queues() if only is None or queue.name in only]
     put_list(found, (*_COLUMNS, *state_columns(found)), ("name", "priority", "paused_at", *STATES), "no queues")
 
@@ -51,7 +49,7 @@ def _put(app: App, only: Sequence[str] | None = None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 @shared
 def pause(names: Sequence[str]) -> None:
-    """Start no more jobs of these queues; those that run go on."""
+    """Start no more jobs of these queues; running jobs go on."""
     _each(names, lambda app, name: app.pause(name), "was paused already")
 
 
@@ -63,7 +61,7 @@ def resume(names: Sequence[str]) -> None:
     _each(names, lambda app, name: app.resume(name), "was not paused")
 
 
-def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str) -> None:
+def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise: str) -> None:
     for name in names:
         check_name("queue", name)
     app = app_on_tables()
@@ -78,10 +76,10 @@ def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str)
 
 @queues.command(name="set")
 @click.argument("name", metavar="QUEUE")
-@option("--priority", type=int, required=True, help="Of jobs to come that name none; higher runs first.")
+@option("--priority", type=int, required=True, help="Of new jobs without a priority of their own; higher runs first.")
 @shared
 def set_(name: str, priority: int) -> None:
-    """Change a queue."""
+    """Change the settings of a queue."""
     app = app_on_tables()
     app.queue(name, priority=priority)
     _put(app, [name])

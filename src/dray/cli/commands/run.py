@@ -15,26 +15,30 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+import dray
 from dray.cli import logs, shapes
+from dray.cli.apps import app_with_tasks, known_task, load_tasks
 from dray.cli.exits import Code, Failure, say
+from dray.cli.frames import users_lines, users_trace
+from dray.cli.options import option, shared
 from dray.cli.output import put
-from dray.cli.shared import app_with_tasks, known_task, load_tasks, option, shared
-from dray.cli.times import Duration, span
-from dray.cli.values import arguments
+from dray.cli.parsing import Duration, arguments
+from dray.cli.processes import handling
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
+from dray.task.options import is_coroutine
+from dray.wording import span
 
 if TYPE_CHECKING:
-    from dray.app import App
     from dray.task import Task
 
-_MERCY = 5.0  # seconds for a body to heed its timeout
+_MERCY = 5.0  # seconds for a body to end after its timeout
 _STEP = 0.1  # seconds between two lines of progress
 
 
 class _TimeOver(BaseException):
-    """Not an Exception, so that a body's ``except Exception`` lets it through."""
+    """Not an Exception: a body's ``except Exception`` must not catch it."""
 
 
 @click.command()
@@ -42,7 +46,7 @@ class _TimeOver(BaseException):
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--timeout", type=Duration(), metavar="TIME", help="Stop it after this time (exit code 4).")
-@option("--pdb", is_flag=True, help="Enter the debugger where it raises.")
+@option("--pdb", is_flag=True, help="Start the debugger if it raises.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
 def run(
@@ -50,8 +54,8 @@ def run(
 ) -> int:
     """Run TASK here and now and print its result as JSON: no job, no worker, no database, one attempt.
 
-    A VALUE that reads as JSON is taken as JSON, all else as text (always so where the parameter is a str);
-    NAME:=VALUE must be JSON. What the body raises is shown with its traceback (exit code 3).
+    A VALUE that reads as JSON is JSON, any other is text; for a parameter of type str it is always text. With
+    NAME:=VALUE it must be JSON. An exception is shown with its traceback (exit code 3).
     """
     if pdb and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError("--pdb needs a terminal")
@@ -69,27 +73,27 @@ def run(
     except Steering as error:
         say(f"{found.name} {_wish(error)}")
         return Code.JOB_ENDED
-    except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
+    except BaseException as error:  # noqa: BLE001 - a body may raise anything
         return _show(error, debug=pdb)
     return _put(found, value)
 
 
-def _call(app: App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The call that the arguments stand for, of the types that the function is annotated with."""
+def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the arguments of the call, converted to the types of the function's annotations."""
     try:
         fitting = task.signature.fit(given)
     except (TypeError, DrayError) as error:
         raise click.UsageError(str(error)) from None
     except Exception as error:
-        # A model's own code reads the arguments, and may raise anything.
+        # The code of a user's model reads the arguments, and may raise anything.
         raise click.UsageError(f"reading the arguments raised {type(error).__name__}: {error}") from error
     return task.signature.arrange(fitting, context=_context(task.name, app.new_id()))
 
 
-def _context(name: str, job_id: str) -> Any:
-    from dray.local_context import LocalContext  # noqa: PLC0415 - `dray run --help` needs none
+def _context(name: str, job_id: str) -> dray.Context:
+    from dray.local_context import LocalContext  # noqa: PLC0415 - 40 ms that `--help` need not take
 
-    class Shown(LocalContext):
+    class ShownContext(LocalContext):
         """Says on a terminal how far the body is."""
 
         said_at = 0.0
@@ -102,36 +106,32 @@ def _context(name: str, job_id: str) -> Any:
                 words = [] if percent is None else [f"{float(percent):.0f}%"]
                 say(" ".join([name, *words, *([] if message is None else [str(message)])]))
 
-    return Shown(name, job_id)
-
-
-# Calling it
+    return ShownContext(name, job_id)
 
 
 def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeout: float | None) -> Any:
-    from dray.task.options import is_coroutine  # noqa: PLC0415
-
     body = partial(task.function, *call[0], **call[1])
     with _end_at_last(task.name, timeout), _prints_on_stderr():
         if is_coroutine(task.function):
-            import asyncio  # noqa: PLC0415 - few bodies need it
-
-            return asyncio.run(_awaited(body(), timeout))
+            return _awaited(body(), timeout)
         with _alarm(timeout):
             return body()
 
 
-async def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
-    import asyncio  # noqa: PLC0415
+def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
+    import asyncio  # noqa: PLC0415 - 30 ms, only for coroutines
 
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            return await body
-    except TimeoutError:
-        if limit.expired():
-            raise _TimeOver from None
-        raise
+    async def run() -> Any:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await body
+        except TimeoutError:
+            if limit.expired():
+                raise _TimeOver from None
+            raise
+
+    return asyncio.run(run())
 
 
 @contextlib.contextmanager
@@ -140,13 +140,12 @@ def _alarm(timeout: float | None) -> Generator[None]:
     if timeout is None:
         yield
         return
-    before = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with handling({signal.SIGALRM: _ring}):
+        signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _ring(_: int, __: FrameType | None) -> NoReturn:
@@ -155,7 +154,7 @@ def _ring(_: int, __: FrameType | None) -> NoReturn:
 
 @contextlib.contextmanager
 def _end_at_last(name: str, timeout: float | None) -> Generator[None]:
-    """Ends the process, where a body is in a call that nothing can break off, or does not let itself be stopped."""
+    """Ends the process if a body is in a call that cannot be interrupted, or catches the exception."""
     if timeout is None:
         yield
         return
@@ -175,7 +174,7 @@ def _end_at_last(name: str, timeout: float | None) -> Generator[None]:
 
 @contextlib.contextmanager
 def _prints_on_stderr() -> Generator[None]:
-    """In a pipe what the body prints is no part of the result. On a terminal a debugger wants both streams."""
+    """In a pipe, sends what the body prints to stderr, away from the result. A debugger on a terminal needs both."""
     if sys.stdout.isatty():
         yield
         return
@@ -183,20 +182,17 @@ def _prints_on_stderr() -> Generator[None]:
         yield
 
 
-# Its end
-
-
 def _put(task: Task[..., Any], value: Any) -> int:
     try:
         text = task.encode_result(value)
-    except Exception as error:  # its own methods may raise anything
+    except Exception as error:  # methods of the value may raise anything
         raise Failure(f"{task.name} returned, but its result cannot be stored: {error}", Code.JOB_ENDED) from error
     put(shapes.result_text(text))
     return Code.DONE
 
 
 def _wish(error: Steering) -> str:
-    """What a body raised to steer its job, in words."""
+    """Returns in words what a body raised to control its job."""
     if isinstance(error, Retry):
         when = "as its retry policy says" if error.delay_us is None else f"in {span(error.delay_us / SECOND)}"
         return f"asks to be run again {when}" + (f": {error.message}" if error.message else "")
@@ -209,12 +205,10 @@ def _wish(error: Steering) -> str:
 
 
 def _show(error: BaseException, *, debug: bool) -> int:
-    from dray.cli.frames import users_lines, users_trace  # noqa: PLC0415 - for bodies that fail
-
     for line in users_lines(error):
         click.echo(line, err=True)
     if debug:
-        import pdb  # noqa: PLC0415 - that is what was asked for
+        import pdb  # noqa: PLC0415 - 20 ms, only for --pdb
 
         pdb.post_mortem(users_trace(error.__traceback__))
     return Code.JOB_ENDED

@@ -9,18 +9,18 @@ from zoneinfo import ZoneInfo
 
 import click
 
+import dray
 from dray.cli import shapes
+from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
 from dray.cli.exits import Code, say
-from dray.cli.output import Column, Shape, is_terminal, put, put_json, put_line, put_list, relative
-from dray.cli.shared import app_on_tables, app_with_tasks_on_tables, option, shared, task_to_fit, wants_json
-from dray.cli.times import Duration
-from dray.cli.values import arguments
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import Column, Shape, line, put, put_either, put_json, put_list, relative
+from dray.cli.parsing import Duration, arguments, given
 from dray.errors import UnknownSchedule
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
 from dray.model.values import shown
 
 if TYPE_CHECKING:
-    from dray.app import App
     from dray.schedules import ScheduleInfo
 
 
@@ -52,9 +52,9 @@ def schedules(ctx: click.Context) -> None:
         _put(app_on_tables())
 
 
-def _put(app: App, only: Sequence[str] | None = None) -> None:
+def _put(app: dray.App, only: Sequence[str] | None = None) -> None:
     found = [shapes.schedule(info) for info in app.schedules() if only is None or info.name in only]
-    put_list(found, _COLUMNS, _KEYS, "no schedules; make one with app.schedule() or `dray schedules add`")
+    put_list(found, _COLUMNS, _KEYS, "no schedules; add one with app.schedule() or `dray schedules add`")
 
 
 @schedules.command(name="list")
@@ -69,18 +69,11 @@ def list_() -> None:
 @option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
 @shared
 def next_(name: str, count: int) -> None:
-    """Show the next times of a schedule; for people by its own clock, in a pipe in UTC."""
+    """Show the next times of a schedule: on a terminal in its own time zone, in a pipe in UTC."""
     info = _named(app_on_tables(), name)
     times = info.next(count)
-    if wants_json():
-        put_json(times)
-        return
-    for when in times:
-        if is_terminal():
-            put(_local(when, info.tz))
-        else:
-            put_line(when)
-    if info.is_paused:
+    put_either(times, lambda: (_local(when, info.tz) for when in times), lambda: map(line, times))
+    if info.is_paused and not wants_json():
         say(f"schedule {name} is paused; these are its times once it is resumed")
 
 
@@ -93,7 +86,7 @@ def _local(when: datetime, tz: str) -> str:
 @click.argument("name")
 @shared
 def run(name: str) -> None:
-    """Enqueue a job of a schedule now, beside its slots, and print its id."""
+    """Enqueue a job of a schedule now, in addition to its slots, and print its id."""
     job = app_with_tasks_on_tables().run_schedule(name)
     if wants_json():
         put_json(shapes.job(job.refresh()))
@@ -105,7 +98,7 @@ def run(name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @shared
 def pause(names: Sequence[str]) -> None:
-    """Fire no more slots of these schedules; jobs that were made go on."""
+    """Fire no more slots of these schedules; jobs that are already enqueued go on."""
     _each(names, lambda app, name: app.pause_schedule(name), "was paused already")
 
 
@@ -117,10 +110,10 @@ def resume(names: Sequence[str]) -> None:
     _each(names, lambda app, name: app.resume_schedule(name), "was not paused")
 
 
-def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str) -> None:
+def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise: str) -> None:
     app = app_on_tables()
     for name in names:
-        _named(app, name)  # all of them, before anything is done to one
+        _named(app, name)  # an unknown name must fail before anything is done
     for name in names:
         if not act(app, name):
             say(f"schedule {name} {otherwise}")
@@ -133,35 +126,34 @@ def _each(names: Sequence[str], act: Callable[[App, str], bool], otherwise: str)
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--cron", metavar="LINE", help='Five fields, six with seconds first, or @daily: "0 3 * * *".')
 @option("--every", type=Duration(), metavar="TIME", help="An interval: 30, 5m, 1h30m.")
-@option("--tz", metavar="ZONE", help="Where the cron line counts, such as Europe/Berlin; else UTC.")
+@option("--tz", metavar="ZONE", help="The time zone of the cron line, such as Europe/Berlin; else UTC.")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
-@option("--queue", help="Another queue than the task's.")
-@option("--priority", type=int, metavar="N", help="Of its jobs; higher runs first. Else the task's.")
+@option("--queue", help="A queue other than the task's.")
+@option("--priority", type=int, metavar="N", help="Priority of its jobs, else that of the task; higher runs first.")
 @option(
     "--misfire",
     type=click.Choice([word.value for word in Misfire]),
-    help="Which of the slots that were missed are fired [last].",
+    help="Which missed slots to fire [last].",
 )
 @option(
     "--misfire-limit",
     type=click.IntRange(1, MISFIRE_LIMIT_MAX),
     metavar="N",
-    help=f"How many at most, with --misfire all [{MISFIRE_LIMIT}].",
+    help=f"Maximum number of missed slots to fire, with --misfire all [{MISFIRE_LIMIT}].",
 )
 @option(
     "--overlap",
     type=click.Choice([word.value for word in Overlap]),
-    help="Beside an earlier job of the schedule [allow].",
+    help="What to do while an earlier job of the schedule is live [allow].",
 )
-@option("--unchecked", is_flag=True, help="Though no task of this name is known here.")
+@option("--unchecked", is_flag=True, help="Add it even if no task of this name is known here.")
 @shared
 def add(name: str, task: str, words: Sequence[str], args: str | None, *, unchecked: bool, **rule: Any) -> None:
-    """Make a schedule, or change the one of this name. Arguments are given as to `dray enqueue`."""
+    """Create a schedule, or change the one of this name. Arguments are given as to `dray enqueue`."""
     app = app_with_tasks_on_tables()
     known = task_to_fit(app, task, unchecked=unchecked)
-    given = {key: value for key, value in rule.items() if value is not None}
     try:
-        app.all_schedules.write(name, task, {"args": arguments(words, args, known), **given})
+        app.all_schedules.write(name, task, {"args": arguments(words, args, known), **given(rule)})
     except TypeError as error:
         raise click.UsageError(str(error)) from None
     _put(app, [name])
@@ -171,22 +163,20 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @shared
 def remove(names: Sequence[str]) -> int:
-    """Forget schedules; their jobs stay."""
+    """Remove schedules; their jobs stay."""
     app = app_on_tables()
     for name in names:
         _named(app, name)
     for name in names:
         app.remove_schedule(name)
-    if wants_json():
-        put_json([{"name": name, "removed": True} for name in names])
-    else:
-        for name in names:
-            put_line(name)
+    put_either(
+        [{"name": name, "removed": True} for name in names], lambda: map(line, names), lambda: map(line, names)
+    )
     return Code.DONE
 
 
-def _named(app: App, name: str) -> ScheduleInfo:
+def _named(app: dray.App, name: str) -> ScheduleInfo:
     found = next((info for info in app.schedules() if info.name == name), None)
     if found is None:
-        raise UnknownSchedule(f"no schedule is named {shown(name)}; `dray schedules` lists those that are stored")
+        raise UnknownSchedule(f"no schedule is named {shown(name)}; `dray schedules` lists them")
     return found

@@ -1,4 +1,4 @@
-"""``dray tail``: what happens, as it happens."""
+"""``dray tail``: events and log lines, as they happen."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import dray
 from dray import ops
+from dray.backends.watch import Watch
+from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
-from dray.cli.filters import State
-from dray.cli.output import cell, is_terminal, json_line, put, put_line, short
-from dray.cli.shared import app_on_tables, option, shared, wants_json
-from dray.cli.times import Since, ago, span
+from dray.cli.live.following import Stopping, stopping
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import ago, cell, has_colours, is_terminal, json_line, line, put, short
+from dray.cli.parsing import Since, State
+from dray.errors import StorageError
+from dray.ops.tail import Tail, Wanted
+from dray.wording import span
 
 if TYPE_CHECKING:
-    from dray.app import App
-    from dray.backends.watch import Watch
-    from dray.cli.live.stopping import Stopping
     from dray.ops.events import Event
-    from dray.ops.tail import Tail, Wanted
 
-_LOOK = 0.5  # seconds: what no watch tells of, log lines on PostgreSQL, is seen after that
-_REST, _LONGEST_REST = 0.05, 0.2  # between two looks; within that
-_SHARE = 4  # so many times as long as a look takes
+_LOOK = 0.5  # seconds after which log lines on PostgreSQL are seen, which no watch tells of
+_REST, _LONGEST_REST = 0.05, 0.2  # seconds between two looks
+_SHARE = 4  # the rest is this many times as long as the look took, within these bounds
 _OUTAGE = 1.0
 
 
 @click.command()
-@option("--events/--no-events", default=True, help="What happens to jobs, workers and queues.")
-@option("--logs/--no-logs", default=True, help="What is logged inside jobs.")
-@option("--state", type=State(), multiple=True, help="Only jobs that come into this state (repeat for several).")
+@option("--events/--no-events", default=True, help="Events of jobs, workers and queues.")
+@option("--logs/--no-logs", default=True, help="Lines logged inside jobs.")
+@option("--state", type=State(), multiple=True, help="Only jobs that enter this state (repeat for several).")
 @option("--queue", help="Only of this queue.")
 @option("--task", help="Only of this task.")
 @option("--job", "part", metavar="ID", help="Only of this job.")
-@option("--since", type=Since(), metavar="TIME", help="Begin there: 10m, or 2026-11-15T08:00.")
-@option("-n", "--lines", type=click.IntRange(1), metavar="N", help="Begin with the last N of what happened.")
-@option("--jsonl", is_flag=True, help="A JSON object a line; so does --json.")
+@option("--since", type=Since(), metavar="TIME", help="Begin at this time: 10m, or 2026-11-15T08:00.")
+@option("-n", "--lines", type=click.IntRange(1), metavar="N", help="Begin with the last N events and lines.")
+@option("--jsonl", is_flag=True, help="One JSON object per line, as --json does.")
 @option("--until-idle", is_flag=True, help="End when nothing runs and nothing is ready.")
 @shared
 def tail(
@@ -54,35 +56,23 @@ def tail(
 ) -> int:
     """Follow what happens, until Ctrl-C: jobs that are enqueued, start and end, and what they log.
 
-    In a pipe: at, event, job, task, queue, worker, and the error, the line that was logged or the worker's name,
-    separated by tabs.
+    In a pipe: at, event, job, task, queue, worker, and the error, the logged line or the worker's name, separated by
+    tabs.
     """
-    from dray.cli.live.stopping import Stopping  # noqa: PLC0415 - `--help` needs none
-    from dray.ops.tail import Tail  # noqa: PLC0415
-
     app = app_on_tables()
     wanted = _wanted(app, part, **options)
     write = _write_json if jsonl or wants_json() else _write_words if is_terminal() else _write_values
-    with Stopping() as stopping:
-        watch = app.backend.watch()  # before the first look: it tells of what happens from here on
-        stopping.wakes = watch.poke
-        try:
-            follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stopping, wanted, write)
-            follower.begin(_start(app, since), lines)
-            if is_terminal():
-                say(f"following {app.settings.place}; Ctrl-C ends")
-            follower.go_on(until_idle=until_idle)
-        except KeyboardInterrupt:
-            return Code.DONE  # told to end while it wrote to somebody who does not read
-        finally:
-            stopping.wakes = None
-            watch.close()
+    # The watch comes before the first look: it tells of changes after that.
+    with stopping() as stop, stop.watching(app) as watch:
+        follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stop, wanted, write)
+        follower.begin(_start(app, since), lines)
+        if is_terminal():
+            say(f"following {app.settings.place}; Ctrl-C ends")
+        follower.go_on(until_idle=until_idle)
     return Code.DONE
 
 
-def _wanted(app: App, part: str | None, state: tuple[str, ...], **options: Any) -> Wanted:
-    from dray.ops.tail import Wanted  # noqa: PLC0415
-
+def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: Any) -> Wanted:
     fit = ops.job_filter(app.backend, state=state or None, queue=options["queue"], task=options["task"])
     if not options["events"] and not options["logs"]:
         raise click.UsageError("--no-events and --no-logs leave nothing to follow")
@@ -97,29 +87,29 @@ def _wanted(app: App, part: str | None, state: tuple[str, ...], **options: Any) 
     )
 
 
-def _start(app: App, since: Any) -> int | None:
+def _start(app: dray.App, since: Any) -> int | None:
     return None if since is None else ops.job_filter(app.backend, since=since).since
 
 
 class _Follower:
-    """Looks when something may have happened, and writes what did."""
+    """Looks when something may have happened, and writes the events."""
 
     def __init__(
         self,
         tail: Tail,
         watch: Watch,
-        stopping: Stopping,
+        stop: Stopping,
         wanted: Wanted,
         write: Callable[[Event], None],
     ) -> None:
         self._tail = tail
         self._watch = watch
-        self._stopping = stopping
+        self._stop = stop
         self._wanted = wanted
         self._write = write
 
     def begin(self, since: int | None, lines: int | None) -> None:
-        """Writes what happened before."""
+        """Writes past events."""
         if since is None and lines is not None:
             since = self._tail.since_last(lines)
         last: deque[Event] = deque(maxlen=lines)
@@ -128,13 +118,13 @@ class _Follower:
                 self._tell(found)
             else:
                 last.extend(event for event in found if self._wanted.takes(event))
-            if self._stopping.is_over:
+            if self._stop.is_over:
                 return
         self._tell(last)
 
     def go_on(self, *, until_idle: bool) -> None:
-        """Writes what happens, until somebody ends it."""
-        while not self._stopping.is_over:
+        """Writes events as they happen, until a signal."""
+        while not self._stop.is_over:
             began = time.monotonic()
             found = self._look()
             took = time.monotonic() - began
@@ -143,14 +133,12 @@ class _Follower:
                 continue
             if until_idle and self._tail.is_idle and not found:
                 return
-            if self._stopping.wait(min(max(_REST, _SHARE * took), _LONGEST_REST)):
+            if self._stop.wait(min(max(_REST, _SHARE * took), _LONGEST_REST)):
                 return
             self._watch.wait(_LOOK)
 
     def _look(self) -> list[Event]:
-        """What happened; waits while the database does not answer, and goes on where it was."""
-        from dray.errors import StorageError  # noqa: PLC0415 - loaded by then
-
+        """Returns new events. Retries while the database cannot be reached, and misses none."""
         is_said = False
         while True:
             try:
@@ -159,7 +147,7 @@ class _Follower:
                 if not is_said:
                     say(f"the database does not answer: {error}; trying again")
                 is_said = True
-                if self._stopping.wait(_OUTAGE):
+                if self._stop.wait(_OUTAGE):
                     return []
                 continue
             if is_said:
@@ -169,7 +157,7 @@ class _Follower:
     def _tell(self, found: Iterable[Event]) -> None:
         for event in found:
             if self._wanted.takes(event):
-                with self._stopping.writing():
+                with self._stop.writing():
                     self._write(event)
 
 
@@ -183,7 +171,7 @@ def _write_json(event: Event) -> None:
 def _write_values(event: Event) -> None:
     shape = asdict(event)
     text = next((shape[name] for name in ("error", "message", "name") if shape.get(name)), None)
-    put_line(*(shape.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text)
+    put(line(*(shape.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text))
 
 
 def _write_words(event: Event) -> None:
@@ -191,15 +179,9 @@ def _write_words(event: Event) -> None:
     when = f"{event.at.astimezone():%H:%M:%S.%f}"[:-3]
     word = event.event.replace("_", " ")
     who = f"{short(shape['job'])} {cell(shape['task'])}" if "job" in shape else cell(shape.get("queue") or "")
-    line = f"{when} {word:<9} {who} {cell(_text(shape))}".rstrip()
+    words = f"{when} {word:<9} {who} {cell(_text(shape))}".rstrip()
     colour = _COLOURS.get(event.event if event.event != "log" else shape["level"].lower())
-    put(click.style(line, fg=colour) if colour and _has_colours() else line)
-
-
-def _has_colours() -> bool:
-    from dray.cli.live.ink import has_colours  # noqa: PLC0415
-
-    return has_colours()
+    put(click.style(words, fg=colour) if colour and has_colours() else words)
 
 
 _COLOURS = {
@@ -217,7 +199,7 @@ _COLOURS = {
 
 
 def _text(shape: dict[str, Any]) -> str:
-    """What is to be said beside the names."""
+    """Returns the rest of a line, after the names."""
     event = shape["event"]
     if event == "log":
         return f"{shape['level'].lower()} {shape['logger']}: {shape['message']}"

@@ -1,4 +1,4 @@
-"""``dray tasks``: what the app can do, with which options, and who is there to do it."""
+"""``dray tasks`` and ``dray workers``: what the app can do, and who runs it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dray.cli.output import Column, Shape, put_json, put_list
-from dray.cli.shared import app_with_tasks, known_task, load_tasks, option, shared, wants_json
-from dray.cli.times import span
+import dray
+from dray.cli import shapes
+from dray.cli.apps import app_on_tables, app_with_tasks, known_task, load_tasks
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import Column, Shape, put_json, put_list, queues, relative, seconds, short
+from dray.errors import ConfigError, StorageError
+from dray.ops import tasks as ops
+from dray.wording import span
 
 if TYPE_CHECKING:
-    from dray.app import App
     from dray.ops import WorkerInfo
 
-_PATIENCE = 2.0  # seconds for a database that need not be there
-
-
-def _time(value: Any, _: Shape) -> str:
-    return "" if value is None else span(value)
+_PATIENCE = 2.0  # seconds for a database that may not exist
 
 
 def _rule(value: Any, shape: Shape) -> str:
@@ -38,7 +38,7 @@ _COLUMNS = (
     Column("queue", "queue", rank=2),
     Column("runner", "runner", rank=4),
     Column("attempts", "max_attempts", is_number=True, rank=5),
-    Column("timeout", "timeout", _time, rank=6),
+    Column("timeout", "timeout", seconds, rank=6),
     Column("retry", "retry", is_elastic=True, rank=7),
     Column("schedule", "cron", _rule, is_elastic=True, rank=3),
     Column("workers", "workers", _count, is_number=True, rank=3),
@@ -55,13 +55,11 @@ _KEYS = (
 @option("--schema", is_flag=True, help="JSON Schema of their arguments.")
 @shared
 def tasks(names: Sequence[str], *, schema: bool) -> None:
-    """List the tasks of the app, or those that are named; a database need not be there.
+    """List the tasks of the app, or the named ones; no database is needed.
 
     In a pipe: name, queue, priority, runner, max_attempts, max_crashes, timeout, retry, cron, every, tz, workers (the
-    ids of live ones that know it), description. --schema alone is an object of schemas by name.
+    ids of live ones that know it), description. --schema without --json prints an object of schemas by name.
     """
-    from dray.ops import tasks as ops  # noqa: PLC0415 - `dray tasks --help` needs none
-
     app = app_with_tasks()
     load_tasks(app)
     chosen = [known_task(app, name) for name in dict.fromkeys(names)] or list(app.registry)
@@ -69,19 +67,51 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
     if schema and not wants_json():
         put_json(schemas)
         return
-    shapes: list[dict[str, Any]] = [asdict(info) for info in ops.tasks(chosen, _live_workers(app))]
+    found: list[dict[str, Any]] = [asdict(info) for info in ops.tasks(chosen, _live_workers(app))]
     if schema:
-        shapes = [{**shape, "schema": schemas[shape["name"]]} for shape in shapes]
-    put_list(shapes, _COLUMNS, _KEYS, "no tasks; decorate a function with @app.task")
+        found = [{**shape, "schema": schemas[shape["name"]]} for shape in found]
+    put_list(found, _COLUMNS, _KEYS, "no tasks; decorate a function with @app.task")
 
 
-def _live_workers(app: App) -> list[WorkerInfo] | None:
-    """None: there is no database, or none that answers."""
-    from dray.errors import ConfigError, StorageError  # noqa: PLC0415
-
+def _live_workers(app: dray.App) -> list[WorkerInfo] | None:
+    """Returns the live workers; None without a database, or if it cannot be reached."""
     app.settings = replace(app.settings, migrate=False, busy_timeout=_PATIENCE)
     try:
         found = app.workers()
     except (StorageError, ConfigError):
         return None
-    return [worker for worker in found if worker.stopped_at is None and worker.state != "dead"]
+    return [worker for worker in found if _is_live(worker)]
+
+
+def _is_live(worker: WorkerInfo) -> bool:
+    return worker.stopped_at is None and worker.state != "dead"
+
+
+_WORKER_COLUMNS = (
+    Column("id", "id", short),
+    Column("name", "name", is_elastic=True, rank=1),
+    Column("state", "state"),
+    Column("pid", "pid", is_number=True, rank=2),
+    Column("queues", "queues", queues, is_elastic=True, rank=3),
+    Column("bodies", "concurrency", is_number=True, rank=5),
+    Column("duties", "duties", is_elastic=True, rank=6),
+    Column("started", "started_at", relative, rank=4),
+    Column("seen", "last_seen_at", relative, rank=1),
+)
+_WORKER_KEYS = (
+    *("id", "name", "state", "host", "pid", "queues", "concurrency", "duties"),
+    *("started_at", "last_seen_at", "stopped_at", "tasks"),
+)
+
+
+@click.command()
+@option("--all", "everyone", is_flag=True, help="Also workers that have ended.")
+@shared
+def workers(*, everyone: bool) -> None:
+    """List the live workers.
+
+    In a pipe: id, name, state, host, pid, queues, concurrency, duties, started_at, last_seen_at, stopped_at, tasks.
+    """
+    found = app_on_tables().workers()
+    shown = [shapes.worker(worker) for worker in found if everyone or _is_live(worker)]
+    put_list(shown, _WORKER_COLUMNS, _WORKER_KEYS, "no worker is alive; start one with `dray worker`")

@@ -1,51 +1,46 @@
-"""``dray why``: why jobs are where they are, in words."""
+"""``dray why``: why a job waits or failed, or what it is doing now, in words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
 from dray import ops
-from dray.cli.output import is_terminal, put, put_json, put_line, short
-from dray.cli.shared import app_on_tables, load_tasks, option, shared, wants_json
+from dray.cli.apps import app_on_tables, load_tasks
+from dray.cli.options import option, shared
+from dray.cli.output import line, one_or_all, put_either, short, state
+from dray.ops.why import Why
+from dray.ops.why import why as explain
 from dray.sanitize import escape_control
-
-if TYPE_CHECKING:
-    from dray.ops.why import Why
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@option("--no-stack", is_flag=True, help="Do not ask the worker of a running job where its body is.")
+@option("--no-stack", is_flag=True, help="Do not ask the worker of a running job where its function is.")
 @shared
 def why(ids: Sequence[str], *, no_stack: bool) -> None:
-    """Say why jobs are where they are: what they wait for, where they run, what ended them.
+    """Explain jobs: why they wait or failed, or what they are doing now.
 
-    The first sentence is the most decisive. The worker of a running job is asked, through the database, where its
-    body is at the moment. With --json one job is an object, several are an array. In a pipe: kind, sentence and, of
+    The first sentence is the most important one. The worker of a running job is asked, through the database, where
+    its function is now. With --json one job is an object, several are an array. In a pipe: kind, sentence and, of
     several jobs, id, separated by tabs.
     """
-    from dray.ops.why import why as explained  # noqa: PLC0415 - `--help` needs none
-
     app = app_on_tables()
     load_tasks(app)
     wanted = dict.fromkeys(ops.job_named(app.backend, part) for part in ids)
     new_id = None if no_stack else app.new_id
-    found = [explained(app.backend, job_id, registry=app.registry, new_id=new_id) for job_id in wanted]
-    if wants_json():
-        shapes = [_shape(each) for each in found]
-        put_json(shapes[0] if len(shapes) == 1 else shapes)
-        return
-    for each in found:
-        if is_terminal():
-            _tell(each, is_one=len(found) == 1)
-        else:
-            _list(each, is_one=len(found) == 1)
+    found = [explain(app.backend, job_id, registry=app.registry, new_id=new_id) for job_id in wanted]
+    is_one = len(found) == 1
+    put_either(
+        one_or_all([_shape(each) for each in found]),
+        lambda: (text for each in found for text in _words(each, is_one=is_one)),
+        lambda: (text for each in found for text in _values(each, is_one=is_one)),
+    )
 
 
 def _shape(found: Why) -> dict[str, Any]:
@@ -62,20 +57,20 @@ def _shape(found: Why) -> dict[str, Any]:
     }
 
 
-def _tell(found: Why, *, is_one: bool) -> None:
-    """For people: ids are shown by their ends."""
+def _words(found: Why, *, is_one: bool) -> Iterator[str]:
+    """Yields lines for people, with short ids."""
     job = found.job
     if not is_one:
-        put(f"{short(job.id)} {escape_control(job.task)} {job.state}{f'({job.reason})' if job.reason else ''}")
+        yield f"{short(job.id)} {escape_control(job.task)} {state(job.state, {'reason': job.reason})}"
     for each in found.causes:
-        put(escape_control(_ID.sub(lambda match: short(match[0]), each.text)))
-    for line in (found.stack or "").splitlines():
-        put(f"    {escape_control(line)}")
+        yield escape_control(_ID.sub(lambda match: short(match[0]), each.text))
+    for each in (found.stack or "").splitlines():
+        yield f"    {escape_control(each)}"
 
 
-def _list(found: Why, *, is_one: bool) -> None:
+def _values(found: Why, *, is_one: bool) -> Iterator[str]:
     end = () if is_one else (found.job.id,)
     for each in found.causes:
-        put_line(each.kind.value, each.text, *end)
+        yield line(each.kind.value, each.text, *end)
     if found.stack is not None:
-        put_line("stack", found.stack, *end)
+        yield line("stack", found.stack, *end)

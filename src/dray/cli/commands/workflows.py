@@ -1,25 +1,39 @@
-"""``dray workflows``: graphs of jobs, how far they are, and what they look like."""
+"""``dray workflows``: graphs of jobs, their progress, and drawings of them."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+import dray
 from dray import ops
 from dray.cli import shapes
+from dray.cli.apps import app_on_tables
 from dray.cli.drawing import ASCII, BOXES, Ink, Spot, draw, tally
 from dray.cli.exits import Code, say
-from dray.cli.live.ink import is_ascii_only, is_dumb
-from dray.cli.output import Column, Shape, is_terminal, json_line, line, put, put_json, put_list, relative, short
-from dray.cli.shared import app_on_tables, option, shared, wants_json
+from dray.cli.live.following import follow
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import (
+    Column,
+    Shape,
+    is_ascii_only,
+    is_terminal,
+    json_line,
+    line,
+    overwritten,
+    put,
+    put_either,
+    put_list,
+    relative,
+    short,
+    state,
+)
 from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
-    from dray.app import App
     from dray.handle import Run
 
 
@@ -50,7 +64,7 @@ def workflows(ctx: click.Context) -> None:
 
 
 @workflows.command(name="list")
-@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="At most so many.")
+@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
 @shared
 def list_(limit: int) -> None:
     """List the newest workflows, as `dray workflows` does."""
@@ -59,43 +73,36 @@ def list_(limit: int) -> None:
 
 def _put_list(limit: int) -> None:
     found = [shapes.workflow(info) for info in ops.workflows(app_on_tables().backend, limit)]
-    put_list(found, _COLUMNS, _KEYS, "no workflows; make one with app.workflow()")
+    put_list(found, _COLUMNS, _KEYS, "no workflows; create one with app.workflow()")
 
 
 @workflows.command()
 @click.argument("part", metavar="ID")
 @option("--graph", is_flag=True, help="Draw it in a pipe, too.")
-@option("--watch", is_flag=True, help="Draw it anew whenever it changes, until it has ended.")
+@option("--watch", is_flag=True, help="Draw it again whenever it changes, until it has ended.")
 @shared
 def show(part: str, *, graph: bool, watch: bool) -> int:
     """Draw a workflow: its steps in order, what waits for what, and their states.
 
-    In a pipe: id, step, task, state, reason, and the ids of the jobs that it waits for. With --watch: in a pipe an
-    empty line after each time, with --json an object a line.
+    In a pipe: id, step, task, state, reason, and the ids of the jobs that the step waits for. With --watch: in a pipe
+    an empty line after each time, with --json one object per line.
     """
     app = app_on_tables()
     run_id = ops.workflow_named(app.backend, part)
     shape = _shape(app, run_id)
     if watch:
         return _watch(app, run_id, shape, draws=is_terminal() or graph)
-    if wants_json():
-        put_json(shape)
-    else:
-        for each in _drawing(shape) if is_terminal() or graph else _rows(shape):
-            put(each)
+    put_either(shape, lambda: _drawing(shape), lambda: _drawing(shape) if graph else _rows(shape))
     return Code.DONE
 
 
-def _shape(app: App, run_id: str) -> Shape:
+def _shape(app: dray.App, run_id: str) -> Shape:
     return shapes.whole_workflow(*ops.workflow(app.backend, run_id))
 
 
-def _watch(app: App, run_id: str, shape: Shape, *, draws: bool) -> int:
+def _watch(app: dray.App, run_id: str, shape: Shape, *, draws: bool) -> int:
     """Shows a workflow until all of its steps have ended, or Ctrl-C."""
-    from dray.cli.live.following import follow  # noqa: PLC0415 - for those who watch
-    from dray.cli.live.region import Region  # noqa: PLC0415
-
-    region = Region(sys.stdout) if is_terminal() and not wants_json() and not is_dumb() else None
+    region = overwritten()
 
     def put_one(shape: Shape) -> None:
         if region is not None:
@@ -120,18 +127,20 @@ def _rows(shape: Shape) -> list[str]:
 def _drawing(shape: Shape) -> list[str]:
     steps: Sequence[Shape] = shape["steps"]
     head = f"{escape_control(shape['name'])}  {shape['id']}  {shape['state']}  {_done(shape['done'], shape)} done"
-    spots = {step["id"]: Spot(_label(step), escape_control(step["task"]), _state(step)) for step in steps}
+    spots = {
+        step["id"]: Spot(_label(step), escape_control(step["task"]), state(step["state"], step)) for step in steps
+    }
     edges = [(parent, step["id"]) for step in steps for parent in step["after"]]
     for outside in dict.fromkeys(parent for parent, _ in edges if parent not in spots):
         spots[outside] = Spot(f"job {short(outside)}, elsewhere", "jobs elsewhere", "")
     drawn = draw(spots, edges, _ink())
     if drawn is not None:
         return [head, "", *drawn]
-    counts = sorted(Counter((step["task"], _state(step)) for step in steps).items())
+    counts = sorted(Counter((step["task"], state(step["state"], step)) for step in steps).items())
     return [
         head,
-        f"It is too large to be drawn: {tally(step['state'] for step in steps)}.",
-        *(f"  {count:>9,}  {escape_control(task)}  {state}" for (task, state), count in counts),
+        f"It is too large to draw: {tally(step['state'] for step in steps)}.",
+        *(f"  {count:>9,}  {escape_control(task)}  {shown}" for (task, shown), count in counts),
     ]
 
 
@@ -141,12 +150,8 @@ def _label(step: Shape) -> str:
     return f"{name}{task} {short(step['id'])}"
 
 
-def _state(step: Shape) -> str:
-    return f"{step['state']}({step['reason']})" if step["reason"] else step["state"]
-
-
 def _ink() -> Ink:
-    """Boxes, unless the locale or the encoding of stdout has none."""
+    """Returns boxes, unless the locale or the encoding of stdout lacks them."""
     return ASCII if is_ascii_only(BOXES.lines + "".join(BOXES.marks.values())) else BOXES
 
 
@@ -154,30 +159,27 @@ def _ink() -> Ink:
 @click.argument("parts", nargs=-1, required=True, metavar="ID...")
 @shared
 def cancel(parts: Sequence[str]) -> int:
-    """Cancel all steps that have not started, and ask those that run to stop."""
+    """Cancel all steps that have not started, and ask running ones to stop."""
     return _each(parts, lambda run: run.cancel(), "cancelled", "had ended already")
 
 
 @workflows.command()
 @click.argument("parts", nargs=-1, required=True, metavar="ID...")
-@option("--cancelled", is_flag=True, help="What was cancelled by somebody, or expired, too.")
+@option("--cancelled", is_flag=True, help="Also steps that were cancelled on request, or expired.")
 @shared
 def retry(parts: Sequence[str], *, cancelled: bool) -> int:
-    """Start the failed steps over; what was cancelled because of them waits again."""
+    """Start the failed steps over; steps that were cancelled because of them wait again."""
     return _each(parts, lambda run: run.retry_failed(cancelled=cancelled), "retried", "has no failed steps")
 
 
 def _each(parts: Sequence[str], act: Callable[[Run], int], done: str, otherwise: str) -> int:
-    app: App = app_on_tables()
+    app = app_on_tables()
     ids = dict.fromkeys(ops.workflow_named(app.backend, part) for part in parts)
     runs = [app.workflow_run(run_id) for run_id in ids]
-    answers: list[dict[str, Any]] = [{"id": run.id, done: act(run)} for run in runs]
-    if wants_json():
-        put_json(answers)
-    else:
-        columns = (Column("workflow", "id", short), Column(f"jobs {done}", done, is_number=True))
-        put_list(answers, columns, ("id", done), "")
-    idle = [answer["id"] for answer in answers if not answer[done]]
+    found: list[dict[str, Any]] = [{"id": run.id, done: act(run)} for run in runs]
+    columns = (Column("workflow", "id", short), Column(f"jobs {done}", done, is_number=True))
+    put_list(found, columns, ("id", done), "")
+    idle = [shape["id"] for shape in found if not shape[done]]
     for run_id in idle:
         say(f"workflow {short(run_id)} {otherwise}")
     return Code.FAILED if idle else Code.DONE

@@ -1,5 +1,5 @@
-"""``dray demo``: a few thousand jobs on two worker processes, one of them killed on the way, and then the accounts.
+"""``dray demo``: a few thousand jobs on two worker processes, one of which is killed, and then the accounts.
 
-`tasks` are what the workers run, `workers` the processes, `acts` what happens, `stage` what is shown, `ledger` what
-the bodies note down outside the database, `verdict` the comparison of both.
+`play` is what happens, in order; `tasks` what the workers run, with a ledger outside the database; `workers` the
+processes; `stage` what is shown; `accounts` the comparison of the database with the ledger.
 """

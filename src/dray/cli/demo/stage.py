@@ -1,33 +1,41 @@
-"""What the audience sees: a progress bar with lines above it on a terminal, plain lines everywhere else."""
+"""What the demo shows: a progress bar and lines on a terminal, plain lines elsewhere, and the accounts at the end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol, Self
 
-from dray.cli.output import Column, Shape, cell, is_terminal, put, put_table
+from rich.text import Text
+
+from dray.cli.demo.accounts import Accounts
+from dray.cli.exits import say
+from dray.cli.output import Column, Shape, cell, is_terminal, put, table
+from dray.cli.terminal import progress_bar
+from dray.wording import counted
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
 _STEP = 10  # percent between two plain lines
+_SHOWN = 20  # problems
 
 
 class Stage(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def tell(self, text: str) -> None:
-        """Something happened."""
+        """Shows an event."""
         ...
 
     def count(self, done: int, total: int, words: str) -> None:
-        """So far it is."""
+        """Shows how far the work is."""
         ...
 
 
 def stage() -> Stage:
-    """The stage that stdout allows."""
+    """Returns the stage that fits stdout."""
     return _Terminal() if is_terminal() else _Plain()
 
 
@@ -53,16 +61,9 @@ class _Plain:
 
 class _Terminal:
     def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - for terminals
-
         self._began = time.monotonic()
-        self._progress: Progress = Progress(
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-            BarColumn(),
-            TextColumn("{task.description}", markup=False),
-            TimeElapsedColumn(),
-            transient=True,
-        )
+        before, after = "{task.completed:,.0f}/{task.total:,.0f}", "{task.description}"
+        self._progress = progress_bar(before, after, stderr=False)
         self._bar: TaskID | None = None
 
     def __enter__(self) -> Self:
@@ -73,8 +74,6 @@ class _Terminal:
         self._progress.stop()
 
     def tell(self, text: str) -> None:
-        from rich.text import Text  # noqa: PLC0415
-
         self._progress.console.print(Text(f"{time.monotonic() - self._began:5.1f}s  {text}"))
 
     def count(self, done: int, total: int, words: str) -> None:
@@ -83,17 +82,48 @@ class _Terminal:
         self._progress.update(self._bar, completed=done, description=words)
 
 
-def put_accounts(rows: Sequence[Shape], columns: Sequence[Column]) -> None:
-    """The table at the end."""
-    if is_terminal():
-        put_table(rows, columns)
-        return
-    words: list[list[Any]] = [[column.title for column in columns]]
-    words += [[cell(row[column.key]) for column in columns] for row in rows]
-    widths = [max(len(line[place]) for line in words) for place in range(len(columns))]
-    for line in words:
-        padded = (
-            word.rjust(width) if column.is_number else word.ljust(width)
-            for word, width, column in zip(line, widths, columns, strict=True)
+_COLUMNS = (
+    Column("task", "name"),
+    Column("jobs", "jobs", is_number=True),
+    Column("completed", "completed", is_number=True),
+    Column("cancelled", "cancelled", is_number=True),
+    Column("retried", "retried", is_number=True),
+    Column("lost with a worker", "crashed", is_number=True),
+    Column("bodies begun", "begun", is_number=True),
+)
+
+
+def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
+    """Writes the table at the end, what was remarkable, and whether all is well."""
+    put(
+        "\n".join(
+            ["", *_table([asdict(task) for task in accounts.tasks]), "", *(f"- {remark}" for remark in remarks)]
         )
-        put("  ".join(padded).rstrip())
+    )
+    if accounts.problems:
+        for problem in accounts.problems[:_SHOWN]:
+            say(problem)
+        wrong = counted(len(accounts.problems), "thing is wrong", "things are wrong")
+        say(f"{wrong}; run it again with --keep and look at the database")
+        return
+    jobs = sum(task.jobs for task in accounts.tasks)
+    died = counted(
+        accounts.crashed, "attempt died with its worker and was", "attempts died with their worker and were"
+    )
+    put(f"- {died} repeated; no other body ran twice")
+    put(f"All is well: {jobs:,} jobs, none lost, none completed twice; the ledger of the bodies agrees.")
+
+
+def _table(rows: Sequence[Shape]) -> list[str]:
+    """Returns the table; outside a terminal too, where other commands write tab-separated values."""
+    if is_terminal():
+        return table(rows, _COLUMNS)
+    words = [[column.title for column in _COLUMNS], *([cell(row[column.key]) for column in _COLUMNS] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*words, strict=True)]
+    return [
+        "  ".join(
+            word.rjust(width) if column.is_number else word.ljust(width)
+            for word, width, column in zip(line, widths, _COLUMNS, strict=True)
+        ).rstrip()
+        for line in words
+    ]

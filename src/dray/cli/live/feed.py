@@ -1,7 +1,7 @@
-"""The thread that speaks to the database for a live view, so that keys are answered while that takes its time.
+"""The thread that reads the database for `dray top`, so that keys work while the database is slow.
 
-It looks when the database has changed, no more than four times a second, and at least each second; and it does what
-it is asked to. A database that does not answer is asked again, and what was seen last stays.
+It looks when the database has changed, at most four times a second and at least once a second, and runs the actions
+of keys. If the database cannot be reached, it retries, and the last contents stay.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+import dray
 from dray.errors import DrayError
 
 if TYPE_CHECKING:
-    from dray.app import App
     from dray.backends.watch import Watch
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ _OUTAGE = 1.0
 class Feed(Generic[T]):
     """Within the block `latest` is kept up to date; `ring` is called when there is something new."""
 
-    def __init__(self, app: App, look: Callable[[], T], ring: Callable[[], None]) -> None:
+    def __init__(self, app: dray.App, look: Callable[[], T], ring: Callable[[], None]) -> None:
         self.latest: T | None = None
-        self.problem: str | None = None  # why there is nothing newer
+        self.problem: str | None = None  # why the contents are old
         self.problem_since = 0.0
-        self.said: deque[str] = deque()  # how what was asked for went
+        self.said: deque[str] = deque()  # the outcomes of actions
         self._app = app
         self._look = look
         self._ring = ring
@@ -50,20 +50,20 @@ class Feed(Generic[T]):
     def __exit__(self, *_: object) -> None:
         self._is_over = True
         self._call()
-        # Not for ever: it may wait for a server that does not answer, and is a daemon.
+        # With a limit: the thread may wait for a server that does not reply. It is a daemon.
         self._thread.join(_PAUSE)
 
     def ask(self, work: Callable[[], str]) -> None:
-        """Has something done; what it answers comes to `said`."""
+        """Runs an action on the thread; its sentence goes to `said`."""
         self._asked.append(work)
         self._call()
 
-    def again(self) -> None:
-        """Has it look at once."""
+    def look_now(self) -> None:
+        """Looks at the database at once."""
         self._call()
 
     def check(self) -> None:
-        """Raises what the thread has died of."""
+        """Raises the error that ended the thread."""
         if self._failure is not None:
             raise self._failure
 
@@ -79,7 +79,7 @@ class Feed(Generic[T]):
         try:
             while not self._is_over:
                 self._step()
-        except BaseException as error:  # noqa: BLE001 - a thread's end: whoever draws has to raise it
+        except BaseException as error:  # noqa: BLE001 - `check` raises it in the main thread
             self._failure = error
             self._ring()
         finally:
@@ -90,8 +90,8 @@ class Feed(Generic[T]):
         self._called.clear()
         try:
             if self._watch is None:
-                self._watch = self._app.backend.watch()  # before the look: it tells of what happens from here on
-            self._do_what_is_asked()
+                self._watch = self._app.backend.watch()  # before the look: it tells of changes after that
+            self._run_actions()
             self.latest = self._look()
             self.problem = None
         except DrayError as error:
@@ -105,7 +105,7 @@ class Feed(Generic[T]):
         if not self._called.wait(_PAUSE) and not self._is_over:
             self._watch.wait(_LOOK)
 
-    def _do_what_is_asked(self) -> None:
+    def _run_actions(self) -> None:
         while self._asked:
             try:
                 self.said.append(self._asked.popleft()())

@@ -1,50 +1,128 @@
-"""Shows something anew whenever it has changed, until it has ended or somebody has seen enough."""
+"""Commands that follow the database until a signal ends them, or the reader of their output is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+import select
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
 
-from dray.cli.exits import say
-from dray.cli.live.stopping import Stopping
+import dray
+from dray.backends.watch import Bell, Watch
+from dray.cli.exits import drop_output, say
+from dray.cli.processes import ENDING, handling
 from dray.errors import StorageError
-
-if TYPE_CHECKING:
-    from dray.app import App
 
 T = TypeVar("T")
 
-_PAUSE = 0.25  # between two looks
+_PAUSE = 0.25  # seconds between two looks
 _LOOK = 1.0
 
 
-def follow(
-    app: App, look: Callable[[], T], put: Callable[[T], None], has_ended: Callable[[T], bool], *, first: T
-) -> None:
-    """Puts what `look` finds, `first` before; each time that it is something else."""
-    with Stopping() as stopping:
+class Stopping:
+    """When to end. SIGINT and SIGTERM do not raise: they end the current wait, and `is_over` is true from then on.
+
+    During a write they do raise KeyboardInterrupt: a reader that has stopped reading would block the write for ever.
+    """
+
+    def __init__(self) -> None:
+        self._bell = Bell()
+        self._is_told = False
+        self._is_writing = False
+        self._wakes: Callable[[], None] | None = None  # ends a wait for the database
+
+    def stop(self, _: int, __: FrameType | None) -> None:
+        """The signal handler."""
+        self._is_told = True
+        if self._is_writing:
+            raise KeyboardInterrupt
+        self._bell.ring()
+        if self._wakes is not None:
+            self._wakes()
+
+    @contextmanager
+    def watching(self, app: dray.App) -> Generator[Watch]:
+        """Watches the database; a signal ends its wait too."""
         watch = app.backend.watch()
-        stopping.wakes = watch.poke
+        self._wakes = watch.poke
         try:
-            found: T | None = first
-            shown: T | None = None
-            while True:
-                if found is not None and found != shown:
-                    with stopping.writing():
-                        put(found)
-                    shown = found
-                if (shown is not None and has_ended(shown)) or stopping.wait(_PAUSE):
-                    return
-                watch.wait(_LOOK)
-                found = _patiently(look)
-        except KeyboardInterrupt:
-            return  # told to end while it wrote to somebody who does not read
+            yield watch
         finally:
-            stopping.wakes = None
+            self._wakes = None
             watch.close()
 
+    @contextmanager
+    def writing(self) -> Generator[None]:
+        """Goes around what writes to stdout."""
+        self._is_writing = True
+        try:
+            yield
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            drop_output()  # the rest is still buffered, and the interpreter would try to write it at its end
+            raise
+        finally:
+            self._is_writing = False
 
-def _patiently(look: Callable[[], T]) -> T | None:
+    @property
+    def is_over(self) -> bool:
+        return self.wait(0)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps, and returns whether it is over."""
+        if self._is_told:
+            return True
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        poll.register(sys.stdout, 0)  # tells when the other end is closed
+        return bool(poll.poll(seconds * 1000)) or self._is_told
+
+
+@contextmanager
+def stopping() -> Generator[Stopping]:
+    """Handles SIGINT and SIGTERM within the block. One that comes during a write ends the block."""
+    made = Stopping()
+    with handling(dict.fromkeys(ENDING, made.stop)):
+        try:
+            yield made
+        except KeyboardInterrupt:
+            return
+
+
+def follow(
+    app: dray.App, look: Callable[[], T], put: Callable[[T], None], has_ended: Callable[[T], bool], *, first: T
+) -> None:
+    """Puts ``first``, and what `look` returns whenever that has changed, until it has ended."""
+    with stopping() as stop, stop.watching(app) as watch:
+        found: T | None = first
+        shown: T | None = None
+        while True:
+            if found is not None and found != shown:
+                with stop.writing():
+                    put(found)
+                shown = found
+            if (shown is not None and has_ended(shown)) or stop.wait(_PAUSE):
+                return
+            watch.wait(_LOOK)
+            found = patiently(look)
+
+
+def repeat(look: Callable[[], T], put: Callable[[T], None], every: float) -> None:
+    """Puts what `look` returns, again after each ``every`` seconds."""
+    found = look()  # an error at the first look ends the command
+    with stopping() as stop:
+        while True:
+            with stop.writing():
+                put(found)
+            if stop.wait(every):
+                return
+            found = patiently(look) or found
+
+
+def patiently(look: Callable[[], T]) -> T | None:
+    """Returns what `look` does; None while the database cannot be reached."""
     try:
         return look()
     except StorageError as error:

@@ -1,7 +1,7 @@
-"""Where everything of `dray top` goes on a screen of any size.
+"""The layout of `dray top` on a screen of any size.
 
-A header with the numbers, the lists below each other, a line with what the keys do. Where there is no room for all
-lists, the one in hand; where there is hardly any room, the most important number and that list.
+A header with the numbers, the lists below each other, a line about the keys. If not all lists fit, only the focused
+one; on a tiny screen the most important numbers and that list.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dray.cli.live.paint import Line, Span, fold, wrap
-from dray.cli.live.panels import Look, Panel, count, lines
+from dray.cli.live.panels import Panel, Viewport, count, lines
 from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
-    from dray.cli.live.view import Text, View
+    from dray.cli.live.view import Document, View
     from dray.ops.top import Snapshot
 
-_ROOM_FOR_NUMBERS = 20  # lines from which on all of them are shown
+_ROOM_FOR_NUMBERS = 20  # lines of a screen that shows all numbers
 _ROOM_FOR_ALL = 12  # and all lists
 _ROOM_FOR_HINTS = 8
 _HINTS = ("q quit", "? help", "tab list", "enter show", "l logs", "/ filter", "p pause", "r retry", "c cancel")
-_HARMLESS = 6  # of these
+_HARMLESS = 6  # of these change nothing
 _READING = ("q back", "up, down scroll")
 _FIRST = ("queued", "running", "failed")
 _STATES = (*_FIRST, "scheduled", "waiting", "completed", "cancelled")
@@ -29,7 +29,7 @@ _TONES = {"failed": "red", "running": "cyan", "queued": "bold"}
 
 
 def screen(view: View, width: int, height: int, problem: str | None = None, ahead: float = 0.0) -> list[Line]:
-    """All lines. `problem`: why nothing newer is shown; `ahead`: seconds since the last look."""
+    """Returns all lines. ``problem``: why the numbers are old; ``ahead``: seconds since the last look."""
     header = _header(view, width, height, problem, ahead)
     footer = _footer(view, width, height)
     room = max(0, height - len(header) - len(footer))
@@ -39,7 +39,7 @@ def screen(view: View, width: int, height: int, problem: str | None = None, ahea
 
 
 def _header(view: View, width: int, height: int, problem: str | None, ahead: float) -> list[Line]:
-    snapshot = None if view.sight is None else view.sight.snapshot
+    snapshot = None if view.contents is None else view.contents.snapshot
     clock = "" if snapshot is None else f"{(snapshot.at + timedelta(seconds=ahead)).astimezone():%H:%M:%S} "
     what = [Span("dray top ", "bold"), Span(escape_control(view.place), "dim")]
     first = [Span(clock), *(what if problem is None else [Span(f"! {escape_control(problem)}", "bold red")])]
@@ -52,7 +52,7 @@ def _header(view: View, width: int, height: int, problem: str | None, ahead: flo
 
 
 def _numbers(snapshot: Snapshot) -> list[Span]:
-    """Counts and rates, what matters most first."""
+    """Returns counts and rates, the most important first."""
     counts = snapshot.counts
     states = [
         Span(f"{state} {count(counts.get(state, 0))}", _TONES.get(state, "") if counts.get(state) else "dim")
@@ -89,14 +89,14 @@ def _lists(view: View, width: int, room: int, ahead: float) -> list[Line]:
     return drawn
 
 
-def _heights(counts: dict[str, int], room: int, in_hand: str) -> dict[str, int]:
-    """Lines for each list, its title included: a share, and what others do not need."""
+def _heights(counts: dict[str, int], room: int, focused: str) -> dict[str, int]:
+    """Returns the lines of each list, with its title: an equal share, and what the others leave."""
     if room < 2 * len(counts):
-        return {in_hand: room}
+        return {focused: room}
     heights = dict.fromkeys(counts, 2)
     left = room - sum(heights.values())
-    while left and (hungry := [name for name, height in heights.items() if height <= counts[name]]):
-        for name in hungry[:left]:
+    while left and (short_of_room := [name for name, height in heights.items() if height <= counts[name]]):
+        for name in short_of_room[:left]:
             heights[name] += 1
         left = room - sum(heights.values())
     return heights
@@ -111,12 +111,12 @@ def _list(view: View, panel: Panel, shapes: list[dict[str, Any]], width: int, he
         view.page = visible
     view.tops[panel.name] = top = max(0, min(top, len(shapes) - visible))
     note = f" with {escape_control(view.filter)}" if view.filter else ""
-    drawn = lines(panel, shapes, Look(width, height, selected, top), note)
+    drawn = lines(panel, shapes, Viewport(width, height, selected, top), note)
     return [*drawn, *[[Span("")]] * (height - len(drawn))]
 
 
-def _text(view: View, reading: Text, width: int, room: int) -> list[Line]:
-    found = view.sight.text if view.sight is not None and view.sight.reading is reading else None
+def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
+    found = view.contents.text if view.contents is not None and view.contents.reading is reading else None
     title: Line = [Span(f" {reading.title} ", "bold reverse")]
     view.page = max(1, room - 1)
     if found is None:

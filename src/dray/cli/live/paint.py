@@ -1,12 +1,20 @@
-"""Lines with styles, and how a terminal is told of them."""
+"""Lines with styles, what a terminal is sent for them, and a region of lines that is written over and over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from dray.cli.output import Column
+
+GAP = "  "  # between two columns
+_SHORTEST = 8  # columns of the terminal that an elastic column keeps
+_INDENT = 4
+_DOWN_CLEAR = "\r\x1b[J"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _CODES = {
     "bold": "1",
     "dim": "2",
@@ -30,14 +38,14 @@ Line = Sequence[Span]
 
 
 class Brush:
-    """Makes what is sent to a terminal."""
+    """Turns lines into text and escape sequences."""
 
     def __init__(self, *, colours: bool, ascii_only: bool) -> None:
         self._colours = colours
         self.ascii_only = ascii_only
 
     def render(self, line: Line, width: int) -> str:
-        """A line, cut where the terminal ends. A reversed one goes on to there."""
+        """Returns a line, cut to the width of the terminal. A reversed one is padded to it."""
         written: list[str] = []
         left = width
         for text, style in line:
@@ -52,7 +60,7 @@ class Brush:
         return "".join(written)
 
     def plain(self, text: str) -> str:
-        """Text in the characters that the terminal has."""
+        """Returns text in characters that the terminal has."""
         return text.encode("ascii", "backslashreplace").decode() if self.ascii_only else text
 
     def _styled(self, text: str, style: str) -> str:
@@ -61,7 +69,7 @@ class Brush:
 
 
 def fold(words: Iterable[Span], width: int, most: int, gap: str = "  ") -> list[Line]:
-    """Words on as few lines as they fit on, at most so many; what does not fit any more is left out."""
+    """Returns words on as few lines as possible; those that do not fit on ``most`` lines are left out."""
     lines: list[list[Span]] = [[]]
     used = 0
     for word in words:
@@ -80,7 +88,7 @@ def fold(words: Iterable[Span], width: int, most: int, gap: str = "  ") -> list[
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """One line of text as several that fit, parted between words where that wastes little; the rest is set in."""
+    """Returns a text as lines that fit, broken between words if that wastes little; all but the first indented."""
     pieces: list[str] = []
     rest = text
     while cell_len(rest) > width > _INDENT:
@@ -91,4 +99,59 @@ def wrap(text: str, width: int) -> list[str]:
     return [*pieces, rest]
 
 
-_INDENT = 4
+class Region:
+    """The last lines of a terminal. Each is cut to one row, and only as many as fit are shown."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown: list[str] = []
+        self._size: os.terminal_size | None = None
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Shows these lines instead of the previous ones; sends nothing if they are the same."""
+        size = os.get_terminal_size(self._stream.fileno())
+        most = max(1, size.lines - 1)
+        fitting = [_cut(line, size.columns) for line in lines]
+        if len(fitting) > most:
+            fitting[most - 1 :] = [f"... {len(lines) - most + 1} lines more"]
+        if fitting == self._shown and size == self._size:
+            return
+        # After a resize the old lines may be anywhere.
+        start = self._over() if self._size in {None, size} else "\x1b[2J\x1b[H"
+        # Noted first: after a Ctrl-C during the write `clear` must remove the lines.
+        self._shown, self._size = fitting, size
+        self._write("".join([start, _NO_WRAP, *(f"{line}\n" for line in fitting), _WRAP]))
+
+    def clear(self) -> None:
+        """Removes the lines."""
+        self._write(self._over())
+        self._shown = []
+
+    def _over(self) -> str:
+        """Returns the sequence that erases the lines and moves to the first of them."""
+        return f"\x1b[{len(self._shown)}A{_DOWN_CLEAR}" if self._shown else ""
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _cut(line: str, width: int) -> str:
+    """Cuts a line to a width. Lines with colours come from tables, which fit already."""
+    return line if "\x1b" in line or cell_len(line) <= width else set_cell_size(line, width)
+
+
+def fitted(words: Mapping[Column, Sequence[str]], room: int) -> dict[Column, int]:
+    """Returns the columns that fit beside each other, with their widths: the least important are left out, then the
+    elastic ones shrink."""
+    widths = {column: max(map(cell_len, (column.title, *each))) for column, each in words.items()}
+    least = {column: min(width, _SHORTEST) if column.is_elastic else width for column, width in widths.items()}
+    while sum(least.values()) + len(GAP) * (len(least) - 1) > room and any(column.rank for column in least):
+        del least[max(least, key=lambda column: column.rank)]
+    spare = room - sum(least.values()) - len(GAP) * (len(least) - 1)
+    for column, width in least.items():
+        extra = max(0, min(spare, widths[column] - width))
+        least[column] += extra
+        spare -= extra
+    return least

@@ -1,42 +1,57 @@
-"""What `dray top` shows, and what its keys do. It neither reads a database nor draws: see `Feed` and `layout`."""
+"""The state of `dray top`, and what its keys do. `layout` draws it, `feed` reads the database."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from dray.cli.live import details
+from dray.app import App
+from dray.cli import shapes
+from dray.cli.commands.job import described
 from dray.cli.live.panels import Panel, panels, rows
-from dray.cli.output import short
+from dray.cli.output import cell, short
+from dray.ops.top import Snapshot
+from dray.ops.why import why
 from dray.sanitize import escape_control
 
-if TYPE_CHECKING:
-    from dray.ops.top import Snapshot
+_LOG_LINES = 1_000
 
+_KEYS = """\
+tab, shift-tab    next list, previous list
+up, down, j, k    row above, row below; page up, page down, home, end
+enter             show all of it: a job with its attempts, and why it waits or failed
+l                 show what the job logged
+p                 pause the queue, or resume it
+r                 start the failed job over
+c                 cancel the job (asks)
+/                 filter rows by a text; escape: all rows
+ctrl-l            redraw the screen
+?                 this help
+q                 quit; in a text: back"""
 _LAST = 1 << 30
 _TURNS = {"tab": 1, "right": 1, "back tab": -1, "left": -1}
 _JOBS = {"running", "failures"}  # the lists of jobs
 
 
-class Text(NamedTuple):
-    """Something to be read, and where it comes from: looked up anew with each look."""
+class Document(NamedTuple):
+    """A text to read, and the function that looks it up each time the screen is refreshed."""
 
     title: str
     source: Callable[[], list[str]]
 
 
-class Sight(NamedTuple):
-    """What the database showed at the last look."""
+class Contents(NamedTuple):
+    """What the database had at the last look."""
 
     snapshot: Snapshot
-    reading: Text | None = None  # what was being read then,
+    reading: Document | None = None  # the open document,
     text: list[str] | None = None  # and its lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
-    """What a view has done, by whoever can. Deeds answer with a sentence, the other two with what is to be read."""
+    """What keys can do. Actions return a sentence about the outcome, the last two return lines to read."""
 
     pause: Callable[[str], str]
     resume: Callable[[str], str]
@@ -48,28 +63,28 @@ class Actions:
 
 @dataclass(slots=True)
 class View:
-    """What is on the screen. Keys come in by `press`; what they ask for goes out by `asked` and `reading`."""
+    """The state of the screen. Keys come in by `press`; what they ask for goes out by `asked` and `reading`."""
 
     place: str
     actions: Actions
     read_only: bool
     ascii_only: bool
-    sight: Sight | None = None
-    said: str = ""  # how the last thing went
+    contents: Contents | None = None
+    said: str = ""  # the outcome of the last action
     is_over: bool = False
     wants_redraw: bool = False
     asked: list[Callable[[], str]] = field(default_factory=list[Callable[[], str]])
-    reading: Text | None = None
+    reading: Document | None = None
     wants_text: bool = False  # `reading` is new
     scroll: int = 0
     question: tuple[str, Callable[[], str]] | None = None
     filter: str = ""
     is_typing: bool = False
-    page: int = 1  # rows that there is room for
+    page: int = 1  # rows that fit
     panels: tuple[Panel, ...] = ()
-    tops: dict[str, int] = field(default_factory=dict[str, int])  # panel -> the first row that is shown
+    tops: dict[str, int] = field(default_factory=dict[str, int])  # panel -> its first visible row
     _focus: int = 1
-    _selected: dict[str, Any] = field(default_factory=dict[str, Any])  # panel -> the key of its row
+    _selected: dict[str, Any] = field(default_factory=dict[str, Any])  # panel -> the key of its selected row
 
     def __post_init__(self) -> None:
         self.panels = panels(ascii_only=self.ascii_only)
@@ -77,7 +92,7 @@ class View:
     # Keys
 
     def press(self, key: str) -> None:
-        """A key was pressed."""
+        """Handles a key."""
         if key == "redraw":
             self.wants_redraw = True
         elif self.question is not None:
@@ -113,7 +128,7 @@ class View:
             self.scroll = max(0, self._moved(key, self.scroll))
 
     def _choose(self, key: str) -> None:
-        deeds = {"enter": self._enter, "l": self._logs, "p": self._pause, "r": self._retry, "c": self._cancel}
+        actions = {"enter": self._enter, "l": self._logs, "p": self._pause, "r": self._retry, "c": self._cancel}
         if key == "q":
             self.is_over = True
         elif key == "escape":
@@ -121,18 +136,18 @@ class View:
         elif key == "/":
             self.is_typing = True
         elif key == "?":
-            self._open("keys", details.keys)
+            self._open("keys", _KEYS.splitlines)
         elif key in _TURNS:
             self._focus = (self._focus + _TURNS[key]) % len(self.panels)
-        elif key in deeds:
+        elif key in actions:
             row = self.row
             if row is not None:
-                deeds[key](row)
+                actions[key](row)
         else:
             self._select(self._moved(key, self.number))
 
     def _moved(self, key: str, number: int) -> int:
-        """Where a key leads from the row of this number."""
+        """Returns the row that a key leads to, from the row of this number."""
         steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -self.page, "page down": self.page, " ": self.page}
         ends = {"home": 0, "g": 0, "end": _LAST, "G": _LAST}
         return ends.get(key, number + steps.get(key, 0))
@@ -141,15 +156,15 @@ class View:
 
     @property
     def panel(self) -> Panel:
-        """The list in hand."""
+        """The list that has the focus."""
         return self.panels[self._focus]
 
     def rows(self, panel: Panel) -> list[dict[str, Any]]:
-        return [] if self.sight is None else rows(self.sight.snapshot, panel, self.filter)
+        return [] if self.contents is None else rows(self.contents.snapshot, panel, self.filter)
 
     @property
     def number(self) -> int:
-        """Which row of the list in hand is selected: the one with the key that was; the first, if that is gone."""
+        """The number of the selected row in the focused list: the row with the selected key, else the first."""
         panel, key = self.panel, self._selected.get(self.panel.name)
         return next((n for n, row in enumerate(self.rows(panel)) if row[panel.key] == key), 0)
 
@@ -163,16 +178,16 @@ class View:
         if found:
             self._selected[self.panel.name] = found[max(0, min(number, len(found) - 1))][self.panel.key]
 
-    # Deeds
+    # Actions
 
     def _open(self, title: str, source: Callable[[], list[str]]) -> None:
-        self.reading, self.scroll, self.wants_text = Text(title, source), 0, True
+        self.reading, self.scroll, self.wants_text = Document(title, source), 0, True
 
     def _enter(self, row: dict[str, Any]) -> None:
         if self.panel.name in _JOBS:
             self._open(f"job {row['id']}", lambda: self.actions.job(row["id"]))
         else:
-            self._open(f"{self.panel.name}: {escape_control(row['name'])}", lambda: details.things(row))
+            self._open(f"{self.panel.name}: {escape_control(row['name'])}", lambda: row_lines(row))
 
     def _logs(self, row: dict[str, Any]) -> None:
         if self.panel.name in _JOBS:
@@ -189,7 +204,7 @@ class View:
             self.asked.append(lambda: act(queue))
 
     def _is_paused(self, queue: str) -> bool:
-        queues = [] if self.sight is None else self.sight.snapshot.queues
+        queues = [] if self.contents is None else self.contents.snapshot.queues
         return any(each.name == queue and each.paused_at is not None for each in queues)
 
     def _retry(self, row: dict[str, Any]) -> None:
@@ -208,3 +223,28 @@ class View:
     def _may_act(self) -> bool:
         self.said = "this view is read-only" if self.read_only else ""
         return not self.read_only
+
+
+def job_lines(app: App, job_id: str) -> list[str]:
+    """Returns what `dray why` and `dray job show` say about a job."""
+    found = described(shapes.whole_job(app.job(job_id)))
+    causes = why(app.backend, job_id).causes
+    return [*(escape_control(cause.text) for cause in causes), "", *found]
+
+
+def log_lines(app: App, job_id: str) -> list[str]:
+    """Returns the lines that were logged inside a job."""
+    found = [shapes.log_line(line) for line in app.job(job_id).logs(limit=_LOG_LINES)]
+    return [_log_line(line) for line in found] or ["nothing was logged"]
+
+
+def _log_line(line: dict[str, Any]) -> str:
+    when = line["at"].astimezone()
+    return f"{when:%H:%M:%S} {cell(line['level']).lower():<7} {cell(line['logger'])}: {cell(line['message'])}"
+
+
+def row_lines(shape: dict[str, Any], left_out: Sequence[str] = ("now",)) -> list[str]:
+    """Returns a row of a list, a line for each value."""
+    there = {name.replace("_", " "): value for name, value in shape.items() if name not in left_out}
+    width = max(map(len, there))
+    return [f"{name:<{width}}  {cell(value)}" for name, value in there.items()]

@@ -6,32 +6,30 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dray.cli.demo import ledger, tasks, verdict
-from dray.cli.demo.stage import Stage
+from dray.cli.demo import tasks
+from dray.cli.demo.accounts import Accounts, Evidence, compare
+from dray.cli.demo.stage import Stage, put_accounts, stage
 from dray.cli.demo.workers import Workers
 from dray.cli.exits import Code, Failure
 from dray.cli.output import short
-from dray.cli.times import span
 from dray.model.job import FINAL, State
-from dray.wording import counted
+from dray.wording import counted, span
 
 if TYPE_CHECKING:
     from dray.handle import Job, Run
 
 _PACE = 0.1  # seconds between two looks
-_KILL_AT = 0.4  # of all jobs done
+_KILL_AT = 0.4  # share of the jobs that are done when a worker is killed
 _LATER = 5.0  # seconds, of the delayed job
-_PICTURES = 5  # steps of the workflow that another one waits for
-_GROWN = 1  # that the workflow adds itself
+_PICTURES = 5  # steps of the workflow that the album waits for
+_GROWN = 1  # steps that the workflow adds itself
 _TICK = 0.5  # seconds between two slots of the schedule
-_CLOCK = "clock"  # the queue of its jobs, which nobody here enqueues
-
-
+_CLOCK = "clock"  # the queue of its jobs, which the schedule enqueues
 _BATCH = 100
 _PARTS = {"resize": 58, "fetch": 20, "mail": 10, "charge": 8, "render": 4}  # percent
 _TASKS: dict[str, Any] = {name: tasks.app.registry.get(name) for name in _PARTS}
@@ -44,9 +42,21 @@ _CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
 }
 
 
+def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
+    """Runs the demo in a folder and shows its accounts; returns whether all is well."""
+    url = f"sqlite:///{folder / 'demo.db'}"
+    tasks.app.settings = replace(tasks.app.settings, url=url)
+    with tasks.app, Workers(url, folder, concurrency) as workers:
+        with stage() as shown:
+            play = Play(folder, shown, workers, scale, seconds)
+            found = play.perform()
+        put_accounts(found, play.remarks)
+    return not found.problems
+
+
 @dataclass(slots=True)
 class Cast:
-    """The jobs with a part of their own."""
+    """The jobs with a special part."""
 
     delayed: Job[Any]
     unique: Job[Any]
@@ -58,19 +68,20 @@ class Cast:
 
 @dataclass(slots=True)
 class Play:
-    """One performance on a scratch file."""
+    """One run of the demo on a scratch file."""
 
     folder: Path
     stage: Stage
     workers: Workers
-    scale: int  # jobs
-    seconds: float  # that it may take in all
+    scale: int  # number of jobs
+    seconds: float  # limit for everything
     began: float = field(default_factory=time.monotonic)
     enqueued: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     killed: set[str] = field(default_factory=set[str])
     remarks: list[str] = field(default_factory=list[str])
 
-    def perform(self) -> verdict.Verdict:
+    def perform(self) -> Accounts:
+        """Runs everything and returns the accounts."""
         self._open()
         tasks.app.schedule("tick", tasks.tick, every=_TICK, misfire="all", misfire_limit=1000)
         cast = self._enqueue_few()
@@ -115,7 +126,7 @@ class Play:
     def _enqueue_many(self) -> None:
         began = time.monotonic()
         made: dict[str, list[str]] = {name: [] for name in _PARTS}
-        for start in range(0, self.scale, _BATCH):  # all kinds at once, so that the kill hits each of them
+        for start in range(0, self.scale, _BATCH):  # all tasks mixed, so that the kill hits each of them
             for name, percent in _PARTS.items():
                 calls = [_CALLS[name](start + number) for number in range(_BATCH * percent // 100)]
                 made[name] += [job.id for job in _TASKS[name].enqueue_many(calls)]
@@ -125,7 +136,7 @@ class Play:
         self.stage.tell(f"{sum(sizes.values()):,} jobs enqueued in {took}: {_listed(sizes)}")
 
     def _enqueue_album(self) -> Run:
-        """A workflow: pictures, and an album of them, which adds a cover when it runs."""
+        """Enqueues a workflow: pictures, and an album of them, which adds a cover when it runs."""
         workflow = tasks.app.workflow("album")
         pictures = [workflow.add(tasks.picture, number, step=f"picture-{number}") for number in range(_PICTURES)]
         album = workflow.add(tasks.album, after=pictures, step="album")
@@ -156,7 +167,7 @@ class Play:
             raise Failure("everything was done before a worker could be killed; ask for more with --jobs")
 
     def _stop_clock(self) -> list[str]:
-        """Pauses the schedule and waits for its jobs; what is wrong with its slots."""
+        """Pauses the schedule, waits for its jobs, and returns what is wrong with its slots."""
         tasks.app.pause_schedule("tick")
         live = ["queued", "scheduled", "running"]
         self._until(lambda: not tasks.app.jobs(task="tick", state=live), "the schedule's jobs do not end")
@@ -169,19 +180,19 @@ class Play:
         return problems
 
     def _kill_one(self) -> None:
-        """Kills a worker while it is busy, waits for the other one to notice, and starts a new one."""
+        """Kills a busy worker, waits until the other one has rescued its jobs, and starts a new worker."""
         pid = self.workers.pids[0]
         victim = next(worker for worker in self._live_workers() if worker.pid == pid)
         self.workers.kill(pid)
         killed_at = time.monotonic()
         self.killed.add(victim.id)
         running = tasks.app.jobs(state="running", limit=1000)
-        in_hand = sum(job.row.worker_id == victim.id for job in running)
-        self.stage.tell(f"kill -9 {pid}: a worker is gone, with {counted(in_hand, 'job')} in its hands")
-        self._until(lambda: not self._holds_any(victim.id), "a dead worker's jobs are not taken back")
+        held = sum(job.row.worker_id == victim.id for job in running)
+        self.stage.tell(f"kill -9 {pid}: a worker is gone while it ran {counted(held, 'job')}")
+        self._until(lambda: not self._holds_any(victim.id), "the dead worker's jobs are not rescued")
         took = span(time.monotonic() - killed_at)
-        self._remark(f"the other worker noticed, and took its {counted(in_hand, 'job')} back {took} after the kill")
-        self.stage.tell(f"a new worker has started in its place: process {self.workers.start()}")
+        self._remark(f"the other worker noticed, and rescued its {counted(held, 'job')} {took} after the kill")
+        self.stage.tell(f"a new worker has replaced it: process {self.workers.start()}")
 
     def _remark_on(self, cast: Cast) -> None:
         delayed = cast.delayed.refresh()
@@ -189,7 +200,7 @@ class Play:
             late = (delayed.started_at - delayed.run_at).total_seconds()
             self._remark(f"a job delayed by {_LATER:g} s started {span(max(0.0, late))} after its time")
         if cast.second.duplicate and cast.second.id == cast.unique.id:
-            self._remark(f"a second request for a unique job got the first one: {short(cast.unique.id)}")
+            self._remark(f"a second enqueue of a unique job returned the first one: {short(cast.unique.id)}")
         if cast.album.state == State.COMPLETED:
             seen, (done, total) = cast.album.job("album").result(1), cast.album.progress
             grew = f"an album of {seen} pictures after them, and added a cover"
@@ -198,31 +209,31 @@ class Play:
         percent = report.progress.percent
         if percent is not None:
             kept = counted(len(report.logs()), "line")
-            self._remark(f"a report said how far it was (to {percent:g}%) and kept {kept} of log")
+            self._remark(f"a report showed its progress (up to {percent:g}%) and logged {kept}")
 
-    def _accounts(self, cast: Cast) -> verdict.Verdict:
+    def _accounts(self, cast: Cast) -> Accounts:
         with sqlite3.connect(self.folder / "demo.db") as connection:
             charges = Counter(row[0] for row in connection.execute("SELECT job_id FROM demo_charges"))
         connection.close()
-        evidence = verdict.Evidence(
+        evidence = Evidence(
             expected=self.enqueued,
             cancelled=frozenset({cast.napping.id}),
-            noted=ledger.read(self.folder / "ledger"),
+            noted=tasks.read_ledger(self.folder / "ledger"),
             charges=charges,
             killed=frozenset(self.killed),
         )
-        found = verdict.reach(tasks.app.backend, evidence)
+        found = compare(tasks.app.backend, evidence)
         if not (cast.second.duplicate and cast.second.id == cast.unique.id):
             found.problems.append(f"{cast.second.id} (greet) was enqueued though {cast.unique.id} holds its key")
         report = cast.report.refresh()
         if report.progress.percent != 100 or len(report.logs()) < 8:
-            found.problems.append(f"{report.id} (report) has lost what it said: {report.progress}")
+            found.problems.append(f"{report.id} (report) has lost progress or log lines: {report.progress}")
         return found
 
     # Looking
 
     def _states(self) -> dict[str, int]:
-        """How many of the jobs that were enqueued here are in which state."""
+        """Counts the jobs that were enqueued here by state."""
         queues = tasks.app.stats(1).queues
         return {state: sum(queues[name].get(state, 0) for name in queues if name != _CLOCK) for state in State}
 
@@ -248,7 +259,7 @@ class Play:
 
 
 def _slot_problems(slots: list[datetime | None]) -> list[str]:
-    """Slots that have no job or several, between the first and the last."""
+    """Returns the slots that have no job or several, between the first and the last."""
     (info,) = tasks.app.schedules()
     passed = round(((info.last_at or info.created_at) - info.created_at).total_seconds() / _TICK)
     expected = Counter[datetime | None](info.created_at + timedelta(seconds=_TICK) * k for k in range(1, passed + 1))

@@ -1,25 +1,21 @@
-"""What is measured, in which order: latency while a worker is idle, rates of enqueueing without one, then a drain."""
+"""The measurements of ``dray bench``: latency with an idle worker, enqueue rates without one, then a drain."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
+from dray import App
 from dray.address import SqliteAddress, parse_address
-from dray.cli.bench.interrupts import Interrupts
-from dray.cli.bench.tasks import app, moment, nothing
 from dray.cli.exits import Failure
+from dray.cli.processes import Interrupts, start_worker
 from dray.model.job import State
 from dray.ops.bench import Figures, Rate, Spread, drain_rate, fsync_rate, rate_of
-from dray.runtime.children import kernel
 
 _BATCH = 500  # jobs in one transaction
 _WARM_UP = 3
@@ -27,9 +23,22 @@ _SAMPLES = 300
 _PATIENCE = 30.0  # seconds for a worker to start, to run a job, to end
 _QUEUE = "default"
 
+app = App()
+
+
+@app.task(name="bench.nothing", max_attempts=1)
+def nothing() -> None:
+    """Do nothing."""
+
+
+@app.task(name="bench.moment", max_attempts=1)
+def moment() -> int:
+    """Return when it was started, in nanoseconds of a clock that all processes of a machine share."""
+    return time.monotonic_ns()
+
 
 def measure(seconds: float, jobs: int, interrupts: Interrupts, tell: Callable[[str], None]) -> Figures:
-    """All figures of the database that the tasks' app is on, in about so many seconds."""
+    """Returns all figures of the database that `app` is on, after about that many seconds."""
     app.backend.migrate()
     tell("raw: the disk or the server")
     raw = _raw(seconds * 0.1)
@@ -38,7 +47,7 @@ def measure(seconds: float, jobs: int, interrupts: Interrupts, tell: Callable[[s
         pick_up = _pick_up(seconds * 0.2)
     tell("enqueue: one at a time")
     enqueue = rate_of(lambda: len([nothing.enqueue()]), seconds * 0.2)
-    tell("enqueue: many at a time")
+    tell("enqueue: in batches")
     calls = [()] * min(_BATCH, jobs)
     enqueue_many = rate_of(lambda: len(nothing.enqueue_many(calls)), seconds * 0.2, limit=jobs)
     tell("drain: one worker process")
@@ -85,31 +94,22 @@ def _done() -> int:
 
 @contextmanager
 def _worker(interrupts: Interrupts) -> Generator[None]:
-    """One worker process, as users start it, from when it is there."""
-    others = {name: value for name, value in os.environ.items() if not name.startswith("DRAY_")}
+    """Runs one worker process during the block, which begins when the worker is ready."""
     known = {worker.id for worker in app.workers()}
-    with tempfile.TemporaryFile("w+") as said, ExitStack() as stack:
+    with tempfile.TemporaryFile("w+") as log, ExitStack() as stack:
         with interrupts.held():
-            process = subprocess.Popen(
-                [sys.executable, "-m", "dray", "worker", "dray.cli.bench.tasks:app", "--log-level", "error"],
-                env={**others, "DRAY_URL": app.url},  # not typed: it may hold a password
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,  # Ctrl-C is for the bench, which then stops its worker
-                preexec_fn=_die_with_the_bench,  # noqa: PLW1509 - one prctl, and nothing that could be locked
-            )
+            process = start_worker("dray.cli.measuring:app", app.url, ["--log-level", "error"], log)
             stack.callback(_end, process)
-        _await_start(process, said, known)
+        _await_start(process, log, known)
         yield
 
 
-def _await_start(process: subprocess.Popen[bytes], said: IO[str], known: set[str]) -> None:
+def _await_start(process: subprocess.Popen[bytes], log: IO[str], known: set[str]) -> None:
     deadline = time.monotonic() + _PATIENCE
     while all(worker.id in known for worker in app.workers()):
         if process.poll() is not None or time.monotonic() > deadline:
-            said.seek(0)
-            raise Failure(f"the worker did not start: {said.read()[-500:]}")
+            log.seek(0)
+            raise Failure(f"the worker did not start: {log.read()[-500:]}")
         time.sleep(0.02)
 
 
@@ -120,7 +120,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _die_with_the_bench() -> None:
-    kernel.ask_for_death_signal(signal.SIGKILL)

@@ -1,1 +1,0 @@
-"""``dray bench``: its tasks, its worker, and the order of what it measures."""

@@ -1,0 +1,110 @@
+"""The accounts: what the database says about every job, compared with the ledger that the bodies wrote.
+
+A body may run to its end twice in one case only: its worker was killed after that, before the outcome was written.
+Such a job has a crashed attempt of the killed worker. Even then, what its ``ctx.transaction()`` writes is there once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dray.model.job import Outcome, State
+from dray.wording import counted
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
+    from dray.model.job import Attempt, Job
+
+_CHUNK = 500
+
+
+@dataclass(slots=True)
+class TaskAccount:
+    """The jobs of one task."""
+
+    name: str
+    jobs: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    retried: int = 0  # jobs that took more than one attempt
+    crashed: int = 0  # attempts that were lost with a worker
+    begun: int = 0  # bodies in the ledger
+
+
+@dataclass(slots=True)
+class Accounts:
+    """All jobs, and what is wrong with them."""
+
+    tasks: list[TaskAccount]
+    problems: list[str] = field(default_factory=list[str])
+    crashed: int = 0
+    done_again: int = 0  # bodies that ran to their end again, because their worker was killed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything to compare."""
+
+    expected: Mapping[str, Sequence[str]]  # task -> ids, as enqueue() returned them
+    cancelled: frozenset[str]  # must end as cancelled; all others must complete
+    noted: Counter[tuple[str, str]]
+    charges: Counter[str]  # job -> rows that its transaction wrote
+    killed: frozenset[str]  # workers
+
+
+def compare(backend: Backend, evidence: Evidence) -> Accounts:
+    """Checks every job."""
+    accounts = Accounts([TaskAccount(name) for name in evidence.expected])
+    for task, ids in zip(accounts.tasks, evidence.expected.values(), strict=True):
+        rows = {job.id: job for start in range(0, len(ids), _CHUNK) for job in backend.jobs.get(ids[start:][:_CHUNK])}
+        for job_id in ids:
+            if job_id in rows:
+                # A job that completed at its first attempt has no rows of attempts.
+                kept = backend.history.attempts(job_id) if rows[job_id].claim > 1 or rows[job_id].crashes else []
+                _check(accounts, task, rows[job_id], kept, evidence)
+            else:
+                accounts.problems.append(f"{job_id} ({task.name}) is not in the database: lost")
+    _count_rows(accounts, backend, evidence)
+    return accounts
+
+
+def _check(accounts: Accounts, task: TaskAccount, job: Job, attempts: Sequence[Attempt], evidence: Evidence) -> None:
+    crashes = [each for each in attempts if each.outcome == Outcome.CRASHED]
+    by_killed = [each for each in crashes if each.worker_id in evidence.killed]
+    begun, done = evidence.noted[job.id, "begun"], evidence.noted[job.id, "done"]
+    task.jobs += 1
+    task.completed += job.state == State.COMPLETED
+    task.cancelled += job.state == State.CANCELLED
+    task.retried += job.attempt > 1
+    task.crashed += len(crashes)
+    task.begun += begun
+    accounts.crashed += len(crashes)
+    accounts.done_again += max(0, done - 1)
+
+    should_be = State.CANCELLED if job.id in evidence.cancelled else State.COMPLETED
+    owed = 0 if should_be == State.CANCELLED else 1
+    charges = evidence.charges[job.id]
+    checks = {
+        f"ended as {job.state}, not {should_be}": job.state == should_be,
+        "completed more than once": all(each.outcome != Outcome.COMPLETED for each in attempts),
+        "crashed, though its worker was not killed": len(by_killed) == len(crashes),
+        f"was done {counted(done, 'time')}": owed <= done <= owed + len(by_killed),
+        f"was begun {counted(begun, 'time')} in {counted(job.attempt, 'attempt')}": begun <= job.attempt,
+        f"has left {counted(charges, 'charge')}": charges == (task.name == "charge"),
+    }
+    accounts.problems += [f"{job.id} ({task.name}) {problem}" for problem, holds in checks.items() if not holds]
+
+
+def _count_rows(accounts: Accounts, backend: Backend, evidence: Evidence) -> None:
+    expected = sum(map(len, evidence.expected.values()))
+    counts = backend.history.stats(1).counts
+    found = sum(sum(states.values()) for states in counts.values())
+    if found != expected:
+        accounts.problems.append(
+            f"{counted(found, 'job is', 'jobs are')} in the database, but {expected:,} were enqueued"
+        )
+    strangers = {job_id for job_id, _ in evidence.noted} - {i for ids in evidence.expected.values() for i in ids}
+    accounts.problems += [f"{job_id} ran, but was not enqueued" for job_id in sorted(strangers)]

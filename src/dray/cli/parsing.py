@@ -1,0 +1,193 @@
+"""What people type: durations, times, states, filters of jobs, and the arguments of a task."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from dray.cli.exits import Failure
+from dray.cli.options import option
+from dray.model.job import states_named
+from dray.model.values import shown
+from dray.wording import counted
+
+if TYPE_CHECKING:
+    from dray.task import Task
+
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # before click 8.2 it had no parameter
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+
+
+class Duration(_Type):
+    """Seconds (``90``), or with units: ``1h30m``, ``500ms``, ``7d``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = str(value).strip().lower()
+        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+            return float(text)
+        if not _DURATION.fullmatch(text):
+            self.fail(f"{value!r} is no duration: write seconds, or 500ms, 30s, 5m, 1h30m, 7d", param, ctx)
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+class Instant(_Type):
+    """A time such as ``2026-11-15T08:00``, local if it names no zone, or ``08:00``: the next one."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        text = str(value).strip()
+        try:
+            if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+                return _next(text)
+            return datetime.fromisoformat(text).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no time: write 2026-11-15T08:00, 2026-11-15T08:00Z, or 08:00", param, ctx)
+
+
+def _next(clock_time: str) -> datetime:
+    now = datetime.now().astimezone()
+    hour, minute, *second = (int(part) for part in clock_time.split(":"))
+    today = now.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
+    return today if today > now else (today.replace(tzinfo=None) + timedelta(days=1)).astimezone()
+
+
+class Since(_Type):
+    """How long ago (``1h``), or a time."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return Duration().convert(value, param, ctx)
+        except click.BadParameter:
+            pass
+        try:
+            return Instant().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is neither a duration such as 1h nor a time such as 2026-11-15T08:00", param, ctx)
+
+
+class State(_Type):
+    """A job's state, or a word that other queues use for one."""
+
+    name = "state"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            states_named(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+_FILTERS = (
+    option("--state", type=State(), multiple=True, help="In this state (repeat for several)."),
+    option("--queue", help="In this queue."),
+    option("--task", help="Of this task."),
+    option("--tag", help="With this tag."),
+    option("--since", type=Since(), metavar="TIME", help="Enqueued since then: 1h, or 2026-11-15T08:00."),
+)
+
+
+def filters(command: C) -> C:
+    """Adds the options that choose jobs: state, queue, task, tag and since, as `App.jobs` takes them."""
+    for add in reversed(_FILTERS):
+        command = add(command)
+    return command
+
+
+def filters_given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the filters that were given."""
+    return {name: value for name, value in options.items() if value}
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that were given, for a function that has its own defaults."""
+    return {name: value for name, value in options.items() if value is not None and value != ()}
+
+
+def confirm(verb: str, count: int, otherwise: str) -> None:
+    """Asks before something is done to many jobs; fails if the answer is no, or without a terminal to ask on."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError(f"this would {verb} {counted(count, 'job')}; give --yes where there is no terminal")
+    if not click.confirm(f"{verb.capitalize()} {counted(count, 'job')}?", err=True):
+        raise Failure(otherwise)
+
+
+def arguments(words: Sequence[str], text: str | None, task: Task[..., Any] | None) -> dict[str, Any]:
+    """Returns the task's arguments by name, from ``k=v`` and ``k:=json`` words and the text of ``--args``.
+
+    ``k=v`` is JSON if it reads as JSON, else text. It is always text for a parameter of type ``str``, so that a
+    telephone number stays one. ``k:=json`` must be JSON, for values that must not be taken for text.
+    """
+    found = {} if text is None else _object(text)
+    texts = _text_parameters(task)
+    for word in words:
+        name, value = _pair(word, texts)
+        if name in found:
+            raise click.UsageError(f"{name} is given twice")
+        found[name] = value
+    return found
+
+
+def _pair(word: str, texts: frozenset[str]) -> tuple[str, Any]:
+    name, equals, value = word.partition("=")
+    is_strict = name.endswith(":")
+    name = name.removesuffix(":")
+    if not equals or not name:
+        raise click.UsageError(f"{shown(word)} is no argument; write name=value, or name:=JSON")
+    if is_strict:
+        return name, _json(value, name)
+    if name in texts:
+        return name, value
+    try:
+        return name, _json(value, name)
+    except click.UsageError:
+        return name, value
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise click.UsageError(f"{what} is JSON that is nested too deep") from None
+    except ValueError as error:
+        raise click.UsageError(f"{what} is not JSON: {error}") from None
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = _json(sys.stdin.read() if text == "-" else text, "--args")
+    if not isinstance(value, Mapping):
+        raise click.UsageError(f"--args must be a JSON object, arguments by name, not {shown(value)}")
+    return dict(cast("Mapping[str, Any]", value))
+
+
+def _text_parameters(task: Task[..., Any] | None) -> frozenset[str]:
+    if task is None:
+        return frozenset()
+    parameters = task.signature.parameters.values()
+    return frozenset(parameter.name for parameter in parameters if parameter.annotation in (str, "str"))
