@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.backends import Backend
-from dray.backends.plain import MANY
+from dray.backends.rows import MANY
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite import database as sqlite
 from dray.instants import HOUR, MINUTE

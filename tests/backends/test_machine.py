@@ -35,7 +35,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dray.backends import Backend, open_backend, plain, rows, store
+from dray.backends import Backend, open_backend, rows, store
 from dray.backends.postgres.adapt import adapt
 from dray.backends.store import jobs, work, workers
 from dray.backends.store.graph import Graph
@@ -259,8 +259,7 @@ def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     for module in (jobs, work, workers):
         monkeypatch.setattr(module, "ATTEMPTS_KEPT", ATTEMPTS_KEPT)
     monkeypatch.setattr(work, "LOG_LINES", LOG_LINES)
-    monkeypatch.setattr(plain, "MANY", MANY)
-    monkeypatch.setattr(jobs, "MANY", MANY)
+    monkeypatch.setattr(rows, "MANY", MANY)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="dray-machine-", dir=memory) as folder:
         file = Path(folder) / "jobs.db"

@@ -14,8 +14,8 @@ import pytest
 
 from dray.backends import Backend, open_backend
 from dray.backends.database import Session
-from dray.backends.plain import MANY
 from dray.backends.postgres import PostgresDatabase, faults
+from dray.backends.rows import MANY
 from dray.backends.statements import catalogue
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from dray.model.job import Demand

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.backends.database import Session
-from dray.backends.store import unique
+from dray.backends.store import insert
 from dray.errors import ConfigError, GraphError
 from dray.instants import HOUR, MINUTE, SECOND
 from dray.model.job import Enqueued
@@ -306,13 +306,13 @@ def test_a_holder_that_is_found_and_ends_before_it_can_be_changed_gives_way_to_a
     world: World, monkeypatch: pytest.MonkeyPatch, on_conflict: str
 ) -> None:
     holder = world.enqueue(unique_key="k", args='{"n":1}')
-    change = unique._change
+    change = insert._change
 
     def late(tx: Session, met: Any) -> set[str]:
         tx.rows("job_cancel", ids=[holder])
         return change(tx, met)
 
-    monkeypatch.setattr(unique, "_change", late)
+    monkeypatch.setattr(insert, "_change", late)
     answer = ask(world, on_conflict, args='{"n":2}')
 
     assert (answer.duplicate, answer.id != holder) == (False, True)

@@ -19,7 +19,9 @@ from dray.errors import StorageError
 from dray.model.job import Demand
 
 if TYPE_CHECKING:
+    from dray.backends.rows import Ending, Replacement, Start, Written
     from dray.backends.tables import Tables
+    from dray.model.new_job import NewJob
 
 
 T = TypeVar("T")
@@ -46,11 +48,12 @@ class Session(Protocol):
         """Applies a statement to every row; tells for each whether it changed one."""
         ...
 
-    def insert(self, rows: Sequence[Row]) -> list[bool]:
-        """Writes new jobs; tells for each whether it was written (not: its id or unique lock is there)."""
+    def insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> list[bool]:
+        """Writes new jobs, each as `starts` says (an id that is not in it: free); tells for each whether it was
+        written (not: its id or unique lock is there)."""
         ...
 
-    def replace(self, rows: Sequence[Row]) -> list[bool]:
+    def replace(self, rows: Sequence[Replacement]) -> list[bool]:
         """Gives jobs that have not started the work of other requests, row by row; tells which were changed."""
         ...
 
@@ -62,8 +65,8 @@ class Session(Protocol):
         """Takes ready jobs for a live worker out of queues that are not paused."""
         ...
 
-    def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
-        """Ends attempts by their claims; answers (id, state, fanout_pending) of the rows it wrote."""
+    def settle(self, endings: Sequence[Ending]) -> Later[list[Written]]:
+        """Ends attempts by their claims; answers those it wrote."""
         ...
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:

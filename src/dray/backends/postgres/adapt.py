@@ -13,7 +13,7 @@ from psycopg.pq import Format
 
 from dray.backends.database import Row
 from dray.backends.statements import Statement
-from dray.instants import FIRST_INSTANT, LAST_INSTANT, to_datetime
+from dray.instants import FIRST_INSTANT, LAST_INSTANT
 
 _POSTGRES_EPOCH = 946_684_800_000_000  # 2000-01-01, in microseconds since 1970
 _INT8 = struct.Struct("!q")
@@ -103,22 +103,14 @@ def adapt_anew(target: _Adapting) -> None:
 Connection = psycopg.Connection[tuple[object, ...]]
 
 
-_RUN_AT = 5
-
-
-def copy(connection: psycopg.Connection[Any], statement: Statement, rows: Iterable[Row], now: int) -> bool:
-    """Writes plain rows; False, and nothing is written, if one of them is there already."""
-    spelled: dict[int, str] = {now: to_datetime(now).isoformat()}  # rows of one enqueue share their instants
-    times = (spelled[now], spelled[now])
+def copy(connection: psycopg.Connection[Any], statement: Statement, rows: Iterable[Row]) -> bool:
+    """Writes rows; False, and nothing is written, if one of them is there already: COPY cannot skip it, and a
+    repeated enqueue falls back to INSERT."""
     connection.execute("SAVEPOINT dray_copy")
     try:
         with connection.cursor().copy(cast(QueryNoTemplate, statement.text)) as target:
-            write = target.write_row
             for row in rows:
-                due = row[_RUN_AT]
-                if due not in spelled:
-                    spelled[due] = to_datetime(due).isoformat()
-                write(row[:_RUN_AT] + (spelled[due],) + row[_RUN_AT + 1 :] + times)
+                target.write_row(row)
     except psycopg.errors.UniqueViolation:
         connection.execute("ROLLBACK TO SAVEPOINT dray_copy")
         return False

@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import psycopg
@@ -14,13 +14,16 @@ from psycopg.abc import QueryNoTemplate
 from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
+from dray.backends import rows
 from dray.backends.database import Later, Row
-from dray.backends.plain import are_plain, plain_rows
 from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
+from dray.backends.rows import Ending, Replacement, Start, Written
 from dray.backends.statements import Catalogue, Statement
+from dray.instants import to_datetime
 from dray.model.job import Demand, State
+from dray.model.new_job import NewJob
 
 # Two-part advisory locks: the first part tells ours from anybody else's, and one use from the other.
 PAUSE_SPACE = 0x64726170  # "drap"
@@ -97,19 +100,21 @@ class PostgresSession:
             changed.append(cursor.rowcount > 0)
         return changed
 
-    def insert(self, rows: Sequence[Row]) -> list[bool]:
+    def insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> list[bool]:
         # Not in a pipeline, which cannot COPY, nor in a user's transaction, which may be in a pipeline of theirs.
         can_copy = self._pipeline is None and not self._is_users
-        if can_copy and are_plain(rows) and self._copy(rows):
-            return [True] * len(rows)
-        written = {row[0] for row in self._batch("job_insert", rows)()}
-        return [row[0] in written for row in rows]
+        if can_copy and rows.are_plain(jobs, starts) and self._copy(jobs):
+            return [True] * len(jobs)
+        given = [rows.inserted(job, starts.get(job.id, rows.FREE), job.args) for job in jobs]
+        written = {row[0] for row in self._batch("job_insert", given)()}
+        return [job.id in written for job in jobs]
 
-    def _copy(self, rows: Sequence[Row]) -> bool:
+    def _copy(self, jobs: Sequence[NewJob]) -> bool:
         now = self.rows("server_now")[0][0]
         priorities = {row[0]: row[1] for row in self.rows("queue_list")}
-        plain = plain_rows(rows, now, priorities)
-        return adapt.copy(self._connection, self._catalogue["job_copy"], plain, now)
+        made_at = (_spelled(now), _spelled(now))
+        plain = (row + made_at for row in rows.plain(jobs, now, priorities, instant=_spelled, args=str))
+        return adapt.copy(self._connection, self._catalogue["job_copy"], plain)
 
     def _batch(self, name: str, rows: Sequence[Row]) -> Later[list[Row]]:
         """A statement that takes all rows at once, as JSON: half the time of arrays of the driver's making."""
@@ -122,7 +127,7 @@ class PostgresSession:
     def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
         return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
 
-    def replace(self, rows: Sequence[Row]) -> list[bool]:
+    def replace(self, rows: Sequence[Replacement]) -> list[bool]:
         return self.each("job_replace", rows)
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
@@ -149,13 +154,13 @@ class PostgresSession:
             total=demand.limit + demand.ahead,
         )
 
-    def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
-        written = self._send(self._catalogue["job_settle"], [_settled(row) for row in rows])
-        marked = self.later("fanout_mark", ids=[row[0] for row in rows])
+    def settle(self, endings: Sequence[Ending]) -> Later[list[Written]]:
+        written = self._send(self._catalogue["job_settle"], [_settled(each) for each in endings])
+        marked = self.later("fanout_mark", ids=[each.settlement.id for each in endings])
 
-        def answer() -> list[Row]:
+        def answer() -> list[Written]:
             parents = {row[0] for row in marked()}
-            return [(job_id, state, job_id in parents) for job_id, state in written()]
+            return [Written(job_id, state, job_id in parents) for job_id, state in written()]
 
         return answer
 
@@ -179,28 +184,43 @@ class PostgresSession:
         return self.each("worker_bury", given)
 
 
-def _settled(row: Row) -> dict[str, Any]:
+def _settled(ending: Ending) -> dict[str, Any]:
     """A settlement with no more than it says: most are plain completions, and the server parses what we send."""
-    i, worker, claim, state, _, reason, delay, back, crash, result, drops, error, began, ended, *attempt = row
-    given: dict[str, Any] = {"id": i, "worker_id": worker, "claim": claim, "state": state, "finished_age_us": ended}
-    if result is not None:
-        given["result"] = result
-    if began is not None:
-        given["started_age_us"] = began
-    if drops:
+    s, worker_id, started_age, finished_age = ending
+    given: dict[str, Any] = {
+        "id": s.id,
+        "worker_id": worker_id,
+        "claim": s.claim,
+        "state": s.state,
+        "finished_age_us": finished_age,
+    }
+    if s.result is not None:
+        given["result"] = s.result
+    if started_age is not None:
+        given["started_age_us"] = started_age
+    if s.drops_args:
         given["drops_args"] = True
-    if state != State.COMPLETED:
+    if s.state != State.COMPLETED:
         said = {
-            "reason": reason,
-            "delay_us": delay,
-            "gives_back": back or None,
-            "crash": crash or None,
-            "error": error,
+            "reason": s.reason,
+            "delay_us": s.delay_us,
+            "gives_back": int(s.gives_back) or None,
+            "crash": int(s.counts_crash) or None,
+            "error": s.error,
+            "outcome": s.outcome,
+            "error_type": s.error_type,
+            "error_message": s.error_message,
+            "traceback": s.traceback,
+            "keeps_error": s.keeps_error or None,
         }
-        names = ("outcome", "error_type", "error_message", "traceback", "keeps_error")
-        said |= dict(zip(names, attempt, strict=True))
-        given |= {key: value for key, value in said.items() if value is not None and value is not False}
+        given |= {key: value for key, value in said.items() if value is not None}
     return given
+
+
+@lru_cache(maxsize=1_000)
+def _spelled(instant: int) -> str:
+    """An instant as COPY takes it; the rows of one enqueue share theirs."""
+    return to_datetime(instant).isoformat()
 
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -8,26 +8,22 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from dray.backends import sqlite
+from dray.backends import rows, sqlite
 from dray.backends.database import Later, Row
-from dray.backends.plain import are_plain, plain_rows
+from dray.backends.rows import Ending, Replacement, Start, Written
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
 from dray.model.job import FINAL, LIVE, Demand, State
+from dray.model.new_job import NewJob
+from dray.model.settlement import Settlement
 
-if TYPE_CHECKING:
-    from dray.backends.database import Row
+T = TypeVar("T")
 
 
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
-
-# Columns of an insert and of a settlement.
-_ARGS = 7
-_NEW_ARGS = 3  # of a replacement
-_STATE, _FINAL, _CRASH, _RESULT, _DROPS = 3, 4, 8, 9, 10
 
 
 class SqliteSession:
@@ -116,29 +112,23 @@ class SqliteSession:
         self._connection.execute("RELEASE dray_each")
         return [self._connection.execute(statement.text, row).rowcount > 0 for row in given]
 
-    def insert(self, rows: Sequence[Row]) -> list[bool]:
-        large = [(row[0], row[_ARGS]) for row in rows if len(row[_ARGS]) > PAYLOAD_SIZE]
-        if large:
-            rows = [
-                row[:_ARGS] + (None,) + row[_ARGS + 1 :] if len(row[_ARGS]) > PAYLOAD_SIZE else row for row in rows
-            ]
-        if are_plain(rows):
+    def insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> list[bool]:
+        large = [(job.id, job.args) for job in jobs if len(job.args) > PAYLOAD_SIZE]
+        if rows.are_plain(jobs, starts):
             priorities = {row[0]: row[1] for row in self.rows("queue_list")}
-            written = self.each("job_insert_plain", list(plain_rows(rows, self._time["now"], priorities)))
+            plain = rows.plain(jobs, self._time["now"], priorities, instant=int, args=_inline)
+            written = self.each("job_insert_plain", list(plain))
         else:
-            written = self.each("job_insert", rows)
+            given = [rows.inserted(job, starts.get(job.id, rows.FREE), _inline(job.args)) for job in jobs]
+            written = self.each("job_insert", given)
         self.each("payload_args", large)
         return written
 
-    def replace(self, rows: Sequence[Row]) -> list[bool]:
-        inline = [
-            row[:_NEW_ARGS] + (None,) + row[_NEW_ARGS + 1 :] if len(row[_NEW_ARGS]) > PAYLOAD_SIZE else row
-            for row in rows
-        ]
-        changed = self.each("job_replace", inline)
-        last = {row[0]: row[_NEW_ARGS] for row, was_changed in zip(rows, changed, strict=True) if was_changed}
+    def replace(self, rows: Sequence[Replacement]) -> list[bool]:
+        changed = self.each("job_replace", [row._replace(args=_inline(row.args)) for row in rows])
+        last = {row.id: row.args for row, was_changed in zip(rows, changed, strict=True) if was_changed}
         self.each("payload_drop_args", [(job_id,) for job_id in last])
-        self.each("payload_set_args", [item for item in last.items() if len(item[1]) > PAYLOAD_SIZE])
+        self.each("payload_set_args", [(job_id, args) for job_id, args in last.items() if _inline(args) is None])
         return changed
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
@@ -197,47 +187,31 @@ class SqliteSession:
             return []
         return self.rows("job_claim", worker_id=worker_id, ids=ids, harmless=harmless)
 
-    def settle(self, rows: Sequence[Row]) -> Later[list[Row]]:
-        completions = [row for row in rows if row[_STATE] == State.COMPLETED]
-        others = [row for row in rows if row[_STATE] != State.COMPLETED]
+    def settle(self, endings: Sequence[Ending]) -> Later[list[Written]]:
+        completions = [each for each in endings if each.settlement.state == State.COMPLETED]
+        others = [each for each in endings if each.settlement.state != State.COMPLETED]
         written = self._complete(completions) if completions else []
         written += self._settle_others(others) if others else []
         parents = {row[0] for row in self.rows("fanout_mark", ids=[job_id for job_id, _ in written])}
-        return _known([(job_id, state, job_id in parents) for job_id, state in written])
+        return _known([Written(job_id, state, job_id in parents) for job_id, state in written])
 
-    def _complete(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
+    def _complete(self, endings: Sequence[Ending]) -> list[tuple[str, str]]:
         given = [
-            (i, w, c, r if r is None or len(r) <= PAYLOAD_SIZE else None, d, s, f)
-            for i, w, c, _, _, _, _, _, _, r, d, _, s, f, _, _, _, _, _ in rows
+            (s.id, worker_id, s.claim, _inline(s.result), s.drops_args, started_age, finished_age)
+            for s, worker_id, started_age, finished_age in endings
         ]
-        changed = self.each("job_complete", given)
-        done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]
-        large = [(row[0], row[_RESULT]) for row in done if row[_RESULT] and len(row[_RESULT]) > PAYLOAD_SIZE]
-        self.each("payload_result", large)
-        self.each("payload_drop_args", [(row[0],) for row in done if row[_DROPS]])
-        return [(row[0], State.COMPLETED) for row in done]
+        done = _changed(endings, self.each("job_complete", given))
+        self.each("payload_result", [(s.id, s.result) for s in done if s.result and len(s.result) > PAYLOAD_SIZE])
+        self.each("payload_drop_args", [(s.id,) for s in done if s.drops_args])
+        return [(s.id, State.COMPLETED) for s in done]
 
-    def _settle_others(self, rows: Sequence[Row]) -> list[tuple[str, str]]:
+    def _settle_others(self, endings: Sequence[Ending]) -> list[tuple[str, str]]:
         # The record first, while the row still shows the attempt that ends.
-        self.each(
-            "attempt_insert",
-            [
-                (i, w, c, outcome, kind, message, trace, s, f)
-                for i, w, c, _, _, _, _, _, _, _, _, _, s, f, outcome, kind, message, trace, _ in rows
-                if outcome is not None
-            ],
-        )
-        changed = self.each(
-            "job_settle",
-            [
-                (i, w, c, state, final, reason, delay, back, crash, error, keeps, s, f)
-                for i, w, c, state, final, reason, delay, back, crash, _, _, error, s, f, _, _, _, _, keeps in rows
-            ],
-        )
-        done = [row for row, was_changed in zip(rows, changed, strict=True) if was_changed]
-        put_back = [row[0] for row in done if not row[_FINAL] or row[_CRASH]]
+        self.each("attempt_insert", [_attempt(each) for each in endings if each.settlement.outcome is not None])
+        done = _changed(endings, self.each("job_settle", [_settled(each) for each in endings]))
+        put_back = [s.id for s in done if s.state not in FINAL or s.counts_crash]
         stopped = {row[0] for row in self.rows("settled_cancelled", ids=put_back)} if put_back else set[str]()
-        return [(row[0], State.CANCELLED if row[0] in stopped else row[_STATE]) for row in done]
+        return [(s.id, State.CANCELLED if s.id in stopped else s.state) for s in done]
 
     @property
     def tables(self) -> sqlite.SqliteTables:
@@ -256,8 +230,31 @@ class SqliteSession:
         return self.each("worker_bury", [tuple(verdict) for verdict in verdicts])
 
 
-def _known(rows: list[Row]) -> Callable[[], list[Row]]:
+def _known(rows: list[T]) -> Callable[[], list[T]]:
     return lambda: rows
+
+
+def _inline(text: str | None) -> str | None:
+    """What stays in the job's own row."""
+    return text if text is None or len(text) <= PAYLOAD_SIZE else None
+
+
+def _changed(endings: Sequence[Ending], changed: Sequence[bool]) -> list[Settlement]:
+    return [each.settlement for each, was_changed in zip(endings, changed, strict=True) if was_changed]
+
+
+def _attempt(ending: Ending) -> Row:
+    """The columns of `attempt_insert`."""
+    s, worker_id, started_age, finished_age = ending
+    said = (s.outcome, s.error_type, s.error_message, s.traceback)
+    return (s.id, worker_id, s.claim, *said, started_age, finished_age)
+
+
+def _settled(ending: Ending) -> Row:
+    """The columns of `job_settle`."""
+    s, worker_id, started_age, finished_age = ending
+    becomes = (s.state, s.state in FINAL, s.reason, s.delay_us, int(s.gives_back), int(s.counts_crash))
+    return (s.id, worker_id, s.claim, *becomes, s.error, s.keeps_error, started_age, finished_age)
 
 
 _FEW = 20_000  # rows that are read and sorted in 20 milliseconds

@@ -184,7 +184,7 @@ class Examination:
         return [Queue(*row) for row in self._rows("queue_list")]
 
     def schedules(self) -> list[Schedule]:
-        return [rows.schedule(row) for row in self._rows("schedule_list")]
+        return [Schedule(*row) for row in self._rows("schedule_list")]
 
     def ready(self) -> list[Ready]:
         return [Ready(*row) for row in self._rows("doctor_ready", most=MOST, pairs=_PAIRS)]

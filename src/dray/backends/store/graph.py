@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dray.backends.database import Database, Session
+from dray.backends.rows import FREE, Start
 from dray.errors import GraphError, StorageError, UnknownJob
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
@@ -22,17 +23,6 @@ from dray.model.new_job import NewJob
 from dray.model.workflow import Edge, decide_edge, order
 
 log = logging.getLogger("dray")
-
-
-class Place(NamedTuple):
-    """Where a new job starts: a state of its own (None: queued or scheduled by its time) and its edges."""
-
-    state: str | None
-    waiting_on: int
-    edges: tuple[tuple[str, int], ...]  # parent id, satisfied
-
-
-FREE = Place(None, 0, ())
 
 
 class FanOut(NamedTuple):
@@ -132,7 +122,7 @@ class Graph:
         return [(p, c, s) for p, c, s in self._db.read(lambda tx: tx.rows("edge_list", id=job_id))]
 
 
-def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Place]:
+def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Start]:
     """Decides for every job with parents how it starts. Refuses cycles and parents that are not there."""
     if not any(job.parents for job in jobs):
         return {}
@@ -141,15 +131,15 @@ def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Place]:
     # Those of the batch too: when an enqueue is repeated they may be there, and may have ended.
     states: dict[str, str] = dict(tx.rows("parent_states", ids=sorted(parents)))
     _refuse_unknown(tx, jobs, parents - states.keys() - by_id.keys())
-    places: dict[str, Place] = {}
+    starts: dict[str, Start] = {}
     for job_id in order({job.id: [p for p in job.parents if p in by_id] for job in jobs}):
         if job_id in states or not states.keys() >= set(by_id[job_id].parents):
-            places[job_id] = FREE  # there already: what it became stands
+            starts[job_id] = FREE  # there already: what it became stands
             states.setdefault(job_id, State.QUEUED)
             continue
-        places[job_id] = _place_one(by_id[job_id], states)
-        states[job_id] = places[job_id].state or State.QUEUED
-    return places
+        starts[job_id] = _start_of(by_id[job_id], states)
+        states[job_id] = starts[job_id].state or State.QUEUED
+    return starts
 
 
 def _refuse_unknown(tx: Session, jobs: Sequence[NewJob], unknown: set[str]) -> None:
@@ -167,26 +157,26 @@ def _refuse_unknown(tx: Session, jobs: Sequence[NewJob], unknown: set[str]) -> N
             )
 
 
-def _place_one(job: NewJob, states: dict[str, str]) -> Place:
+def _start_of(job: NewJob, states: dict[str, str]) -> Start:
     decided = {parent: decide_edge(states[parent], job.on_parent_failure) for parent in job.parents}
     if Edge.CANCEL in decided.values():
         edges = tuple((parent, -1 if edge is Edge.CANCEL else edge.satisfied) for parent, edge in decided.items())
-        return Place(State.CANCELLED, 0, edges)
+        return Start(State.CANCELLED, 0, edges)
     edges = tuple((parent, edge.satisfied) for parent, edge in decided.items())
     waiting_on = sum(satisfied != 1 for _, satisfied in edges)
-    return Place(State.WAITING if waiting_on else None, waiting_on, edges)
+    return Start(State.WAITING if waiting_on else None, waiting_on, edges)
 
 
 def wire(
-    tx: Session, jobs: Sequence[NewJob], places: dict[str, Place], fresh: set[str], winners: dict[str, str]
+    tx: Session, jobs: Sequence[NewJob], starts: dict[str, Start], fresh: set[str], winners: dict[str, str]
 ) -> None:
     """Writes the edges of the jobs that were written just now."""
     _refuse_missing_steps(jobs, winners)
     edges: list[tuple[str, str, int]] = []
     for job in jobs:
-        if job.id not in places or job.id not in fresh:
+        if job.id not in starts or job.id not in fresh:
             continue
-        for parent, satisfied in places[job.id].edges:
+        for parent, satisfied in starts[job.id].edges:
             if parent in winners:
                 raise GraphError(
                     f"job {parent} is unique and its key is held by job {winners[parent]}, so job {job.id} cannot "

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.model.job import Attempt, LogLine
 from dray.model.limits import PRUNE_CHUNK
@@ -82,7 +81,7 @@ class History:
     def log_lines(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
         """(sequence number, line) of a job, oldest first, after a sequence number."""
         found = self._db.read(lambda tx: tx.rows("log_list", id=job_id, after=after, limit=limit))
-        return [(row[0], rows.log_line(row[1:])) for row in found]
+        return [(seq, LogLine(*line)) for seq, *line in found]
 
     def stats(self, window_us: int) -> Stats:
         """Counts by queue and state, age of the oldest ready job, throughput and run times in a window."""

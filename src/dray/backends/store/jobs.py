@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import Database, Row, Session
-from dray.backends.plain import MANY
-from dray.backends.store import graph, repeated, unique
+from dray.backends.database import Database, Session
+from dray.backends.rows import Holding
+from dray.backends.store import graph, repeated
 from dray.backends.store.graph import Graph
-from dray.errors import GraphError, StorageError
+from dray.backends.store.insert import insert
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
 from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
 from dray.model.new_job import NewJob
@@ -20,7 +20,6 @@ from dray.model.retention import STEP_ROWS, Budget
 from dray.model.workflow import Workflow
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-_INSERT_ROUNDS = 3
 _ID_CHARS = set("0123456789abcdef-")
 
 
@@ -81,7 +80,7 @@ class Jobs:
             # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
             return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
         new_queues = {job.queue for job in new} - self._known_queues
-        answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=len(new) >= MANY)
+        answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=len(new) >= rows.MANY)
         self._known_queues.update(new_queues)
         return answer
 
@@ -143,7 +142,8 @@ class Jobs:
         def work(tx: Session) -> dict[str, CancelResult]:
             states: dict[str, str] = dict(tx.rows("job_cancel", ids=list(ids)))
             tx.run("fanout_mark", ids=list(states))
-            final = {i: state for i, state, *_ in tx.rows("settle_found", ids=[i for i in ids if i not in states])}
+            others = tx.rows("settle_found", ids=[i for i in ids if i not in states])
+            final = {each.id: each.state for each in starmap(Holding, others)}
             states |= {i: tried[i] for i, state in final.items() if i in tried and state == State.CANCELLED}
             tried.update(states)
             return {
@@ -255,90 +255,6 @@ def _writing(
         return insert(tx, jobs)
 
     return work
-
-
-def insert(tx: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Writes jobs and their edges in an open transaction."""
-    locks = sorted({job.unique_key for job in jobs if job.unique_key is not None})
-    if locks:
-        tx.run("unique_expire", locks=locks)
-    places = graph.place(tx, jobs)
-    written = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in jobs])
-    fresh = {job.id for job, was_written in zip(jobs, written, strict=True) if was_written}
-    winners = {} if len(fresh) == len(jobs) else _winners(tx, jobs, fresh, places)
-    graph.wire(tx, jobs, places, fresh, {job_id: winner.id for job_id, winner in winners.items()})
-    return [winners.get(job.id) or Enqueued(job.id, duplicate=False) for job in jobs]
-
-
-def _winners(
-    tx: Session, jobs: Sequence[NewJob], fresh: set[str], places: dict[str, graph.Place]
-) -> dict[str, Enqueued]:
-    """For each job that was not written because another holds its unique key: that other, and what became of it.
-
-    Jobs whose key turned out to be free again are written, and added to `fresh`.
-    """
-    winners: dict[str, Enqueued] = {}
-    left = [job for job in jobs if job.id not in fresh]
-    for _ in range(_INSERT_ROUNDS):
-        # An id that is there already is this very enqueue, whose COMMIT answer was lost: not a duplicate.
-        own = {row[0] for row in tx.rows("job_find", ids=[job.id for job in left])}
-        left = [job for job in left if job.id not in own]
-        winners.update(unique.meet(tx, left))
-        left = [job for job in left if job.id not in winners]
-        _refuse_repeated_steps(tx, left)
-        if not left:
-            return winners
-        # The holder ended between our INSERT and our look: the key is free again.
-        again = tx.insert([_row(job, places.get(job.id, graph.FREE)) for job in left])
-        fresh.update(job.id for job, was_written in zip(left, again, strict=True) if was_written)
-        left = [job for job in left if job.id not in fresh]
-        if not left:
-            return winners
-    raise StorageError(
-        f"job {left[0].id}: its unique key {left[0].unique_key!r} changed hands "
-        f"{_INSERT_ROUNDS} times while it was being enqueued; nothing was written, enqueue it again"
-    )
-
-
-def _refuse_repeated_steps(tx: Session, jobs: Sequence[NewJob]) -> None:
-    for job in jobs:
-        if job.workflow_id is None or job.step is None:
-            continue
-        if tx.rows("step_find", workflow_id=job.workflow_id, steps=[job.step]):
-            raise GraphError(
-                f"workflow {job.workflow_id} has a step {job.step!r} already; give this step another name"
-            )
-
-
-def _row(job: NewJob, place: graph.Place) -> Row:
-    return (
-        job.id,
-        job.task,
-        job.queue,
-        job.priority,
-        job.run_at,
-        job.delay_us,
-        place.state,
-        job.args,
-        job.max_attempts,
-        job.max_crashes,
-        job.timeout,
-        job.expires_at,
-        job.expires_us,
-        job.unique_key,
-        job.unique_us,
-        job.unique_scope if job.unique_key is not None else None,
-        job.workflow_id,
-        job.step,
-        place.waiting_on,
-        job.on_parent_failure,
-        job.schedule,
-        job.slot,
-        job.name,
-        job.description,
-        json.dumps(job.tags) if job.tags else None,
-        job.trace,
-    )
 
 
 def is_part_of_id(part: str) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.backends.store import repeated
-from dray.backends.store.jobs import insert
+from dray.backends.store.insert import insert
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
@@ -24,7 +23,7 @@ class Schedules:
 
         def work(tx: Session) -> bool:
             found = tx.rows("schedule_get", name=schedule.name)
-            if found and same_rule(rows.schedule(found[0]), schedule):
+            if found and same_rule(Schedule(*found[0]), schedule):
                 return False
             written = tx.run(
                 "schedule_upsert",
@@ -74,15 +73,15 @@ class Schedules:
     def get(self, name: str) -> Schedule | None:
         """One schedule."""
         found = self._db.read(lambda tx: tx.rows("schedule_get", name=name))
-        return rows.schedule(found[0]) if found else None
+        return Schedule(*found[0]) if found else None
 
     def all(self) -> list[Schedule]:
         """All schedules by name."""
-        return [rows.schedule(row) for row in self._db.read(lambda tx: tx.rows("schedule_list"))]
+        return [Schedule(*row) for row in self._db.read(lambda tx: tx.rows("schedule_list"))]
 
     def due(self, limit: int = 100) -> list[Schedule]:
         """Schedules whose `next_at` has come and that are not paused."""
-        return [rows.schedule(row) for row in self._db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
+        return [Schedule(*row) for row in self._db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
 
     def upcoming(self) -> tuple[int | None, int]:
         """When the earliest schedule is due, and the database's time."""

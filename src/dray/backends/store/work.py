@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, DataRefused, Later, Row, Session
+from dray.backends.rows import Ending, Holding, Written
 from dray.backends.store.block import Fence, hold
 from dray.backends.store.graph import Graph
-from dray.backends.store.jobs import insert
+from dray.backends.store.insert import insert
 from dray.backends.store.why import Asked
 from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
@@ -72,7 +73,7 @@ class _Turn(NamedTuple):
     """What one transaction did."""
 
     unkept: Notes
-    written: list[Row]
+    written: list[Written]
     expired: list[Row]
     promoted: list[str]
     claims: list[Claim]
@@ -112,7 +113,7 @@ class Work:
             unkept = self._keep_apart(worker_id, notes, durable=durable)
             written = self._settle_apart(worker_id, _free(settlements, unkept), refused, durable=durable)
             turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
-        has_children = turn.expired or any(fanout_pending for _, _, fanout_pending in written)
+        has_children = turn.expired or any(each.fanout_pending for each in written)
         has_more = bool(has_children and self._graph.fan_out_all())
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
         return Exchange(settled, turn.promoted, turn.claims, has_more, self._late(worker_id, turn.unkept))
@@ -138,7 +139,7 @@ class Work:
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
             free = _free(settlements, unkept)
-            written = tx.settle(settle_rows(self._db, worker_id, free)) if free else _none
+            written = tx.settle(endings(self._db, worker_id, free)) if free else _none
             trim_attempts(tx, free)
             if not demand.limit + demand.ahead:
                 return lambda: _Turn(unkept, written(), [], [], [])
@@ -155,8 +156,8 @@ class Work:
         ids = sorted(unkept.ids)
         if not ids:
             return SILENCE
-        found = self._db.read(lambda tx: tx.rows("settle_found", ids=ids))
-        held = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state in _HEARD}
+        found = self._db.read(lambda tx: holdings(tx, ids))
+        held = {(each.id, each.claim) for each in found if each.worker_id == worker_id and each.state in _HEARD}
         return Notes(
             [line for line in unkept.lines if (line.job_id, line.claim) in held],
             [report for report in unkept.reports if (report.id, report.claim) in held],
@@ -173,7 +174,7 @@ class Work:
 
     def _settle_apart(
         self, worker_id: str, settlements: Sequence[Settlement], refused: list[str], *, durable: bool
-    ) -> list[Row]:
+    ) -> list[Written]:
         """Halves a batch that the database refuses until the bad outcome is alone; that one is written as failed."""
         try:
             return self._transact(worker_id, settlements, NOTHING, durable=durable).written
@@ -181,7 +182,7 @@ class Work:
             if len(settlements) == 1:
                 bad = unstorable(settlements[0], str(error))
                 written = self._transact(worker_id, [bad], NOTHING, durable=durable).written
-                refused += [row[0] for row in written]
+                refused += [each.id for each in written]
                 return written
         middle = len(settlements) // 2
         return [
@@ -194,7 +195,7 @@ class Work:
         self,
         worker_id: str,
         settlements: Sequence[Settlement],
-        written: list[Row],
+        written: list[Written],
         refused: list[str],
         claimed: Collection[str] = (),
     ) -> Settled:
@@ -203,25 +204,24 @@ class Work:
         `claimed`: jobs that were claimed in the same transaction, so nothing of them ran before. A job that was
         deleted and enqueued again under its id counts its claims from one: an older outcome would look like one of
         the new claim."""
-        states = {row[0]: row[1] for row in written}
+        states = {each.id: each.state for each in written}
         cancelled = [s.id for s in settlements if s.state not in FINAL and states.get(s.id) == State.CANCELLED]
         missing = [s for s in settlements if s.id not in states]
         settled = Settled([], [], [], refused, cancelled)
         if not missing:
             return settled
         ids = [s.id for s in missing]
-        found, recorded = self._db.read(
-            lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
-        )
-        rows_by_id = {row[0]: row for row in found}
+        found, recorded = self._db.read(lambda tx: (holdings(tx, ids), _recorded(tx, ids, worker_id)))
+        by_id = {each.id: each for each in found}
         for s in missing:
-            _, state, claim, holder = rows_by_id.get(s.id, (s.id, None, None, None))
-            held = (holder, claim) == (worker_id, s.claim)
+            holding = by_id.get(s.id)
+            is_held = holding is not None and (holding.worker_id, holding.claim) == (worker_id, s.claim)
+            state = holding.state if holding is not None and is_held else None
             if s.id in claimed:
                 settled.stale.append(s.id)
-            elif held and state == State.RUNNING:
+            elif state == State.RUNNING:
                 settled.locked.append(s.id)
-            elif (held and state == State.COMPLETED) or (s.id, s.claim) in recorded:  # maybe claimed again since
+            elif state == State.COMPLETED or (s.id, s.claim) in recorded:  # maybe claimed again since
                 settled.already.append(s.id)
             else:
                 settled.stale.append(s.id)
@@ -234,14 +234,14 @@ class Work:
         the claim is lost, neither. A step that is there under its id already counts as written; one that cannot be
         written raises as `Jobs.enqueue` does, and then the attempt has not ended either."""
 
-        def settle(tx: Session) -> tuple[list[Row], bool]:
-            written = tx.settle(settle_rows(self._db, worker_id, [settlement]))()
+        def settle(tx: Session) -> tuple[list[Written], bool]:
+            written = tx.settle(endings(self._db, worker_id, [settlement]))()
             trim_attempts(tx, [settlement])
             if not written:
                 return [], False
             tx.run("queue_add", names=sorted({job.queue for job in new}))
             ends_some = _add_steps(tx, settlement.id, new)
-            return written, ends_some or written[0][2]
+            return written, ends_some or written[0].fanout_pending
 
         try:
             written, has_children = self._db.write(settle, durable=durable)
@@ -274,23 +274,22 @@ class Work:
         def work(tx: Session) -> bool:
             # First: a settle leaves out a row that somebody else has, as if its claim were lost.
             sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
-            ((_, _, has_children),) = tx.settle(settle_rows(self._db, worker_id, [settlement]))()
+            (ended,) = tx.settle(endings(self._db, worker_id, [settlement]))()
             trim_attempts(tx, [settlement])
             ends_some = _add_steps(tx, settlement.id, new)
             if not sees_all:
                 tx.run("fanout_suspect", id=settlement.id)
-            return has_children or ends_some or not sees_all
+            return ended.fanout_pending or ends_some or not sees_all
 
         return work
 
     def completed_by(self, worker_id: str, claims: Sequence[tuple[str, int]]) -> set[str]:
         """The jobs among these that the claims (id, claim) of this worker have themselves completed."""
         ids = [job_id for job_id, _ in claims]
-        found, recorded = self._db.read(
-            lambda tx: (tx.rows("settle_found", ids=ids), tx.rows("settle_recorded", ids=ids, worker_id=worker_id))
-        )
-        ended = {(i, claim) for i, state, claim, holder in found if holder == worker_id and state == State.COMPLETED}
-        return {job_id for job_id, claim in claims if (job_id, claim) in ended.union(recorded)}
+        found, recorded = self._db.read(lambda tx: (holdings(tx, ids), _recorded(tx, ids, worker_id)))
+        completed = {each for each in found if each.worker_id == worker_id and each.state == State.COMPLETED}
+        ended = recorded.union((each.id, each.claim) for each in completed)
+        return {job_id for job_id, claim in claims if (job_id, claim) in ended}
 
     def progress(self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]) -> list[bool]:
         """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row somebody holds."""
@@ -341,7 +340,7 @@ class Work:
         return self._db.read(lambda tx: tx.ready(demand))()
 
 
-def _none() -> list[Row]:
+def _none() -> list[Written]:
     return []
 
 
@@ -382,38 +381,23 @@ def _add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> bool:
     return True
 
 
-def settle_rows(
+def endings(
     db: Database, worker_id: str, settlements: Sequence[Settlement], *, by_rescuer: bool = False
-) -> list[Row]:
-    """Settlements as the statements take them: readings of the steady clock become ages.
-
-    A rescuer cannot know when the attempt started: the row's own time stays.
-    """
+) -> list[Ending]:
+    """Settlements as the statements take them. A rescuer cannot know when the attempt started."""
     steady = db.clock.steady()
     return [
-        (
-            s.id,
-            worker_id,
-            s.claim,
-            s.state,
-            s.state in FINAL,
-            s.reason,
-            s.delay_us,
-            int(s.gives_back),
-            int(s.counts_crash),
-            s.result,
-            s.drops_args,
-            s.error,
-            None if by_rescuer else steady - s.started,
-            steady - s.finished,
-            s.outcome,
-            s.error_type,
-            s.error_message,
-            s.traceback,
-            s.keeps_error,
-        )
-        for s in settlements
+        Ending(s, worker_id, None if by_rescuer else steady - s.started, steady - s.finished) for s in settlements
     ]
+
+
+def holdings(tx: Session, ids: Sequence[str]) -> list[Holding]:
+    return [Holding(*row) for row in tx.rows("settle_found", ids=list(ids))]
+
+
+def _recorded(tx: Session, ids: Sequence[str], worker_id: str) -> set[tuple[str, int]]:
+    """(id, claim) of the attempts at these jobs that a worker has ended itself."""
+    return {(job_id, claim) for job_id, claim in tx.rows("settle_recorded", ids=list(ids), worker_id=worker_id)}
 
 
 def _keep_reports(

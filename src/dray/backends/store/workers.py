@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
 from dray.backends.proof import Proof, are_comparable
+from dray.backends.rows import Ending, Orphan
 from dray.backends.store import repeated
 from dray.backends.store.graph import Graph
 from dray.backends.store.life import Life, lives
 from dray.backends.store.outcomes import Left, Outcomes, forget
-from dray.backends.store.work import settle_rows
+from dray.backends.store.work import endings
 from dray.backends.watch import Watch
 from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
@@ -137,25 +138,24 @@ class Workers:
         where a cancel was requested it ends as cancelled(user). Needs no job code; safe to run twice, anywhere.
         """
         buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
-        left: list[tuple[Row, Left]] = []
+        left: list[tuple[Orphan, Left]] = []
 
         def work(tx: Session) -> list[Rescued]:
             buried.update(v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done)
             picked = _orphans(tx, limit)
-            ended = self._outcomes.find(tx, [row[0] for row in picked])
-            left[:] = [(row, ended[row[0], row[1]]) for row in picked if (row[0], row[1]) in ended]
-            orphans = [row for row in picked if (row[0], row[1]) not in ended]
-            given = [row for orphan in orphans for row in self._taken_back(orphan, rng)]
+            ended = self._outcomes.find(tx, [orphan.id for orphan in picked])
+            left[:] = [(orphan, ended[orphan.fence]) for orphan in picked if orphan.fence in ended]
+            orphans = {orphan.id: orphan for orphan in picked if orphan.fence not in ended}
+            given = [row for orphan in orphans.values() for row in self._taken_back(orphan, rng)]
             written = tx.settle(given)() if given else []
-            tx.run("attempt_trim", ids=[i for i, *_ in written], keep=ATTEMPTS_KEPT)
-            taken = {row[0]: row for row in orphans}
-            return [Rescued(i, taken[i][1], taken[i][2], state, taken[i][7]) for i, state, _ in written]
+            tx.run("attempt_trim", ids=[each.id for each in written], keep=ATTEMPTS_KEPT)
+            return [_rescued(orphans[each.id], each.state) for each in written]
 
         rescued = repeated.write(self._db, work)
         self._db.proofs.forget(buried)
         rescued += [
-            Rescued(row[0], row[1], row[2], state, row[7], had_ended=True)
-            for row, each in left
+            _rescued(orphan, state, had_ended=True)
+            for orphan, each in left
             if (state := self._outcomes.write(each)) is not None
         ]
         if left:
@@ -165,19 +165,18 @@ class Workers:
             self._graph.fan_out_all()
         return rescued
 
-    def _taken_back(self, orphan: Row, rng: Rng) -> list[Row]:
-        job_id, claim, worker_id, attempt, max_attempts, crashes, max_crashes, _ = orphan
+    def _taken_back(self, orphan: Orphan, rng: Rng) -> list[Ending]:
         settlement = crashed(
-            job_id,
-            claim,
-            worker_id,
-            attempts_left=max_attempts - attempt,
-            crashes_left=max_crashes - crashes - 1,
-            crashes=crashes + 1,
+            orphan.id,
+            orphan.claim,
+            orphan.worker_id,
+            attempts_left=orphan.max_attempts - orphan.attempt,
+            crashes_left=orphan.max_crashes - orphan.crashes - 1,
+            crashes=orphan.crashes + 1,
             rng=rng,
             at=self._db.clock.steady(),
         )
-        return settle_rows(self._db, worker_id, [settlement], by_rescuer=True)
+        return endings(self._db, orphan.worker_id, [settlement], by_rescuer=True)
 
     def prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
         """Forgets at most `limit` workers that ended before an instant."""
@@ -218,10 +217,14 @@ class Leases:
         return [Lease(*row) for row in self._db.read(lambda tx: tx.rows("lease_list"))]
 
 
-def _orphans(tx: Session, limit: int) -> list[Row]:
+def _orphans(tx: Session, limit: int) -> list[Orphan]:
     """Locks running jobs whose worker is gone, and looks again: none is taken out of a live worker's hands."""
-    picked = tx.rows("rescue_pick", limit=limit)
+    picked = [Orphan(*row) for row in tx.rows("rescue_pick", limit=limit)]
     if not picked:
         return []
-    spared = {row[0] for row in tx.rows("rescue_spare", ids=sorted({row[2] for row in picked}))}
-    return [row for row in picked if row[2] not in spared]
+    spared = {row[0] for row in tx.rows("rescue_spare", ids=sorted({orphan.worker_id for orphan in picked}))}
+    return [orphan for orphan in picked if orphan.worker_id not in spared]
+
+
+def _rescued(orphan: Orphan, state: str, *, had_ended: bool = False) -> Rescued:
+    return Rescued(orphan.id, orphan.claim, orphan.worker_id, state, orphan.queue, had_ended)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dray.backends import rows
 from dray.backends.database import Database, Session
 from dray.backends.store.jobs import LAST_ID, is_part_of_id
 from dray.model.workflow import Workflow
@@ -36,15 +35,13 @@ class Workflows:
             found = tx.rows("workflow_get", id=workflow_id)
             if not found:
                 return None
-            return rows.workflow(found[0]), dict(tx.rows("workflow_counts", id=workflow_id))
+            return Workflow(*found[0]), dict(tx.rows("workflow_counts", id=workflow_id))
 
         return self._db.read(look)
 
     def newest(self, *, limit: int = 100, before: str = LAST_ID) -> list[Workflow]:
         """The newest workflows before an id."""
-        return [
-            rows.workflow(r) for r in self._db.read(lambda tx: tx.rows("workflow_list", limit=limit, before=before))
-        ]
+        return [Workflow(*r) for r in self._db.read(lambda tx: tx.rows("workflow_list", limit=limit, before=before))]
 
     def tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
         """How many jobs of each of these workflows are in which state."""
