@@ -15,10 +15,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dray.backends.store.graph import FanOut, Reconciled
-from dray.backends.store.history import Stats
-from dray.backends.store.jobs import Filter
+from dray.backends.store.history import JobStats
+from dray.backends.store.jobs import Filter, Node
 from dray.backends.store.work import Exchange
-from dray.backends.store.workflows import Node
 from dray.clock import Clock
 from dray.errors import GraphError, UnknownJob
 from dray.model import settlement as model
@@ -365,7 +364,7 @@ class Reference:
                     del self.workflows[workflow.id]
         return len(gone)
 
-    def history_stats(self, window_us: int) -> Stats:
+    def history_stats(self, window_us: int) -> JobStats:
         now = self.clock.now()
         counts: dict[str, dict[str, int]] = {}
         for job in self.jobs.values():
@@ -381,7 +380,7 @@ class Reference:
             if job.state == State.COMPLETED and job.finished_at is not None and job.started_at is not None
         )
         p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
-        return Stats(counts, oldest, dict(Counter(job.state for job in ended)), window_us, p50, p95)
+        return JobStats(counts, oldest, dict(Counter(job.state for job in ended)), window_us, p50, p95)
 
     # Claimed jobs
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.errors import StorageLocked
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -238,7 +238,7 @@ def test_an_exchange_keeps_its_claims_though_the_children_of_what_it_ended_canno
     outcome = model.completed(claim, now, now, None)
 
     with monkeypatch.context() as locked:
-        locked.setattr(Graph, "fan_out", _refuse)
+        locked.setattr(GraphStore, "fan_out", _refuse)
         answer = world.backend.work.exchange(worker, [outcome], Demand(("default",), ("task",), 1))
 
     assert [each.id for each in answer.claims] == [other]
@@ -254,7 +254,7 @@ def test_a_cancel_that_is_written_is_no_error_though_its_children_cannot_be_told
     child = world.enqueue(parents=(parent,))
 
     with monkeypatch.context() as locked:
-        locked.setattr(Graph, "fan_out", _refuse)
+        locked.setattr(GraphStore, "fan_out", _refuse)
         answer = world.backend.jobs.cancel([parent])
     before = world.job(child).state
     world.backend.graph.fan_out()  # as the worker with the duty does

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.errors import GraphError, UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -550,7 +550,7 @@ def test_a_crash_between_the_end_and_the_fan_out_is_made_good_by_the_next(
     children = [world.new("child", parents=(parent,)) for _ in range(30)]
     world.backend.jobs.enqueue(children)
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         complete(world)
     assert world.job(parent).fanout_pending is True
     assert world.backend.history.stats(HOUR).counts == {"default": {"completed": 1, "waiting": 30}}
@@ -567,7 +567,7 @@ def test_a_crash_between_the_end_and_the_fan_out_is_made_good_by_the_next(
 def test_a_cascade_that_was_cut_off_goes_on_level_by_level(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = chain(world, "parent", "b", "c", "d")
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         cancel(world)
 
     steps = [world.backend.graph.fan_out() for _ in range(4)]
@@ -580,7 +580,7 @@ def test_the_next_settle_goes_on_with_what_another_left(world: World, monkeypatc
     left, child = chain(world, "parent", "b")
     _, other = chain(world, "x", "y")
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         complete(world)
     assert world.job(left).fanout_pending is True
 
@@ -594,7 +594,7 @@ def test_a_parent_started_over_before_its_fan_out_keeps_its_children_waiting(
 ) -> None:
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         fail(world)
 
     world.backend.jobs.retry([parent])
@@ -653,7 +653,7 @@ def test_an_end_that_nobody_passed_on_is_passed_on(
 ) -> None:
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         end(world)
     beside.rows(url, "UPDATE dray_jobs SET fanout_pending = FALSE")
 
@@ -693,7 +693,7 @@ def test_a_parent_whose_end_is_still_to_be_passed_on_is_not_deleted(
 ) -> None:
     parent, child = chain(world, "parent", "b")
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         world.backend.jobs.cancel([child])
         complete(world)
 

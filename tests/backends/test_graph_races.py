@@ -19,7 +19,7 @@ from dray.backends import Backend
 from dray.backends.postgres.session import PostgresSession
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite.session import SqliteSession
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.errors import UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
@@ -213,7 +213,7 @@ def test_a_parent_started_over_while_its_failure_is_passed_on_takes_its_children
     grandchild = world.enqueue("grandchild", parents=(child,))
     claim = world.claim_one(worker, tasks=("parent",))
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         world.fail(worker, claim)
     if level == "grandchild":
         world.backend.graph.fan_out(1)
@@ -237,7 +237,7 @@ def test_a_parent_started_over_while_its_failure_is_looked_up_keeps_its_children
     child = world.enqueue("child", parents=(parent,))
     claim = world.claim_one(worker, tasks=("parent",))
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         world.fail(worker, claim)
 
     step, retried = beside.Stall(world.backend, monkeypatch, "fanout_pick").interleave(
@@ -570,7 +570,7 @@ def test_an_open_enqueue_behind_a_parent_that_has_ended_does_not_hold_up_its_oth
     parent = world.enqueue("parent")
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     with beside.connect(postgres_url) as user:
         late = open_child(world, user, parent, "late")

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.errors import DrayError, GraphError, UnknownJob
 from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
@@ -153,7 +153,11 @@ class Play:
     def step(self) -> None:
         dies = self.rng.random() < 0.2
         action = self.rng.choice((self.claim, self.claim, self.settle, self.settle, *self.others()))
-        with patch.object(Graph, "_fan_out_turn", _nothing) if dies else patch.object(Graph, "_", 0, create=True):
+        with (
+            patch.object(GraphStore, "_fan_out_turn", _nothing)
+            if dies
+            else patch.object(GraphStore, "_", 0, create=True)
+        ):
             action()
 
     def others(self) -> tuple[Callable[[], None], ...]:

@@ -38,7 +38,7 @@ from hypothesis.stateful import (
 from dray.backends import Backend, open_backend, rows, store
 from dray.backends.postgres.adapt import adapt
 from dray.backends.store import jobs, work, workers
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.backends.store.jobs import Filter
 from dray.clock import ManualClock
 from dray.errors import DrayError
@@ -338,7 +338,11 @@ class Machine(RuleBasedStateMachine):
     def cut_off(self, dies: bool) -> Generator[None]:
         """All three end a job and, if they die, do not reach its fan-out."""
         self.reference.is_cut_off = dies
-        with patch.object(Graph, "_fan_out_turn", _nothing) if dies else patch.object(Graph, "_", 0, create=True):
+        with (
+            patch.object(GraphStore, "_fan_out_turn", _nothing)
+            if dies
+            else patch.object(GraphStore, "_", 0, create=True)
+        ):
             yield
         self.reference.is_cut_off = False
 

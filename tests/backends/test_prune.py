@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dray.backends.postgres import PostgresDatabase
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.errors import UnknownJob
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model import settlement as model
@@ -162,7 +162,7 @@ def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypa
     parent, worker = world.enqueue("parent"), world.worker()
     child = world.enqueue("child", parents=(parent,))
     with monkeypatch.context() as crashing:
-        crashing.setattr(Graph, "_fan_out_turn", nothing)
+        crashing.setattr(GraphStore, "_fan_out_turn", nothing)
         world.backend.jobs.cancel([child])
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     world.clock.advance(SECOND)

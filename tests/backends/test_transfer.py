@@ -176,8 +176,8 @@ def test_tables_that_are_behind_are_not_upgraded_while_they_are_closed(url: str,
 def test_a_refused_closing_leaves_everything_open(world: World) -> None:
     world.worker()
 
-    def refuse(hands: transfer.Hands) -> None:
-        assert len(hands.alive) == 1
+    def refuse(in_use: transfer.InUse) -> None:
+        assert len(in_use.alive) == 1
         raise MoveError("somebody works here")
 
     with pytest.raises(MoveError, match="somebody works here"):

@@ -14,7 +14,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.backends.store.work import Work
+from dray.backends.store.work import WorkStore
 from dray.errors import StorageLocked
 from dray.handle import Job
 from tests.runtime.watching import LONG, Gate, outcomes, state_of, until
@@ -246,10 +246,10 @@ def _nothing() -> None:
 
 def test_lines_stay_in_order_when_a_write_fails(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
-    exchange = Work.exchange
+    exchange = WorkStore.exchange
     is_failed: list[bool] = []
 
-    def fail_once(self: Work, worker_id: str, settlements: Any, demand: Any, notes: Any, **options: Any) -> Any:
+    def fail_once(self: WorkStore, worker_id: str, settlements: Any, demand: Any, notes: Any, **options: Any) -> Any:
         if notes.lines and not is_failed:
             is_failed.append(True)
             gate.open()
@@ -257,7 +257,7 @@ def test_lines_stay_in_order_when_a_write_fails(app: App, monkeypatch: pytest.Mo
             raise StorageLocked("not now")
         return exchange(self, worker_id, settlements, demand, notes, **options)
 
-    monkeypatch.setattr(Work, "exchange", fail_once)
+    monkeypatch.setattr(WorkStore, "exchange", fail_once)
     is_over = threading.Event()
 
     @app.task(name="speak")

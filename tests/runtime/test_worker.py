@@ -12,7 +12,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.backends.store.graph import FanOut, Graph
+from dray.backends.store.graph import FanOut, GraphStore
 from dray.errors import ConfigError, StorageFull
 from dray.model.limits import FANOUT_CHUNK
 from tests.backends import beside
@@ -156,9 +156,9 @@ def test_it_waits_for_what_somebody_else_is_about_to_free(
 ) -> None:
     """As the fan-out duty does, in a transaction that is not committed yet."""
     tries: list[str] = []
-    free = Graph.fan_out
+    free = GraphStore.fan_out
 
-    def busy(self: Graph, limit: int = FANOUT_CHUNK) -> FanOut:
+    def busy(self: GraphStore, limit: int = FANOUT_CHUNK) -> FanOut:
         if threading.current_thread().name != "dray-engine" or len(tries) > 3:
             return free(self, limit)
         tries.append("tried")
@@ -169,7 +169,7 @@ def test_it_waits_for_what_somebody_else_is_about_to_free(
         with ctx.transaction():
             pass
 
-    monkeypatch.setattr(Graph, "fan_out", busy)
+    monkeypatch.setattr(GraphStore, "fan_out", busy)
     parent = complete.enqueue()
     child = add.using(after=[parent]).enqueue(1, 2)
 

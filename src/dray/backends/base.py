@@ -78,74 +78,74 @@ class Backend:
     # The nouns; each is loaded when it is first used.
 
     @cached_property
-    def jobs(self) -> store.Jobs:
+    def jobs(self) -> store.JobStore:
         """Jobs as producers and operators see them."""
-        return store.Jobs(self.db)
+        return store.JobStore(self.db)
 
     @cached_property
-    def work(self) -> store.Work:
+    def work(self) -> store.WorkStore:
         """Jobs in the hands of workers: claimed, reported on, ended."""
-        return store.Work(self.db)
+        return store.WorkStore(self.db)
 
     @cached_property
-    def outcomes(self) -> store.Outcomes:
+    def outcomes(self) -> store.OutcomeStore:
         """Outcomes that a worker could not write before it had to go."""
-        return store.Outcomes(self.db)
+        return store.OutcomeStore(self.db)
 
     @cached_property
-    def graph(self) -> store.Graph:
+    def graph(self) -> store.GraphStore:
         """Jobs that wait for others."""
-        return store.Graph(self.db)
+        return store.GraphStore(self.db)
 
     @cached_property
-    def workflows(self) -> store.Workflows:
+    def workflows(self) -> store.WorkflowStore:
         """Workflows, to look at."""
-        return store.Workflows(self.db)
+        return store.WorkflowStore(self.db)
 
     @cached_property
-    def queues(self) -> store.Queues:
+    def queues(self) -> store.QueueStore:
         """Queues and their pauses."""
-        return store.Queues(self.db)
+        return store.QueueStore(self.db)
 
     @cached_property
-    def schedules(self) -> store.Schedules:
+    def schedules(self) -> store.ScheduleStore:
         """Schedules and their slots."""
-        return store.Schedules(self.db)
+        return store.ScheduleStore(self.db)
 
     @cached_property
-    def workers(self) -> store.Workers:
+    def workers(self) -> store.WorkerStore:
         """Workers, their proofs of life, and the jobs of dead ones."""
-        return store.Workers(self.db)
+        return store.WorkerStore(self.db)
 
     @cached_property
-    def leases(self) -> store.Leases:
+    def leases(self) -> store.LeaseStore:
         """Which worker has which duty."""
-        return store.Leases(self.db)
+        return store.LeaseStore(self.db)
 
     @cached_property
-    def history(self) -> store.History:
+    def history(self) -> store.HistoryStore:
         """What is kept of the past, until it is pruned."""
-        return store.History(self.db)
+        return store.HistoryStore(self.db)
 
     @cached_property
-    def live(self) -> store.Live:
+    def live(self) -> store.LiveStore:
         """What live views read."""
-        return store.Live(self.db)
+        return store.LiveStore(self.db)
 
     @cached_property
-    def why(self) -> store.Why:
+    def why(self) -> store.WhyStore:
         """What explains where a job is."""
-        return store.Why(self.db)
+        return store.WhyStore(self.db)
 
     @cached_property
-    def stacks(self) -> store.Stacks:
+    def stacks(self) -> store.StackStore:
         """Where running bodies are."""
-        return store.Stacks(self.db)
+        return store.StackStore(self.db)
 
     @cached_property
-    def audit(self) -> store.Audit:
+    def audit(self) -> store.AuditStore:
         """What should never be in the tables."""
-        return store.Audit(self.db)
+        return store.AuditStore(self.db)
 
     @property
     def transfer(self) -> store.Transfer:
@@ -156,7 +156,7 @@ class Backend:
         """For a look at a database in whatever state; it changes nothing. Each question may take so many seconds."""
         return store.Examination(self.db, seconds)
 
-    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> store.Transaction:
+    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> store.TransactionBlock:
         """A fresh connection of the driver's (sqlite3.Connection, psycopg.Connection) for the body of a job.
 
         Its transaction is durable, commits at the end of the block and rolls back after an error. With a fence
@@ -165,7 +165,7 @@ class Backend:
         the end tells. After an error of the commit itself only the job's row says whether it happened: settle by the
         same fence.
         """
-        return store.Transaction(self.db, fence and store.Fence(*fence))
+        return store.TransactionBlock(self.db, fence and store.Fence(*fence))
 
     def atransaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractAsyncContextManager[Any]:
         """As `transaction`, for an event loop: sqlite3.Connection (of the loop's thread), psycopg.AsyncConnection."""

@@ -19,7 +19,7 @@ from dray.errors import StorageError
 from dray.model.job import Demand
 
 if TYPE_CHECKING:
-    from dray.backends.rows import Ending, Replacement, Start, Written
+    from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
     from dray.backends.tables import Tables
     from dray.model.new_job import NewJob
 
@@ -65,7 +65,7 @@ class Session(Protocol):
         """Takes ready jobs for a live worker out of queues that are not paused."""
         ...
 
-    def settle(self, endings: Sequence[Ending]) -> Later[list[Written]]:
+    def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
         """Ends attempts by their claims; answers those it wrote."""
         ...
 

@@ -42,7 +42,7 @@ def _tags(text: str) -> tuple[str, ...]:
 
 
 def worker(row: Row) -> Worker:
-    values: dict[str, Any] = dict(zip(_WORKER_FIELDS, row, strict=True))
+    values: dict[str, Any] = dict(zip(_WORKER_FIELDS, row, strict=False))  # the last may be left out
     for name in ("queues", "tasks"):
         values[name] = tuple(json.loads(values[name]))
     return Worker(**values)
@@ -157,7 +157,7 @@ class Replacement(NamedTuple):
     trace: str | None
 
 
-class Ending(NamedTuple):
+class SettlementRow(NamedTuple):
     """The end of an attempt, with the readings of the worker's steady clock as ages, which any machine can use."""
 
     settlement: Settlement
@@ -166,7 +166,7 @@ class Ending(NamedTuple):
     finished_age_us: int
 
 
-class Written(NamedTuple):
+class SettledRow(NamedTuple):
     """An attempt that was ended."""
 
     id: str

@@ -48,6 +48,12 @@ _LIVE_COLUMNS = """
     j.id, j.claim, j.task, j.queue, j.state, j.reason, j.attempt, j.max_attempts, j.worker_id, j.error, j.run_at,
     j.progress, j.progress_message, j.created_at, j.updated_at, j.started_at, j.finished_at"""
 
+# A schedule, in the order of its fields.
+_SCHEDULE_COLUMNS = """
+    name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, priority, next_at, last_at,
+    created_at, updated_at, paused_at
+""".strip()
+
 # What a list is asked for; a filter that is NULL does not matter. The cheapest first: it may be asked of every row.
 _FITS = """
     (CAST(:queue AS text) IS NULL OR j.queue = :queue)
@@ -105,6 +111,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
             _JOB_COLUMNS.format(args="coalesce(j.args, p.args)", result="coalesce(j.result, p.result)"),
         ),
         (r"\$live_columns\b", _LIVE_COLUMNS),
+        (r"\$schedule_columns\b", _SCHEDULE_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j LEFT JOIN dray_payloads AS p ON p.job_id = j.id"),
         (r"\$tags\b", "json_each(j.tags)"),
         (
@@ -132,6 +139,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),
         (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
         (r"\$live_columns\b", _LIVE_COLUMNS),
+        (r"\$schedule_columns\b", _SCHEDULE_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j"),
         (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
         (r"\$has_args\b", "args IS NOT NULL"),

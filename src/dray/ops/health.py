@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dray.backends.store.doctor import Seen
-from dray.backends.store.life import Life
+from dray.backends.store.liveness import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.circumstances import Closed

@@ -106,7 +106,7 @@ def stats(backend: Backend, window: float | timedelta) -> Stats:
     return _shown(found)
 
 
-def _shown(found: history.Stats) -> Stats:
+def _shown(found: history.JobStats) -> Stats:
     seconds = found.window_us / SECOND
     states = {state.value: sum(jobs.get(state, 0) for jobs in found.counts.values()) for state in State}
     return Stats(

@@ -24,7 +24,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from dray.backends.store.live import Ask, LiveJob, LookBack, Place
+from dray.backends.store.live import Ask, LiveJob, LookBack, Position
 from dray.instants import MILLISECOND, SECOND, to_datetime
 from dray.model.job import FINAL, State
 from dray.ops import events
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dray.backends.store.live import Changes, LiveLine, LiveWorker
     from dray.model.job import Queue
 
-P = TypeVar("P", Place, str)
+P = TypeVar("P", Position, str)
 
 _SLACK = 250 * MILLISECOND  # between a body's end, as it is written down, and the clock of the looks
 _PAGE = 5_000  # rows of a kind in one look
@@ -89,11 +89,11 @@ class Tail:
         self._steady = self._clock.steady()
         self._page = _PAGE
         self._running: dict[str, int] = {}  # id -> claim
-        self._ended = {state.value: Place(self._now - _SLACK) for state in sorted(FINAL)}
+        self._ended = {state.value: Position(self._now - _SLACK) for state in sorted(FINAL)}
         self._enqueued = id_at(self._now - _SLACK)
         self._put_back_since = self._now - _SLACK
         self._back_at: int | None = None  # when it was last looked back
-        self._back_floor: Place | None = None  # what lies below was there before
+        self._back_floor: Position | None = None  # what lies below was there before
         self._ends, self._came, self._returns = _Told(), _Told(), _Told()
         self._workers: dict[str, str] = {}  # id -> state
         self._queues: dict[str, int | None] = {}  # name -> paused_at
@@ -104,7 +104,7 @@ class Tail:
         if since is not None:
             # No later than the next look will go back to: what it finds there has to be known.
             first = min(since, self._now - _SLACK)
-            self._ended = dict.fromkeys(self._ended, Place(first))
+            self._ended = dict.fromkeys(self._ended, Position(first))
             self._enqueued = id_at(first)
             self._put_back_since = first
         if self._lines is not None:
@@ -153,7 +153,7 @@ class Tail:
         )
 
     def _look_back(self, now: int) -> LookBack:
-        floor = self._back_floor or Place(0)
+        floor = self._back_floor or Position(0)
         return LookBack(
             max(now - _BACK_CANCELLED, floor.at + 1), max(id_at(now - _BACK_ENQUEUED), floor.id), _BACK_PAGE
         )
@@ -202,7 +202,7 @@ class Tail:
         if found.now < self._now + (steady - self._steady) - _SLACK:
             until -= steady - self._steady  # the clock was set back: what happened meanwhile has times of before
         reached = {state: self._reached(page, ask.page, until) for state, page in found.ended.items()}
-        self._ended = {state: place or Place(until) for state, place in reached.items()}
+        self._ended = {state: place or Position(until) for state, place in reached.items()}
         more = _last(found.enqueued, ask.page)
         self._enqueued = id_at(until) if more is None else self._before(more.id, id_at(until))
         self._put_back_since = until
@@ -214,12 +214,12 @@ class Tail:
         self.is_idle = found.is_idle
         self._now, self._steady = found.now, steady
 
-    def _reached(self, page: list[LiveJob], size: int, until: int) -> Place | None:
+    def _reached(self, page: list[LiveJob], size: int, until: int) -> Position | None:
         """Where to go on after a page that is full; None: there was no more."""
         last = _last(page, size)
         if last is None or last.finished_at is None:
             return None
-        return self._before(Place(last.finished_at, last.id), Place(until))
+        return self._before(Position(last.finished_at, last.id), Position(until))
 
     def _before(self, reached: P, until: P) -> P:
         """What lies after `until` has to be read again, for what comes into sight late: in a larger page."""
@@ -239,10 +239,10 @@ def _last(page: list[LiveJob], size: int) -> LiveJob | None:
     return page[-1] if len(page) >= size else None
 
 
-def _floor(found: Changes) -> Place:
+def _floor(found: Changes) -> Position:
     """Below what the first look back has seen there may be more of the same, which happened before."""
     cancelled, came = _last(found.late, _BACK_PAGE), _last(found.late_enqueued, _BACK_PAGE)
-    return Place((cancelled and cancelled.finished_at) or 0, came.id if came else id_at(0))
+    return Position((cancelled and cancelled.finished_at) or 0, came.id if came else id_at(0))
 
 
 class _Told:

@@ -29,7 +29,7 @@ from dray.task.steps import Options, Parent, Step, Steps
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.store.block import Transaction as Block
+    from dray.backends.store.block import TransactionBlock
 
 _TIME_BITS = 48  # of a UUID of version 7
 _HASH_BITS = 50
@@ -196,7 +196,7 @@ class Transaction(CleanExit):
         self.connection = None
         self._execution = execution
         self._completion = completion
-        self._sync: Block | None = None
+        self._sync: TransactionBlock | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:

@@ -124,7 +124,7 @@ class PostgresDatabase:
 
     def snapshot(self) -> AbstractContextManager[PostgresSession]:
         self._open_schema()
-        return _Snapshot(self._pool, self._session)
+        return PostgresSnapshot(self._pool, self._session)
 
     def identity(self) -> Row | None:
         return self._persist(lambda connection: self._identity_of(self._session(connection)))
@@ -412,7 +412,7 @@ class PostgresDatabase:
         self._pool.forget_idle()
 
 
-class _Snapshot(CleanExit):
+class PostgresSnapshot(CleanExit):
     """One consistent read on a connection of the pool, for as long as the block lasts."""
 
     def __init__(self, pool: Pool, session: Callable[[OwnConnection], PostgresSession]) -> None:

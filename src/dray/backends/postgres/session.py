@@ -19,7 +19,7 @@ from dray.backends.database import Later, Row
 from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
-from dray.backends.rows import Ending, Replacement, Start, Written
+from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
 from dray.instants import to_datetime
 from dray.model.job import Demand, State
@@ -154,13 +154,13 @@ class PostgresSession:
             total=demand.limit + demand.ahead,
         )
 
-    def settle(self, endings: Sequence[Ending]) -> Later[list[Written]]:
+    def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
         written = self._send(self._catalogue["job_settle"], [_settled(each) for each in endings])
         marked = self.later("fanout_mark", ids=[each.settlement.id for each in endings])
 
-        def answer() -> list[Written]:
+        def answer() -> list[SettledRow]:
             parents = {row[0] for row in marked()}
-            return [Written(job_id, state, job_id in parents) for job_id, state in written()]
+            return [SettledRow(job_id, state, job_id in parents) for job_id, state in written()]
 
         return answer
 
@@ -184,7 +184,7 @@ class PostgresSession:
         return self.each("worker_bury", given)
 
 
-def _settled(ending: Ending) -> dict[str, Any]:
+def _settled(ending: SettlementRow) -> dict[str, Any]:
     """A settlement with no more than it says: most are plain completions, and the server parses what we send."""
     s, worker_id, started_age, finished_age = ending
     given: dict[str, Any] = {

@@ -123,7 +123,7 @@ def _in_json(kind: str, value: Any) -> Any:
 log = logging.getLogger("dray")
 
 
-class Look(NamedTuple):
+class TableCheck(NamedTuple):
     """What the catalogue tells, and what to look into further."""
 
     problems: list[str]
@@ -131,7 +131,7 @@ class Look(NamedTuple):
     extension: str | None  # the schema of amcheck, where it is installed
 
 
-def look(tx: Session, table: str) -> Look:
+def look(tx: Session, table: str) -> TableCheck:
     namespace = tx.rows("table_namespace", table=table)[0][0]
     indexes = tx.rows("check_indexes", namespace=namespace)
     loose = tx.rows("check_constraints", namespace=namespace)
@@ -146,12 +146,12 @@ def look(tx: Session, table: str) -> Look:
         *(f"{name} is missing" for name in sorted(migrate.names("postgres") - there)),
     ]
     extension = tx.rows("check_extension")
-    return Look(
+    return TableCheck(
         problems, {name: oid for name, oid, is_used in indexes if is_used}, extension[0][0] if extension else None
     )
 
 
-def look_into(connection: Connection, found: Look, *, full: bool) -> list[str]:
+def look_into(connection: Connection, found: TableCheck, *, full: bool) -> list[str]:
     """What amcheck finds in the indexes; it keeps nobody from writing. Full: every row has to be in them, too."""
     assert found.extension is not None
     check = SQL("SELECT {}.bt_index_check(CAST(%s AS oid), %s)").format(Identifier(found.extension))

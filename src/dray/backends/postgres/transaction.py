@@ -110,7 +110,7 @@ class _Borrowed(psycopg.Connection[Any]):
 _LEAVE_IT = "a transaction() block commits at its end, and rolls back after an error: do not do so on its connection"
 
 
-class Block(psycopg.Connection[Any]):
+class PostgresBlock(psycopg.Connection[Any]):
     """A psycopg.Connection that leaves COMMIT and ROLLBACK to its block."""
 
     def commit(self) -> NoReturn:
@@ -120,7 +120,7 @@ class Block(psycopg.Connection[Any]):
         raise ConfigError(_LEAVE_IT)
 
 
-class AsyncBlock(psycopg.AsyncConnection[Any]):
+class AsyncPostgresBlock(psycopg.AsyncConnection[Any]):
     """A psycopg.AsyncConnection that leaves COMMIT and ROLLBACK to its block."""
 
     async def commit(self) -> NoReturn:
@@ -137,11 +137,13 @@ class PostgresTransaction:
         self._conninfo = conninfo
         self._place = place
         self._settings = settings
-        self._connection: Block | None = None
+        self._connection: PostgresBlock | None = None
 
-    def begin(self) -> Block:
+    def begin(self) -> PostgresBlock:
         with _translated(self._place):
-            self._connection = connection = Block.connect(self._conninfo, prepare_threshold=None, **self._settings)
+            self._connection = connection = PostgresBlock.connect(
+                self._conninfo, prepare_threshold=None, **self._settings
+            )
             connection.isolation_level = IsolationLevel.READ_COMMITTED
             self._owner = _Owner(connection)
             connection.execute(MAKE_DURABLE)
@@ -160,10 +162,10 @@ class PostgresTransaction:
 
 
 @asynccontextmanager
-async def async_block(conninfo: str, place: str, settings: dict[str, Any]) -> AsyncGenerator[AsyncBlock]:
+async def async_block(conninfo: str, place: str, settings: dict[str, Any]) -> AsyncGenerator[AsyncPostgresBlock]:
     """A fresh connection: committed at the end, rolled back after an error, then closed."""
     with _translated(place):
-        connection = await AsyncBlock.connect(conninfo, prepare_threshold=None, **settings)
+        connection = await AsyncPostgresBlock.connect(conninfo, prepare_threshold=None, **settings)
     owner = _Owner(connection)
     try:
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
@@ -184,7 +186,7 @@ async def async_block(conninfo: str, place: str, settings: dict[str, Any]) -> As
 class _Owner:
     """The process that opened a connection."""
 
-    def __init__(self, connection: Block | AsyncBlock) -> None:
+    def __init__(self, connection: PostgresBlock | AsyncPostgresBlock) -> None:
         self._connection = connection
         self._pid = os.getpid()
         _open.add(connection)
@@ -216,7 +218,7 @@ def _translated(place: str) -> Generator[None]:
         raise faults.translate(error, place) from error
 
 
-_open: weakref.WeakSet[Block | AsyncBlock] = weakref.WeakSet()
+_open: weakref.WeakSet[PostgresBlock | AsyncPostgresBlock] = weakref.WeakSet()
 
 
 def _leave_to_parent() -> None:

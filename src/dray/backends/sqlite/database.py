@@ -27,7 +27,7 @@ from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.readers import Readers, Visit
 from dray.backends.sqlite.session import SqliteSession
-from dray.backends.sqlite.transaction import Block, SqliteTransaction, is_below_full, joined
+from dray.backends.sqlite.transaction import SqliteBlock, SqliteTransaction, is_below_full, joined
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
 from dray.backends.statements import Gradual
 from dray.backends.user_connection import Cancellation
@@ -92,7 +92,7 @@ class SqliteDatabase:
         self._synchronous = ""
         self._file: Row | None = None  # the one that is open
         self._readers = Readers(self._connect_reader)
-        self._blocks: dict[Block, int] = {}  # each with the thread that it keeps the write lock for
+        self._blocks: dict[SqliteBlock, int] = {}  # each with the thread that it keeps the write lock for
 
     @property
     def boot(self) -> str | None:
@@ -264,7 +264,7 @@ class SqliteDatabase:
         )
 
     def snapshot(self) -> AbstractContextManager[SqliteSession]:
-        return _Snapshot(
+        return SqliteSnapshot(
             Visit(self._readers),
             self._take_reader,
             lambda connection: SqliteSession(connection, self._catalogue, self.clock),
@@ -527,7 +527,7 @@ class SqliteDatabase:
             self._writer = self._file = None
 
 
-class _Snapshot(CleanExit):
+class SqliteSnapshot(CleanExit):
     """One consistent read for as long as the block lasts."""
 
     def __init__(

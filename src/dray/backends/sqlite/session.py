@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from dray.backends import rows, sqlite
 from dray.backends.database import Later, Row
-from dray.backends.rows import Ending, Replacement, Start, Written
+from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
@@ -187,15 +187,15 @@ class SqliteSession:
             return []
         return self.rows("job_claim", worker_id=worker_id, ids=ids, harmless=harmless)
 
-    def settle(self, endings: Sequence[Ending]) -> Later[list[Written]]:
+    def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
         completions = [each for each in endings if each.settlement.state == State.COMPLETED]
         others = [each for each in endings if each.settlement.state != State.COMPLETED]
         written = self._complete(completions) if completions else []
         written += self._settle_others(others) if others else []
         parents = {row[0] for row in self.rows("fanout_mark", ids=[job_id for job_id, _ in written])}
-        return _known([Written(job_id, state, job_id in parents) for job_id, state in written])
+        return _known([SettledRow(job_id, state, job_id in parents) for job_id, state in written])
 
-    def _complete(self, endings: Sequence[Ending]) -> list[tuple[str, str]]:
+    def _complete(self, endings: Sequence[SettlementRow]) -> list[tuple[str, str]]:
         given = [
             (s.id, worker_id, s.claim, _inline(s.result), s.drops_args, started_age, finished_age)
             for s, worker_id, started_age, finished_age in endings
@@ -205,7 +205,7 @@ class SqliteSession:
         self.each("payload_drop_args", [(s.id,) for s in done if s.drops_args])
         return [(s.id, State.COMPLETED) for s in done]
 
-    def _settle_others(self, endings: Sequence[Ending]) -> list[tuple[str, str]]:
+    def _settle_others(self, endings: Sequence[SettlementRow]) -> list[tuple[str, str]]:
         # The record first, while the row still shows the attempt that ends.
         self.each("attempt_insert", [_attempt(each) for each in endings if each.settlement.outcome is not None])
         done = _changed(endings, self.each("job_settle", [_settled(each) for each in endings]))
@@ -239,18 +239,18 @@ def _inline(text: str | None) -> str | None:
     return text if text is None or len(text) <= PAYLOAD_SIZE else None
 
 
-def _changed(endings: Sequence[Ending], changed: Sequence[bool]) -> list[Settlement]:
+def _changed(endings: Sequence[SettlementRow], changed: Sequence[bool]) -> list[Settlement]:
     return [each.settlement for each, was_changed in zip(endings, changed, strict=True) if was_changed]
 
 
-def _attempt(ending: Ending) -> Row:
+def _attempt(ending: SettlementRow) -> Row:
     """The columns of `attempt_insert`."""
     s, worker_id, started_age, finished_age = ending
     said = (s.outcome, s.error_type, s.error_message, s.traceback)
     return (s.id, worker_id, s.claim, *said, started_age, finished_age)
 
 
-def _settled(ending: Ending) -> Row:
+def _settled(ending: SettlementRow) -> Row:
     """The columns of `job_settle`."""
     s, worker_id, started_age, finished_age = ending
     becomes = (s.state, s.state in FINAL, s.reason, s.delay_us, int(s.gives_back), int(s.counts_crash))

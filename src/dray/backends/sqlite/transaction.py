@@ -83,7 +83,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> list[Any]:
 LONG_US = SECOND // 2  # nobody else writes meanwhile
 
 
-class Block(sqlite3.Connection):
+class SqliteBlock(sqlite3.Connection):
     """A sqlite3.Connection that leaves COMMIT and ROLLBACK to its block, and an inherited one to the parent."""
 
     forked = False  # set in a child: the locks are the parent's, a write here would damage the file
@@ -161,7 +161,7 @@ class SqliteTransaction:
         self,
         path: Path,
         readers: Readers,
-        blocks: dict[Block, int],
+        blocks: dict[SqliteBlock, int],
         clock: Clock,
         busy_timeout: float,
         open_file: Callable[[], None],
@@ -173,20 +173,20 @@ class SqliteTransaction:
         self._clock = clock
         self._busy_timeout = busy_timeout
         self._open_file = open_file
-        self._block: Block | None = None
+        self._block: SqliteBlock | None = None
         self._has_ended = False
 
-    def begin(self) -> Block:
+    def begin(self) -> SqliteBlock:
         self._open_file()
         block = self.open()
         patiently(lambda: block.begin(self._clock), self._busy_timeout, self._place)
         return block
 
-    def open(self) -> Block:
+    def open(self) -> SqliteBlock:
         """The connection, on which no transaction is open yet."""
         self._visit.begin()
         self._block = block = patiently(
-            lambda: connect(self._path, Block, check_same_thread=True), self._busy_timeout, self._place
+            lambda: connect(self._path, SqliteBlock, check_same_thread=True), self._busy_timeout, self._place
         )
         patiently(lambda: block.execute("PRAGMA synchronous = FULL"), self._busy_timeout, self._place)
         self._blocks[block] = threading.get_ident()

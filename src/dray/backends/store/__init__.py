@@ -7,59 +7,57 @@ from typing import TYPE_CHECKING
 from dray.lazy import loader
 
 if TYPE_CHECKING:
-    from dray.backends.store.audit import Audit
-    from dray.backends.store.block import Fence, Transaction, atransaction
+    from dray.backends.store.audit import AuditStore
+    from dray.backends.store.block import Fence, TransactionBlock, atransaction
     from dray.backends.store.doctor import Examination
-    from dray.backends.store.graph import Graph
-    from dray.backends.store.history import History
-    from dray.backends.store.jobs import Jobs, Queues
-    from dray.backends.store.live import Live
-    from dray.backends.store.outcomes import Outcomes
-    from dray.backends.store.schedules import Schedules
+    from dray.backends.store.graph import GraphStore
+    from dray.backends.store.history import HistoryStore
+    from dray.backends.store.jobs import JobStore, QueueStore, WorkflowStore
+    from dray.backends.store.live import LiveStore
+    from dray.backends.store.outcomes import OutcomeStore
+    from dray.backends.store.schedules import ScheduleStore
     from dray.backends.store.transfer import Transfer
-    from dray.backends.store.why import Stacks, Why
-    from dray.backends.store.work import Work
-    from dray.backends.store.workers import Leases, Workers
-    from dray.backends.store.workflows import Workflows
+    from dray.backends.store.why import StackStore, WhyStore
+    from dray.backends.store.work import WorkStore
+    from dray.backends.store.workers import LeaseStore, WorkerStore
 
 __all__ = [
-    "Audit",
+    "AuditStore",
     "Examination",
     "Fence",
-    "Graph",
-    "History",
-    "Jobs",
-    "Leases",
-    "Live",
-    "Outcomes",
-    "Queues",
-    "Schedules",
-    "Stacks",
-    "Transaction",
+    "GraphStore",
+    "HistoryStore",
+    "JobStore",
+    "LeaseStore",
+    "LiveStore",
+    "OutcomeStore",
+    "QueueStore",
+    "ScheduleStore",
+    "StackStore",
+    "TransactionBlock",
     "Transfer",
-    "Why",
-    "Work",
-    "Workers",
-    "Workflows",
+    "WhyStore",
+    "WorkStore",
+    "WorkerStore",
+    "WorkflowStore",
     "atransaction",
 ]
 
 __getattr__ = loader(
     __name__,
     {
-        "dray.backends.store.audit": "Audit",
-        "dray.backends.store.block": "Fence Transaction atransaction",
+        "dray.backends.store.audit": "AuditStore",
+        "dray.backends.store.block": "Fence TransactionBlock atransaction",
         "dray.backends.store.doctor": "Examination",
-        "dray.backends.store.graph": "Graph",
-        "dray.backends.store.history": "History",
-        "dray.backends.store.jobs": "Jobs Queues",
-        "dray.backends.store.live": "Live",
-        "dray.backends.store.outcomes": "Outcomes",
-        "dray.backends.store.schedules": "Schedules",
+        "dray.backends.store.graph": "GraphStore",
+        "dray.backends.store.history": "HistoryStore",
+        "dray.backends.store.jobs": "JobStore QueueStore WorkflowStore",
+        "dray.backends.store.live": "LiveStore",
+        "dray.backends.store.outcomes": "OutcomeStore",
+        "dray.backends.store.schedules": "ScheduleStore",
         "dray.backends.store.transfer": "Transfer",
-        "dray.backends.store.why": "Stacks Why",
-        "dray.backends.store.work": "Work",
-        "dray.backends.store.workers": "Leases Workers",
-        "dray.backends.store.workflows": "Workflows",
+        "dray.backends.store.why": "StackStore WhyStore",
+        "dray.backends.store.work": "WorkStore",
+        "dray.backends.store.workers": "LeaseStore WorkerStore",
     },
 )

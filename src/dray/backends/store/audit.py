@@ -25,7 +25,7 @@ class Odd(NamedTuple):
     id: str
 
 
-class Part(NamedTuple):
+class AuditPart(NamedTuple):
     """One stretch of all jobs."""
 
     until: str | None  # its last job; None: there are no more
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     found: list[Odd]
 
 
-class Repeated(NamedTuple):
+class Repetition(NamedTuple):
     """What should be there once and is not: how often, and the first of the jobs it is of."""
 
     rule: str
@@ -44,22 +44,22 @@ class Repeated(NamedTuple):
 class Whole(NamedTuple):
     """What can only be seen of all jobs together, and what is of none."""
 
-    repeated: list[Repeated]
+    repeated: list[Repetition]
     found: list[Odd]
 
 
-class Audit:
+class AuditStore:
     """What should never be."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def part(self, after: str | None, limit: int) -> Part:
+    def part(self, after: str | None, limit: int) -> AuditPart:
         """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
         go on after the `until` that it answers. Both are None for the ends."""
         first = after or _FIRST_ID
 
-        def work(tx: Session) -> Part:
+        def work(tx: Session) -> AuditPart:
             until, jobs = tx.rows("audit_bound", after=first, limit=limit)[0]
             if jobs < limit:
                 until = None
@@ -71,16 +71,16 @@ class Audit:
                 *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
                 *tx.rows("audit_logs", kept=LOG_LINES, **given),
             ]
-            return Part(until, jobs, sorted({Odd(*row) for row in rows}))
+            return AuditPart(until, jobs, sorted({Odd(*row) for row in rows}))
 
         return self._db.read(work)
 
     def whole(self, limit: int) -> Whole:
         """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""
 
-        def repeated(rule: str, statement: str) -> Repeated:
+        def repeated(rule: str, statement: str) -> Repetition:
             found = self._db.read(lambda tx: tx.rows(statement, limit=limit))
-            return Repeated(rule, found[0][1] if found else 0, [row[0] for row in found])
+            return Repetition(rule, found[0][1] if found else 0, [row[0] for row in found])
 
         circles = self._db.read(lambda tx: tx.rows("audit_circles", edges=_EDGES, reach=_REACH))
         return Whole(

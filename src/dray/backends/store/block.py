@@ -41,7 +41,7 @@ def _find(tx: Session, statement: str, fence: Fence) -> Row:
     return found[0]
 
 
-class Transaction(CleanExit):
+class TransactionBlock(CleanExit):
     """A block whose statements are the user's: committed at its end, rolled back after an error."""
 
     def __init__(self, db: Database, fence: Fence | None) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
 from dray.backends.database import Database, FileFacts, Row, Session
-from dray.backends.store.life import Life, lives
+from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue
 from dray.model.schedule import Schedule
 from dray.model.worker import Lease, Worker
@@ -52,7 +52,7 @@ class Pages(NamedTuple):
     vacuum: int  # 0: unused pages stay in the file
 
 
-class Server(NamedTuple):
+class ServerFacts(NamedTuple):
     """A server as it tells of itself."""
 
     now: int
@@ -74,7 +74,7 @@ class Vacuum(NamedTuple):
     last_at: int | None
 
 
-class Transaction(NamedTuple):
+class OldTransaction(NamedTuple):
     pid: int
     since: int
     state: str | None
@@ -132,21 +132,21 @@ class Examination:
 
     # The server
 
-    def server(self) -> tuple[Server, int] | None:
+    def server(self) -> tuple[ServerFacts, int] | None:
         """With how far its clock is ahead of this machine's, in microseconds; None: it has none."""
         if self._db.upkeep is not None:
             return None
         before = self.clock_now
-        found = Server(*self._rows("doctor_server")[0])
+        found = ServerFacts(*self._rows("doctor_server")[0])
         return found, found.now - (before + self.clock_now) // 2
 
     def vacuum(self) -> Vacuum | None:
         found = self._rows("doctor_vacuum")
         return Vacuum(*found[0]) if found else None
 
-    def oldest_transaction(self) -> Transaction | None:
+    def oldest_transaction(self) -> OldTransaction | None:
         found = self._rows("doctor_transaction")
-        return Transaction(*found[0]) if found else None
+        return OldTransaction(*found[0]) if found else None
 
     def listening(self) -> Listening:
         """Sends itself a notification, as a worker's watch does, and waits for it."""

@@ -39,7 +39,7 @@ class Reconciled(NamedTuple):
     children: list[str]
 
 
-class Graph:
+class GraphStore:
     """Edges between jobs."""
 
     def __init__(self, db: Database) -> None:

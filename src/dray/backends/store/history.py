@@ -33,7 +33,7 @@ _DURATIONS = 1_000  # newest bodies that the percentiles are taken over
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class JobStats:
     """Numbers for people: how many jobs, how old, how fast."""
 
     counts: dict[str, dict[str, int]]  # queue -> state -> jobs
@@ -60,7 +60,7 @@ class _Old(NamedTuple):
     workflow_id: str | None
 
 
-class _Step(NamedTuple):
+class _PruneStep(NamedTuple):
     """What one transaction did."""
 
     pruned: Pruned
@@ -68,7 +68,7 @@ class _Step(NamedTuple):
     workflows: list[str]  # those it may remove
 
 
-class History:
+class HistoryStore:
     """What is kept of the past."""
 
     def __init__(self, db: Database) -> None:
@@ -83,11 +83,11 @@ class History:
         found = self._db.read(lambda tx: tx.rows("log_list", id=job_id, after=after, limit=limit))
         return [(seq, LogLine(*line)) for seq, *line in found]
 
-    def stats(self, window_us: int) -> Stats:
+    def stats(self, window_us: int) -> JobStats:
         """Counts by queue and state, age of the oldest ready job, throughput and run times in a window."""
         now = self._db.now()
 
-        def work(tx: Session) -> Stats:
+        def work(tx: Session) -> JobStats:
             counts: dict[str, dict[str, int]] = {}
             for queue, state, n in tx.rows("job_counts"):
                 counts.setdefault(queue, {})[state] = n
@@ -96,7 +96,7 @@ class History:
             found = tx.rows("job_durations", since=now - window_us, limit=_DURATIONS)
             ran = sorted(row[0] for row in found)
             p50, p95 = (ran[len(ran) * p // 100] if ran else None for p in (50, 95))
-            return Stats(counts, oldest, finished, window_us, p50, p95)
+            return JobStats(counts, oldest, finished, window_us, p50, p95)
 
         return self._db.read(work)
 
@@ -188,11 +188,11 @@ class History:
 
     def _remove(
         self, old: Sequence[_Old], kept: dict[str, int], ids: list[str] | None = None, *, asks_all: bool = False
-    ) -> _Step:
+    ) -> _PruneStep:
         """Removes as much of these jobs as one transaction may, and those of these workflows that have no job
         left."""
 
-        def work(tx: Session) -> _Step:
+        def work(tx: Session) -> _PruneStep:
             budget, jobs, left, workflows = Budget(self._db.clock.steady()), 0, list(old), ids or []
             if asks_all:
                 held = {job.workflow_id for job in old}
@@ -211,7 +211,7 @@ class History:
                 budget.spend(rows, self._db.clock.steady())
             if workflows:
                 budget.spend(tx.run("workflow_prune", ids=workflows), self._db.clock.steady())
-            return _Step(Pruned(jobs, budget.spent, budget.took_us), left, workflows)
+            return _PruneStep(Pruned(jobs, budget.spent, budget.took_us), left, workflows)
 
         return self._db.write(work, durable=False)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dray.backends.database import Database, Later, Row, Session
-from dray.backends.store.life import Life, lives
+from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
 
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -75,7 +75,7 @@ class LiveWorker(NamedTuple):
     stopped_at: int | None
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a reader is in the order of (finished_at, id)."""
 
     at: int
@@ -95,7 +95,7 @@ class Ask:
     """What somebody who follows knows already."""
 
     running: Collection[tuple[str, int]]  # (id, claim) of what ran at the last look
-    ended: Mapping[str, Place]  # by final state
+    ended: Mapping[str, Position]  # by final state
     enqueued_after: str  # ids
     enqueued_until: str
     put_back_since: int
@@ -133,7 +133,7 @@ class Panels(NamedTuple):
     queues: list[Queue]
 
 
-class Rate(NamedTuple):
+class EndRate(NamedTuple):
     """How many of the newest ended since an instant, and when the first of them did."""
 
     jobs: int
@@ -146,11 +146,11 @@ class Numbers(NamedTuple):
     depths: dict[str, int]  # queue -> ready jobs
     oldest: dict[str, int]  # queue -> since when its oldest job has been ready
     counts: dict[str, int]  # by state, but for queued and running
-    ended: dict[str, Rate]  # final state -> the newest since an instant
+    ended: dict[str, EndRate]  # final state -> the newest since an instant
     enqueued: int  # of the newest ids
 
 
-class Live:
+class LiveStore:
     """What live views read."""
 
     def __init__(self, db: Database) -> None:
@@ -262,14 +262,14 @@ class Live:
                 depths=dict(depths()),
                 oldest=dict(oldest()),
                 counts=dict(counts()),
-                ended={state: Rate(*found()[0]) for state, found in rates.items()},
+                ended={state: EndRate(*found()[0]) for state, found in rates.items()},
                 enqueued=enqueued()[0][0],
             )
 
         return self._db.read(work)
 
 
-def _ended(tx: Session, state: str, place: Place, limit: int) -> Later[list[Row]]:
+def _ended(tx: Session, state: str, place: Position, limit: int) -> Later[list[Row]]:
     return tx.later("live_ended", state=state, after=place.at, after_id=place.id, limit=limit)
 
 

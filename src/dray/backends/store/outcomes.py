@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Session
-from dray.backends.store.work import Work
+from dray.backends.store.work import WorkStore
 from dray.errors import GraphError, UnknownJob
 from dray.model.job import State
 from dray.model.new_job import NewJob
@@ -29,16 +29,16 @@ class Left(NamedTuple):
     new: list[NewJob]
 
 
-class Outcomes:
+class OutcomeStore:
     """Outcomes that were left."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._work = Work(db)
+        self._work = WorkStore(db)
 
     def leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:
         """Leaves how attempts ended, each with the steps it adds, for whoever takes their jobs back: the worker has
-        to go, and another transaction has locked the rows. Waits for none of them. `Workers.rescue` writes it once
+        to go, and another transaction has locked the rows. Waits for none of them. `workers.rescue` writes it once
         that is over, if the claim still holds; one whose claim is lost is not left."""
         steady = self._db.clock.steady()
         given = [(s.id, worker_id, s.claim, _packed(s, new, steady)) for s, new in ended]

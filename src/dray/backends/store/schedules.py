@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from dray.backends.database import Database, Session
 from dray.backends.store import repeated
@@ -12,7 +13,7 @@ from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
-class Schedules:
+class ScheduleStore:
     """Schedules."""
 
     def __init__(self, db: Database) -> None:
@@ -25,50 +26,16 @@ class Schedules:
             found = tx.rows("schedule_get", name=schedule.name)
             if found and same_rule(Schedule(*found[0]), schedule):
                 return False
-            written = tx.run(
-                "schedule_upsert",
-                name=schedule.name,
-                task=schedule.task,
-                queue=schedule.queue,
-                args=schedule.args,
-                cron=schedule.cron,
-                every_us=schedule.every_us,
-                tz=schedule.tz,
-                misfire=schedule.misfire,
-                misfire_limit=schedule.misfire_limit,
-                overlap=schedule.overlap,
-                priority=schedule.priority,
-                next_at=schedule.next_at,
-                created_at=schedule.created_at,
-            )
-            return written > 0
+            return tx.run("schedule_upsert", **asdict(schedule)) > 0
 
         return repeated.write(self._db, work)
 
     def change(self, stored: Schedule, wanted: Schedule) -> bool:
         """Makes a schedule what is wanted, `next_at` too, if it is still as it was read: a slot that is fired
         meanwhile cannot come again. False: it moved on, was edited or is gone; nothing was written."""
-        written = repeated.write(
-            self._db,
-            lambda tx: tx.run(
-                "schedule_change",
-                name=stored.name,
-                expected_at=stored.next_at,
-                read_at=stored.updated_at,
-                task=wanted.task,
-                queue=wanted.queue,
-                args=wanted.args,
-                cron=wanted.cron,
-                every_us=wanted.every_us,
-                tz=wanted.tz,
-                misfire=wanted.misfire,
-                misfire_limit=wanted.misfire_limit,
-                overlap=wanted.overlap,
-                priority=wanted.priority,
-                next_at=wanted.next_at,
-            ),
-        )
-        return written > 0
+        read = {"name": stored.name, "expected_at": stored.next_at, "read_at": stored.updated_at}
+        given = asdict(wanted) | read
+        return repeated.write(self._db, lambda tx: tx.run("schedule_change", **given)) > 0
 
     def get(self, name: str) -> Schedule | None:
         """One schedule."""

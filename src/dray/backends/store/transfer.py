@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from dray.backends.database import Database, Row, Session
-from dray.backends.proof import are_comparable
+from dray.backends.store.liveness import Evidence, liveness
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
-from dray.model.worker import Signs
 
 CLOSED, MOVE, _PASS = "closed", "move", "pass"
 MOVED_FROM, GIVEN_UP = "moved_from", "given_up"  # of a target: what has ended, or was taken back
@@ -40,6 +39,8 @@ TABLES = (
 # Of processes that work on one database and no other; payloads are in the rows of jobs.
 LEFT = ("workers", "leases", "stacks", "payloads")
 
+_ALIVE = {Evidence.PROVEN_ALIVE, Evidence.LEASE_HOLDS}
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -59,7 +60,7 @@ class Mark:
         return Mark(**found | {"reached": {name: tuple(key) for name, key in found["reached"].items()}})
 
 
-class Hands(NamedTuple):
+class InUse(NamedTuple):
     """Who works on a database, and what they have in hand."""
 
     alive: list[str]  # workers that are proven to live, or whose lease holds
@@ -82,7 +83,7 @@ class Repair(NamedTuple):
     surplus: Sequence[Key]
 
 
-Allowed = Callable[[Hands], None]  # raises where the transaction must not be
+Allowed = Callable[[InUse], None]  # raises where the transaction must not be
 
 
 class Transfer:
@@ -99,9 +100,9 @@ class Transfer:
         """What dray_meta says."""
         return dict(self._db.read(lambda tx: tx.rows("meta_list")))
 
-    def hands(self) -> Hands:
+    def in_use(self) -> InUse:
         """Who works here."""
-        return self._db.read(self._hands)
+        return self._db.read(self._in_use)
 
     def census(self) -> Census:
         """How much there is. Reads all there is on some databases: seconds for millions of rows."""
@@ -109,10 +110,11 @@ class Transfer:
             rows = {table.name: tx.tables.count(table) for table in TABLES}
             return Census(rows, dict(tx.rows("job_states")))
 
-    def _hands(self, tx: Session) -> Hands:
-        live = [Signs(*row) for row in tx.rows("worker_live")]
-        running = tx.rows("job_running")[0][0]
-        return _sorted(live, self._db.proofs.witness(tx, live), self._db.boot, running)
+    def _in_use(self, tx: Session) -> InUse:
+        found = {each.signs.id: each.evidence for each in liveness(self._db, tx)}
+        alive = [worker_id for worker_id, evidence in found.items() if evidence in _ALIVE]
+        unknown = [worker_id for worker_id, evidence in found.items() if evidence is Evidence.NONE]
+        return InUse(alive, unknown, running=tx.rows("job_running")[0][0])
 
     @contextmanager
     def reading(self) -> Generator[Tables]:
@@ -218,7 +220,7 @@ class Transfer:
         tx.run("meta_add", name=CLOSED, value=sentence)
         tx.tables.close(sentence)
         # Not before: whoever was about to write has done so, and nobody can from here on.
-        allowed(self._hands(tx))
+        allowed(self._in_use(tx))
         return True
 
 
@@ -243,11 +245,3 @@ def _release(tx: Session, shape: Shape, rows: Sequence[Row]) -> None:
     locks = sorted({row[place] for row in rows if row[place] is not None})
     if locks:
         tx.run("unique_release", locks=locks)
-
-
-def _sorted(live: Sequence[Signs], proven: dict[str, bool], boot: str | None, running: int) -> Hands:
-    unproven = [worker for worker in live if worker.id not in proven]
-    strangers = [worker.id for worker in unproven if not are_comparable(boot, worker.boot)]
-    leased = [worker.id for worker in unproven if worker.id not in strangers and worker.left_us >= 0]
-    alive = [worker_id for worker_id, is_alive in proven.items() if is_alive]
-    return Hands(alive + leased, strangers, running)

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from dray.backends import rows
 from dray.backends.database import Database, Session
-from dray.backends.proof import are_comparable
+from dray.backends.store.liveness import liveness
 from dray.model.circumstances import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Closed, Parent, WorkerView
 from dray.model.job import Attempt, Job, State
 from dray.model.limits import PRUNE_CHUNK
-from dray.model.worker import Signs, Worker
 
 _WORKERS = 1_000
 
@@ -27,7 +26,7 @@ class Asked(NamedTuple):
     claim: int
 
 
-class Stacks:
+class StackStore:
     """Where running bodies are."""
 
     def __init__(self, db: Database) -> None:
@@ -45,7 +44,7 @@ class Stacks:
         return found[0][0] if found else None
 
     def answer(self, worker_id: str, stack_id: str, stack: str) -> bool:
-        """Answers a question that `Work.look` told of. False: nobody waits for it any more."""
+        """Answers a question that `work.look` told of. False: nobody waits for it any more."""
         given = {"id": stack_id, "worker_id": worker_id, "stack": stack}
         return self._db.write(lambda tx: tx.run("stack_answer", **given), durable=False) > 0
 
@@ -58,7 +57,7 @@ class Stacks:
         return self._db.write(lambda tx: tx.run("stack_prune", before=before, limit=limit), durable=False)
 
 
-class Why:
+class WhyStore:
     """What explains where a job is."""
 
     def __init__(self, db: Database) -> None:
@@ -92,16 +91,13 @@ class Why:
         return self._db.read(work)
 
     def _workers(self, tx: Session) -> tuple[WorkerView, ...]:
-        signs = {sign.id: sign for sign in (Signs(*row) for row in tx.rows("worker_live"))}
-        proven = self._db.proofs.witness(tx, list(signs.values()))
+        found = {each.signs.id: each for each in liveness(self._db, tx)}
         loads = dict(tx.rows("worker_loads"))
         listed = [rows.worker(row) for row in tx.rows("worker_list", limit=_WORKERS)]
-        return tuple(self._view(worker, signs[worker.id], proven, loads) for worker in listed if worker.id in signs)
-
-    def _view(self, worker: Worker, sign: Signs, proven: dict[str, bool], loads: dict[str, int]) -> WorkerView:
-        is_comparable = are_comparable(self._db.boot, worker.boot)
-        return WorkerView(
-            worker, loads.get(worker.id, 0), proven.get(worker.id), sign.left_us if is_comparable else None
+        return tuple(
+            WorkerView(worker, loads.get(worker.id, 0), found[worker.id].is_proven, found[worker.id].left_us)
+            for worker in listed
+            if worker.id in found
         )
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, DataRefused, Later, Row, Session
-from dray.backends.rows import Ending, Holding, Written
+from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store.block import Fence, hold
-from dray.backends.store.graph import Graph
+from dray.backends.store.graph import GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.why import Asked
 from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
@@ -54,7 +54,7 @@ class Exchange(NamedTuple):
     settled: Settled
     promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
     claims: list[Claim]
-    has_more_children: bool = False  # than were told of the end of their parents: go on with `Graph.fan_out`
+    has_more_children: bool = False  # than were told of the end of their parents: go on with `graph.fan_out`
     late: Notes = SILENCE  # what somebody's open transaction kept from being written: for the next time
 
 
@@ -73,18 +73,18 @@ class _Turn(NamedTuple):
     """What one transaction did."""
 
     unkept: Notes
-    written: list[Written]
+    written: list[SettledRow]
     expired: list[Row]
     promoted: list[str]
     claims: list[Claim]
 
 
-class Work:
+class WorkStore:
     """Jobs in a worker's hands."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._graph = Graph(db)
+        self._graph = GraphStore(db)
 
     def exchange(
         self,
@@ -174,7 +174,7 @@ class Work:
 
     def _settle_apart(
         self, worker_id: str, settlements: Sequence[Settlement], refused: list[str], *, durable: bool
-    ) -> list[Written]:
+    ) -> list[SettledRow]:
         """Halves a batch that the database refuses until the bad outcome is alone; that one is written as failed."""
         try:
             return self._transact(worker_id, settlements, NOTHING, durable=durable).written
@@ -195,7 +195,7 @@ class Work:
         self,
         worker_id: str,
         settlements: Sequence[Settlement],
-        written: list[Written],
+        written: list[SettledRow],
         refused: list[str],
         claimed: Collection[str] = (),
     ) -> Settled:
@@ -232,9 +232,9 @@ class Work:
     ) -> Settled:
         """Ends one attempt by its claim and writes the steps it has added to its workflow, in one transaction: where
         the claim is lost, neither. A step that is there under its id already counts as written; one that cannot be
-        written raises as `Jobs.enqueue` does, and then the attempt has not ended either."""
+        written raises as `jobs.enqueue` does, and then the attempt has not ended either."""
 
-        def settle(tx: Session) -> tuple[list[Written], bool]:
+        def settle(tx: Session) -> tuple[list[SettledRow], bool]:
             written = tx.settle(endings(self._db, worker_id, [settlement]))()
             trim_attempts(tx, [settlement])
             if not written:
@@ -258,7 +258,7 @@ class Work:
         they commit.
 
         `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
-        Answers whether children may wait for the job: after the commit somebody's `Graph.fan_out` frees them.
+        Answers whether children may wait for the job: after the commit somebody's `graph.fan_out` frees them.
         """
         completion = self._completion(worker_id, settlement, new)
         return self._db.join(connection, completion, ready={job.queue for job in new}, ended=True)
@@ -266,7 +266,7 @@ class Work:
     async def complete_async(
         self, worker_id: str, settlement: Settlement, connection: Any, *, new: Sequence[NewJob] = ()
     ) -> bool:
-        """As `complete`, for asynchronous connections too; see `Jobs.enqueue_async`."""
+        """As `complete`, for asynchronous connections too; see `jobs.enqueue_async`."""
         completion = self._completion(worker_id, settlement, new)
         return await self._db.join_async(connection, completion, ready={job.queue for job in new}, ended=True)
 
@@ -340,7 +340,7 @@ class Work:
         return self._db.read(lambda tx: tx.ready(demand))()
 
 
-def _none() -> list[Written]:
+def _none() -> list[SettledRow]:
     return []
 
 
@@ -383,11 +383,12 @@ def _add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> bool:
 
 def endings(
     db: Database, worker_id: str, settlements: Sequence[Settlement], *, by_rescuer: bool = False
-) -> list[Ending]:
+) -> list[SettlementRow]:
     """Settlements as the statements take them. A rescuer cannot know when the attempt started."""
     steady = db.clock.steady()
     return [
-        Ending(s, worker_id, None if by_rescuer else steady - s.started, steady - s.finished) for s in settlements
+        SettlementRow(s, worker_id, None if by_rescuer else steady - s.started, steady - s.finished)
+        for s in settlements
     ]
 
 

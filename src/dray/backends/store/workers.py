@@ -7,28 +7,28 @@ from collections.abc import Sequence
 
 from dray.backends import rows
 from dray.backends.database import Database, Row, Session
-from dray.backends.proof import Proof, are_comparable
-from dray.backends.rows import Ending, Orphan
+from dray.backends.proof import Proof
+from dray.backends.rows import Orphan, SettlementRow
 from dray.backends.store import repeated
-from dray.backends.store.graph import Graph
-from dray.backends.store.life import Life, lives
-from dray.backends.store.outcomes import Left, Outcomes, forget
+from dray.backends.store.graph import GraphStore
+from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
+from dray.backends.store.outcomes import Left, OutcomeStore, forget
 from dray.backends.store.work import endings
 from dray.backends.watch import Watch
 from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
 from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
-from dray.model.worker import Beat, Judgement, Lease, NewWorker, Rescued, Signs, Verdict, Worker
+from dray.model.worker import Beat, Judgement, Lease, NewWorker, Rescued, Verdict, Worker
 
 
-class Workers:
+class WorkerStore:
     """Workers."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._graph = Graph(db)
-        self._outcomes = Outcomes(db)
+        self._graph = GraphStore(db)
+        self._outcomes = OutcomeStore(db)
 
     def register(self, worker: NewWorker, lease_us: int) -> None:
         """Adds a worker with its first lease. Its id must never have been used."""
@@ -103,24 +103,24 @@ class Workers:
         """Who else may be dead, by proofs and leases; how much of the asker's own lease is left; whether jobs are in
         the hands of workers that are gone."""
 
-        def work(tx: Session) -> tuple[list[Signs], dict[str, bool], Row]:
-            found, orphans = tx.later("worker_live"), tx.later("rescue_look")
-            live = [Signs(*row) for row in found()]
-            return live, self._db.proofs.witness(tx, live), orphans()[0]
+        def work(tx: Session) -> tuple[list[Liveness], Row]:
+            live, orphans = tx.later("worker_live"), tx.later("rescue_look")
+            return liveness(self._db, tx, live()), orphans()[0]
 
-        live, proven, (has_orphans, clock_at) = self._db.read(work)
-        self._db.proofs.sweep({worker.id for worker in live})
-        left_us = next((worker.left_us for worker in live if worker.id == asker), None)
+        found, (has_orphans, clock_at) = self._db.read(work)
+        self._db.proofs.sweep({each.signs.id for each in found})
+        left_us = next((each.signs.left_us for each in found if each.signs.id == asker), None)
         judgement = Judgement([], [], [], left_us, bool(has_orphans), clock_at)
-        for worker in live:
-            verdict = Verdict(worker.id, worker.lease_until)
-            if worker.id == asker or proven.get(worker.id) is True:
+        for each in found:
+            signs, evidence = each.signs, each.evidence
+            verdict = Verdict(signs.id, signs.lease_until)
+            if signs.id == asker or evidence is Evidence.PROVEN_ALIVE:
                 continue
-            if worker.id in proven:
+            if evidence is Evidence.PROVEN_DEAD:
                 judgement.dead.append(verdict)
-            elif not are_comparable(self._db.boot, worker.boot) or (self._db.boot is None and worker.unseen_us < 0):
+            elif evidence is Evidence.NONE or (self._db.boot is None and signs.unseen_us < 0):
                 judgement.strangers.append(verdict)
-            elif worker.left_us < 0:
+            elif evidence is Evidence.LEASE_OVER:
                 judgement.overdue.append(verdict)
         return judgement
 
@@ -165,7 +165,7 @@ class Workers:
             self._graph.fan_out_all()
         return rescued
 
-    def _taken_back(self, orphan: Orphan, rng: Rng) -> list[Ending]:
+    def _taken_back(self, orphan: Orphan, rng: Rng) -> list[SettlementRow]:
         settlement = crashed(
             orphan.id,
             orphan.claim,
@@ -188,7 +188,7 @@ class Workers:
         return self._db.write(work, durable=False)
 
 
-class Leases:
+class LeaseStore:
     """Who does which duty."""
 
     def __init__(self, db: Database) -> None:

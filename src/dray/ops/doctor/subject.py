@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dray.backends.database import FileFacts
-from dray.backends.store.life import Life
+from dray.backends.store.liveness import Life
 from dray.instants import SECOND
 from dray.maintenance import Scheduler, duties
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.store.doctor import Examination, Ready, Seen, Server
+    from dray.backends.store.doctor import Examination, Ready, Seen, ServerFacts
     from dray.clock import Clock
     from dray.model.job import Queue
     from dray.model.schedule import Schedule
@@ -63,7 +63,7 @@ class Subject:
             return None
 
     @cached_property
-    def server(self) -> tuple[Server, int] | None:
+    def server(self) -> tuple[ServerFacts, int] | None:
         return self.eyes.server()
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dray.backends.store.doctor import Ready
-from dray.backends.store.life import Life
+from dray.backends.store.liveness import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.schedule import Schedule

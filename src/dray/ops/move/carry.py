@@ -101,14 +101,14 @@ def _begun(plan: Plan, mover: str) -> Mark:
         f"is being filled by `dray db move` from {plan.source.place}; nothing can be enqueued or run here until that "
         "is done (if it was cut off, run it again)"
     )
-    transfer.begin(mark, sentence, lambda hands: check_target(target, hands))
+    transfer.begin(mark, sentence, lambda in_use: check_target(target, in_use))
     return mark
 
 
 def _leave(plan: Plan, mark: Mark) -> None:
     note = json.dumps({"id": mark.id, "target": plan.target.place})
     sentence = f"this queue has moved to {plan.target.place}; use that address"
-    plan.source.backend.transfer.leave(note, sentence, lambda hands: check_source(plan, hands))
+    plan.source.backend.transfer.leave(note, sentence, lambda in_use: check_source(plan, in_use))
 
 
 def _counted(plan: Plan, totals: dict[str, Tally]) -> dict[str, int]:

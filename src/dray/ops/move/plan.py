@@ -11,7 +11,7 @@ from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.store.transfer import Census, Hands, Mark
+    from dray.backends.store.transfer import Census, InUse, Mark
 
 
 class Side(NamedTuple):
@@ -63,9 +63,9 @@ def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = F
     if is_fresh:
         _check_empty(target)
     try:
-        check_source(found, source.backend.transfer.hands())
+        check_source(found, source.backend.transfer.in_use())
         if is_fresh:
-            check_target(target, target.backend.transfer.hands())
+            check_target(target, target.backend.transfer.in_use())
     except MoveError as error:
         if only_look:
             return replace(found, obstacle=str(error))
@@ -115,22 +115,22 @@ def check_left(found: Plan, mark: Mark) -> None:
         raise MoveError(f"{found.source.place}: is not closed for this move any more; take it back with --abandon")
 
 
-def check_source(found: Plan, hands: Hands) -> None:
+def check_source(found: Plan, in_use: InUse) -> None:
     """Refuses a database that somebody works on, or that has jobs which nobody knows to be over."""
-    if hands.alive:
+    if in_use.alive:
         raise MoveError(
-            f"{found.source.place}: {counted(len(hands.alive), 'worker is', 'workers are')} still at work on it "
-            f"({', '.join(hands.alive[:3])}); stop all workers first"
+            f"{found.source.place}: {counted(len(in_use.alive), 'worker is', 'workers are')} still at work on it "
+            f"({', '.join(in_use.alive[:3])}); stop all workers first"
         )
-    if hands.unknown:
+    if in_use.unknown:
         raise MoveError(
-            f"{found.source.place}: {counted(len(hands.unknown), 'worker is', 'workers are')} of another boot, "
-            f"and may be at work ({', '.join(hands.unknown[:3])}); start a worker there for a minute, which takes "
+            f"{found.source.place}: {counted(len(in_use.unknown), 'worker is', 'workers are')} of another boot, "
+            f"and may be at work ({', '.join(in_use.unknown[:3])}); start a worker there for a minute, which takes "
             "back what was lost, and stop it"
         )
-    if hands.running and not found.force:
+    if in_use.running and not found.force:
         raise MoveError(
-            f"{found.source.place}: {counted(hands.running, 'job is', 'jobs are')} running in the hands of workers "
+            f"{found.source.place}: {counted(in_use.running, 'job is', 'jobs are')} running in the hands of workers "
             "that are gone; start a worker, it takes them back, or carry them as they are with --force"
         )
 
@@ -142,7 +142,7 @@ def _check_empty(target: Side) -> None:
         raise MoveError(f"{target.place}: is not empty ({', '.join(there)}); move into an empty database or schema")
 
 
-def check_target(target: Side, hands: Hands) -> None:
+def check_target(target: Side, in_use: InUse) -> None:
     """Refuses a database that somebody works on."""
-    if hands.alive or hands.unknown:
+    if in_use.alive or in_use.unknown:
         raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")

@@ -25,21 +25,15 @@ WHERE name = :name AND updated_at = $at(read_at)
 
 -- name: schedule_get
 -- One schedule by name.
-SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, priority, next_at, last_at,
-    created_at, updated_at, paused_at
-FROM dray_schedules WHERE name = :name
+SELECT $schedule_columns FROM dray_schedules WHERE name = :name
 
 -- name: schedule_list
 -- All schedules by name.
-SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, priority, next_at, last_at,
-    created_at, updated_at, paused_at
-FROM dray_schedules ORDER BY $by_text(name)
+SELECT $schedule_columns FROM dray_schedules ORDER BY $by_text(name)
 
 -- name: schedule_due
 -- The schedules whose time has come.
-SELECT name, task, queue, args, cron, every_us, tz, misfire, misfire_limit, overlap, priority, next_at, last_at,
-    created_at, updated_at, paused_at
-FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL AND next_at <= $now
+SELECT $schedule_columns FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL AND next_at <= $now
 ORDER BY next_at LIMIT :limit
 
 -- name: schedule_upcoming
