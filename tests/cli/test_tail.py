@@ -285,7 +285,7 @@ def test_it_goes_on_when_the_database_is_back(shell: Shell) -> None:
         _interrupt(there, tail, shell)
         assert tail.ends() == 0
 
-    assert "answers again" in tail.said
+    assert "the database is back" in tail.said
 
 
 def _interrupt(there: Way, tail: Tailing, shell: Shell) -> None:

@@ -6,8 +6,7 @@ Names may be added, but never removed or changed in meaning. Times are ISO 8601 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dray import codec
@@ -20,29 +19,18 @@ if TYPE_CHECKING:
     from dray.schedules import ScheduleInfo
 
 
+def _fields(found: Any, names: str) -> dict[str, Any]:
+    values = {name: getattr(found, name) for name in names.split()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
 def job(found: Job[Any]) -> dict[str, Any]:
     """Returns a job, as in lists."""
-    row = found.row
     return {
-        "id": found.id,
-        "task": row.task,
-        "queue": row.queue,
-        "state": row.state,
-        "reason": row.reason,
-        "priority": row.priority,
-        "attempt": row.attempt,
-        "max_attempts": row.max_attempts,
-        "crashes": row.crashes,
-        "progress": row.progress,
-        "progress_message": row.progress_message,
-        "error": row.error,
-        "name": row.name,
-        "tags": list(row.tags),
-        "worker": row.worker_id,
-        "created_at": found.created_at,
-        "run_at": found.run_at,
-        "started_at": found.started_at,
-        "finished_at": found.finished_at,
+        **_fields(found.row, "id task queue state reason priority attempt max_attempts crashes progress"),
+        **_fields(found.row, "progress_message error name tags"),
+        "worker": found.row.worker_id,
+        **_fields(found, "created_at run_at started_at finished_at"),
     }
 
 
@@ -68,18 +56,9 @@ def whole_job(found: Job[Any]) -> dict[str, Any]:
     }
 
 
-def attempt(each: Attempt) -> dict[str, Any]:
-    error = each.error
-    return {
-        "number": each.number,
-        "worker": each.worker,
-        "outcome": each.outcome,
-        "started_at": each.started_at,
-        "finished_at": each.finished_at,
-        "error": None
-        if error is None
-        else {"type": error.type, "message": error.message, "traceback": error.traceback},
-    }
+def attempt(found: Attempt) -> dict[str, Any]:
+    error = None if found.error is None else _fields(found.error, "type message traceback")
+    return {**_fields(found, "number worker outcome started_at finished_at"), "error": error}
 
 
 def json_text(value: Any) -> str:
@@ -92,67 +71,36 @@ def result_text(stored: str | None) -> str:
     return json_text(None if stored is None else codec.decode(stored, path="result"))
 
 
-def log_line(line: LogLine) -> dict[str, Any]:
-    return {"seq": line.seq, "at": line.at, "level": line.level, "logger": line.logger, "message": line.message}
+def log_line(found: LogLine) -> dict[str, Any]:
+    return _fields(found, "seq at level logger message")
 
 
 def queue(found: QueueInfo) -> dict[str, Any]:
     """Returns a queue and its number of jobs by state."""
-    counts = {state: found.jobs.get(state, 0) for state in STATES}
-    return {"name": found.name, "priority": found.priority, "paused_at": found.paused_at, **counts}
+    return {**_fields(found, "name priority paused_at"), **_by_state(found.jobs)}
 
 
 def schedule(found: ScheduleInfo) -> dict[str, Any]:
-    return {
-        "name": found.name,
-        "task": found.task,
-        "queue": found.queue,
-        "args": found.args,
-        "rule": found.rule,
-        "cron": found.cron,
-        "every": found.every,
-        "tz": found.tz,
-        "misfire": found.misfire,
-        "misfire_limit": found.misfire_limit,
-        "overlap": found.overlap,
-        "priority": found.priority,
-        "next_at": found.next_at,
-        "last_at": found.last_at,
-        "created_at": found.created_at,
-        "paused_at": found.paused_at,
-    }
+    return _fields(
+        found,
+        "name task queue args rule cron every tz misfire misfire_limit overlap priority"
+        " next_at last_at created_at paused_at",
+    )
 
 
 def workflow(found: WorkflowInfo) -> dict[str, Any]:
     """Returns a workflow, its progress, and its number of jobs by state."""
-    return {
-        "id": found.id,
-        "name": found.name,
-        "state": found.state,
-        "done": found.done,
-        "total": found.total,
-        "created_at": found.created_at,
-        **{state: found.jobs.get(state, 0) for state in STATES},
-    }
+    return {**_fields(found, "id name state done total created_at"), **_by_state(found.jobs)}
 
 
 def whole_workflow(found: WorkflowInfo, steps: Sequence[StepInfo]) -> dict[str, Any]:
     """Returns a workflow with its steps, in the order they were added."""
-    return {**workflow(found), "steps": [{**asdict(step), "after": list(step.after)} for step in steps]}
+    return {**workflow(found), "steps": [_fields(step, "id step task state reason after") for step in steps]}
 
 
 def worker(found: WorkerInfo) -> dict[str, Any]:
-    return {
-        "id": found.id,
-        "name": found.name,
-        "host": found.host,
-        "pid": found.pid,
-        "state": found.state,
-        "queues": list(found.queues),
-        "tasks": list(found.tasks),
-        "concurrency": found.concurrency,
-        "duties": list(found.duties),
-        "started_at": found.started_at,
-        "last_seen_at": found.last_seen_at,
-        "stopped_at": found.stopped_at,
-    }
+    return _fields(found, "id name host pid state queues tasks concurrency duties started_at last_seen_at stopped_at")
+
+
+def _by_state(jobs: Mapping[str, int]) -> dict[str, int]:
+    return {state: jobs.get(state, 0) for state in STATES}

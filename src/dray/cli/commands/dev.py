@@ -17,7 +17,7 @@ from dray.cli import logs
 from dray.cli.apps import app_with_tasks, load_tasks, name_of
 from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
-from dray.cli.frames import users_lines
+from dray.cli.logs import users_lines
 from dray.cli.options import import_option, option, same_command, shared, told
 from dray.cli.output import short
 from dray.cli.parsing import Duration, given

@@ -1,23 +1,39 @@
-"""``dray enqueue``: enqueues one job, by the name of its task."""
+"""``dray enqueue`` and ``dray run``: a task's job put into its queue, or its function called here and now."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Generator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import dray
-from dray.cli import shapes, waiting
-from dray.cli.apps import app_for_enqueueing, load_tasks, task_to_fit
-from dray.cli.exits import Code, say
+from dray.cli import logs, shapes, waiting
+from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, load_tasks, task_to_fit
+from dray.cli.exits import Code, Failure, say
+from dray.cli.logs import users_lines, users_trace
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import put, put_json, short
 from dray.cli.parsing import Duration, Instant, arguments, given
+from dray.cli.processes import handling
+from dray.errors import DrayError
+from dray.instants import SECOND
+from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
+from dray.task.options import is_coroutine
+from dray.wording import span
 
 if TYPE_CHECKING:
     from dray.handle import Job
+    from dray.task import Task
 
 
 @click.command()
@@ -71,10 +87,10 @@ def enqueue(
         raise click.UsageError(str(error)) from None
     if job.duplicate:
         say(f"job {short(job.id)} has this unique key; nothing was enqueued")
-    return _await(app, job, timeout) if wait else _put(job)
+    return _await(app, job, timeout) if wait else _put_job(job)
 
 
-def _put(job: Job[Any]) -> int:
+def _put_job(job: Job[Any]) -> int:
     if wants_json():
         put_json({**shapes.job(job), "duplicate": job.duplicate})
     else:
@@ -89,3 +105,187 @@ def _await(app: dray.App, job: Job[Any], timeout: float | None) -> int:
     elif ended.state == "completed":
         put(shapes.result_text(ended.result))
     return waiting.judge([ended])
+
+
+# Running it here and now
+
+
+_MERCY = 5.0  # seconds for a body to end after its timeout
+_STEP = 0.1  # seconds between two lines of progress
+
+
+class _TimeOver(BaseException):
+    """Not an Exception: a body's ``except Exception`` must not catch it."""
+
+
+@click.command()
+@click.argument("task")
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
+@option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
+@option("--timeout", type=Duration(), metavar="TIME", help="Stop it after this time (exit code 4).")
+@option("--pdb", is_flag=True, help="Start the debugger if it raises.")
+@option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
+@shared
+def run(
+    task: str, words: Sequence[str], args: str | None, timeout: float | None, log_level: str, *, pdb: bool
+) -> int:
+    """Run TASK here and now and print its result as JSON: no job, no worker, no database, one attempt.
+
+    A VALUE that reads as JSON is JSON, any other is text; for a parameter of type str it is always text. With
+    NAME:=VALUE it must be JSON. An exception is shown with its traceback (exit code 3).
+    """
+    if pdb and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("--pdb needs a terminal")
+    app = app_with_tasks()
+    load_tasks(app)
+    found = known_task(app, task)
+    logs.configure(log_level)
+    call = _call(app, found, arguments(words, args, found))
+    try:
+        value = _called(found, call, timeout)
+    except KeyboardInterrupt:
+        raise
+    except _TimeOver:
+        raise Failure(f"{found.name} has not ended within {span(timeout or 0)}", Code.TIMED_OUT) from None
+    except Steering as error:
+        say(f"{found.name} {_wish(error)}")
+        return Code.JOB_ENDED
+    except BaseException as error:  # noqa: BLE001 - a body may raise anything
+        return _show(error, debug=pdb)
+    return _put_result(found, value)
+
+
+def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the arguments of the call, converted to the types of the function's annotations."""
+    try:
+        fitting = task.signature.fit(given)
+    except (TypeError, DrayError) as error:
+        raise click.UsageError(str(error)) from None
+    except Exception as error:
+        # The code of a user's model reads the arguments, and may raise anything.
+        raise click.UsageError(f"reading the arguments raised {type(error).__name__}: {error}") from error
+    return task.signature.arrange(fitting, context=_context(task.name, app.new_id()))
+
+
+def _context(name: str, job_id: str) -> dray.Context:
+    from dray.local_context import LocalContext  # noqa: PLC0415 - 40 ms that `--help` need not take
+
+    class ShownContext(LocalContext):
+        """Says on a terminal how far the body is."""
+
+        said_at = 0.0
+
+        def progress(self, percent: float | None, message: str | None = None) -> None:
+            now = time.monotonic()
+            is_last = percent is not None and float(percent) >= 100
+            if sys.stderr.isatty() and (is_last or now - self.said_at >= _STEP):
+                self.said_at = now
+                words = [] if percent is None else [f"{float(percent):.0f}%"]
+                say(" ".join([name, *words, *([] if message is None else [str(message)])]))
+
+    return ShownContext(name, job_id)
+
+
+def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeout: float | None) -> Any:
+    body = partial(task.function, *call[0], **call[1])
+    with _end_at_last(task.name, timeout), _prints_on_stderr():
+        if is_coroutine(task.function):
+            return _awaited(body(), timeout)
+        with _alarm(timeout):
+            return body()
+
+
+def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
+    import asyncio  # noqa: PLC0415 - 30 ms, only for coroutines
+
+    async def run() -> Any:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await body
+        except TimeoutError:
+            if limit.expired():
+                raise _TimeOver from None
+            raise
+
+    return asyncio.run(run())
+
+
+@contextlib.contextmanager
+def _alarm(timeout: float | None) -> Generator[None]:
+    """Raises into the body when its time is over."""
+    if timeout is None:
+        yield
+        return
+    with handling({signal.SIGALRM: _ring}):
+        signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _ring(_: int, __: FrameType | None) -> NoReturn:
+    raise _TimeOver
+
+
+@contextlib.contextmanager
+def _end_at_last(name: str, timeout: float | None) -> Generator[None]:
+    """Ends the process if a body is in a call that cannot be interrupted, or catches the exception."""
+    if timeout is None:
+        yield
+        return
+
+    def end() -> None:
+        say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
+        os._exit(Code.TIMED_OUT)
+
+    timer = threading.Timer(timeout + _MERCY, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _prints_on_stderr() -> Generator[None]:
+    """In a pipe, sends what the body prints to stderr, away from the result. A debugger on a terminal needs both."""
+    if sys.stdout.isatty():
+        yield
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _put_result(task: Task[..., Any], value: Any) -> int:
+    try:
+        text = task.encode_result(value)
+    except Exception as error:  # methods of the value may raise anything
+        raise Failure(f"{task.name} returned, but its result cannot be stored: {error}", Code.JOB_ENDED) from error
+    put(shapes.result_text(text))
+    return Code.DONE
+
+
+def _wish(error: Steering) -> str:
+    """Returns in words what a body raised to control its job."""
+    if isinstance(error, Retry):
+        when = "as its retry policy says" if error.delay_us is None else f"in {span(error.delay_us / SECOND)}"
+        return f"asks to be run again {when}" + (f": {error.message}" if error.message else "")
+    if isinstance(error, Snooze):
+        return f"asks to be run in {span(error.delay_us / SECOND)}, without counting this attempt"
+    if isinstance(error, Fail):
+        return f"has failed for good: {error.message}"
+    assert isinstance(error, Cancel)
+    return "cancels its job" + (f": {error.message}" if error.message else "")
+
+
+def _show(error: BaseException, *, debug: bool) -> int:
+    for line in users_lines(error):
+        click.echo(line, err=True)
+    if debug:
+        import pdb  # noqa: PLC0415 - 20 ms, only for --pdb
+
+        pdb.post_mortem(users_trace(error.__traceback__))
+    return Code.JOB_ENDED

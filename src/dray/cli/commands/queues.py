@@ -1,26 +1,49 @@
-"""``dray queues``: what is in the queues, and which are paused."""
+"""``dray queues`` and ``dray stats``: what is in the queues, which are paused, and rates and run times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
-from dray.cli.exits import say
-from dray.cli.options import option, shared
-from dray.cli.output import BESIDE_STATES, STATES, Column, Shape, put_list, relative, state_columns
+from dray.cli.exits import Code, say
+from dray.cli.live.following import repeat
+from dray.cli.options import option, shared, wants_json
+from dray.cli.output import (
+    BESIDE_STATES,
+    STATES,
+    Column,
+    Shape,
+    flat,
+    iso,
+    json_line,
+    overwritten,
+    put,
+    put_either,
+    put_list,
+    relative,
+    seconds,
+    state_columns,
+    table,
+)
+from dray.cli.parsing import Duration
 from dray.model.values import check_name
+from dray.wording import span
+
+if TYPE_CHECKING:
+    from dray.ops import Stats
 
 
 def _paused(value: Any, shape: Shape) -> str:
     return f"paused {relative(value, shape)}" if value else ""
 
 
-_COLUMNS = (
+_QUEUE_COLUMNS = (
     Column("queue", "name", is_elastic=True),
     Column("priority", "priority", is_number=True, rank=BESIDE_STATES),
     Column("", "paused_at", _paused),
@@ -37,12 +60,12 @@ def queues(ctx: click.Context) -> None:
     and cancelled jobs.
     """
     if ctx.invoked_subcommand is None:
-        _put(app_on_tables())
+        _put_queues(app_on_tables())
 
 
-def _put(app: dray.App, only: Sequence[str] | None = None) -> None:
+def _put_queues(app: dray.App, only: Sequence[str] | None = None) -> None:
     found = [shapes.queue(queue) for queue in app.queues() if only is None or queue.name in only]
-    put_list(found, (*_COLUMNS, *state_columns(found)), ("name", "priority", "paused_at", *STATES), "no queues")
+    put_list(found, (*_QUEUE_COLUMNS, *state_columns(found)), ("name", "priority", "paused_at", *STATES), "no queues")
 
 
 @queues.command()
@@ -71,7 +94,7 @@ def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise:
             say(f"queue {name} {otherwise}")
         elif name not in known:
             say(f"queue {name} has not been used so far")
-    _put(app, names)
+    _put_queues(app, names)
 
 
 @queues.command(name="set")
@@ -82,4 +105,82 @@ def set_(name: str, priority: int) -> None:
     """Change the settings of a queue."""
     app = app_on_tables()
     app.queue(name, priority=priority)
-    _put(app, [name])
+    _put_queues(app, [name])
+
+
+# Numbers
+
+
+_EVERY = 2
+_SHORTEST = 0.1
+
+
+@click.command()
+@option(
+    "--window",
+    type=Duration(),
+    default=3600.0,
+    metavar="TIME",
+    help="The period that rates and run times are about (1h).",
+)
+@option(
+    "--watch",
+    type=Duration(),
+    is_flag=False,
+    flag_value=f"{_EVERY}s",
+    metavar="[TIME]",
+    help=f"Repeat every {_EVERY} seconds, or every TIME, until Ctrl-C.",
+)
+@shared
+def stats(window: float, watch: float | None) -> int:
+    """Show jobs by state and queue, the age of the oldest queued one, rates and run times.
+
+    In a pipe: a line for each number, its name first. With --watch: in a pipe an empty line after each time, with
+    --json one object per line.
+    """
+    app = app_on_tables()
+    if watch is not None:
+        return _watch(app, window, max(watch, _SHORTEST))
+    found = app.stats(window)
+    put_either(_shape(app, found), lambda: _words(app.settings.place, found))
+    return Code.DONE
+
+
+def _shape(app: dray.App, found: Stats) -> dict[str, Any]:
+    return {"database": app.settings.place, **found.as_dict()}
+
+
+def _watch(app: dray.App, window: float, every: float) -> int:
+    region = overwritten()
+
+    def put_one(found: Stats) -> None:
+        if region is not None:
+            region.draw(_words(app.settings.place, found))
+            return
+        shape = {"at": iso(datetime.now(UTC)), **_shape(app, found)}
+        put(json_line(shape) if wants_json() else "\n".join([*flat(shape), ""]))
+
+    repeat(lambda: app.stats(window), put_one, every)
+    return Code.DONE
+
+
+def _words(place: str, found: Stats) -> list[str]:
+    rows = [
+        {"queue": name, "oldest": found.oldest_queued.get(name), **{state: jobs.get(state, 0) for state in STATES}}
+        for name, jobs in found.queues.items()
+    ]
+    rows.append({"queue": "all", "oldest": found.oldest_queued_age, **found.states})
+    columns = (
+        Column("queue", "queue", is_elastic=True),
+        *state_columns(rows),
+        Column("oldest", "oldest", seconds, rank=BESIDE_STATES),
+    )
+    finished = ", ".join(f"{count:,} {state}" for state, count in found.finished.items())
+    lines = [
+        place,
+        *table(rows, columns),
+        f"in the last {span(found.window)}: {finished}; {found.throughput:.3g} a second",
+    ]
+    if found.p50 is not None and found.p95 is not None:
+        lines.append(f"run time: p50 {span(found.p50)}, p95 {span(found.p95)}")
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -91,22 +91,15 @@ def _start(app: dray.App, since: Any) -> int | None:
     return None if since is None else ops.job_filter(app.backend, since=since).since
 
 
+@dataclass(slots=True)
 class _Follower:
     """Looks when something may have happened, and writes the events."""
 
-    def __init__(
-        self,
-        tail: Tail,
-        watch: Watch,
-        stop: Stopping,
-        wanted: Wanted,
-        write: Callable[[Event], None],
-    ) -> None:
-        self._tail = tail
-        self._watch = watch
-        self._stop = stop
-        self._wanted = wanted
-        self._write = write
+    _tail: Tail
+    _watch: Watch
+    _stop: Stopping
+    _wanted: Wanted
+    _write: Callable[[Event], None]
 
     def begin(self, since: int | None, lines: int | None) -> None:
         """Writes past events."""
@@ -151,7 +144,7 @@ class _Follower:
                     return []
                 continue
             if is_said:
-                say("the database answers again")
+                say("the database is back")
             return found
 
     def _tell(self, found: Iterable[Event]) -> None:

@@ -25,19 +25,9 @@ _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # the alternate screen, no curso
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _ESCAPE_PAUSE = 0.05  # seconds in which the rest of a key's bytes must come
 _SMALLEST = (20, 5)
+_LETTERS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 _SEQUENCES = {
-    "[A": "up",
-    "[B": "down",
-    "[C": "right",
-    "[D": "left",
-    "OA": "up",
-    "OB": "down",
-    "OC": "right",
-    "OD": "left",
-    "[H": "home",
-    "[F": "end",
-    "OH": "home",
-    "OF": "end",
+    **{f"{start}{letter}": key for start in "[O" for letter, key in _LETTERS.items()},
     "[1~": "home",
     "[4~": "end",
     "[5~": "page up",

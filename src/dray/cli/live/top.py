@@ -1,28 +1,132 @@
-"""Runs `dray top`: a thread reads the database, this one draws and handles keys."""
+"""Runs `dray top`: a thread reads the database, the main thread draws and handles keys."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
+import dray
 from dray import ops
 from dray.app import App
 from dray.cli.live import layout
-from dray.cli.live.feed import Feed
 from dray.cli.live.paint import Brush
 from dray.cli.live.screen import Screen
 from dray.cli.live.view import Actions, Contents, View, job_lines, log_lines
 from dray.cli.output import has_colours, is_ascii_only, short
-from dray.errors import UnknownJob
+from dray.errors import DrayError, UnknownJob
 from dray.model.job import CancelResult
 from dray.ops.top import Top
 
+if TYPE_CHECKING:
+    from dray.backends.watch import Watch
+
+
 _SECOND = 1.0
+_PAUSE = 0.25  # seconds between two looks
+_LOOK = 1.0
+_OUTAGE = 1.0
 _CANCELLED = {
     CancelResult.CANCELLED: "is cancelled",
     CancelResult.REQUESTED: "is asked to stop",
     CancelResult.FINAL: "had ended already",
     CancelResult.UNKNOWN: "is gone",
 }
+
+
+class Feed:
+    """The thread that reads the database, so that keys work while the database is slow.
+
+    It looks when the database has changed, at most four times a second and at least once a second, and runs the
+    actions of keys. If the database cannot be reached, it retries, and the last contents stay. `ring` is called when
+    `latest` is new.
+    """
+
+    def __init__(self, app: dray.App, look: Callable[[], Contents], ring: Callable[[], None]) -> None:
+        self.latest: Contents | None = None
+        self.problem: str | None = None  # why the contents are old
+        self.problem_since = 0.0
+        self.said: deque[str] = deque()  # the outcomes of actions
+        self._app = app
+        self._look = look
+        self._ring = ring
+        self._asked: deque[Callable[[], str]] = deque()
+        self._called = threading.Event()
+        self._is_over = False
+        self._failure: BaseException | None = None
+        self._watch: Watch | None = None
+        self._thread = threading.Thread(target=self._run, name="dray-live", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._call()
+        # With a limit: the thread may wait for a server that does not reply. It is a daemon.
+        self._thread.join(_PAUSE)
+
+    def ask(self, work: Callable[[], str]) -> None:
+        """Runs an action on the thread; its sentence goes to `said`."""
+        self._asked.append(work)
+        self._call()
+
+    def look_now(self) -> None:
+        """Looks at the database at once."""
+        self._call()
+
+    def check(self) -> None:
+        """Raises the error that ended the thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _call(self) -> None:
+        self._called.set()
+        watch = self._watch
+        if watch is not None:
+            watch.poke()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over:
+                self._step()
+        except BaseException as error:  # noqa: BLE001 - `check` raises it in the main thread
+            self._failure = error
+            self._ring()
+        finally:
+            if self._watch is not None:
+                self._watch.close()
+
+    def _step(self) -> None:
+        self._called.clear()
+        try:
+            if self._watch is None:
+                self._watch = self._app.backend.watch()  # before the look: it tells of changes after that
+            self._run_actions()
+            self.latest = self._look()
+            self.problem = None
+        except DrayError as error:
+            if self.problem is None:
+                self.problem_since = time.monotonic()
+            self.problem = str(error)
+            self._ring()
+            self._called.wait(_OUTAGE)
+            return
+        self._ring()
+        if not self._called.wait(_PAUSE) and not self._is_over:
+            self._watch.wait(_LOOK)
+
+    def _run_actions(self) -> None:
+        while self._asked:
+            try:
+                self.said.append(self._asked.popleft()())
+            except DrayError as error:
+                self.said.append(str(error))
 
 
 def run(app: App, *, read_only: bool) -> None:
@@ -46,7 +150,7 @@ def run(app: App, *, read_only: bool) -> None:
         _loop(view, brush, screen, feed)
 
 
-def _loop(view: View, brush: Brush, screen: Screen, feed: Feed[Contents]) -> None:
+def _loop(view: View, brush: Brush, screen: Screen, feed: Feed) -> None:
     shown, seen_at = None, time.monotonic()
     while not (view.is_over or screen.is_over):
         feed.check()
@@ -65,7 +169,7 @@ def _loop(view: View, brush: Brush, screen: Screen, feed: Feed[Contents]) -> Non
         _hand_over(view, screen, feed)
 
 
-def _hand_over(view: View, screen: Screen, feed: Feed[Contents]) -> None:
+def _hand_over(view: View, screen: Screen, feed: Feed) -> None:
     """Passes on what keys have asked for."""
     for work in view.asked:
         feed.ask(work)

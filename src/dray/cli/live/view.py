@@ -1,4 +1,4 @@
-"""The state of `dray top`, and what its keys do. `layout` draws it, `feed` reads the database."""
+"""The state of `dray top`, and what its keys do. `layout` draws it, `top` reads the database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dray.app import App
 from dray.cli import shapes
 from dray.cli.commands.job import described
-from dray.cli.live.panels import Panel, panels, rows
+from dray.cli.live.layout import Panel, panels, rows
 from dray.cli.output import cell, short
 from dray.ops.top import Snapshot
 from dray.ops.why import why
