@@ -6,7 +6,7 @@ told, and add only what no worker can know: that a cancel was requested meanwhil
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dray.model.job import Claim, Held, Outcome, Reason, State
 
@@ -45,20 +45,41 @@ class Settlement(NamedTuple):
     keeps_error: bool = False  # nothing was tried: the error that the job had still tells its story
 
 
+class _Fenced(Protocol):
+    """A claim, or what is known of it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def claim(self) -> int: ...
+
+
+def _ended(
+    claim: _Fenced,
+    state: State,
+    outcome: str | None,
+    times: tuple[int, int],
+    failure: tuple[str, str, str | None] | None = None,  # the error's type, message and traceback
+    **fields: Any,
+) -> Settlement:
+    settlement = Settlement(claim.id, claim.claim, state, outcome, *times, **fields)
+    if failure is None:
+        return settlement
+    kind, message, traceback = failure
+    short = _short(kind, message)
+    return settlement._replace(error=short, error_type=kind, error_message=message, traceback=traceback)
+
+
+def _runnable(delay_us: int) -> State:
+    return State.SCHEDULED if delay_us > 0 else State.QUEUED
+
+
 def completed(
     claim: Claim, started: int, finished: int, result: str | None = None, *, keep_args: bool = True
 ) -> Settlement:
     """The body returned."""
-    return Settlement(
-        claim.id,
-        claim.claim,
-        State.COMPLETED,
-        Outcome.COMPLETED,
-        started,
-        finished,
-        result=result,
-        drops_args=not keep_args,
-    )
+    times = started, finished
+    return _ended(claim, State.COMPLETED, Outcome.COMPLETED, times, result=result, drops_args=not keep_args)
 
 
 def failed(
@@ -71,19 +92,8 @@ def failed(
     traceback: str | None = None,
 ) -> Settlement:
     """The attempt failed and no other may follow it."""
-    return Settlement(
-        claim.id,
-        claim.claim,
-        State.FAILED,
-        reason,
-        started,
-        finished,
-        reason=reason,
-        error=_short(error_type, message),
-        error_type=error_type,
-        error_message=message,
-        traceback=traceback,
-    )
+    error = error_type, message, traceback
+    return _ended(claim, State.FAILED, reason, (started, finished), error, reason=reason)
 
 
 def errored(
@@ -100,40 +110,19 @@ def errored(
     if claim.attempt >= claim.max_attempts:
         reason = Reason.ERROR if outcome is Outcome.RETRY else Reason(outcome)
         return failed(claim, started, finished, reason, error_type, message, traceback)
-    return Settlement(
-        claim.id,
-        claim.claim,
-        State.SCHEDULED if delay_us > 0 else State.QUEUED,
-        outcome,
-        started,
-        finished,
-        delay_us=delay_us,
-        error=_short(error_type, message),
-        error_type=error_type,
-        error_message=message,
-        traceback=traceback,
-    )
+    error = error_type, message, traceback
+    return _ended(claim, _runnable(delay_us), outcome, (started, finished), error, delay_us=delay_us)
 
 
 def cancelled(claim: Claim, started: int, finished: int, message: str | None = None) -> Settlement:
     """The body stopped because it was asked to, or asked for it itself."""
-    return Settlement(
-        claim.id,
-        claim.claim,
-        State.CANCELLED,
-        Outcome.CANCELLED,
-        started,
-        finished,
-        reason=Reason.USER,
-        error=message,
-        error_message=message,
-    )
+    fields: dict[str, Any] = {"reason": Reason.USER, "error": message, "error_message": message}
+    return _ended(claim, State.CANCELLED, Outcome.CANCELLED, (started, finished), **fields)
 
 
 def snoozed(claim: Claim, started: int, finished: int, delay_us: int) -> Settlement:
     """The body asked to be run later; the attempt is given back."""
-    state = State.SCHEDULED if delay_us > 0 else State.QUEUED
-    return Settlement(claim.id, claim.claim, state, None, started, finished, delay_us=delay_us, gives_back=True)
+    return _ended(claim, _runnable(delay_us), None, (started, finished), delay_us=delay_us, gives_back=True)
 
 
 def released(claim: Claim | Held, at: int) -> Settlement:
@@ -141,9 +130,7 @@ def released(claim: Claim | Held, at: int) -> Settlement:
 
     It keeps its error: since when its arguments have not fitted is counted from there.
     """
-    return Settlement(
-        claim.id, claim.claim, State.QUEUED, None, at, at, delay_us=None, gives_back=True, keeps_error=True
-    )
+    return _ended(claim, State.QUEUED, None, (at, at), delay_us=None, gives_back=True, keeps_error=True)
 
 
 def postponed(claim: Claim, at: int, delay_us: int) -> Settlement:
@@ -156,36 +143,13 @@ def child_died(
 ) -> Settlement:
     """The process that ran the body died, and nothing else did: one attempt and one crash of this job."""
     ends = claim.attempt >= claim.max_attempts or claim.crashes + 1 >= claim.max_crashes
-    return Settlement(
-        claim.id,
-        claim.claim,
-        State.FAILED if ends else (State.SCHEDULED if delay_us > 0 else State.QUEUED),
-        Outcome.CRASHED,
-        started,
-        finished,
-        reason=Reason.CRASHED if ends else None,
-        delay_us=0 if ends else delay_us,
-        error=_short("ProcessDied", message),
-        error_type="ProcessDied",
-        error_message=message,
-        traceback=stack,
-        counts_crash=True,
-    )
+    return _crashed(claim, (started, finished), ("ProcessDied", message, stack), None if ends else delay_us)
 
 
 def misfit(claim: Claim, at: int, delay_us: int, message: str) -> Settlement:
     """The arguments do not fit the code at hand: other code may come, so the attempt is given back."""
-    return Settlement(
-        claim.id,
-        claim.claim,
-        State.SCHEDULED,
-        None,
-        at,
-        at,
-        delay_us=delay_us,
-        gives_back=True,
-        error=_short("Misfit", message),
-    )
+    fields: dict[str, Any] = {"delay_us": delay_us, "gives_back": True, "error": _short("Misfit", message)}
+    return _ended(claim, State.SCHEDULED, None, (at, at), **fields)
 
 
 def crashed(
@@ -200,21 +164,20 @@ def crashed(
     at: int,
 ) -> Settlement:
     """The worker died. The attempt stays counted; the job runs again after a moment, or has failed."""
-    message = f"worker {worker_id} died while it ran this job"
+    error = "WorkerDied", f"worker {worker_id} died while it ran this job", None
     ends = attempts_left <= 0 or crashes_left <= 0
-    return Settlement(
-        job_id,
-        claim,
-        State.FAILED if ends else State.SCHEDULED,
-        Outcome.CRASHED,
-        at,
-        at,
-        reason=Reason.CRASHED if ends else None,
-        delay_us=0 if ends else crash_delay_us(crashes, rng),
-        error=_short("WorkerDied", message),
-        error_type="WorkerDied",
-        error_message=message,
-        counts_crash=True,
+    held = Held(job_id, claim, cancel_requested=False)
+    return _crashed(held, (at, at), error, None if ends else crash_delay_us(crashes, rng))
+
+
+def _crashed(
+    claim: _Fenced, times: tuple[int, int], error: tuple[str, str, str | None], delay_us: int | None
+) -> Settlement:
+    """Without a delay the job has failed."""
+    state = State.FAILED if delay_us is None else _runnable(delay_us)
+    reason = Reason.CRASHED if delay_us is None else None
+    return _ended(
+        claim, state, Outcome.CRASHED, times, error, reason=reason, delay_us=delay_us or 0, counts_crash=True
     )
 
 
@@ -225,18 +188,8 @@ def crash_delay_us(crashes: int, rng: Rng) -> int:
 
 def unstorable(settlement: Settlement, problem: str) -> Settlement:
     """What is written instead of an outcome that the database refuses for its data: the body is not run again."""
-    return Settlement(
-        settlement.id,
-        settlement.claim,
-        State.FAILED,
-        Outcome.RESULT,
-        settlement.started,
-        settlement.finished,
-        reason=Reason.RESULT,
-        error=_short("Unstorable", problem),
-        error_type="Unstorable",
-        error_message=problem,
-    )
+    times, error = (settlement.started, settlement.finished), ("Unstorable", problem, None)
+    return _ended(settlement, State.FAILED, Outcome.RESULT, times, error, reason=Reason.RESULT)
 
 
 _SHORT = 300  # characters of the one-line error that lists show
