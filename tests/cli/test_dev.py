@@ -154,13 +154,13 @@ def test_code_that_cannot_be_imported_is_shown_and_its_repair_is_picked_up(shell
         terminal.sees("tasks     tasks.fail")
         edit(shell, "async def sleep()", "async def sleep(")
         terminal.sees("SyntaxError: ")
-        terminal.sees("it starts anew when something changes")
+        terminal.sees("it restarts when something changes")
         assert re.search(r'    File "\S+/tasks.py", line \d+\n +async def sleep\(', terminal.text)
         edit(shell, "async def sleep(", "async def sleep()")
         assert shell("enqueue", "tasks.note", "n=1", "--wait").out == '"v1"\n'
         edit(shell, "import dray", "import nosuchmodule")
         terminal.sees("ModuleNotFoundError: No module named 'nosuchmodule'")
-        terminal.sees("it starts anew when something changes", 2)
+        terminal.sees("it restarts when something changes", 2)
         terminal.press(CTRL_C)
         assert terminal.ended() == 0
 
@@ -169,7 +169,7 @@ def test_code_that_is_broken_from_the_start_is_waited_for_too(local: Shell) -> N
     local.write("tasks.py", "import dray\nx = 1 / 0\n")
     with Session(local.command("dev"), local.folder, local.environment) as terminal:
         terminal.sees("ZeroDivisionError: division by zero")
-        terminal.sees("it starts anew when something changes")
+        terminal.sees("it restarts when something changes")
         local.write("tasks.py", CODE)
         terminal.sees("reloaded: tasks.py changed; 4 tasks")
 

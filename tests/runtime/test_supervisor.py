@@ -111,7 +111,7 @@ def test_what_comes_from_the_terminal_is_passed_on_once(family: Callable[..., Fa
     assert [file.name for file in found.folder.glob("*.times")] == ["1.times"]
 
 
-def test_one_that_dies_is_started_anew(family: Callable[..., Family]) -> None:
+def test_one_that_dies_is_restarted(family: Callable[..., Family]) -> None:
     found = family("serve()", count=2)
     first, second = found.await_starts(2)
 
@@ -123,7 +123,7 @@ def test_one_that_dies_is_started_anew(family: Callable[..., Family]) -> None:
     found.send(signal.SIGTERM)
     code, said = found.ended()
     assert code == 0
-    assert "ended (SIGKILL); it starts anew in 0.1 s" in said
+    assert "ended (SIGKILL); it restarts in 0.1 s" in said
 
 
 def test_it_waits_longer_each_time_but_not_longer_than_it_may(family: Callable[..., Family]) -> None:
@@ -133,26 +133,26 @@ def test_it_waits_longer_each_time_but_not_longer_than_it_may(family: Callable[.
     found.send(signal.SIGTERM)
 
     said = found.ended()[1]
-    pauses = [line.rsplit(" ", 2)[1] for line in said.splitlines() if "starts anew" in line]
+    pauses = [line.rsplit(" ", 2)[1] for line in said.splitlines() if "it restarts in" in line]
     assert pauses == ["0.0", "0.0", "0.1", "0.1", "0.1"]
 
 
-def test_one_that_has_lived_for_long_is_started_anew_without_a_long_wait(family: Callable[..., Family]) -> None:
+def test_one_that_has_lived_for_long_is_restarted_without_a_long_wait(family: Callable[..., Family]) -> None:
     found = family("time.sleep(0.1); sys.exit(1)", count=1, first_pause=0.1, longest_pause=60, proven_after=0.05)
 
     found.await_starts(5)
 
     found.supervisor.kill()
     said = found.ended()[1]
-    assert {line.rsplit(" ", 2)[1] for line in said.splitlines() if "starts anew" in line} == {"0.1"}
+    assert {line.rsplit(" ", 2)[1] for line in said.splitlines() if "it restarts in" in line} == {"0.1"}
 
 
-def test_one_that_is_about_to_be_started_anew_does_not_spoil_the_end(family: Callable[..., Family]) -> None:
+def test_one_that_is_about_to_be_restarted_does_not_spoil_the_end(family: Callable[..., Family]) -> None:
     found = family("serve()", count=2, first_pause=60)
     first, _ = found.await_starts(2)
     os.kill(first, signal.SIGKILL)
     assert found.supervisor.stderr is not None
-    while "starts anew" not in found.supervisor.stderr.readline():
+    while "it restarts in" not in found.supervisor.stderr.readline():
         pass
 
     found.send(signal.SIGTERM)
@@ -169,7 +169,7 @@ def test_one_that_asks_for_a_new_process_gets_it_at_once(family: Callable[..., F
     assert found.ended()[0] == 0
 
 
-def test_those_that_have_done_their_work_are_not_started_anew(family: Callable[..., Family]) -> None:
+def test_those_that_have_done_their_work_are_not_restarted(family: Callable[..., Family]) -> None:
     found = family("sys.exit(0)", count=3)
 
     assert found.ended()[0] == 0
@@ -177,14 +177,14 @@ def test_those_that_have_done_their_work_are_not_started_anew(family: Callable[.
 
 
 @pytest.mark.parametrize("code", [2, 6])
-def test_where_no_worker_can_work_none_is_started_anew(family: Callable[..., Family], code: int) -> None:
+def test_where_no_worker_can_work_none_is_restarted(family: Callable[..., Family], code: int) -> None:
     found = family(f"sys.exit({code})", count=2)
 
     assert found.ended()[0] == code
     assert len(found.pids()) <= 2
 
 
-def test_one_that_has_worked_before_is_started_anew_whatever_it_ended_with(family: Callable[..., Family]) -> None:
+def test_one_that_has_worked_before_is_restarted_whatever_it_ended_with(family: Callable[..., Family]) -> None:
     found = family("(time.sleep(0.1), sys.exit(6)) if starts < 3 else serve()", count=1, proven_after=0.05)
 
     found.await_starts(3)

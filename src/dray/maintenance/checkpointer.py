@@ -1,9 +1,9 @@
 """Copies SQLite's write-ahead log back into the file, and gives unused pages back, so that no enqueue has to.
 
-Whether there is anything to copy is told by the size and the time of the log's file, without asking the database. The
-size tells only while the file grows: once the log has started over, in the room there is, the rate of the last time
-tells when there may be enough. A log that is written all the time is never copied whole at the moment in which it
-could start over, and would grow for ever: past a limit the checkpoint keeps writers out for that moment.
+The size and the time of the log's file show whether there is anything to copy, without a query. The size shows it
+only while the file grows. Once the log has started over inside the file, the rate of the last checkpoint tells when
+there may be enough. A log that is written all the time is never wholly copied at the moment in which it could start
+over, and would grow for ever: past a limit the checkpoint keeps writers out for that moment.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Checkpointer:
         return jittered(_BUSY_PAUSE if is_busy else _PAUSE, self._rng)
 
     def _copy_back(self, now: int) -> bool:
-        """Whether the log is written so fast that it is soon worth looking again."""
+        """Copies the log if it is worth it. Returns whether it grows so fast that the next look should come soon."""
         log = self._backend.file_log()
         if log is None or log == self._log:
             return False
@@ -67,6 +67,6 @@ class Checkpointer:
             self._backend.file_checkpoint(waits=True)
         enough_us = (now - self._copied_at) * _FRAMES // max(1, new_frames)
         self._due_at = now + min(max(enough_us, _SOONEST_US), _LATEST_US)
-        # From before: what was written meanwhile counts as new.
+        # As read before: what was written meanwhile counts as new.
         self._log, self._frames, self._copied_at = log, found.frames, now
         return new_frames >= _FRAMES

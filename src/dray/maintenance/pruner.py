@@ -1,4 +1,4 @@
-"""Forgets the past: ended jobs past their retention, workers that ended long ago, questions nobody took back."""
+"""Removes old rows: ended jobs past their retention, workers that ended long ago, questions left unanswered."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dray.clock import Rng
 
 WORKERS_KEPT_US = DAY
-STACKS_KEPT_US = MINUTE  # who asks where a body is waits for seconds
-_SOON = 0.05  # seconds between two steps, as long as a step: others want to write too
+STACKS_KEPT_US = MINUTE  # `dray why` waits for seconds
+_SOON = 0.05  # seconds between two steps, as long as a step takes: others want to write too
 _SHORTEST, _LONGEST = 60.0, 600.0
 
 
@@ -36,7 +36,7 @@ class Pruner:
     def tick(self) -> float:
         if self._steps is None:
             self._steps, self._removed = self._backend.history.prune_steps(self._retention), 0
-        steps, self._steps = self._steps, None  # what fails is over: the next tick starts again
+        steps, self._steps = self._steps, None  # a step that fails ends the pass: the next tick starts another
         step = next(steps, None)
         if step is not None:
             self._steps, self._removed = steps, self._removed + step.rows
@@ -46,7 +46,7 @@ class Pruner:
         stacks = self._backend.stacks.prune(now - STACKS_KEPT_US, PRUNE_CHUNK)
         if PRUNE_CHUNK in {forgotten, stacks}:
             return _SOON
-        # What nothing comes of is looked at less often.
+        # A pass that finds nothing doubles the pause.
         found = self._removed + forgotten + stacks
         self._pause = _SHORTEST if found else min(self._pause * 2, _LONGEST)
         return jittered(self._pause, self._rng)

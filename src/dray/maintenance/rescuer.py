@@ -33,7 +33,7 @@ LEASE_US = 15 * SECOND
 _CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing
 _LOOK = 1.0  # where only the database can tell
-_LOOK_ANYWAY = 2 * SECOND  # for what no glance shows: leases, and jobs without a worker
+_LOOK_ANYWAY = 2 * SECOND  # for what a glance does not show: leases, and jobs without a worker
 
 
 class Rescuer:
@@ -57,7 +57,7 @@ class Rescuer:
         self._backend = backend
         self._clock = clock
         self._rng = rng
-        # Not given: what is left of the worker's own shows it, unless the server's clock was set back since.
+        # Not given: read from what is left of the worker's own, which is wrong if the server's clock was set back.
         self._is_lease_given = lease_us is not None
         self._lease_us = lease_us or 0
         self._look_at = 0
@@ -86,7 +86,7 @@ class Rescuer:
         return 0.0
 
     def _doubt(self, now: int, judgement: Judgement) -> None:
-        """Leases mean nothing for a while to a rescuer that was cut off itself, or whose clock disagrees."""
+        """Distrusts leases for a while after this rescuer was cut off itself, or when its clock disagrees."""
         left_us, ahead_us = judgement.left_us, judgement.clock_at - now
         if not self._is_lease_given:
             self._lease_us = max(self._lease_us, left_us or 0) or LEASE_US

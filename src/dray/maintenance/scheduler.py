@@ -1,12 +1,11 @@
 """Fires schedules: a slot's job and the move to the next slot are one guarded write, so each slot fires once.
 
-The worker that has the duty comes at the slot's very time. All others are its deputies: they fire what they find due
-and still find due a moment later. That is how slots are met while the duty's holder is dead and not yet buried (a
-whole lease on PostgreSQL), or stopped and alive all the same. A schedule whose task a worker does not know is left to
-those who do for a moment, because they know its options.
+The worker that has the duty fires a slot at its time. All others are its deputies: they fire a slot that is still due
+a moment later. So slots fire while the holder of the duty is dead and not yet buried (a whole lease on PostgreSQL),
+or stopped but alive. A worker leaves a schedule whose task it does not know to other workers for a moment, because
+they know the task's options.
 
-Moments are counted from the first look by a clock that never steps: how late a slot is by the wall clock says nothing
-where clocks differ.
+These moments count from the first look, by the steady clock: wall clocks of machines differ.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ log = logging.getLogger("dray")
 
 _LONGEST = 1.0  # seconds: another process may add a schedule, and wall clocks may be set, while this waits
 _SHORTEST = 0.001
-_SOON = 0.25  # seconds between two looks at what is left to others
+_SOON = 0.25  # seconds between two looks at slots that are left to others
 _DEPUTY_US = 1 * SECOND
 _STRANGER_US = 2 * SECOND
 _CHUNK = 100
@@ -38,7 +37,7 @@ _DECLARER_PAUSE = 3600.0  # seconds; it has something to do only after it was as
 
 
 class Scheduler:
-    """`tasks`: the options of those that are known here. `timeout`: of the jobs of others."""
+    """`tasks`: the options of the tasks that are known here. `timeout`: for jobs of other tasks."""
 
     name = "schedule"
 
@@ -60,7 +59,7 @@ class Scheduler:
         self._timeout = timeout
         self._patience_us = _DEPUTY_US if is_deputy else 0
         self._seen: dict[str, tuple[int, int]] = {}  # name -> slot and when it was first seen to be due
-        self._unusable: dict[str, str] = {}  # name -> what was said about it
+        self._unusable: dict[str, str] = {}  # name -> what was logged about it
 
     def tick(self) -> float:
         next_at, now = self._backend.schedules.upcoming()
@@ -76,7 +75,7 @@ class Scheduler:
         return _SHORTEST if len(mine) == len(found) and not self._unusable else _SOON
 
     def _is_mine(self, schedule: Schedule) -> bool:
-        """Whether it is for this worker to fire it now, as far as it can tell; forgets those that were fired."""
+        """Whether this worker is to fire it now."""
         assert schedule.next_at is not None
         now = self._clock.steady()
         slot, since = self._seen.get(schedule.name, (None, now))
@@ -87,9 +86,9 @@ class Scheduler:
         return now - since >= patience_us
 
     def _fire(self, schedule: Schedule, now: int) -> set[str]:
-        """The queues that got jobs; none where somebody else was faster, or nothing is to be fired."""
+        """Fires the slots that are due. Returns the queues that got jobs: none if another worker was faster."""
         assert schedule.next_at is not None
-        now = max(now, schedule.next_at)  # it was due for the database, a moment after it was asked for the time
+        now = max(now, schedule.next_at)  # the database found it due a moment after it told the time
         options = self._tasks.get(schedule.task) or TaskOptions(name=schedule.task, timeout=self._timeout)
         try:
             owed = due(
@@ -112,11 +111,11 @@ class Scheduler:
         return {job.queue for job in new} if fired else set()
 
     def _complain(self, schedule: Schedule, error: DrayError) -> None:
-        """A row that this machine cannot read, for want of a zone or a newer release, keeps nobody waiting."""
-        said = f"schedule {schedule.name} cannot be fired here: {error}"
-        if self._unusable.get(schedule.name) != said:
-            self._unusable[schedule.name] = said
-            log.error("%s", said)
+        """Logs once that this machine cannot fire a row: it lacks the time zone, or a newer release wrote the row."""
+        message = f"schedule {schedule.name} cannot be fired here: {error}"
+        if self._unusable.get(schedule.name) != message:
+            self._unusable[schedule.name] = message
+            log.error("%s", message)
 
 
 class Declarer:

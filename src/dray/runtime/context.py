@@ -49,7 +49,7 @@ class Context:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._steps: Steps | None = None
-        self._is_sealed = False  # its completion may be committed any moment: nothing more can go with it
+        self._is_sealed = False  # its completion may be committed any moment: no more steps can go with it
 
     def __repr__(self) -> str:
         return f"<Context of {self._execution.claim.task} {self.job_id} attempt {self.attempt}>"
@@ -79,7 +79,7 @@ class Context:
 
     @property
     def slot(self) -> datetime | None:
-        """The time for which the schedule made this job, however late it runs; None if somebody ran it by hand."""
+        """The time for which the schedule made this job, however late it runs; None if it was run by hand."""
         slot = self._row.slot
         return None if slot is None else to_datetime(slot)
 
@@ -88,7 +88,7 @@ class Context:
         # Few bodies ask, so a claim does not carry it.
         found = self._execution.link.backend.jobs.get([self.job_id])
         if not found:
-            raise UnknownJob(f"job {self.job_id} is not there any more; somebody has deleted it")
+            raise UnknownJob(f"job {self.job_id} is not there any more; it was deleted")
         return found[0]
 
     @property
@@ -97,7 +97,7 @@ class Context:
         return logging.getLogger(f"dray.task.{self._execution.claim.task}")
 
     def progress(self, percent: float | None, message: str | None = None) -> None:
-        """Says how far the job is, 0 to 100; the last one counts, written at most twice a second."""
+        """Reports how far the job is, 0 to 100. The last report counts; it is written at most twice a second."""
         if percent is not None:
             percent = float(percent)
             if math.isnan(percent):
@@ -110,17 +110,17 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the body is to stop: cancelled, out of time, its worker about to end, or its claim lost."""
+        """Whether the body should stop: cancelled, out of time, its worker about to end, or its claim lost."""
         return self._execution.stop is not None
 
     def raise_if_cancelled(self) -> None:
-        """Ends the body here if it is to stop."""
+        """Ends the body here if it should stop."""
         if self._execution.stop is not None:
             raise Interrupted(self._execution.stop)
 
     @property
     def parent_results(self) -> Mapping[str, Any]:
-        """The results of the jobs this one waited for, by step name and by job id."""
+        """The results of the jobs that this one waited for, by step name and by job id."""
         return parent_results(self._execution.link.backend, self.job_id) or {}
 
     def add(
@@ -149,13 +149,12 @@ class Context:
     def transaction(self, result: Any = None) -> Transaction:
         """``with ctx.transaction() as tx``: what is written through `tx` and the job's completion commit together.
 
-        ``async with`` in coroutines. `tx.result` sets the result. A lost claim raises `StaleClaim`, and neither
-        is kept.
+        ``async with`` in coroutines. `tx.result` sets the result. A lost claim raises `StaleClaim` and rolls back.
         """
         return Transaction(self._execution, self.completion, result)
 
     def complete(self, *, connection: Any, result: Any = None) -> None:
-        """Completes the job in the transaction that your connection has open; it stands when you commit.
+        """Completes the job in the open transaction of your connection. It takes effect when you commit.
 
         A lost claim raises `StaleClaim`: roll back.
         """
@@ -212,7 +211,7 @@ class Transaction(CleanExit):
 
     @property
     def __dray_connection__(self) -> Any:
-        """What `connection=` takes this for."""
+        """The connection that `connection=` uses when it is given this."""
         return self.connection
 
     def __enter__(self) -> Self:

@@ -47,14 +47,14 @@ class Crew:
         self._not_isolated: set[str] = set()
 
     def check(self) -> None:
-        """Refuses tasks that this worker could not run as they ask for."""
+        """Raises `ConfigError` for a task that could not run in the runner it asks for."""
         for task in self._tasks.values():
             reason = _why_not(task) if task.options.runner == "process" else None
             if reason is not None:
                 raise ConfigError(f"task {task.name} cannot run in a child process: {reason}")
 
     def runner_of(self, claim: Claim) -> Runner:
-        """A job that has killed its worker before runs where it can kill nobody else."""
+        """The runner of the task. A job that has crashed a worker before runs in a child process, if it can."""
         kind: str = self._tasks[claim.task].options.runner
         if claim.crashes and kind != "process" and self._can_isolate(claim.task):
             kind = "process"
@@ -64,7 +64,7 @@ class Crew:
         return runner
 
     def mend(self) -> Capacity | None:
-        """Has runners make the threads and processes that they lack; what it can run without them. None: all."""
+        """Has runners make the threads and processes that they lack. Returns what can run without them; None: all."""
         short = {kind: runner for kind, runner in self._runners.items() if runner.outage.is_on}
         if not short:
             return None
@@ -75,7 +75,7 @@ class Crew:
         return Capacity(min([each for each in capacities.values() if each], default=self._size), tuple(tasks))
 
     def outages(self) -> list[Outage]:
-        """Of what bodies run in. For any thread."""
+        """Of threads and processes. For any thread."""
         return [runner.outage for runner in list(self._runners.values())]
 
     def take_back(self) -> list[Execution]:

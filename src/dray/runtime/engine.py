@@ -1,8 +1,8 @@
 """The engine: one thread that writes outcomes and claims work, both in one transaction, and hands it to the runners.
 
-Outcomes are written at once while nothing is being written; those that come meanwhile go together with the next
-transaction, so that batches grow with the load and an idle worker does not wait for company. Before it takes the
-write lock only to claim, it looks whether there is anything.
+An outcome is written at once while nothing is being written. Those that come meanwhile go together into the next
+transaction, so that batches grow with the load and an idle worker does not wait. Before the engine takes the write
+lock only to claim, it looks whether there is any work.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from dray.wording import counted
 log = logging.getLogger("dray")
 
 _BATCH = 500  # outcomes in one transaction
-_STALE_AHEAD = SECOND // 4  # after the last claim, when what was claimed ahead and has not started goes back
-_FULL_PAUSE = 0.25  # seconds in which a worker without a free slot does not listen
+_STALE_AHEAD = SECOND // 4  # after the last claim, when jobs claimed ahead that have not started go back
+_FULL_PAUSE = 0.25  # seconds in which a worker without a free slot ignores wake-ups
 _ISOLATED_PAUSE = 5 * SECOND  # for a job that may run in a child process only, while none can be started
-_LOOK_PAUSE = SECOND  # in which a busy worker looks for cancels and other queues
+_LOOK_PAUSE = SECOND  # between a busy worker's looks for cancels and other queues
 _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
 _FANOUT_PAUSE, _MOST_FANOUT_WAITS = 0.01, 100  # seconds; later it is left to the duty
@@ -152,7 +152,7 @@ class Engine:
             self._poll_policy.woken(by_change=is_changed, by_ring=self._inbox.is_rung)
 
     def _full_rest(self, now: int) -> float:
-        """No free slot, or not allowed to claim: only outcomes, notes and cancels matter."""
+        """With no free slot, or not allowed to claim: only outcomes, notes and cancels matter."""
         is_draining, poll = self._inbox.is_draining, self._poll_policy
         if (is_draining and self.is_spent) or (self._claim_policy.is_exhausted and self.is_empty):
             self._become_idle()
@@ -192,12 +192,12 @@ class Engine:
     # Working
 
     def tick(self) -> float:
-        """One step; the seconds until the next, if nothing happens before."""
+        """Does one step. Returns the seconds until the next, if nothing happens before."""
         self._outage.begins(self._clock.steady())
         try:
             return self._step()
         except Exception as error:
-            # A defect. What was claimed in this step may be known to nobody; and the worker does not work.
+            # A defect. What was claimed in this step may be lost to it, and the worker does not work.
             self._ownership.must_reread = self._poll_policy.may_have_work = True
             self._outage.goes_on(error, self._clock.steady())
             raise
@@ -209,7 +209,7 @@ class Engine:
         self._absorb()
         self._capacity = self._bodies.crew.mend()
         if self._inbox.is_draining and self.is_empty:
-            return self._full_rest(self._clock.steady())  # whatever the database does, it can go
+            return self._full_rest(self._clock.steady())  # it can end, whatever the database does
         if self._ownership.is_dead or (self._ownership.is_retiring and self.is_empty):
             return self._come_back()
         self._hand_back()
@@ -229,7 +229,7 @@ class Engine:
         return self._exchange(demand)
 
     def _is_in_order(self) -> bool:
-        """Whether it knows what it holds, and has passed on what had ended. False: it died, or cannot now."""
+        """Whether it knows what it holds, and has fanned out what had ended. False: it is dead, or cannot now."""
         if self._ownership.is_dead:
             return False
         try:
@@ -241,7 +241,7 @@ class Engine:
         return not self._in_flight.fanout_pending or self._fan_out()
 
     def _absorb(self) -> None:
-        """Takes in what other threads have said."""
+        """Takes in what other threads have put into the inbox."""
         inbox = self._inbox
         if inbox.is_poked:
             inbox.is_poked = False
@@ -267,14 +267,14 @@ class Engine:
                 self._in_flight.settle(execution, settlement)
 
     def _put_back(self, execution: Execution) -> None:
-        """There is nothing to run it in: another worker may have it at once."""
+        """Gives back a job that nothing here can run: another worker may have it at once."""
         self._claim_policy.gave_back(1)
         # By its task it could run here: until children can be started, every claim would bring it again.
         delay_us = _ISOLATED_PAUSE if execution.claim.crashes else None
         self._in_flight.hand_back([execution], self._clock.steady(), delay_us)
 
     def _hand_back(self) -> None:
-        """What is claimed and has not started goes back: the worker ends, a job was cancelled, bodies take long."""
+        """Hands back what is claimed and not started: the worker ends, a job was cancelled, or bodies take long."""
         now = self._clock.steady()
         is_stale = self._in_flight.count > self._claim_policy.concurrency and now - self._fed_at > _STALE_AHEAD
         inbox = self._inbox
@@ -294,7 +294,7 @@ class Engine:
         return self._claim_policy.demand(self._in_flight.count, self._capacity)
 
     def _sees_work(self, demand: Demand, now: int) -> bool:
-        """Whether it is time to claim: mostly after a look, before anybody takes the write lock for nothing."""
+        """Whether it is time to claim: mostly after a look, so that the write lock is not taken for nothing."""
         poll = self._poll_policy
         if not poll.wants_work(now):
             return False
@@ -302,12 +302,12 @@ class Engine:
             return True
         is_there = self._look(demand, now)
         if is_there is None:
-            return False  # and it stays hungry: nothing but the next look tells that the database is back
+            return False  # it still may have work: only the next look tells that the database is back
         poll.looked(found=is_there)
         return is_there
 
     def _look(self, demand: Demand, now: int) -> bool | None:
-        """Whether there is work; learns of cancels on the way. None: the database could not be read."""
+        """Whether there is work. Hears of cancels on the way. None: the database could not be read."""
         self._poll_policy.looked_at = now
         try:
             seen = self._backend.work.look(self.worker_id, demand, serves_all=self._claim_policy.serves_all)
@@ -322,7 +322,7 @@ class Engine:
         if (is_there and demand.limit) or self._in_flight.outcomes or self._notes.pause(now) is not None:
             self._outage.eases()  # what failed has still to succeed
         else:
-            self._outage.ends()  # there is nothing that it cannot do
+            self._outage.ends()  # nothing is left that failed
         return is_there
 
     def _exchange(self, demand: Demand) -> float:
@@ -352,7 +352,7 @@ class Engine:
         queues = written.queues.union(answer.promoted)
         if queues:
             self._backend.announce(queues)
-        # What goes with an outcome is no step by itself: while the row is held, both are tried again and again.
+        # Notes that go with an outcome do not count: while the row is locked, both are tried again and again.
         has_noted = not notes.ids.issubset(self._in_flight.outcomes)
         has_grown = self._grow()
         if self._inbox.leaves_locked or self._ownership.is_retiring:
@@ -363,7 +363,7 @@ class Engine:
         return self._poll_policy.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
 
     def _grow(self) -> bool:
-        """Ends the jobs that have added steps, each together with these; whether there was any to end."""
+        """Ends the jobs that have added steps, each together with its steps. Returns whether it ended any."""
         has_grown = False
         for settlement, new in self._in_flight.growing():
             try:
@@ -384,7 +384,7 @@ class Engine:
         return has_grown
 
     def _leave_aside(self, locked: Sequence[str]) -> bool:
-        """Whoever takes these jobs back learns how they ended; whether there was any such."""
+        """Leaves the outcomes of these jobs for the worker that takes them back. Returns whether there were any."""
         left = self._in_flight.with_steps(locked)
         if not left:
             return False
@@ -394,7 +394,7 @@ class Engine:
             self._fail(error)
             return False
         log.warning(
-            "another transaction has locked the rows of %s that ended here: whoever takes them back learns how",
+            "another transaction has locked the rows of %s that ended here: outcomes are left for the next worker",
             counted(len(left), "job"),
         )
         self._in_flight.written([settlement for settlement, _ in left], Settled([], [], [], [], []))
@@ -411,24 +411,24 @@ class Engine:
         for execution in executions:
             execution.runner = runner = self._bodies.crew.runner_of(execution.claim)
             groups.setdefault(runner, []).append(execution)
-        self._in_flight.take(executions)  # not before each has a runner: what has none is released by the next beat
+        self._in_flight.take(executions)  # once each has a runner: the next beat releases a job that has none
         for runner, group in groups.items():
             runner.start(group)
 
     def _fan_out(self) -> bool:
-        """Frees children of jobs that ended in a transaction which was not ours, or that had very many."""
+        """Frees children of jobs that a body completed in its own transaction, or that had very many."""
         try:
             step = self._backend.graph.fan_out()
         except StorageError as error:
             self._fail(error)
             return False
         if step.left and not step.decided and self._fanout_waits < _MOST_FANOUT_WAITS:
-            # Somebody else is at it, mostly the duty: until that is committed what it frees cannot be seen.
+            # Another transaction does it, mostly the duty's: what it frees cannot be seen until it commits.
             self._fanout_waits += 1
             self._inbox.doze(_FANOUT_PAUSE)
             return True
         self._fanout_waits = 0
-        # One step at a time: bodies that end meanwhile, and other workers, have their turn between two.
+        # One step at a time: bodies that end meanwhile, and other workers, get their turn in between.
         self._in_flight.fanout_pending = bool(step.left and step.decided)
         self._poll_policy.may_have_work = True
         self._tell_done()

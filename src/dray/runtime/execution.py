@@ -1,4 +1,4 @@
-"""One attempt in a worker's hands, from its claim to its outcome."""
+"""One attempt in a worker, from its claim to its outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Link(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """For what bodies do themselves: transactions, parents' results. Not the engine's own."""
+        """For what bodies do themselves: transactions, parents' results. The engine has its own."""
         ...
 
     def began(self, execution: Execution) -> None:
@@ -32,7 +32,7 @@ class Link(Protocol):
         ...
 
     def note(self, execution: Execution) -> None:
-        """There are lines or a report to be written."""
+        """There are log lines or progress to write."""
         ...
 
     def written(self, execution: Execution) -> None:
@@ -41,12 +41,12 @@ class Link(Protocol):
 
 
 class StopCause(StrEnum):
-    """Why a body is to stop before its end."""
+    """Why a body has to stop before its end."""
 
     TIMEOUT = "timeout"
-    CANCEL = "cancel"  # somebody asked for it
-    SHUTDOWN = "shutdown"  # the worker ends; the job goes back unburned
-    LOST = "lost"  # the claim is somebody else's: whatever the outcome is, it is not written
+    CANCEL = "cancel"  # a cancel was requested
+    SHUTDOWN = "shutdown"  # the worker ends; the job goes back and the attempt does not count
+    LOST = "lost"  # another worker has the job: the outcome is not written
 
 
 class Execution:
@@ -82,11 +82,11 @@ class Execution:
         self.started: int | None = None  # readings of the steady clock, as all times here
         self.deadline: int | None = None  # when its timeout is over
         self.stop: StopCause | None = None  # the first cause counts
-        self.stopped_at: int | None = None  # when it was first to be stopped
-        self.abandon_at: int | None = None  # when it is made to stop, if it has not by then
-        self.told_at: int | None = None  # when its runner last did
+        self.stopped_at: int | None = None  # when it first had to stop
+        self.abandon_at: int | None = None  # when force is used
+        self.told_at: int | None = None  # when its runner last told it to stop
         self.is_over = False
-        self.is_stuck = False  # it did not stop, and there is nothing more to be done
+        self.is_stuck = False  # it did not stop, and nothing more can be done
         self.fanout_pending = True  # if it is written by its body, children may wait for it
         self.is_written = False  # the body has completed the job in a transaction of its own
         self.grown: list[NewJob] = []  # steps for its workflow, written if and when it completes
@@ -94,7 +94,7 @@ class Execution:
         self.report: tuple[float | None, str | None] | None = None  # progress that is not yet written
 
     def begin(self, now: int) -> None:
-        """The body starts: its time counts from here, not from the claim."""
+        """The body starts. Its timeout counts from here, not from the claim."""
         self.started = now
         if self.claim.timeout is not None:
             self.deadline = now + int(self.claim.timeout * 1_000_000)
@@ -104,11 +104,11 @@ class Execution:
 
 
 class Interrupted(BaseException):
-    """Raised into a body that is to stop. Not an Exception, so that ``except Exception`` lets it through."""
+    """Raised into a body that has to stop. Not an Exception, so that ``except Exception`` lets it through."""
 
 
 def deliver_stop() -> None:
-    """Ends the body that runs here, if it is to stop and could not be told: it was in shared code, as it is now.
+    """Ends the body that runs here if it has to stop and could not be told so: it was in shared code, as it is now.
 
     Called where that code can bear an exception.
     """

@@ -1,7 +1,7 @@
-"""A worker's answer to probes over HTTP: `/health`, whether it lives, and `/ready`, whether it takes jobs on.
+"""Responds to HTTP probes of a worker: `/health`, whether it can work, and `/ready`, whether it claims jobs.
 
-On a thread of its own that nothing waits for, and answered from memory: a probe costs the database nothing, and is
-answered while the database is away. A few connections at a time, each for a few seconds; the rest is refused.
+On its own thread, which nothing waits for, and from memory: a probe does not use the database, and works while the
+database is away. A few connections at a time, each for a few seconds; more are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SWEEP = 1.0
 
 
 class Endpoint:
-    """Listens once it is made, so that a port in use is known before anything else happens; OSError says why not."""
+    """Listens as soon as it is made, so that a port in use raises `OSError` before anything else happens."""
 
     def __init__(self, host: str, port: int, condition: Callable[[], Condition]) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -56,7 +56,7 @@ class Endpoint:
 
 
 class _Server(ThreadingMixIn, TCPServer):
-    allow_reuse_address = True  # of connections that are over; not of a port that somebody listens on
+    allow_reuse_address = True  # of closed connections; not of a port that another process listens on
     daemon_threads = True
     request_queue_size = 16
     timeout = 0
@@ -74,7 +74,7 @@ class _Server(ThreadingMixIn, TCPServer):
         self.open[request] = time.monotonic() + _LONGEST
         try:
             super().process_request(request, client_address)
-        except (RuntimeError, MemoryError):  # no thread: that is what the probe should be told
+        except (RuntimeError, MemoryError):  # no thread: the probe should be told so
             self.process_request_thread(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -82,7 +82,7 @@ class _Server(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def sweep(self) -> None:
-        """Ends connections that take too long; their threads find out by themselves."""
+        """Ends connections that take too long. Their threads notice by themselves."""
         for request, until in list(self.open.items()):
             if time.monotonic() > until:
                 try:
@@ -91,7 +91,7 @@ class _Server(ThreadingMixIn, TCPServer):
                     self.open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up in the middle is no news."""
+        """A client that hangs up is not worth a log line."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         if code != HTTPStatus.NOT_IMPLEMENTED:
             super().send_error(code, message, explain)
             return
-        # The base's word for a method without a do_… here. A 5xx would read as a worker that is not well.
+        # The base class calls this for a method without a do_…. A 5xx would read as an unhealthy worker.
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD are answered"}, Allow="GET, HEAD")
 
     def _answer(self, status: HTTPStatus, found: dict[str, Any], **headers: str) -> None:
@@ -142,4 +142,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "dray"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is called
-        """A probe each second is no news."""
+        """A probe each second is not worth a log line."""

@@ -227,7 +227,7 @@ class Identity:
         self.proof: Proof = self._backend.workers.prove(self.id, self._watch)
 
     def lock_fd(self) -> int | None:
-        """The file that a child process must not keep open."""
+        """The descriptor of the lock that proves this worker alive. A child holds it while it has a job."""
         return self.proof.fileno()
 
     def register(self) -> None:
@@ -245,7 +245,7 @@ class Identity:
         self._backend.workers.register(new, self.lease_us)
 
     def register_patiently(self, is_over: Callable[[], bool]) -> None:
-        """A file that others write to all the time is no reason not to start."""
+        """Registers, and retries while other processes keep the database locked."""
         outage = Outage("start")
         while not is_over():
             try:
@@ -256,7 +256,7 @@ class Identity:
         return None
 
     def renew(self) -> None:
-        """Another id, another proof, another row."""
+        """Takes another id, another proof and another row."""
         self.deregister()
         self.proof.close()
         self._prove()
@@ -288,7 +288,7 @@ class Stacks:
         return bool(self._asked)
 
     def hear(self, asked: Iterable[Asked]) -> None:
-        """Takes in what a look told of: the same again until it is answered."""
+        """Takes in the questions of a look, which shows each again until it is answered."""
         with self._lock:
             new = {each.id: each for each in asked if each.id not in self._asked}
             self._asked |= new
@@ -296,7 +296,7 @@ class Stacks:
             self._wake()
 
     def answer_one(self, backend: Backend, worker_id: str) -> None:
-        """Answers the oldest question. It is kept until that is written: every look before that brings it again."""
+        """Answers the oldest question. It is kept until the answer is written: until then looks show it again."""
         with self._lock:
             asked = next(iter(self._asked.values()))
         try:

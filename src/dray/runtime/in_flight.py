@@ -1,7 +1,7 @@
-"""What a worker has in its hands: every claim from the moment it is made until its outcome is known to be written.
+"""What a worker has in flight: every claim from the moment it is made until its outcome is known to be written.
 
-Touched by the engine's thread alone. Every write carries its claim, so a lost answer, an outage or a takeover leave
-nothing in doubt: what cannot be written was somebody else's by then.
+For the engine's thread. Every write carries its claim, so a lost response, an outage or a takeover leave nothing in
+doubt: if it cannot be written, another worker has the job.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = logging.getLogger("dray")
 
 
 class Written(NamedTuple):
-    """What followed from a batch of outcomes."""
+    """What a batch of outcomes led to."""
 
     any_final: bool
-    queues: set[str]  # that have something ready again
+    queues: set[str]  # in which jobs are ready again
 
 
 class InFlight:
@@ -39,10 +39,10 @@ class InFlight:
         self.held: dict[str, Execution] = {}
         self.lost: list[Execution] = []  # bodies that still run though their claims are gone
         self.outcomes: dict[str, Settlement] = {}
-        self.count = 0  # bodies that run or are about to, each in a slot
+        self.count = 0  # bodies that run or will, each in a slot
         self.ran = 0  # bodies that have ended
-        self.stopped = 0  # of them those that were stopped because the worker ends, and whose jobs went back
-        self.final_notes: list[Execution] = []  # completed by their bodies; what they said is still to be written
+        self.stopped = 0  # of these, bodies that were stopped because the worker ends; their jobs went back
+        self.final_notes: list[Execution] = []  # completed by their bodies; their notes are still to be written
         self.has_written = False  # the engine has, since the last beat
         self.fanout_pending = False  # a body has completed its job itself: its children are still to be freed
         self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
@@ -75,7 +75,7 @@ class InFlight:
         for execution in executions:
             before = self.held.get(execution.claim.id)
             if before is not None and not before.is_over:
-                self.lost.append(before)  # ended by its own transaction and started over: it is still to be watched
+                self.lost.append(before)  # completed in its own transaction, then started over: still watched
             self.held[execution.claim.id] = execution
 
     def end(self, execution: Execution, settlement: Settlement | None) -> None:
@@ -106,7 +106,7 @@ class InFlight:
                 self.fanout_pending |= execution.fanout_pending
 
     def hand_back(self, executions: Iterable[Execution], now: int, delay_us: int | None = None) -> None:
-        """Bodies that have not started go back, unburned; without a delay each keeps its place in the queue."""
+        """Hands back jobs whose bodies have not started. Without a delay each keeps its place in the queue."""
         for execution in executions:
             self.count -= 1
             execution.is_over = True
@@ -118,13 +118,13 @@ class InFlight:
                 self.lost.remove(execution)
 
     def give_up_slot(self, execution: Execution) -> None:
-        """A body does not stop: its slot goes to another, its claim stays until it ends."""
+        """A body does not stop: another gets its slot, and its claim is kept until it ends."""
         if not execution.is_over and execution not in self._slotless:
             self._slotless.add(execution)
             self.count -= 1
 
     def settle(self, execution: Execution, settlement: Settlement) -> None:
-        """Ends a job though its body goes on."""
+        """Ends a job although its body goes on."""
         if self.held.get(execution.claim.id) is execution:
             self.outcomes[execution.claim.id] = settlement
 
@@ -157,7 +157,7 @@ class InFlight:
 
     @property
     def frees_steps(self) -> bool:
-        """Whether the end of one of these may let another step of its workflow go."""
+        """Whether one of these outcomes may free another step of its workflow."""
         held = self.held
         return any(
             each.id in held and held[each.id].claim.workflow_id is not None
@@ -166,7 +166,7 @@ class InFlight:
         )
 
     def refuse_growth(self, settlement: Settlement, error: Exception) -> None:
-        """The steps cannot be written: the job fails, as with a result that cannot be."""
+        """The new steps cannot be written: the job fails, as it does when its result cannot be stored."""
         execution = self.held[settlement.id]
         self._growing.discard(settlement.id)
         self.outcomes[settlement.id] = failed = outcome.ungrown(execution, settlement, error)
@@ -175,14 +175,14 @@ class InFlight:
     # Claims
 
     def written(self, batch: Sequence[Settlement], settled: Settled) -> Written:
-        """A batch of outcomes went to the database."""
+        """A batch of outcomes was written, as far as `settled` says."""
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
         any_final = False
         queues: set[str] = set()
         lost: list[str] = []
         for settlement in batch:
             if settlement.id in locked:
-                continue  # somebody's open transaction has the row: with the next batch
+                continue  # another transaction has locked the row: tried again with the next batch
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
             if settlement.id in already:
@@ -194,12 +194,12 @@ class InFlight:
             elif execution is not None and settlement.state == State.QUEUED:
                 queues.add(execution.claim.queue)
             if execution is not None and not execution.is_over:
-                self.lost.append(execution)  # it was ended though its body goes on
+                self.lost.append(execution)  # the job has ended although its body goes on
         _say_lost("their outcomes change nothing", lost)
         return Written(any_final, queues)
 
     def _was_written(self, settlement: Settlement) -> None:
-        """Its body has completed the job on a connection of its own; what it did afterwards does not count."""
+        """The body has completed the job on a connection of its own. What it did afterwards does not count."""
         self.fanout_pending = True
         if settlement.state != State.COMPLETED and settlement.error is not None:
             said = escape_control(settlement.error)
@@ -212,7 +212,7 @@ class InFlight:
         return execution if is_it else None
 
     def release_unknown(self, rows: Sequence[Held], now: int) -> None:
-        """Releases what this worker holds by its rows and does not know of: the answer to a claim was lost."""
+        """Releases jobs that are this worker's by their rows and unknown to it: the response to a claim was lost."""
         for row in rows:
             execution = self.held.get(row.id)
             if execution is None or execution.claim.claim < row.claim:
@@ -228,7 +228,7 @@ class InFlight:
         return [execution for execution in self.held.values() if not execution.is_over]
 
     def lose_all(self, written: Collection[str]) -> list[Execution]:
-        """Nothing is this worker's own any more; the bodies that must stop: not of jobs that they have ended."""
+        """Drops all claims. Returns the bodies that must stop: those that have not completed their jobs."""
         running = self.claimed()
         lost = self.lose([each for each in running if each.claim.id not in written])
         self.lost += [each for each in running if each.claim.id in written]
@@ -237,7 +237,7 @@ class InFlight:
         return lost
 
     def lose(self, executions: list[Execution]) -> list[Execution]:
-        """Their claims are gone, by a crash of the database or a takeover; all of them must stop."""
+        """Drops claims that a crash of the database or a takeover has ended. All these bodies must stop."""
         _say_lost("stopping their bodies", [execution.claim.id for execution in executions])
         for execution in executions:
             del self.held[execution.claim.id]
@@ -262,7 +262,7 @@ def _say_failed(execution: Execution, settlement: Settlement) -> None:
 
 
 def _say_lost(what_follows: str, ids: Sequence[str]) -> None:
-    """One line, however many there are: after an outage they come by the hundred."""
+    """One line for all: after an outage there may be hundreds."""
     if ids:
         some = f"{', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}"
         log.warning("this worker no longer holds %s (%s): %s", counted(len(ids), "job"), some, what_follows)

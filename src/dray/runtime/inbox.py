@@ -1,7 +1,7 @@
 """What other threads tell the engine, and how they wake it.
 
-Whoever brings something puts it down first and rings then; the engine takes the ring back first and looks at what is
-there then. So nothing is overlooked, whenever it comes.
+A thread first puts down what it brings, then rings. The engine first takes the ring back, then looks at what has
+come. So it overlooks nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class BodyEnd(NamedTuple):
 
 
 class HeardBeat(NamedTuple):
-    """A beat may be on its way while the engine comes back: it says nothing about who the worker is by then."""
+    """A beat, and the id it was made under: the engine may have come back under another one meanwhile."""
 
     worker_id: str
     beat: Beat
@@ -30,7 +30,7 @@ class HeardBeat(NamedTuple):
 
 
 class Inbox:
-    """The verbs are for any thread; what they leave behind, `open` and the naps are for the engine's."""
+    """The methods of the first part are for any thread. The attributes, `open` and the naps are for the engine's."""
 
     def __init__(self) -> None:
         self.ended: deque[BodyEnd] = deque()
@@ -52,28 +52,28 @@ class Inbox:
         self.ring()
 
     def refuse(self, executions: Sequence[Execution]) -> None:
-        """There is no thread or process to run these in."""
+        """No thread or process could be had to run these."""
         self.refused.extend(executions)
         self.ring()
 
     def give_up(self, execution: Execution) -> None:
-        """Its body does not stop: its slot is replaced, and the claim is kept until it ends."""
+        """A body does not stop: its slot is replaced, and its claim is kept until it ends."""
         self.stuck.append(BodyEnd(execution, None))
         self.ring()
 
     def settle_stuck(self, execution: Execution, settlement: Settlement) -> None:
-        """Ends a job though its body goes on."""
+        """Ends a job although its body goes on."""
         self.stuck.append(BodyEnd(execution, settlement))
         self.ring()
 
     def hear(self, worker_id: str, beat: Beat, *, is_proven: bool = True) -> None:
-        """What a beat under this id brought, and whether the proof of life behind it stands."""
+        """A beat under this id returned; `is_proven`: the proof of life stands."""
         self.is_cut_off = False
         self.beats.append(HeardBeat(worker_id, beat, is_proven))
         self.ring()
 
     def cut_off(self) -> None:
-        """The database cannot be reached: nothing more is claimed until a beat gets through."""
+        """The database cannot be reached: the engine claims nothing until a beat gets through."""
         self.is_cut_off = True
 
     def look_soon(self) -> None:
@@ -82,22 +82,22 @@ class Inbox:
         self.ring()
 
     def recall(self) -> None:
-        """Something was cancelled or paused in this process: what has not started goes back, to be claimed anew."""
+        """Something was cancelled or paused in this process: what has not started goes back, to be claimed again."""
         self.is_recalled = True
         self.ring()
 
     def drain(self) -> None:
-        """Nothing more is claimed, and what has not started goes back."""
+        """The engine claims nothing more, and hands back what has not started."""
         self.is_draining = True
         self.ring()
 
     def leave_locked(self) -> None:
-        """Time is up: outcomes whose rows another transaction has locked are left for whoever takes the jobs back."""
+        """Time is up: outcomes whose rows are locked are left for the worker that takes the jobs back."""
         self.leaves_locked = True
         self.ring()
 
     def ring(self) -> None:
-        """The engine is to look up."""
+        """Wakes the engine."""
         self.is_rung = True
         waker, self._waker = self._waker, None
         if waker is not None:
@@ -106,17 +106,17 @@ class Inbox:
     # For the engine's thread
 
     def open(self) -> None:
-        """All that has come until now is about to be looked at."""
+        """Takes the ring back: the engine is about to look at all that has come."""
         self.is_rung = False
 
     def doze(self, seconds: float) -> bool:
-        """Sleeps, deaf to the database; whether somebody rang."""
+        """Sleeps without listening to the database. Returns whether a thread rang."""
         is_woken = self.nap(self._bell.ring, lambda: rest((self._bell.fileno(),), seconds))
         self._bell.silence()
         return is_woken
 
     def nap(self, waker: Callable[[], None], sleep: Callable[[], bool]) -> bool:
-        """Sleeps in a way that `waker` can end, unless somebody rang before that was known; whether it was ended."""
+        """Sleeps until `waker` is called, unless a thread has rung already. Returns whether it was woken."""
         self._waker = waker
         is_woken = self.is_rung or sleep()
         self._waker = None

@@ -1,7 +1,7 @@
-"""How the end of a body becomes a settlement: whatever it returned, raised or was stopped by.
+"""How the end of a body becomes a settlement, whatever it returned, raised or was stopped by; stacks as text.
 
 Nothing here raises: an error that cannot be shown (a ``__str__`` that raises, a message of 100 MB, a traceback of a
-recursion) is recorded as well as it can be, once.
+recursion) is recorded as well as possible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand tha
 
 
 def returned(execution: Execution, value: Any, now: int) -> Settlement:
-    """The body ended well."""
+    """The body returned."""
     claim, started = execution.claim, _started(execution, now)
     try:
         text = None if value is None else execution.task.encode_result(value)
@@ -46,7 +46,7 @@ def returned(execution: Execution, value: Any, now: int) -> Settlement:
 
 
 def ungrown(execution: Execution, ended: Settlement, error: BaseException) -> Settlement:
-    """The body ended well, but the steps it has added to its workflow cannot be written."""
+    """The body returned, but the steps that it added to its workflow cannot be written."""
     message = f"the body returned, but the steps it added cannot be written: {_message(error)}"
     return settlement.failed(
         execution.claim, ended.started, ended.finished, Reason.RESULT, _kind(error), message, None
@@ -75,7 +75,7 @@ def raised(execution: Execution, error: BaseException, now: int, rng: Rng) -> Se
 def stopped(
     execution: Execution, now: int, rng: Rng, error: BaseException | None = None, stack: str | None = None
 ) -> Settlement | None:
-    """The body was stopped, or what is left of it no longer counts; None: nothing is to be written."""
+    """The body was stopped, or its outcome no longer counts; None: nothing is to be written."""
     claim, started = execution.claim, _started(execution, now)
     if execution.stop is StopCause.LOST:
         return None
@@ -92,7 +92,7 @@ def stopped(
 
 
 def out_of_time(execution: Execution, now: int, stack: str | None) -> Settlement:
-    """The body did not stop, and no attempt may follow it: the job ends while it still runs."""
+    """The body did not stop, and this was the last attempt: the job ends while the body still runs."""
     message = f"ran longer than its timeout of {execution.claim.timeout or 0:g} s and did not stop when told to"
     return settlement.failed(
         execution.claim, _started(execution, now), now, Reason.TIMEOUT, "Timeout", message, _cut(stack)
@@ -100,7 +100,7 @@ def out_of_time(execution: Execution, now: int, stack: str | None) -> Settlement
 
 
 def left_behind(execution: Execution, now: int, rng: Rng) -> Settlement | None:
-    """The body still runs and ends only with its process, in a moment: nobody may start it again before that."""
+    """The body still runs and ends with its process, in a moment. The job must not start again before that."""
     ended = stopped(execution, now, rng)
     if ended is None or ended.state in FINAL:
         return ended
@@ -118,12 +118,12 @@ def died(execution: Execution, now: int, rng: Rng, message: str, stack: str | No
 
 
 def unreadable(execution: Execution, error: PayloadError, now: int) -> Settlement:
-    """The stored arguments are nothing that any code could read."""
+    """The stored arguments cannot be read by any code."""
     return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, _kind(error), _message(error), None)
 
 
 def misfitting(execution: Execution, error: BaseException, now: int, since_us: int) -> Settlement:
-    """The arguments do not fit the code here; after a day that they have not, nobody is working on it."""
+    """The arguments do not fit the code here. After a day the job fails."""
     message = _message(error)
     if since_us >= DAY:
         return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, "Misfit", message, None)
@@ -131,7 +131,7 @@ def misfitting(execution: Execution, error: BaseException, now: int, since_us: i
 
 
 def misfit_delay_us(since_us: int) -> int:
-    """As long again as it has been so, between 5 seconds and 5 minutes."""
+    """As long as they have not fitted so far, between 5 seconds and 5 minutes."""
     return max(5 * SECOND, min(since_us, 300 * SECOND))
 
 
@@ -154,7 +154,7 @@ def traced(error: BaseException) -> str:
 
 
 def _policy_us(execution: Execution, rng: Rng) -> int:
-    """The delay where it is settled that another attempt follows."""
+    """The delay before an attempt that follows in any case."""
     return policy_delay_us(execution.task.options, execution.claim.attempt, rng)
 
 
@@ -188,7 +188,7 @@ def _trace(error: BaseException) -> str | None:
 
 
 def _users(trace: TracebackType | None) -> TracebackType | None:
-    """Without our own frames, which call the body: they say nothing to whoever wrote it."""
+    """Without the frames of Dray that call the body."""
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("dray.runtime."):
         if trace.tb_next is None:
             break
@@ -199,7 +199,7 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
 def _cut(text: str | None) -> str | None:
     if text is None:
         return None
-    if len(text) > 4 * TRACEBACK_BYTES:  # a message of 100 MB is in it too; both ends are all that will be kept
+    if len(text) > 4 * TRACEBACK_BYTES:  # a message of 100 MB is in it too; only both ends are kept
         text = f"{text[: 2 * TRACEBACK_BYTES]}\n…\n{text[-2 * TRACEBACK_BYTES :]}"
     return clean_traceback(redact(text), TRACEBACK_BYTES)
 

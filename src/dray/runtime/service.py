@@ -1,4 +1,4 @@
-"""The life of a loop: a thread that calls `tick`, rests for as long as that says, and can be woken and ended."""
+"""The life of a loop: a thread that calls `tick`, sleeps for the seconds it returns, and can be woken and ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AFTER_A_DEFECT = 5.0
 
 
 class Service(ABC):
-    """Subclasses write `tick`, which does one step and returns the seconds until the next."""
+    """Subclasses define `tick`, which does one step and returns the seconds until the next."""
 
     def __init__(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -30,15 +30,15 @@ class Service(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether further steps come."""
+        """Whether more steps will come."""
         return self._thread.is_alive() and not self._is_ending
 
     def wake(self) -> None:
-        """The next step comes now."""
+        """Starts the next step now."""
         self._woken.set()
 
     def end(self, timeout: float | None = 5.0) -> bool:
-        """No further step; whether the one under way is over."""
+        """Allows no further step. Returns whether the one under way is over."""
         self._is_ending = True
         self._woken.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -48,7 +48,7 @@ class Service(ABC):
     def _run(self) -> None:
         while True:
             self._woken.clear()
-            if self._is_ending:  # looked at after the clear: or an `end` in between would be slept through
+            if self._is_ending:  # checked after the clear: or it would sleep through an `end` in between
                 return
             self._woken.wait(self._step())
 
@@ -56,13 +56,13 @@ class Service(ABC):
         try:
             return self.tick()
         except Exception:
-            # A defect of ours must not end what keeps a worker alive.
-            log.exception("%s: an error that nobody expected; going on", self._thread.name)
+            # A defect in Dray must not end what keeps a worker alive.
+            log.exception("%s: unexpected error; going on", self._thread.name)
             return _AFTER_A_DEFECT
 
 
 class Loop(Service):
-    """A tick of somebody else's."""
+    """Calls a given tick."""
 
     def __init__(self, name: str, tick: Callable[[], float]) -> None:
         super().__init__(name)

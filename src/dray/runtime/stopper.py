@@ -1,4 +1,4 @@
-"""Stops bodies: in time, and with more force when they do not listen.
+"""Stops bodies: asks first, then uses force.
 
 On a thread of its own, because the engine may be waiting for a database that is away.
 """
@@ -18,10 +18,10 @@ from dray.runtime.service import Service
 
 log = logging.getLogger("dray")
 
-KILL_GRACE = 5 * SECOND  # between being told to stop and being made to
+KILL_GRACE = 5 * SECOND  # between asking and force
 _LAST_GRACE = SECOND
 _AGAIN = SECOND  # between two tries with a body that swallows the first
-_VERY_SOON = 2 * MILLISECOND  # after the runner could not
+_VERY_SOON = 2 * MILLISECOND  # until the next try, when the runner could not tell the body
 _LONGEST = 60 * SECOND
 
 
@@ -46,15 +46,12 @@ class Stopper(Service):
         self._lock = threading.Lock()
 
     def began(self, execution: Execution) -> None:
-        """A body has started; most have no deadline, or one after that which is waited for already."""
+        """A body has started. Most have no deadline, or a later one than the next that is waited for."""
         if execution.deadline is not None and execution.deadline < self._wake_at:
             self.wake()
 
     def stop(self, execution: Execution, cause: StopCause, by: int | None = None) -> None:
-        """Has a body stop, by force from the instant `by` on.
-
-        The first cause counts, but for a lost claim: then nothing else does.
-        """
+        """Stops a body, by force from the instant `by` on. The first cause counts, unless the claim is lost."""
         with self._lock:
             if execution.stop is None or cause is StopCause.LOST:
                 execution.stop = cause
@@ -87,14 +84,14 @@ class Stopper(Service):
 
     def tick(self) -> float:
         now = self._clock.steady()
-        self._wake_at = now + _LONGEST  # whoever begins from here on, unseen by what follows, wakes this again
+        self._wake_at = now + _LONGEST  # a body that begins from here on wakes this again
         at = min((self._attend(execution, now) for execution in self._executions()), default=now + _LONGEST)
         at = min(at, self.watch_lease(now))
         self._wake_at = min(at, now + _LONGEST)
         return max(0, self._wake_at - now) / SECOND
 
     def _attend(self, execution: Execution, now: int) -> int:
-        """Does what is due; when there is more to do."""
+        """Does what is due. Returns when there is more to do."""
         if execution.is_over or execution.is_stuck:
             return now + _LONGEST
         if execution.stopped_at is None:
@@ -114,7 +111,7 @@ class Stopper(Service):
         return min(self._tell(execution, now), execution.abandon_at)
 
     def _tell(self, execution: Execution, now: int) -> int:
-        """Tells the runner, now and then again, for bodies that swallow the first; when to come back."""
+        """Has the runner tell the body to stop, again if it swallows the first. Returns when to come back."""
         if execution.told_at is not None and now < execution.told_at + _AGAIN:
             return execution.told_at + _AGAIN
         if not execution.runner.stop(execution):

@@ -1,6 +1,6 @@
-"""Several worker processes under one parent: it starts them, starts anew those that die, and ends with them.
+"""Several worker processes under one parent: it starts them, restarts those that die, and ends with them.
 
-It knows nothing of jobs. What a worker process was doing when it died is for the other workers to find out.
+It knows nothing of jobs: other workers rescue those of a worker process that died.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from dray.runtime.signals import SUPERVISED, ends_by, handling
 
 log = logging.getLogger("dray")
 
-RENEW = 75  # exit status of one that wants to be started anew, at once
-_NO_USE = frozenset({2, 6})  # wrong usage, no database: another start would end the same way
+RENEW = 75  # exit status of a worker that wants to be restarted at once
+_NO_USE = frozenset({2, 6})  # wrong usage, no database: a restart would end the same way
 _LEEWAY = 15.0  # seconds that a worker may take beyond its grace
-_NEVER = 1 << 62  # a reading that the steady clock does not come to
+_NEVER = 1 << 62  # a reading that the steady clock never reaches
 
 
 class Reload(Protocol):
-    """Says when running processes are out of date. They are then stopped, each once, and started anew."""
+    """Says when running processes are out of date. They are then stopped, each once, and restarted."""
 
     def is_due(self) -> bool:
-        """A look: whether something has changed since the last time that it was due, and nothing goes on changing."""
+        """Whether files have changed since it was last due, and have stopped changing."""
         ...
 
     def rest(self) -> float:
@@ -42,15 +42,15 @@ class Reload(Protocol):
         ...
 
     def environment(self) -> Mapping[str, str]:
-        """More variables for the process that starts now."""
+        """Variables to add for the process that starts now."""
         ...
 
 
 class Supervisor:
     """Runs `count` processes of one command until it is told to stop, or until all have ended by themselves.
 
-    Each has a process group of its own, so that a Ctrl-C at the terminal comes here alone and is passed on once. A
-    worker whose supervisor is killed gets SIGTERM from the kernel.
+    Each has its own process group, so that only the supervisor gets a Ctrl-C at the terminal, and passes it on once.
+    A worker whose supervisor is killed gets SIGTERM from the kernel.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Supervisor:
         self._signals: deque[int] = deque()
         self._told: int | None = None  # the first signal
         self._kill_at: int | None = None
-        self._verdict: int | None = None  # why it makes no sense to go on
+        self._exit_code: int | None = None  # set once it makes no sense to go on
 
     def run(self) -> int:
-        """Until all have ended; the exit code."""
+        """Runs until all have ended. Returns the exit code."""
         with self._listening() as wakes:
             for worker in self._workers:
                 worker.start(self._clock.steady(), self._environment())
@@ -95,8 +95,8 @@ class Supervisor:
         return self._code()
 
     def _code(self) -> int:
-        if self._verdict is not None:
-            return self._verdict
+        if self._exit_code is not None:
+            return self._exit_code
         return next((worker.code for worker in self._workers if worker.code), 0)
 
     # Signals
@@ -120,9 +120,9 @@ class Supervisor:
                 self._told = number
                 log.info("%s: stopping %d workers", signal.Signals(number).name, len(self._workers))
                 self._stop(number)
-            elif number != signal.SIGHUP:  # of a closed terminal the shell tells, and the kernel too
+            elif number != signal.SIGHUP:  # for a closed terminal both the shell and the kernel send one
                 log.warning("%s again: ending at once", signal.Signals(number).name)
-                self._verdict = 128 + number
+                self._exit_code = 128 + number
                 self._kill()
 
     def _stop(self, number: int) -> None:
@@ -138,7 +138,7 @@ class Supervisor:
     # Workers
 
     def _look(self) -> None:
-        """Sees who has ended and starts who is due."""
+        """Notes which processes have ended, and starts those that are due."""
         now = self._clock.steady()
         if self._kill_at is not None and now >= self._kill_at:
             log.error("workers still ran %.0f s after they were told to stop: killed", self._grace)
@@ -153,9 +153,9 @@ class Supervisor:
             if code is not None:
                 self._ended(worker, code, now)
             elif worker.is_wanted and worker.process is None and now >= worker.due_at:
-                self._start_anew(worker, now)
+                self._restart(worker, now)
 
-    def _start_anew(self, worker: _WorkerProcess, now: int) -> None:
+    def _restart(self, worker: _WorkerProcess, now: int) -> None:
         try:
             worker.start(now, self._environment())
         except OSError as error:  # no memory, or no more processes: it worked before, and may again
@@ -166,7 +166,7 @@ class Supervisor:
         lived_us = now - worker.started_at
         worker.kill_at = None
         if worker.is_outdated and worker.is_wanted:
-            worker.starts_anew(now)
+            worker.restart_soon(now)
             return
         if not worker.is_wanted or code == 0:
             worker.is_wanted = False
@@ -174,12 +174,12 @@ class Supervisor:
             return
         if code in _NO_USE and worker.starts == 1 and lived_us < self._proven_us:
             log.error("worker %d could not work (%s); stopping all", worker.number, _shown(code))
-            self._verdict = code
+            self._exit_code = code
             self._stop(signal.SIGTERM)
             return
         if self._reload is not None and code < 128 and code != RENEW:
             worker.due_at, worker.code = _NEVER, 0
-            log.warning("the worker has ended (%s); it starts anew when something changes", _shown(code))
+            log.warning("the worker has ended (%s); it restarts when something changes", _shown(code))
             return
         if lived_us >= self._proven_us or code == RENEW:
             worker.failures = 0
@@ -189,11 +189,11 @@ class Supervisor:
         else:
             worker.failures += 1
         worker.due_at = now + pause_us
-        worker.code = 0  # it counts how the last one ends
-        log.warning("worker %d ended (%s); it starts anew in %.1f s", worker.number, _shown(code), pause_us / SECOND)
+        worker.code = 0  # only the exit of the last process counts
+        log.warning("worker %d ended (%s); it restarts in %.1f s", worker.number, _shown(code), pause_us / SECOND)
 
     def _rest(self) -> float | None:
-        """Seconds until something is due; None: until a signal comes."""
+        """Seconds until something is due; None: wait for a signal."""
         due = [worker.due_at for worker in self._workers if worker.is_wanted and worker.process is None]
         due += [at for at in (self._kill_at, *(worker.kill_at for worker in self._workers)) if at is not None]
         seconds = max(0, min(due) - self._clock.steady()) / SECOND if due else None
@@ -209,8 +209,8 @@ class Supervisor:
         now = self._clock.steady()
         for worker in self._workers:
             if worker.process is None:
-                worker.starts_anew(now)
-            elif not worker.is_outdated:  # otherwise it is stopping already, and the next one sees all changes
+                worker.restart_soon(now)
+            elif not worker.is_outdated:  # otherwise it is stopping already, and the next process sees all changes
                 worker.is_outdated = True
                 worker.kill_at = now + self._grace_us
                 worker.send(signal.SIGTERM)
@@ -220,23 +220,23 @@ class Supervisor:
 
 
 class _WorkerProcess:
-    """The place of one worker, whichever process has it."""
+    """One of the workers: a process, and the one that replaces it."""
 
     def __init__(self, number: int, argv: list[str]) -> None:
         self.number = number
         self.process: subprocess.Popen[bytes] | None = None
-        self.is_wanted = True  # to be started anew when it ends
+        self.is_wanted = True  # restarted when it ends
         self.starts = 0
         self.failures = 0  # in a row
         self.started_at = 0  # readings of the steady clock
         self.due_at = 0
-        self.is_outdated = False  # stopping, to be started anew at once
+        self.is_outdated = False  # stopping, to be restarted at once
         self.kill_at: int | None = None  # if it has not stopped by then
-        self.code = 0  # of the last that had the place
+        self.code = 0  # exit code of the last process
         self._argv = argv
 
-    def starts_anew(self, now: int) -> None:
-        """As soon as there is time, without a pause for what was before."""
+    def restart_soon(self, now: int) -> None:
+        """Restarts it at the next look, without a pause for earlier failures."""
         self.is_outdated = False
         self.failures = self.code = 0
         self.due_at = now
@@ -248,7 +248,7 @@ class _WorkerProcess:
 
         def before_exec() -> None:
             kernel.ask_for_death_signal(signal.SIGTERM)
-            if os.getppid() != supervisor:  # it died before it could be heard of
+            if os.getppid() != supervisor:  # it died before the kernel was asked
                 os._exit(1)
 
         # A hook between fork and exec is safe here: this process has no threads.
@@ -262,7 +262,7 @@ class _WorkerProcess:
         log.info("worker %d is process %d", self.number, self.process.pid)
 
     def ended(self) -> int | None:
-        """The exit status of a process that has ended since the last look."""
+        """The exit code, if the process has ended since the last look."""
         status = None if self.process is None else self.process.poll()
         if status is None:
             return None

@@ -52,8 +52,8 @@ T = TypeVar("T")
 LEASE = 15.0
 POOLER_LEASE = 60.0
 GRACE = 25.0
-_PATIENCE = 2.0  # seconds for the write lock, after which the engine looks up; it comes back for it
-_LAST_WRITE = 10.0  # seconds for what is to be written before the process ends
+_PATIENCE = 2.0  # seconds that the engine waits for the write lock before it does other things and tries again
+_LAST_WRITE = 10.0  # seconds for the last outcomes before the process ends
 
 
 class WorkerApp(Protocol):
@@ -76,7 +76,7 @@ class WorkerApp(Protocol):
 
 
 class Observer(Protocol):
-    """Is told what bodies do, on their own threads; it must not raise, nor take long."""
+    """Is told what bodies do, on their own threads. It must not raise or take long."""
 
     def began(self, execution: Execution) -> None: ...
     def ended(self, execution: Execution, settlement: Settlement | None) -> None: ...
@@ -86,7 +86,7 @@ class Ending(enum.Enum):
     """How `run` ended."""
 
     DONE = "done"
-    RENEW = "renew"  # a body does not stop: only a new process can be rid of it
+    RENEW = "renew"  # a body does not stop: only a new process gets rid of it
     LEFT_BEHIND = "left behind"  # a body does not stop: the process has to end without waiting for it
 
 
@@ -139,7 +139,7 @@ class Worker:
 
     @property
     def id(self) -> str:
-        """The worker's id; another one if it had to come back from the dead."""
+        """The worker's id. It changes if the worker was declared dead and came back."""
         self._refuse_unless_started()
         return self._engine.worker_id
 
@@ -151,12 +151,12 @@ class Worker:
 
     @property
     def stopped(self) -> int:
-        """How many of them were stopped because it ends, and their jobs handed back."""
+        """How many bodies were stopped because the worker ends, and their jobs handed back."""
         self._refuse_unless_started()
         return self._in_flight.stopped
 
     def condition(self) -> Condition:
-        """How it is, for a probe; from any thread."""
+        """What a probe is told. From any thread."""
         if not self._has_started:
             return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
         return self._self_check.condition(self._engine.worker_id, self._heartbeat.state, self._in_flight.running)
@@ -193,8 +193,8 @@ class Worker:
         self._has_started = True
 
     def _undo_half_a_start(self) -> None:
-        """After a start that failed or was interrupted: what runs of it would keep the lease of a worker that is not
-        there."""
+        """After a start that failed or was interrupted: the parts that run would keep the lease of a worker that does
+        not exist."""
         if self._has_started:
             return
         if not self._services:
@@ -208,7 +208,7 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> Ending:
         """Works in the foreground until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once.
 
-        Until idle: or until nothing is due any more. A worker with `max_jobs` ends with the last of them.
+        With `until_idle`, or until no job is due any more. A worker with `max_jobs` ends with the last of them.
         """
         loading.stop_here()
         with Signals(self._asked_to_stop.set) as signals:
@@ -227,7 +227,7 @@ class Worker:
         return Ending.LEFT_BEHIND if self._has_left_behind else Ending.DONE
 
     def run_until_idle(self) -> int:
-        """Works off what is due, and what comes of it, then returns how many jobs it ran."""
+        """Runs all jobs that are due, and those that they enqueue. Returns how many it ran."""
         self.start()
         try:
             self._engine.is_idle.wait()
@@ -237,14 +237,14 @@ class Worker:
         return self._in_flight.ran
 
     def stop(self) -> None:
-        """Claims nothing more, lets running jobs end within `grace`, hands the rest back, leaves."""
+        """Stops gracefully: claims nothing more, lets running jobs end within `grace`, hands back the rest."""
         if self._has_started and not self._has_stopped:
             with_cleanup(self._stop, self._stopping.release_if_mine)
 
     def _stop(self) -> None:
-        """Interrupted, it can be called again."""
+        """Can be called again after an interrupt."""
         if not self._stopping.acquire(0):
-            return  # another thread is at it
+            return  # another thread does it
         self._unhook()
         self._heartbeat.drain()
         self._inbox.drain()
@@ -372,7 +372,7 @@ class Worker:
         _take_out(self._app.on_schedule, self._duties.rescheduled)
 
     def _on_stuck(self, execution: Execution) -> None:
-        """A body was told to stop and made to, and goes on. On the stopper's thread."""
+        """A body goes on although force was used. On the stopper's thread."""
         if execution.stop is StopCause.SHUTDOWN:
             return
         claim = execution.claim
@@ -401,7 +401,7 @@ class Worker:
     # The end
 
     def _leave_behind(self) -> None:
-        """Bodies run on and cannot be stopped, or outcomes cannot be written."""
+        """Ends although bodies cannot be stopped, or outcomes cannot be written."""
         self._has_left_behind = True
         stuck = [execution for execution in self._in_flight.executions() if not execution.is_over]
         if self._owns_process:
@@ -417,17 +417,17 @@ class Worker:
                 log.warning("no thread could be started to wait for them: %s; this worker stays registered", error)
 
     def _leave_with_process(self, stuck: Sequence[Execution]) -> None:
-        """Writes the outcomes of bodies that end with the process as the very last thing.
+        """Writes the outcomes of bodies that end with the process, as the very last thing.
 
-        Whatever could wait comes first: once their jobs may be claimed again nothing must keep this process. The
-        worker's row is left to those who see its proof gone.
+        What could take time comes first: once their jobs may be claimed again, nothing must delay the end of this
+        process. Other workers remove its row when they see that its proof of life is gone.
         """
         self._end(self._duties_loop, self._rescue_loop, self._stopper)
         self._crew.close()
-        self._say_goodbye(self._duties.others.resign)
+        self._deregister(self._duties.others.resign)
         now = self._app.clock.steady()
         for execution in stuck:
-            execution.is_stuck = True  # nobody goes on trying
+            execution.is_stuck = True  # the stopper leaves it alone
             settlement = outcome.left_behind(execution, now, self._rng)
             if settlement is not None:
                 self._inbox.settle_stuck(execution, settlement)
@@ -439,13 +439,13 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
-        """Nothing is left to run or to write."""
+        """Ends once nothing is left to run or to write."""
         if self._has_left:
             return
         self._end(*reversed(self._services))
         self._crew.close()
-        self._say_goodbye(self._duties.others.resign)
-        self._say_goodbye(self._identity.deregister)
+        self._deregister(self._duties.others.resign)
+        self._deregister(self._identity.deregister)
         for part in (self._identity, self._watch, self._backend, self._beats):
             part.close()
         notes.end_capture(self)
@@ -455,11 +455,11 @@ class Worker:
         for service in services:
             service.end()
 
-    def _say_goodbye(self, step: Callable[[], object]) -> None:
+    def _deregister(self, step: Callable[[], object]) -> None:
         try:
             step()
         except StorageError as error:
-            log.warning("worker %s could not say good-bye: %s", self._engine.worker_id, error)
+            log.warning("worker %s could not deregister: %s", self._engine.worker_id, error)
 
     def _raise_failure(self) -> None:
         if self._self_check.failure is not None:
@@ -476,7 +476,7 @@ def _take_out(hooks: list[T], hook: T) -> None:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Until `run` waits for it."""
 
 
 def default_concurrency() -> int:

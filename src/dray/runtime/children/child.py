@@ -91,7 +91,7 @@ class _Child:
 
     def _answer(self, job: dict[str, Any], number: int) -> wire.Message:
         self._number, self._is_interrupted, self._execution = number, False, None
-        signal.signal(signal.SIGTERM, self._on_sigterm)  # an earlier body may have put its own there
+        signal.signal(signal.SIGTERM, self._on_sigterm)  # an earlier body may have set its own
         logging.getLogger().setLevel(job["log_level"])
         try:
             try:
@@ -100,7 +100,7 @@ class _Child:
                 return self._run(job)
             finally:
                 self._is_armed = False
-        except Interrupted:  # outside the body: the worker knows best what becomes of it
+        except Interrupted:  # outside the body: the worker decides what becomes of the job
             self._is_armed = False
             return {"stopped": True}
 
@@ -153,15 +153,15 @@ class _Child:
         self._interrupt_if_due()
 
     def _interrupt_if_due(self) -> None:
-        """In the main thread: raises in the body, once, if its worker has ordered that it stop."""
+        """In the main thread: raises in the body, once, if its worker has ordered it to stop."""
         if not self._is_armed or self._pipe.is_shielded:
             return
         stop = self._flags.stop_of(self._number)
-        if stop is None:  # somebody else's signal: the worker got it too, and is the one to decide
+        if stop is None:  # not from the worker, which got the signal too and decides
             return
         if self._execution is not None:
             self._execution.stop = stop
-            self._execution.told_at = self._pipe.clock.steady()  # or a log line of its clean-up would tell it again
+            self._execution.told_at = self._pipe.clock.steady()  # or a log line of its clean-up would raise again
         if not self._is_interrupted:
             self._is_interrupted = True
             self._interrupt(stop)
@@ -174,14 +174,14 @@ class _Child:
     # What a body forks
 
     def _hold_sigterm(self) -> None:
-        """One that comes before the new process has its own way with it would be taken for an order, and be lost."""
+        """A SIGTERM that comes before the new process has a handler would be taken for an order, and be lost."""
         self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def _let_sigterm_go(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _forked(self) -> None:
-        """Such a process has no claim to the socket, the lock and the orders of this one."""
+        """A process that a body has forked must not use the socket, the lock and the orders of this one."""
         try:
             if not self._is_forked:
                 self._become_nobody()
@@ -211,7 +211,7 @@ class Pipe:
         self._sock: socket.socket | None = sock
         self._lock = threading.RLock()
         self._is_sending = False
-        self._shields = 0  # of the main thread: it is sending, and must not be torn out of it
+        self._shields = 0  # of the main thread: it is sending, and must not be interrupted
         self._on_unshielded = on_unshielded
         self._app: Any = None
         self._execution: Execution | None = None
@@ -226,12 +226,12 @@ class Pipe:
         return self._shields > 0
 
     def attach(self, execution: Execution) -> None:
-        """From here on this is the body that runs."""
+        """Begins an execution."""
         self._execution, self._app = execution, execution.task.app
         self._report = None
 
     def answer(self, message: wire.Message) -> None:
-        """Ends a job: the last lines, then its outcome; nothing of it comes later."""
+        """Ends a job: sends the last lines, then its outcome. Nothing of it comes later."""
         with self._turn():
             if self._later is not None:
                 self._later.cancel()
@@ -241,13 +241,13 @@ class Pipe:
             self._send(message)
 
     def hand_over(self, grown: Sequence[NewJob]) -> None:
-        """Steps that the body has added, ahead of its outcome; no message may be too long."""
+        """Sends the steps that the body has added, before its outcome. One a message: these have a size limit."""
         for job in grown:
             with self._turn():
                 self._send({"grown": asdict(job)})
 
     def cut(self) -> None:
-        """In a process that the body has forked: it has no worker to speak to."""
+        """In a process that the body has forked: closes its copy of the socket."""
         sock, self._sock, self._lock, self._execution = self._sock, None, threading.RLock(), None
         self._shields, self._is_sending = 0, False
         if sock is not None:
@@ -257,7 +257,7 @@ class Pipe:
 
     @property
     def backend(self) -> Backend:
-        """That of the App which the body would use as well; opened when it is first needed, and kept for the next."""
+        """The backend of the App that the body uses too. Opened when first needed, and kept for the next job."""
         return self._app.backend
 
     def began(self, execution: Execution) -> None:
@@ -265,9 +265,11 @@ class Pipe:
             self._send({"began": execution.started})
 
     def note(self, execution: Execution) -> None:
-        """Sends lines and progress: as they come, but together where they come in masses."""
+        """Sends lines and progress: as they come, or together when there are many."""
         with self._turn() as is_ours:
-            if not is_ours or execution is not self._execution:  # the latter: a thread that an earlier body left
+            if (
+                not is_ours or execution is not self._execution
+            ):  # the latter: a thread that an earlier body left behind
                 return
             now = self.clock.steady()
             self._credit = min(_BURST, self._credit + (now - self._noted) / _GATHER)
@@ -280,7 +282,7 @@ class Pipe:
                 later.daemon = True
                 try:
                     later.start()
-                except (RuntimeError, MemoryError):  # no thread: no reason for a body to fail that only logs
+                except (RuntimeError, MemoryError):  # no thread: a body must not fail because it logs
                     self._flush()
                 else:
                     self._later = later
@@ -329,10 +331,10 @@ class Pipe:
 
     @contextlib.contextmanager
     def _turn(self) -> Generator[bool]:
-        """One thread at a time sends, and nothing tears it out of a message: the half of it would garble the rest.
+        """One thread at a time sends, and no order to stop interrupts it: half a message would garble the rest.
 
-        False: this thread is amid a message; a signal handler or a finalizer has logged something. What there is to
-        be sent waits for the next turn. An order to stop waits for the end of this one.
+        False: this thread is in the middle of a message, and a signal handler or a finalizer has logged something. It
+        is sent at the next turn. An order to stop waits for the end of this turn.
         """
         is_main = threading.current_thread() is threading.main_thread()
         self._shields += is_main
@@ -346,12 +348,12 @@ class Pipe:
 
 
 def _is_shown_here() -> bool:
-    """Whether the user's modules have set up logging, so that what is captured is shown without the worker's help."""
+    """Whether the user's modules have set up logging, so that the child shows the captured lines itself."""
     return len(logging.getLogger().handlers) > 1
 
 
 class _Echo(logging.Handler):
-    """What Dray itself has to say here goes to the worker's log."""
+    """Sends what Dray itself logs here to the worker's log."""
 
     def __init__(self, pipe: Pipe) -> None:
         super().__init__()
@@ -363,14 +365,14 @@ class _Echo(logging.Handler):
 
 
 def _flush_prints() -> None:
-    """What a body prints is seen when it ends, not when the child does: that may be killed, or live for days."""
+    """Shows what a body printed when it ends, not when the child does: that may be killed, or live for days."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced by a body
             stream.flush()
 
 
 def _use_database(app: Any, url: str) -> None:
-    """The worker's database, also where a command line has given it another than the code says."""
+    """Makes the App use the worker's database, which a command line may have changed."""
     if app.settings.url != url:
         app.close()
         app.settings = replace(app.settings, url=url, listen_url=None)

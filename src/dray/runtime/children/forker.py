@@ -1,8 +1,8 @@
-"""The process that forks a worker's children: it has one thread, no connection, and nothing of the user's.
+"""The process that forks a worker's children: it has one thread, no connection, and none of the user's modules.
 
-It forks on request, tells of each end, and keeps the dead until their slot has buried their process group: until
-then no other process can have their number. (Where the kernel cannot tell of an end alone, as on macOS before Python
-3.13, they are reaped at once, and their number may be another's a moment later.)
+It forks on request, reports each end, and does not reap a child until its slot has buried the process group: until
+then no other process can have its number. (Where Python cannot wait for a child without reaping it, as on macOS
+before 3.13, it is reaped at once, and another process may have its number a moment later.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAST_GRACE = 5.0  # seconds for children to end in, once everything else has
 
 
 class ChildEnds(NamedTuple):
-    """What a new child has of its worker."""
+    """What connects a new child with its worker."""
 
     sock: socket.socket
     flags: int
@@ -38,7 +38,7 @@ class _ForkedChild:
         self.status = status
         self.has_ended = False
         self.is_reaped = False  # otherwise it keeps its number
-        self.is_let_go = False  # nobody asks for it any more
+        self.is_let_go = False  # the worker does not ask for it any more
 
 
 def main(command: int, worker_pid: int) -> None:
@@ -69,7 +69,7 @@ class _Forker:
         self._is_ending = False
 
     def move_in(self) -> None:
-        """Gets what the worker has: where modules are found, and those of Dray's that it has loaded."""
+        """Takes over the worker's sys.path and argv, and loads those modules of Dray that it has loaded."""
         told = self._inbox.wait()
         if told is None:
             os._exit(1)
@@ -79,7 +79,7 @@ class _Forker:
                 importlib.import_module(name)
 
     def serve(self) -> ChildEnds | None:
-        """Until the worker says so or dies; returns a `ChildEnds` in each new child."""
+        """Runs until the worker ends it or dies. Returns a `ChildEnds` in each new child."""
         self._listen_for_signals()
         self._selector.register(self._command, selectors.EVENT_READ)
         ends = self._obey()  # what came with the first message
@@ -108,11 +108,11 @@ class _Forker:
         signal.set_wakeup_fd(self._wakes[1].fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, _wake_only)
-        # When the worker's thread that started this ends, the worker may live on: `serve` looks who is its parent.
+        # Sent when the thread that started this ends, but the worker may live on: `serve` checks its parent.
         kernel.ask_for_death_signal(signal.SIGHUP)
 
     def _hear(self) -> ChildEnds | None:
-        if not self._inbox.read():  # the worker is gone, or does not want to know
+        if not self._inbox.read():  # the worker is gone, or has closed it
             self._kill_all()
             self._is_ending = True
         return self._obey()
@@ -148,7 +148,7 @@ class _Forker:
         return None
 
     def _become_child(self, forker_pid: int, sock: int, flags: int) -> ChildEnds:
-        """In the child: leaves behind what is the forker's."""
+        """In the child: closes what is the forker's."""
         signal.set_wakeup_fd(-1)
         kernel.ask_for_death_signal(signal.SIGKILL)
         if os.getppid() != forker_pid:  # it died in between
@@ -165,7 +165,7 @@ class _Forker:
         return ChildEnds(socket.socket(fileno=sock), flags)
 
     def _look_after(self) -> None:
-        """Tells of those who have ended; reaps those whom nobody asks for any more."""
+        """Reports children that have ended, and reaps those that were let go."""
         for pid, child in list(self._children.items()):
             if not child.has_ended:
                 found = kernel.ended(pid)
@@ -204,11 +204,11 @@ class _Forker:
 
 
 def _wake_only(number: int, frame: FrameType | None) -> None:
-    """A handler, so that the signal wakes the selector; what has happened is looked up there."""
+    """A handler is needed for the signal to wake the selector."""
 
 
 def _tell(child: _ForkedChild, message: wire.Message) -> None:
     try:
         wire.send(child.status, message)
     except (BrokenPipeError, ConnectionResetError):
-        return  # the selector will tell the same
+        return  # the selector will show the same

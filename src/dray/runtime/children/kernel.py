@@ -1,7 +1,6 @@
-"""What the kernel does for families of processes, where Python has no call for it.
+"""Calls about groups of processes that Python does not have.
 
-Linux does all of it. Elsewhere (macOS, the BSDs) something else is done for what is missing: nothing here fails when
-it is imported.
+Linux has all of them. Elsewhere (macOS, the BSDs) there is a substitute for each, so that importing this never fails.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def _stack_signal() -> int | None:
     return getattr(signal, "SIGINFO", None)  # a terminal's, and children have none
 
 
-# Asks a child for its stack. A signal of its own: bodies may use the two for users. None: it cannot be asked.
+# Asks a child for its stack. Not SIGUSR1 or SIGUSR2, which bodies may use. None: there is no such signal.
 STACK_SIGNAL = _stack_signal()
 SIGNALS = {signal.SIGTERM} if STACK_SIGNAL is None else {signal.SIGTERM, STACK_SIGNAL}  # that a child is sent
 
@@ -70,7 +69,7 @@ def ended(pid: int) -> ChildExit | None:
 
 
 def kill(pid: int, number: int) -> None:
-    """Sends a signal, if there is still somebody to get it."""
+    """Sends a signal, if the process is still there."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -81,7 +80,7 @@ def kill_group(group: int) -> None:
     """Kills each process of a group, if there is any left."""
     try:
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # the latter: all that is left runs as somebody else
+    except (ProcessLookupError, PermissionError):  # the latter: what is left runs as another user
         return
 
 

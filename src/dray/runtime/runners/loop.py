@@ -1,11 +1,11 @@
 """Bodies as coroutines on one event loop, in a thread of its own.
 
-A body is stopped by cancelling its task and those it has started. What goes on regardless is cut off: no further
-step of it runs. What blocks the loop cannot be reached; the loop is then given up and another started.
+A body is stopped by cancelling its task and those it has started. A task that goes on is cut off: no further step of
+it runs. A body that blocks the loop cannot be reached; the runner gives up that loop and starts another.
 
-The tasks that a body has started end with it unless it completed: beside a retry nothing of the last attempt may
-run. After a completed one they are left alone, because what a body makes and keeps for the next (a pool of
-connections) has tasks too.
+The tasks that a body has started end with it unless it completed: nothing of the last attempt may run beside a
+retry. After a completed one they are left alone, because a body may make something for the next (a pool of
+connections) that has tasks too.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class LoopRunner:
         self._refuse = refuse
         self._clock = clock
         self._ready: deque[Execution] = deque()
-        self._lock = threading.Lock()  # around the rings: they are started by the engine, given up by the stopper
-        self._ring: _Ring | None = None
-        self._given_up: list[_Ring] = []
+        self._lock = threading.Lock()  # around the loops: the engine starts them, the stopper gives them up
+        self._current: _LoopThread | None = None
+        self._given_up: list[_LoopThread] = []
 
     @property
     def capacity(self) -> int:
@@ -67,22 +67,22 @@ class LoopRunner:
             self._go_on()
 
     def stop(self, execution: Execution) -> bool:
-        for ring in self._rings():
-            ring.soon(ring.cancel, execution)
+        for loop in self._loops():
+            loop.soon(loop.cancel, execution)
         return True
 
     def abandon(self, execution: Execution) -> None:
-        for ring in self._rings():
-            ring.soon(ring.cut, execution)
+        for loop in self._loops():
+            loop.soon(loop.cut, execution)
 
     def replace(self, execution: Execution) -> None:
         with self._lock:
-            if self._ring is None or execution not in self._ring.bodies:
+            if self._current is None or execution not in self._current.bodies:
                 return
-            self._given_up = [ring for ring in self._given_up if ring.bodies]
-            self._given_up.append(self._ring)
-            self._ring.close()
-            self._ring = None
+            self._given_up = [loop for loop in self._given_up if loop.bodies]
+            self._given_up.append(self._current)
+            self._current.close()
+            self._current = None
         if self._ready:
             self._go_on()
 
@@ -95,46 +95,46 @@ class LoopRunner:
                 return list(taken)
 
     def stack(self, execution: Execution) -> str | None:
-        return next((ring.stack(execution) for ring in self._rings() if execution in ring.bodies), None)
+        return next((loop.stack(execution) for loop in self._loops() if execution in loop.bodies), None)
 
     def join(self, timeout: float) -> bool:
         """Waits for the loop to close what it has open."""
-        return all(ring.join(timeout) for ring in self._rings() if not ring.bodies)
+        return all(loop.join(timeout) for loop in self._loops() if not loop.bodies)
 
     def close(self) -> None:
         with self._lock:
-            if self._ring is not None:
-                self._ring.close()
+            if self._current is not None:
+                self._current.close()
 
     def _go_on(self) -> None:
-        """Has the loop start what there is room for; without a loop, what waits goes back."""
+        """Has the loop start what it has room for. Without a loop, gives back what waits."""
         with self._lock:
-            if self._ring is not None or self._add_ring():
-                assert self._ring is not None
-                self._ring.soon(self._ring.launch)
+            if self._current is not None or self._add_loop():
+                assert self._current is not None
+                self._current.soon(self._current.launch)
                 return
         refused = self.take_back()
         if refused:
             self._refuse(refused)
 
-    def _add_ring(self) -> bool:
+    def _add_loop(self) -> bool:
         if self.outage.is_on and self._clock.steady() < self.outage.retry_at:
             return False
         try:
-            self._ring = _Ring(self._size, self._ready, self._report)
+            self._current = _LoopThread(self._size, self._ready, self._report)
         except (RuntimeError, MemoryError, OSError) as error:  # no thread, or no descriptors for a loop
             self.outage.goes_on(error, self._clock.steady())
             return False
         self.outage.ends()
         return True
 
-    def _rings(self) -> list[_Ring]:
+    def _loops(self) -> list[_LoopThread]:
         with self._lock:
-            return [*self._given_up, *([self._ring] if self._ring is not None else [])]
+            return [*self._given_up, *([self._current] if self._current is not None else [])]
 
 
 class _Threads(ThreadPoolExecutor):
-    """Where ``asyncio.to_thread`` runs: what a body does there is part of its attempt."""
+    """Runs ``asyncio.to_thread``: what a body does there is part of its attempt."""
 
     def __init__(self, body_of: Callable[[], _Body | None]) -> None:
         super().__init__(thread_name_prefix="dray-aside")
@@ -155,27 +155,27 @@ class _Body:
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.leash = Leash()
-        self.offspring: weakref.WeakKeyDictionary[asyncio.Task[Any], Leash] = weakref.WeakKeyDictionary()
+        self.subtasks: weakref.WeakKeyDictionary[asyncio.Task[Any], Leash] = weakref.WeakKeyDictionary()
         self.calls: set[Future[Any]] = set()  # in threads
-        self.is_over = False  # only its offspring is left
+        self.is_over = False  # only the tasks that it started are left
         self.last_stack: str | None = None  # where it was when it was cut off
 
     def cancel(self) -> None:
         if self.task is not None and not self.is_over:
             self.task.cancel()
-        self.cancel_offspring()
+        self.cancel_subtasks()
 
-    def cancel_offspring(self) -> None:
-        for task in list(self.offspring):
+    def cancel_subtasks(self) -> None:
+        for task in list(self.subtasks):
             task.cancel()
 
-    def cut_offspring(self) -> None:
-        for leash in list(self.offspring.values()):
+    def cut_subtasks(self) -> None:
+        for leash in list(self.subtasks.values()):
             leash.cut()
-        self.cancel_offspring()
+        self.cancel_subtasks()
 
 
-class _Ring:
+class _LoopThread:
     """One loop and its thread. All but `soon`, `stack` and `close` belong to that thread."""
 
     def __init__(self, size: int, ready: deque[Execution], report: Report) -> None:
@@ -197,7 +197,7 @@ class _Ring:
     def soon(self, callback: Any, *args: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *args)
-        except RuntimeError:  # closed: nothing of it is left to be stopped
+        except RuntimeError:  # closed: nothing is left to stop
             log.debug("the loop has ended before it was told %s", callback.__name__)
 
     def close(self) -> None:
@@ -220,14 +220,14 @@ class _Ring:
         while not self._is_done:
             try:
                 self._loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a task of a body's leaves the loop by here
+            except BaseException as error:  # noqa: BLE001 - a SystemExit in a task of a body leaves the loop here
                 kind = escape_control(type(error).__name__)
                 log.warning("a coroutine's task raised %s; the loop goes on", kind)
         self._loop.run_until_complete(self._finish())
         self._loop.close()
 
     async def _finish(self) -> None:
-        """As asyncio.run does: nothing is destroyed while it is pending."""
+        """As asyncio.run does: no task is destroyed while it is pending."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -241,11 +241,11 @@ class _Ring:
 
     def _end_if_empty(self) -> None:
         if self._is_closing and not self.bodies:
-            self._is_done = True  # a body may stop the loop too, and has no business to
+            self._is_done = True  # set, because a body may stop the loop too, which must not end it
             self._loop.stop()
 
     def launch(self) -> None:
-        """Starts what there is room for."""
+        """Starts as many as there is room for."""
         while len(self.bodies) < self._size and not self._is_closing:
             try:
                 execution = self._ready.popleft()
@@ -260,7 +260,7 @@ class _Ring:
         found.is_over = True
         found.leash.bury()
         if settlement is None or settlement.state != State.COMPLETED:
-            await self._end_offspring(found)
+            await self._end_subtasks(found)
         del self.bodies[execution]
         execution.is_over = True
         self._report(execution, settlement)
@@ -273,20 +273,20 @@ class _Ring:
             return outcome.stopped(execution, link.clock.steady(), link.rng)
         try:
             settlement = await body.arun(execution, found.leash)
-        except BaseException as error:  # noqa: BLE001 - above all cancelled before the body had begun
+        except BaseException as error:  # noqa: BLE001 - mostly: cancelled before the body had begun
             settlement = body.raised(execution, error)
         if found.leash.is_cut and not execution.is_written:
             return outcome.stopped(execution, link.clock.steady(), link.rng, stack=found.last_stack)
         return settlement
 
-    async def _end_offspring(self, found: _Body) -> None:
-        current.set(None)  # what they log now belongs to nobody's job
-        for end, grace in ((found.cancel_offspring, _TASK_GRACE), (found.cut_offspring, _CUT_GRACE)):
-            left = [task for task in found.offspring if not task.done()]
+    async def _end_subtasks(self, found: _Body) -> None:
+        current.set(None)  # what they log now belongs to no job
+        for end, grace in ((found.cancel_subtasks, _TASK_GRACE), (found.cut_subtasks, _CUT_GRACE)):
+            left = [task for task in found.subtasks if not task.done()]
             if left:
                 end()
                 await asyncio.wait(left, timeout=grace)
-        # A thread cannot be cut off: as long as one of its calls runs, the attempt is not over.
+        # A thread cannot be cut off: the attempt is not over while one of its calls runs.
         calls = [asyncio.wrap_future(call) for call in list(found.calls) if not call.cancel()]
         if calls:
             await asyncio.wait(calls)
@@ -302,7 +302,7 @@ class _Ring:
             return
         found.last_stack = found.leash.stack()
         found.leash.cut()
-        found.cut_offspring()
+        found.cut_subtasks()
         found.cancel()
 
     def _make_task(
@@ -311,13 +311,13 @@ class _Ring:
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         **options: Any,
     ) -> asyncio.Task[Any]:
-        """Remembers which body started which tasks, and puts them on a leash: they are stopped with it."""
+        """Notes which body started which tasks, and puts them on a leash, to be stopped with it."""
         found = self._body_in(options.get("context"))
         if found is None or not isinstance(coro, Coroutine):
             return asyncio.Task(coro, loop=loop, **options)
         leash = Leash()
         task: asyncio.Task[Any] = asyncio.Task(_led(leash.lead(coro)), loop=loop, **options)
-        found.offspring[task] = leash
+        found.subtasks[task] = leash
         return task
 
     def _body_in(self, context: contextvars.Context | None) -> _Body | None:

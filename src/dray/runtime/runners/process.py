@@ -1,7 +1,7 @@
 """Bodies in child processes: one at a time in each, in a process group of its own.
 
-A slot is a thread of the worker that talks with one child. What a child says is taken for what it is, a body's words:
-whatever is not a message ends the child, and the attempt with it.
+A slot is a thread of the worker that talks with one child. What a child sends may come from a body's code, so it is
+not trusted: anything that is not a message ends the child, and the attempt with it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ProcessRunner:
             self.give_back(self.ready.take_back(excess))
 
     def mend(self) -> None:
-        """Slots without a child get one by themselves."""
+        """Makes slots. Those without a child try again by themselves."""
         with self._lock:
             is_time = self.outage.is_on and self._clock.steady() >= self.outage.retry_at
             if is_time and len(self.slots) < self._wanted and self._add_slots(self._wanted):
@@ -108,7 +108,7 @@ class ProcessRunner:
         return True
 
     def lacks_child(self, slot: _Slot, error: NoChild) -> float:
-        """A slot could not get a child; the seconds until it tries again."""
+        """A slot could not get a child. Returns the seconds until it tries again."""
         with self._lock:
             slot.lacks_child = True
             return self.outage.goes_on(error, self._clock.steady())
@@ -124,7 +124,7 @@ class ProcessRunner:
             self.outage.ends()
 
     def give_back(self, executions: Sequence[Execution]) -> None:
-        """They have nothing to run in."""
+        """Refuses executions that nothing can run."""
         self._settle_up(len(executions))
         if executions:
             self._refuse(executions)
@@ -139,7 +139,7 @@ class ProcessRunner:
             slot.kill(execution)
 
     def replace(self, execution: Execution) -> None:
-        """Nothing to do: a process that was killed is gone, and its slot has taken another."""
+        """Nothing to do: the process was killed, and its slot gets another."""
 
     def take_back(self) -> list[Execution]:
         taken = self.ready.take_back()
@@ -154,7 +154,7 @@ class ProcessRunner:
         self.ready.extend([None] * len(self.slots))
 
     def join(self, timeout: float | None = None) -> bool:
-        """After `close`: waits until no child is left; whether that is so."""
+        """After `close`: waits until no child is left. Returns whether none is."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for slot in self.slots:
             slot.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -178,12 +178,12 @@ class ProcessRunner:
         return self._locations[task]
 
     def is_last(self, slot: _Slot) -> bool:
-        """A child is kept, however idle it is, unless others are there."""
+        """Whether no other slot has a child: the last one is kept, however long it is idle."""
         with self._lock:
             return not any(other.has_child for other in self.slots if other is not slot)
 
     def slot_ended(self, slot: _Slot) -> None:
-        """The last one to leave closes the door."""
+        """The last slot that ends closes the forker."""
         with self._lock:
             slot.is_gone = True
             is_last = all(other.is_gone for other in self.slots)
@@ -252,7 +252,7 @@ class _Slot(threading.Thread):
                 self._runner.over(execution, _stopped(execution))
             return self._await_child(pause)
         except Exception as error:  # a defect of ours must cost neither the slot nor, silently, the job
-            log.exception("%s: an error that nobody expected", self.name)
+            log.exception("%s: unexpected error", self.name)
             settlement = _not_started(execution, error)
         with self._guard:
             self.execution = None
@@ -285,7 +285,7 @@ class _Slot(threading.Thread):
         except StartFailed as error:
             settlement = _not_started(execution, error)
         except wire.Garbled as error:
-            settlement = _died(execution, f"the process that ran it said what cannot be understood: {error}", child)
+            settlement = _died(execution, f"the process that ran it sent what is no message: {error}", child)
         finally:
             if not is_whole:
                 # Before the attempt is reported: nothing of it may live beside the next.
@@ -295,7 +295,7 @@ class _Slot(threading.Thread):
         return settlement
 
     def _engage(self, execution: Execution) -> ChildHandle | None:
-        """The child for it; None: it is to stop before it has begun."""
+        """The child that runs it; None: it has to stop before it has begun."""
         if self._child is None and execution.stop is None:
             self._child = self._runner.forker.fork()
         child = self._child
@@ -307,7 +307,7 @@ class _Slot(threading.Thread):
         return child
 
     def _converse(self, child: ChildHandle, execution: Execution) -> Settlement | None:
-        """Gives a child its job and listens to it until the body has ended."""
+        """Sends a child its job and reads its messages until the body has ended."""
         job = {
             "claim": execution.claim,
             "task": execution.task.name,
@@ -345,7 +345,7 @@ class _Slot(threading.Thread):
 
 
 def _take_note(execution: Execution, message: wire.Message) -> None:
-    """What a body says while it runs."""
+    """A message that comes while the body runs."""
     link = execution.link
     if "began" in message:
         execution.begin(worker_side.checked_instant(message["began"], link.clock.steady()))
@@ -371,7 +371,7 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
 
 
 def _show(lines: Sequence[LogLine]) -> None:
-    """Puts lines of a child into the log of this process, as those of bodies in threads are."""
+    """Logs lines of a child in this process, where bodies in threads log too."""
     levels = logging.getLevelNamesMapping()
     for line in lines:
         name, message = escape_control(line.logger), escape_lines(line.message)

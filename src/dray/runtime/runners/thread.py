@@ -1,8 +1,8 @@
 """Bodies in threads of the worker.
 
 A body is stopped by an exception raised into its thread, which reaches Python code only. The exception must never
-hit what runs after the body: it is raised under a lock while the body runs, and whatever of it is still on its
-way when the body ends is taken back under the same lock.
+hit what runs after the body: it is raised under a lock while the body runs, and taken back under the same lock if it
+has not arrived when the body ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ThreadRunner:
         self._clock = clock
         self._ready = Line()
         self._slots: list[_Slot] = []
-        self._started = 0  # executions that came here; both counts only ever grow
+        self._started = 0  # executions that came here; both counts only grow
         self._gone = 0  # those that went back
         self._wanted = 0  # slots, when one could not be made
 
@@ -60,7 +60,7 @@ class ThreadRunner:
         return self._started - self._gone - sum(slot.ended for slot in self._slots)
 
     def _need(self, count: int) -> None:
-        """As many slots as that; without them, what would wait for one goes back."""
+        """Makes as many slots. If it cannot, it gives back the executions that would have to wait."""
         if len(self._slots) >= count:
             return
         if self.outage.is_on or not self._add_slots(count):
@@ -72,7 +72,7 @@ class ThreadRunner:
     def _add_slots(self, count: int) -> bool:
         while len(self._slots) < count:
             slot = _Slot(self._ready, self._report, len(self._slots) + 1)
-            self._slots.append(slot)  # first: whoever wants to stop its body looks here
+            self._slots.append(slot)  # before the start: `stop` looks here
             try:
                 slot.start()
             except (RuntimeError, MemoryError) as error:
@@ -147,8 +147,8 @@ class _Slot(threading.Thread):
             settlement = contextvars.Context().run(body.run, execution)
             is_done = True
         except Interrupted:
-            pass  # struck after the body had ended, before its outcome was there
-        except BaseException as error:  # noqa: BLE001 - nothing whatever may leave an execution unreported
+            pass  # raised after the body had ended, before its outcome was there
+        except BaseException as error:  # noqa: BLE001 - every execution must be reported
             settlement = body.raised(execution, error)
             is_done = True
         while True:
@@ -159,11 +159,11 @@ class _Slot(threading.Thread):
                 continue
 
     def strike(self, execution: Execution) -> bool:
-        """Raises into the body, if it is the one that runs here. False: it is where that would do harm."""
+        """Raises into the body, if it runs here. False: not now, it is where that would do harm."""
         with self._guard:
             if self.execution is not execution:
                 return True
-            time.sleep(0)  # the interpreter's next milliseconds are this thread's: what is seen below still holds
+            time.sleep(0)  # starts a new GIL slice: what is seen below still holds when the exception is set
             frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
             if not _may_be_struck(frames.get(self.ident or 0)):
                 return False
@@ -180,10 +180,10 @@ class _Slot(threading.Thread):
 
 
 def _may_be_struck(frame: FrameType | None) -> bool:
-    """Whether an exception from nowhere leaves all in order.
+    """Whether an exception raised here by another thread does no harm.
 
-    It can arrive between the taking of a lock and the `try` that gives it back. In a body's own code that is the
-    body's own affair; in the interpreter's shared parts and in ours it would stop everybody else for ever.
+    It can arrive between the taking of a lock and the `try` that releases it. In a body's own code that is the
+    body's problem. In shared modules of the interpreter and in Dray it would stop all other threads for ever.
     """
     is_waiting = frame is not None and (_module(frame), frame.f_code.co_name) == ("threading", "wait")
     is_in_body = False
@@ -213,6 +213,6 @@ def _stopped(execution: Execution) -> Settlement | None:
 
 
 def _raise_into(thread_id: int, kind: type[BaseException] | None) -> None:
-    """Has an exception raised in another thread's Python code; None: takes back one that has not been."""
+    """Raises an exception in another thread's Python code; None: takes back one that has not arrived."""
     what = ctypes.py_object(kind) if kind is not None else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), what)
