@@ -17,6 +17,7 @@ import pytest
 
 from dray.clock import SystemClock
 from dray.model.limits import LOG_LINES
+from dray.runtime import loading
 from dray.task import Task
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Link, Stage, await_file, await_that, descendants, is_alive
@@ -490,27 +491,27 @@ def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> Task[..
 # Which tasks can run here
 
 
-def test_a_task_of_a_module_can_run_in_a_child(stage: Stage) -> None:
-    assert stage.runner.can_run(bodies.add) is None
+def test_a_task_of_a_module_can_run_in_a_child() -> None:
+    assert loading.locate(bodies.add) == loading.TaskLocation(bodies.__name__, bodies.__file__)
 
 
-def test_a_task_that_is_made_in_a_function_cannot(stage: Stage) -> None:
+def test_a_task_that_is_made_in_a_function_cannot() -> None:
     import dray
 
     @dray.App("sqlite:///x.db").task(name="inner")
     def inner() -> None: ...
 
-    assert "not to be found in module" in (stage.runner.can_run(inner) or "")
+    assert "not to be found in module" in str(loading.locate(inner))
 
 
 def test_a_task_from_a_prompt_cannot() -> None:
     program = """
 import dray
-from dray.runtime.runners.process import ProcessRunner
+from dray.runtime import loading
 app = dray.App("sqlite:///x.db")
 @app.task(name="work")
 def work() -> None: ...
-print(ProcessRunner.can_run(work))
+print(loading.locate(work))
 """
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 

@@ -32,13 +32,10 @@ _STORAGE_PAUSE = 5 * SECOND
 def run(execution: Execution) -> Settlement | None:
     """Runs a function here."""
     token = current.set(execution)
-    link = execution.link
     try:
-        call = prepare(execution)
+        call = _begin(execution)
         if isinstance(call, Settlement):
             return call
-        execution.begin(link.clock.steady())
-        link.began(execution)
         home = os.getpid()
         try:
             value = execution.task.function(*call[0], **call[1])
@@ -54,12 +51,9 @@ def run(execution: Execution) -> Settlement | None:
 async def arun(execution: Execution, leash: Leash) -> Settlement | None:
     """Runs a coroutine function on this loop, on a leash."""
     current.set(execution)  # the task that runs this has a context of its own
-    link = execution.link
-    call = prepare(execution)
+    call = _begin(execution)
     if isinstance(call, Settlement):
         return call
-    execution.begin(link.clock.steady())
-    link.began(execution)
     home = os.getpid()
     try:
         value = await leash.lead(execution.task.function(*call[0], **call[1]))
@@ -156,7 +150,15 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
     return outcome.raised(execution, error, execution.link.clock.steady(), execution.link.rng)
 
 
-def prepare(execution: Execution) -> Call | Settlement:
+def _begin(execution: Execution) -> Call | Settlement:
+    call = _prepare(execution)
+    if not isinstance(call, Settlement):
+        execution.begin(execution.link.clock.steady())
+        execution.link.began(execution)
+    return call
+
+
+def _prepare(execution: Execution) -> Call | Settlement:
     """The arguments of the call, or the settlement of a job whose arguments cannot be used."""
     task, claim, link = execution.task, execution.claim, execution.link
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import ConfigError
+from dray.runtime import loading
 from dray.runtime.claiming import Capacity
 from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
@@ -110,6 +111,6 @@ class Crew:
 
 
 def _why_not(task: Task[..., Any]) -> str | None:
-    from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415
-
-    return ProcessRunner.can_run(task)
+    """Why a child process could not run this task; None: it can."""
+    found = loading.locate(task)
+    return found if isinstance(found, str) else None

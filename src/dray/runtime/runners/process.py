@@ -66,12 +66,6 @@ class ProcessRunner:
         self._lock = threading.Lock()
         self._pending = 0  # executions that are here and not over
 
-    @staticmethod
-    def can_run(task: Task[..., Any]) -> str | None:
-        """Why a child process could not run this task; None: it can."""
-        found = loading.locate(task)
-        return found if isinstance(found, str) else None
-
     @property
     def capacity(self) -> int:
         with self._lock:
@@ -285,7 +279,9 @@ class _Slot(threading.Thread):
         except StartFailed as error:
             settlement = _not_started(execution, error)
         except wire.Garbled as error:
-            settlement = _died(execution, f"the process that ran it sent what is no message: {error}", child)
+            settlement = _died(
+                execution, f"the process that ran it sent a message that cannot be understood: {error}", child
+            )
         finally:
             if not is_whole:
                 # Before the attempt is reported: nothing of it may live beside the next.
