@@ -39,7 +39,7 @@ def read_only_mount(folder: Path) -> list[str]:
 
 
 def powerless() -> list[str]:
-    """What it has to be put behind to be held to the modes of files, whoever runs the tests."""
+    """The command that makes file modes count even if root runs the tests."""
     return _POWERLESS
 
 
@@ -56,7 +56,7 @@ def run_all(shell: Shell, under: Sequence[str], lines: Sequence[Sequence[str]], 
 
 
 def show_all(shell: Shell, lines: Sequence[Sequence[str]], columns: int, **environment: str) -> list[Done]:
-    """The same on a terminal of so many columns."""
+    """The same on a terminal of this width."""
     return _ask([], shell, lines, {"TERM": "xterm", **environment}, columns)
 
 
@@ -182,7 +182,7 @@ def _on_terminal(request: dict[str, Any], words: list[str]) -> tuple[int, str, s
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # EIO: nobody has the terminal open any more
+    except OSError:  # EIO: no process has the terminal open any more
         return b""
 
 

@@ -77,7 +77,7 @@ class Session:
         while True:
             try:
                 chunk = os.read(self._main, 65536)
-            except OSError:  # EIO: nobody has the terminal open any more
+            except OSError:  # EIO: no process has the terminal open any more
                 return
             self._seen += chunk
 

@@ -149,7 +149,7 @@ class Shell:
         return done
 
     def on_terminal(self, *words: str, columns: int = 100, keys: str = "", **environment: str | None) -> Done:
-        """Runs a command on a terminal of its own, where somebody presses keys; what it wrote, on stderr too."""
+        """Runs a command on a terminal of its own and presses keys; returns what it wrote, on stderr too."""
         main, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen(
@@ -223,5 +223,5 @@ def _run(words: Sequence[str], folder: Path, environment: dict[str, str], *strea
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # EIO: nobody has the terminal open any more
+    except OSError:  # EIO: no process has the terminal open any more
         return b""

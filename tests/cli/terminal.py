@@ -1,4 +1,4 @@
-"""A real terminal for a real ``dray``: a pty, somebody who presses keys, and what is on the screen then."""
+"""A real terminal for a real ``dray``: a pty, keys that are pressed, and what the screen shows."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ WRONG_USAGE = {
     "a module without its package": ["worker", "-i", "tasks", "-i", ".jobs"],
     "an address that is empty": ["jobs", "--url", ""],
     "an address that is blank": ["db", "init", "--url", "  "],
-    "a database that nobody knows": ["jobs", "--url", "mysql://host/db"],
+    "an unknown kind of database": ["jobs", "--url", "mysql://host/db"],
     "an address that cannot be read": ["jobs", "--url", "postgresql://host:99999/db"],
     "a variable that is wrong": ["worker", "--burst"],
 }
@@ -180,7 +180,7 @@ exec "$@"
 
 
 def test_a_full_disk_under_the_database_is_a_failure_and_not_a_missing_database(local: Shell) -> None:
-    """Nobody should set a new one up."""
+    """A mistyped path must not create a new database."""
     (local.folder / "disk").mkdir()
     enqueue = local.command("enqueue", "tasks.add", "a=1", "b=2", "--url", "disk/jobs.db")
 

@@ -69,7 +69,7 @@ MISTYPED = {
 }
 WRONG = {
     "a wrong password": "postgresql://nobody:{canary}x@127.0.0.1:1/db?connect_timeout=2",
-    "a port that nobody listens on": "postgresql://user:{canary}@127.0.0.1:1/db?connect_timeout=2",
+    "a port without a listener": "postgresql://user:{canary}@127.0.0.1:1/db?connect_timeout=2",
     "a host that is not there": "postgresql://user:{canary}@nosuch.invalid/db?connect_timeout=2",
     "no @": "postgresql://user:{canary}/db",
     "a bare @ in it": "postgresql://user:{canary}@x@host/db",
@@ -123,7 +123,7 @@ def test_a_mistyped_address_makes_no_file(local: Shell, mistake: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mistake", ["a port that nobody listens on", "a bare % in it", "no @", "another kind of database"]
+    "mistake", ["a port without a listener", "a bare % in it", "no @", "another kind of database"]
 )
 def test_no_traceback_of_the_api_shows_it(local: Shell, mistake: str) -> None:
     url = WRONG[mistake].format(canary=CANARY)
@@ -170,7 +170,7 @@ def test_no_process_that_dray_starts_has_it_in_its_command_line(guarded: Shell, 
     with guarded.background(*typed, "worker", "--processes", "2", "-c", "1", "--grace", "0") as supervisor:
         until(lambda: len(guarded("jobs", "--state", "running").rows) == 2)
         family = until(lambda: found if len(found := _family(supervisor.pid)) >= 5 else None)
-        # Who types it shows it by that; nobody else need.
+        # A typed password is public already; no other one may be shown.
         lines = [_command_line(pid) for pid in family if not (is_typed and pid == supervisor.pid)]
         supervisor.terminate()
         _, said = supervisor.communicate(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""``dray completion``: what a real shell offers when somebody presses Tab."""
+"""``dray completion``: what a real shell offers for Tab."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_options_that_variables_set_are_shown(local: Shell) -> None:
     assert "jobs.after" not in found
 
 
-def test_a_variable_that_nobody_knows_is_told_with_the_one_that_was_meant(local: Shell) -> None:
+def test_an_unknown_variable_is_reported_with_a_close_match(local: Shell) -> None:
     done = local("config", DRAY_WORKER_CONCURENCY="3", DRAY_WORKER_GRACE="never", DRAY_APP="tasks:app")
 
     assert "DRAY_WORKER_CONCURENCY is no variable that Dray knows; did you mean DRAY_WORKER_CONCURRENCY?" in done.err
@@ -102,7 +102,7 @@ def test_variables_of_every_kind_are_known(local: Shell) -> None:
     assert done.err == ""
 
 
-def test_a_key_that_nobody_knows_is_told(local: Shell) -> None:
+def test_an_unknown_key_is_reported(local: Shell) -> None:
     local.write("pyproject.toml", '[tool.dray]\napp = "tasks:app"\napps = "x"\nqueues = "mail"\n')
 
     said = local("config").err

@@ -172,7 +172,7 @@ LOGGING = "import logging\nlogging.basicConfig(format='mine: %(message)s')\n"
 
 
 def a_file_of_others(local: Shell) -> None:
-    """The project's database has a table already, and no write-ahead log: whoever writes first says so."""
+    """The project's database has a table already, and no write-ahead log: the first writer says so."""
     with closing(sqlite3.connect(local.folder / "dray.db")) as connection:
         connection.execute("CREATE TABLE theirs (number INTEGER)")
 
@@ -570,7 +570,7 @@ def test_only_some_states_and_only_what_is_old_enough_goes(used: Shell) -> None:
     assert states(used) == ["completed"] * 4 + ["scheduled"]
 
 
-def test_nothing_goes_where_nobody_can_be_asked(used: Shell) -> None:
+def test_without_a_terminal_to_ask_on_nothing_is_removed(used: Shell) -> None:
     done = used.try_("db", "prune", "--older-than", "0")
 
     assert (done.code, "would remove 6 jobs" in done.err) == (2, True)
@@ -578,7 +578,7 @@ def test_nothing_goes_where_nobody_can_be_asked(used: Shell) -> None:
     assert used("db", "prune").code == 0, "there is nothing to be asked about"
 
 
-def test_somebody_who_can_be_asked_is(local: Shell) -> None:
+def test_on_a_terminal_it_asks(local: Shell) -> None:
     local("enqueue", "tasks.add", "a=1", "b=2")
     local("worker", "--burst")
 

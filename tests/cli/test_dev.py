@@ -1,4 +1,4 @@
-"""``dray dev``: real processes on a real terminal, while somebody edits the code."""
+"""``dray dev``: real processes on a real terminal, while the code is edited."""
 
 from __future__ import annotations
 

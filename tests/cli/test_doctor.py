@@ -1,4 +1,4 @@
-"""``dray doctor``: how it answers, and that it changes nothing.
+"""``dray doctor``: what it prints, and that it changes nothing.
 
 What it finds is in test_doctor_work.py (queues that do not work) and test_doctor_places.py (files, servers and
 machines that are not well).

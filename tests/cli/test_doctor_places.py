@@ -214,7 +214,7 @@ def test_a_file_that_may_only_be_read() -> None:
         path.chmod(0o400)
         path.parent.chmod(0o555)
         examined(str(path))  # loads what may be in a folder of root's
-        with as_somebody_whom_modes_bind():
+        with as_a_user_whom_modes_bind():
             results = examined(str(path))
         path.parent.chmod(0o700)
 
@@ -231,7 +231,7 @@ def test_a_file_that_may_not_be_read() -> None:
         path.parent.chmod(0o755)
         examined(str(path))
         path.chmod(0o000)
-        with as_somebody_whom_modes_bind():
+        with as_a_user_whom_modes_bind():
             results = examined(str(path))
 
     assert [name for name, result in results.items() if result.verdict == "failed"] == ["database", "permissions"]
@@ -248,7 +248,7 @@ def test_a_file_in_a_folder_that_may_not_be_entered() -> None:
         made(str(path))
         examined(str(path))
         path.parent.chmod(0o000)
-        with as_somebody_whom_modes_bind():
+        with as_a_user_whom_modes_bind():
             results = examined(str(path))
         path.parent.chmod(0o700)
 
@@ -266,7 +266,7 @@ def assert_of_no_file(results: dict[str, Result], said: str) -> None:
 
 
 @contextmanager
-def as_somebody_whom_modes_bind() -> Generator[None]:
+def as_a_user_whom_modes_bind() -> Generator[None]:
     if os.geteuid() != 0:
         yield
         return
@@ -326,7 +326,7 @@ def test_pages_that_stay_in_a_file_that_dray_has_not_made(tmp_path: Path, size: 
     assert found(str(path), "pages")[0] == expected
 
 
-def test_somebody_who_keeps_the_write_lock(file: Path) -> None:
+def test_a_process_that_keeps_the_write_lock(file: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         verdict, text = found(str(file), "write-lock")
@@ -350,7 +350,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     assert code_of(str(path), tmp_path) == 6
 
 
-def test_a_file_that_somebody_has_for_himself(file: Path, tmp_path: Path) -> None:
+def test_a_file_that_a_process_has_locked(file: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("BEGIN EXCLUSIVE")
@@ -533,7 +533,7 @@ def test_connections_that_are_all_but_used_up(small_server: str) -> None:
     assert full[1].endswith("another worker could not start")
 
 
-def test_dead_rows_that_nobody_clears_away(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_rows_that_are_not_vacuumed(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_DEAD_ROWS", 50)
     assert found(own, "vacuum")[0] == "ok"
     with App(own) as app:
@@ -576,7 +576,7 @@ def test_an_index_whose_making_was_cut_off(own: str, tmp_path: Path) -> None:
     assert code_of(own, tmp_path) == 1
 
 
-def test_tables_that_somebody_keeps_locked_do_not_keep_the_doctor(own: str) -> None:
+def test_locked_tables_do_not_block_the_doctor(own: str) -> None:
     with psycopg.connect(own.partition("&schema=")[0]) as connection:
         schema = own.rpartition("schema=")[2]
         connection.execute(f'LOCK TABLE "{schema}".dray_schedules IN ACCESS EXCLUSIVE MODE'.encode())

@@ -114,13 +114,13 @@ def test_a_worker_that_is_stopped_is_there_and_silent_and_its_duties_can_get_los
         assert results["duties"].text == "every duty has a worker"
 
         raw_sql(shell.url, "DELETE FROM dray_leases WHERE duty = 'prune'")
-        assert found(shell.url, "duties")[0] == "ok"  # somebody may be about to take it
+        assert found(shell.url, "duties")[0] == "ok"  # a worker may be about to take it
         set_back(shell.url, "dray_workers", "started_at", MINUTE)
         lost = found(shell.url, "duties")
         assert lost == ("failed", "nobody has the duties prune, though workers are there")
 
 
-def test_tasks_that_nobody_knows_and_queues_that_nobody_serves(app: App) -> None:
+def test_tasks_that_no_worker_knows_and_queues_that_none_serves(app: App) -> None:
     with app.worker(queues=["mail"]):
         app.enqueue("shop.other", queue="mail")
         app.enqueue("add", {"a": 1, "b": 2}, queue="slow")

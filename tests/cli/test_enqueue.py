@@ -136,7 +136,7 @@ def test_waiting_too_long_exits_with_4(shell: Shell) -> None:
     assert shell("jobs", "--state", "queued").rows
 
 
-def test_a_task_that_nobody_here_knows_can_be_enqueued_where_there_is_no_app(shell: Shell) -> None:
+def test_an_unknown_task_can_be_enqueued_where_there_is_no_app(shell: Shell) -> None:
     (shell.folder / "tasks.py").unlink()
 
     job_id = shell("enqueue", "elsewhere.task", "x=1").value

@@ -1,4 +1,4 @@
-"""``dray enqueue --wait`` and ``dray job wait``: a bar for who watches, the result for everybody."""
+"""``dray enqueue --wait`` and ``dray job wait``: a progress line on a terminal, and the result."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_how_long_jobs_may_wait_and_how_many_may_fail(shell: Shell, app: App) ->
     assert asked(shell, *anyone, "--max-failed", "1", "--window", "1m")[0] == 0
 
 
-def test_a_duty_that_nobody_has_for_long(shell: Shell, app: App) -> None:
+def test_a_duty_that_has_had_no_worker_for_long(shell: Shell, app: App) -> None:
     with app.worker() as worker:
         until(lambda: len(raw_sql(shell.url, f"SELECT 1 FROM dray_leases WHERE holder = '{worker.id}'")) >= 5)
         assert asked(shell)[0] == 0
@@ -193,7 +193,7 @@ def test_wrong_usage(local: Shell, words: list[str]) -> None:
 
 
 class Probed:
-    """A worker that answers probes."""
+    """A worker that serves probes."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self.process = process
@@ -214,7 +214,7 @@ def probed(shell: Shell, *words: str) -> Generator[Probed]:
     shell("db", "init")
     with shell.background("worker", "--health-port", "0", *words) as process:
         assert process.stderr is not None
-        said = next(line for line in process.stderr if "probes are answered" in line)
+        said = next(line for line in process.stderr if "probes are served" in line)
         found = re.search(r" http://127\.0\.0\.1:(\d+)/health$", said.rstrip())
         assert found is not None
         worker = Probed(process, int(found[1]))
@@ -259,7 +259,7 @@ def test_a_worker_that_cannot_renew_its_lease_is_not_healthy(local: Shell) -> No
         until(lambda: worker.get("/ready")[0] == 200)
 
 
-def test_connections_that_say_nothing_keep_nobody_waiting_and_the_worker_ends_all_the_same(local: Shell) -> None:
+def test_silent_connections_block_neither_probes_nor_the_end_of_the_worker(local: Shell) -> None:
     with probed(local) as worker, ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(closing(socket.create_connection(("127.0.0.1", worker.port))))
@@ -327,7 +327,7 @@ def test_a_port_in_use_is_said_before_anything_is_claimed(shell: Shell) -> None:
 
     assert done.code == 1
     assert done.err == (
-        f"dray: cannot answer probes on 127.0.0.1:{port}: Address already in use; choose another --health-port\n"
+        f"dray: cannot serve probes on 127.0.0.1:{port}: Address already in use; choose another --health-port\n"
     )
     assert shell("job", "show", job_id, "--json").json["state"] == "queued"
     assert shell("workers", "--all").rows == []

@@ -1,4 +1,4 @@
-"""What every command answers with --json is what docs/reference/json.schema.json says, on both databases."""
+"""What every command prints with --json fits docs/reference/json.schema.json, on both databases."""
 
 from __future__ import annotations
 
@@ -165,10 +165,10 @@ def test_answers_are_what_the_schema_says(scene: Scene) -> None:
     if "postgres" in scene.shell.url:  # it asks for pg_dump of the server's version
         asked = [(path, words) for path, words in asked if path != ("db", "backup")]
 
-    answers = run_all(scene.shell, [], [[*words, "--json"] for _, words in asked])
+    found = run_all(scene.shell, [], [[*words, "--json"] for _, words in asked])
 
     wrong: list[str] = []
-    for (path, words), done in zip(asked, answers, strict=True):
+    for (path, words), done in zip(asked, found, strict=True):
         if done.code not in {0, 1, 3}:
             wrong.append(f"{' '.join(words)}: {done.code} {done.err}")
             continue

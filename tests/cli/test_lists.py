@@ -59,7 +59,7 @@ def test_jobs_are_filtered(shell: Shell) -> None:
     assert listed("--limit", "1", "--after", called[-8:]) == {later}
 
 
-def test_a_row_that_somebody_wrote_by_hand_does_not_keep_the_others_from_being_listed(shell: Shell) -> None:
+def test_a_row_written_by_hand_does_not_keep_the_others_from_being_listed(shell: Shell) -> None:
     odd, other = add(shell, "--tag", "x"), add(shell)
     raw_sql(shell.url, f"UPDATE dray_jobs SET tags = '{{bad' WHERE id = '{odd}'")
 
@@ -137,7 +137,7 @@ def test_workers_are_listed_while_they_live_and_on_request_afterwards(shell: She
     assert [row[1:3] for row in shell("workers", "--all").rows] == [["first", "stopped"]]
 
 
-def test_a_worker_that_was_killed_is_not_listed_as_alive_though_nobody_has_buried_it(shell: Shell) -> None:
+def test_a_killed_worker_is_not_listed_as_alive_before_it_is_buried(shell: Shell) -> None:
     with shell.background("worker", "--name", "killed", "--lease", "1") as process:
         until(lambda: shell.try_("workers").out)
         process.kill()

@@ -26,7 +26,7 @@ STATS = {
 
 @contextmanager
 def piped(shell: Shell, *words: str) -> Generator[subprocess.Popen[str]]:
-    """A command whose output somebody reads line by line."""
+    """A command whose output is read line by line."""
     process = subprocess.Popen(
         shell.command(*words),
         cwd=shell.folder,
@@ -76,7 +76,7 @@ def test_stats_in_a_pipe_are_blocks_with_an_empty_line_after_each(local: Shell) 
     assert "states.queued\t0" in blocks[1].splitlines()
 
 
-def test_stats_end_when_nobody_reads_any_more(local: Shell) -> None:
+def test_stats_end_when_their_reader_is_gone(local: Shell) -> None:
     local("db", "init")
     with piped(local, "stats", "--watch", "1h") as process:
         lines_of(process, 1)
@@ -137,7 +137,7 @@ def _add(a: int, b: int) -> int:
     return a + b
 
 
-def test_a_workflow_is_drawn_anew_until_it_has_ended(shell: Shell) -> None:
+def test_a_workflow_is_redrawn_until_it_has_ended(shell: Shell) -> None:
     run_id = workflow(shell)
     with terminal(shell, "workflows", "show", run_id, "--watch") as screen:
         screen.until(lambda text: "0 of 2 done" in text)

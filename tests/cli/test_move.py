@@ -1,4 +1,4 @@
-"""``dray db move``: everything is in the other database, once, and nobody works on half of it."""
+"""``dray db move``: everything is in the other database, once, and no worker runs half of it."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ def test_so_is_one_that_went_to_a_job_made_by_a_clock_that_is_behind(shell: Shel
     assert everything(target) == everything(source)
 
 
-def test_nobody_works_on_half_of_it(shell: Shell, source: str, target: str) -> None:
+def test_no_worker_runs_half_of_it(shell: Shell, source: str, target: str) -> None:
     fill(source)
     half_fill(source, target)
     before = everything(target)
@@ -641,7 +641,7 @@ def test_a_worker_that_starts_meanwhile_stands_in_the_way(shell: Shell, postgres
 
 
 def test_a_worker_of_another_boot_stands_in_the_way(shell: Shell, postgres_url: str) -> None:
-    """Of a file nobody can tell whether it is at work on another machine; a server tells."""
+    """A file does not show whether a worker on another machine uses it; a server does."""
     fill(shell.url)
     backend = open_backend(shell.url)
     new = NewWorker(id=Ids(SystemClock()).new(), name="w", host="elsewhere", pid=1, boot="of another machine")

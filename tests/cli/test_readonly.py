@@ -22,7 +22,7 @@ FROZEN = "what is shown is frozen"
 
 @pytest.fixture
 def used(local: Shell) -> Iterator[Shell]:
-    """A database with a job that completed, one that failed and one that waits; nobody has it open."""
+    """A database with a job that completed, one that failed and one that waits; no process has it open."""
     local("enqueue", "tasks.add", "a=1", "b=2")
     local("enqueue", "tasks.fail", "word=bad")
     local("worker", "--burst")
@@ -78,7 +78,7 @@ def test_every_look_works_and_leaves_nothing_behind(used: Shell, kind: str) -> N
     assert all(done.err.count(FROZEN) <= 1 for done in restricted)
 
 
-def test_a_file_that_somebody_else_writes_is_seen_as_it_is_now(used: Shell) -> None:
+def test_a_file_that_another_process_writes_is_seen_as_it_is_now(used: Shell) -> None:
     """With a -wal beside it, the newest commits are in there."""
     if not is_possible(powerless()):
         pytest.skip("this machine does not let us restrict a process so")

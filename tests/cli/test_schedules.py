@@ -1,4 +1,4 @@
-"""``dray schedules``: what it answers in a pipe, as JSON and on a terminal, and how it refuses."""
+"""``dray schedules``: what it prints in a pipe, as JSON and on a terminal, and how it refuses."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_list_loads_what_a_list_needs(local: Shell, more: list[str]) -> None:
     assert packages(loaded) == {"click"}
     assert "sqlite3" in loaded
     assert loaded & COSTLY == set()
-    # Tasks, schedules, workflows, workers, watches and other nouns are somebody else's.
+    # Tasks, schedules, workflows, workers, watches and other nouns are for other commands.
     others = {
         "task",
         "doctor",

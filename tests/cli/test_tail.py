@@ -239,7 +239,7 @@ def test_what_happens_is_told_as_it_happens_and_nothing_of_the_past(used: Shell)
     assert {event["job"] for event in tail.events if "job" in event} == {job_id}
 
 
-def test_it_ends_when_nobody_reads_any_more(local: Shell) -> None:
+def test_it_ends_when_its_reader_is_gone(local: Shell) -> None:
     local("db", "init")
     read, write = os.pipe()
     process = subprocess.Popen(local.command("tail"), cwd=local.folder, env=local._with({}), stdout=write)

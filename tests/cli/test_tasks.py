@@ -140,9 +140,7 @@ def test_an_unknown_task_is_not_found(local: Shell) -> None:
 @pytest.mark.parametrize(
     "words", [["enqueue"], ["run"], ["tasks"], ["schedules", "add", "--every", "5m", "sums"]], ids=" ".join
 )
-def test_whoever_types_a_name_without_its_module_is_told_the_whole_and_where_all_are(
-    local: Shell, words: list[str]
-) -> None:
+def test_a_name_without_its_module_gets_a_hint_at_the_whole_name(local: Shell, words: list[str]) -> None:
     local("db", "init")
 
     done = local.try_(*words, "add")

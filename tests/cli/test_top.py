@@ -229,7 +229,7 @@ def test_any_size_will_do(near: Stage, columns: int, lines: int) -> None:
         assert screen.ends() == 0
 
 
-def test_a_resized_terminal_is_drawn_anew(near: Stage) -> None:
+def test_a_resized_terminal_is_redrawn(near: Stage) -> None:
     with terminal(near.shell, "top", columns=120, lines=30) as screen:
         screen.until(is_there)
         for columns, lines in ((30, 6), (100, 40), (20, 5)):

@@ -40,7 +40,7 @@ def assert_refused(path: walk.Path, done: Done, *codes: int) -> None:
     assert "Traceback" not in done.err + done.out, (path, done.err)
     assert (path, done.code in codes) == (path, True), (done.code, done.err)
     if path[:1] in PROBES and done.out:
-        return  # it answers what it was asked: the answer is no
+        return  # it was asked whether, and says no
     said = sentences(done)
     assert (path, len(said)) == (path, 1), done.err
     assert said[0].startswith("dray: ")
@@ -52,7 +52,7 @@ def assert_refused(path: walk.Path, done: Done, *codes: int) -> None:
 
 def place_of(kind: str, local: Shell, folder: Path) -> str:
     """The address of something that is no database of ours."""
-    if kind == "a port that nobody listens on":
+    if kind == "a port without a listener":
         return "postgresql://user:secret@127.0.0.1:1/db?connect_timeout=3"
     if kind == "a host that is not there":
         return "postgresql://user:secret@nosuch.invalid/db?connect_timeout=3"
@@ -72,7 +72,7 @@ def place_of(kind: str, local: Shell, folder: Path) -> str:
     return f"sqlite:///{file}"
 
 
-# Where the tables are made by whoever comes first.
+# Where the first command creates the tables.
 MAKERS = {("enqueue",), ("worker",), ("db", "init")}
 MADE_IN = {"a missing file", "a database without tables", "an empty file", "tables of the past"}
 PLACES = {
@@ -85,7 +85,7 @@ PLACES = {
     "an empty file": "empty.db",
     "tables of the future": "new.db",
     "tables of the past": "old.db",
-    "a port that nobody listens on": "",
+    "a port without a listener": "",
     "a host that is not there": "",
 }
 TABLES = {
@@ -181,7 +181,7 @@ def takes(kind: str) -> list[walk.Path]:
     ]
 
 
-def test_an_id_that_nobody_has_is_not_found(made: Shell) -> None:
+def test_an_unknown_id_is_not_found(made: Shell) -> None:
     paths = takes("job") + takes("workflow")
     assert {("job", "show"), ("job", "cancel"), ("workflows", "show")} <= set(paths)
     parts = [walk.ID, "ffffffff", "zz", "\x1b[31mred", "%", "_", "' OR 1=1 --", "\u202e", "a" * 5000]

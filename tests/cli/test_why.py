@@ -109,7 +109,7 @@ def test_a_retry_says_what_happened_and_when_it_comes(shell: Shell) -> None:
     assert retry["run_at"] == shell("job", "show", job_id, "--json").json["run_at"]
 
 
-def test_workers_of_other_queues_and_tasks_that_nobody_knows_are_named(shell: Shell) -> None:
+def test_workers_of_other_queues_and_unknown_tasks_are_named(shell: Shell) -> None:
     with worker(shell, "-q", "mail"):
         elsewhere = enqueue(shell)
         mistyped = enqueue(shell, "tasks.mial", {}, queue="mail")

@@ -1,4 +1,4 @@
-"""``dray workflows``: what it answers in a pipe, as JSON and on a terminal, and what it does."""
+"""``dray workflows``: what it prints in a pipe, as JSON and on a terminal, and what it does."""
 
 from __future__ import annotations
 

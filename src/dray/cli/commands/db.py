@@ -182,7 +182,7 @@ _PAGES = 1_000  # given back to the disk in one transaction
 
 
 @click.command()
-@option("--older-than", type=Duration(), metavar="TIME", help="Ended longer ago than this; else as below.")
+@option("--older-than", type=Duration(), metavar="TIME", help="Ended longer ago than this; else as above.")
 @option("--state", type=State(), multiple=True, help="Only completed, failed or cancelled ones (repeat for several).")
 @option("--vacuum", is_flag=True, help="Return unused space of a SQLite file to the disk.")
 @option("--yes", is_flag=True, help="Do not ask.")

@@ -36,7 +36,7 @@ _LAST_SECONDS = 5.0
 @option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
 @option("--processes", type=click.IntRange(1), default=1, metavar="N", help="Number of worker processes.")
 @import_option
-@option("--burst", is_flag=True, help="Stop when no job is due.")
+@option("--burst", is_flag=True, help="Run all due jobs, then stop.")
 @option("--once", is_flag=True, help="Run one job, then stop.")
 @option("--grace", type=Duration(), metavar="TIME", help="How long running jobs may take to end at shutdown (25s).")
 @option("--name", help="The worker's name in lists (host:pid).")
