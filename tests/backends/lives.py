@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any
 
 from dray.backends import Backend, open_backend
-from dray.backends.proof import Proof
+from dray.backends.database import Proof
 from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.worker import NewWorker

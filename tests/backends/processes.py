@@ -279,7 +279,7 @@ def migrate_and_hang(url: str) -> None:
         hear()
 
     if isinstance(parse_address(url), SqliteAddress):
-        sqlite_database._run_script = half
+        sqlite_database.run_script = half
     else:
         from dray.backends.postgres import database as postgres_database
 

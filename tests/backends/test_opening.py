@@ -85,14 +85,14 @@ def test_a_reader_waits_while_another_thread_makes_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half_way, go_on = threading.Event(), threading.Event()
-    run_script = sqlite_database._run_script
+    run_script = sqlite_database.run_script
 
     def slowly(connection: sqlite3.Connection, text: str) -> None:
         half_way.set()
         assert go_on.wait(10)
         run_script(connection, text)
 
-    monkeypatch.setattr(sqlite_database, "_run_script", slowly)
+    monkeypatch.setattr(sqlite_database, "run_script", slowly)
     backend = open_backend(str(tmp_path / "jobs.db"))
     with ThreadPoolExecutor(2) as threads:
         writer = threads.submit(enqueue, backend)

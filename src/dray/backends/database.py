@@ -1,8 +1,8 @@
-"""What Dray asks of a database: transactions, and named statements in them.
+"""The contract between the nouns in `store/` and the two databases: transactions, and named statements in them.
 
-All verbs of `base.Backend` are written once against these two protocols; the two databases differ in how they
-open, lock, batch and fail, and in the SQL of their catalogues. A difference shows here as a capability, never as
-a question which database this is.
+All verbs are written once against `Session` and `Database`. The two databases differ in how they open, lock, batch
+and fail, and in the SQL of their catalogues. A difference shows here as a capability, never as a question which
+database this is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from dray.backends.proof import Proofs
 from dray.backends.watch import Watch
-from dray.clock import Clock
+from dray.clock import UNKNOWN_BOOT, Clock
 from dray.errors import StorageError
 from dray.model.job import Demand
 
@@ -22,10 +21,12 @@ if TYPE_CHECKING:
     from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
     from dray.backends.tables import Tables
     from dray.model.new_job import NewJob
+    from dray.model.worker import Signs
 
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 Later = Callable[[], T]  # an answer that may still be on its way; call it once the transaction is over
 
 
@@ -251,6 +252,28 @@ class Database(Protocol):
         ...
 
 
+def write_and_recall(db: Database, work: Callable[[Session], T], *, durable: bool = True) -> T:
+    """As `Database.write`, for work whose answer may be lost.
+
+    A server may commit and go away before it has said so: `work` then runs again, and finds nothing left to do. A try
+    that finds nothing returns what an earlier one did, if the database knows that as committed. Otherwise another
+    process has done the same meanwhile.
+    """
+    before: list[tuple[str | None, T]] = []
+
+    def tried(tx: Session) -> T:
+        number = tx.later("transaction_number")
+        answer = work(tx)
+        if not answer:
+            for done_as, done in reversed(before):
+                if done and tx.rows("transaction_committed", number=done_as)[0][0]:
+                    return done
+        before.append((number()[0][0], answer))
+        return answer
+
+    return db.write(tried, durable=durable)
+
+
 Progress = Callable[[int, int | None], None]  # how much is done, of how much in all if that is known
 
 
@@ -346,3 +369,73 @@ class DataRefused(StorageError):
 
 class TookTooLong(StorageError):
     """A look at the database was ended before it was over; nothing is known."""
+
+
+def are_comparable(boot: str | None, theirs: str) -> bool:
+    """Whether a lease that was given in the boot `theirs` can be read by the clock of this one; None: the server's
+    clock decides. One that the system does not name may be any boot, also an earlier one of this machine."""
+    return boot is None or (boot == theirs and boot != UNKNOWN_BOOT)
+
+
+class Proof(Protocol):
+    """The proof of life of one worker, taken before its row is written and kept until its last outcome is.
+
+    A lease alone is no proof: a thread that renews it starves behind a C call which keeps the GIL, and a stopped or
+    suspended process renews nothing and is not dead. So beside its lease a worker holds a lock that the kernel or the
+    server frees when the process ends, and not before. A held proof means alive, whatever the lease says. A proof
+    that cannot be looked at means nothing, and only then the lease decides.
+    """
+
+    @property
+    def lock(self) -> str | None:
+        """What the worker's row says of it, so that others know it from another; None where the id is enough."""
+        ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is a proof beside the lease now. Never behind a pooler."""
+        ...
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it stands for as long as the process does. Otherwise a network is in between, and that it is held
+        is only what this side believes."""
+        ...
+
+    def fileno(self) -> int | None:
+        """The descriptor that child processes have to inherit, so that one which outlives its parent keeps the proof;
+        None where a child cannot."""
+        ...
+
+    def check(self) -> bool:
+        """Once a beat: sees to it that what was dropped is taken up again. False: somebody took it away for good, and
+        this worker has to come back under a new id. Never waits for a network."""
+        ...
+
+    def close(self) -> None:
+        """Gives the proof up: others may judge by the lease from here on. A second time does nothing."""
+        ...
+
+
+class Proofs(Protocol):
+    """All proofs at one database: makes this process's, looks at everybody's."""
+
+    def prove(self, worker_id: str, watch: Watch) -> Proof:
+        """Takes the proof of life of a worker that is about to register."""
+        ...
+
+    def suspects(self) -> bool | None:
+        """Whether a proof was let go, without asking the database; None: that cannot be told here."""
+        ...
+
+    def witness(self, tx: Session, workers: Sequence[Signs]) -> dict[str, bool]:
+        """Who of these is proven alive (True) or dead (False); of the others nothing is known."""
+        ...
+
+    def forget(self, worker_ids: Collection[str]) -> None:
+        """Removes what workers that were declared dead left behind."""
+        ...
+
+    def sweep(self, live_ids: Collection[str]) -> None:
+        """Removes what was left behind by workers that nobody knows."""
+        ...

@@ -43,7 +43,7 @@ def upgrade(
     known: Mapping[str, str],
     place: str,
     script: Callable[[str], None],
-    note: Callable[[str, int], None],
+    note: Callable[[str, int], object],
 ) -> int:
     """Applies what is missing, inside the caller's transaction and under its lock; returns the new version."""
     if not is_behind(dialect, known):

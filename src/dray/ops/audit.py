@@ -15,7 +15,7 @@ from dray.errors import ConfigError, StorageDamaged, StorageError
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.backends.store.audit import Odd
+    from dray.backends.store.doctor import Odd
     from dray.model.schedule import Schedule
 
 RULES: dict[str, str] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dray.backends import Backend
-from dray.backends.proof import Proof
+from dray.backends.database import Proof
 from dray.backends.watch import Watch
 from dray.clock import Clock, Ids
 from dray.errors import StorageError, StorageLocked

@@ -397,7 +397,7 @@ class PostgresDatabase:
             known,
             self.place,
             lambda text: _run_script(connection, text),
-            lambda name, value: _note(session, name, value),
+            lambda name, value: session.run("meta_set", name=name, value=str(value)),
         )
 
     def known(self, *, seconds: float) -> dict[str, str]:
@@ -455,7 +455,3 @@ def _pipelined(connection: OwnConnection, statements: Callable[[OwnConnection, p
 
 def _run_script(connection: OwnConnection, text: str) -> None:
     connection.execute(cast(QueryNoTemplate, text))
-
-
-def _note(session: PostgresSession, name: str, value: int) -> None:
-    session.run("meta_set", name=name, value=str(value))

@@ -15,7 +15,7 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from dray.backends import rows
-from dray.backends.database import Later, Row
+from dray.backends.database import FIRST_ID, Later, Row
 from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
@@ -29,8 +29,6 @@ from dray.model.new_job import NewJob
 PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"
-
-_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 def lock_key(name: str) -> int:
@@ -131,7 +129,7 @@ class PostgresSession:
         return self.each("job_replace", rows)
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
-        return self.rows("job_list", **fit, before=before, first=_FIRST_ID, limit=limit)
+        return self.rows("job_list", **fit, before=before, first=FIRST_ID, limit=limit)
 
     def ready(self, demand: Demand) -> Later[bool]:
         found = self.later("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
@@ -224,7 +222,6 @@ def _spelled(instant: int) -> str:
 
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_NO_ID = "00000000-0000-0000-0000-000000000000"
 _IDS = {"id", "workflow_id", "worker_id", "holder", "before"}
 
 
@@ -233,7 +230,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return json.dumps([v for v in cast("list[str]", value) if _ID.fullmatch(v)] if name == "ids" else value)
     if name in _IDS and isinstance(value, str) and not _ID.fullmatch(value):
-        return _NO_ID
+        return FIRST_ID
     return value
 
 

@@ -11,14 +11,14 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
 from dray.backends.sqlite import faults, trust
 from dray.backends.sqlite.files import Way
-from dray.errors import StorageError
+from dray.errors import SchemaMissing, StorageError
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -136,3 +136,19 @@ def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> No
 
 def _journal_mode(connection: sqlite3.Connection) -> str:
     return connection.execute("PRAGMA journal_mode").fetchone()[0]
+
+
+def refuse_missing(known: Mapping[str, str], place: str) -> None:
+    """An error where there are no tables, and none may be made."""
+    if not known:
+        raise SchemaMissing(f"{place}: Dray's tables are missing; run `dray db init`")
+
+
+def run_script(connection: sqlite3.Connection, text: str) -> None:
+    """Runs every statement of a text. Not by `executescript`: it commits what is open first."""
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""

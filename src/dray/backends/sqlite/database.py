@@ -21,19 +21,21 @@ from dray.backends.sqlite.connect import (
     make_writer,
     patiently,
     patiently_awaiting,
+    refuse_missing,
+    run_script,
     tolerantly,
 )
 from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.proof import SqliteProofs
-from dray.backends.sqlite.readers import Readers, Visit
+from dray.backends.sqlite.readers import Readers, SqliteSnapshot, Visit
 from dray.backends.sqlite.session import SqliteSession
-from dray.backends.sqlite.transaction import SqliteBlock, SqliteTransaction, is_below_full, joined
+from dray.backends.sqlite.transaction import Joins, SqliteBlock, SqliteTransaction
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
 from dray.backends.statements import Gradual
 from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
-from dray.errors import ForkedConnection, SchemaMissing, StorageError, StorageLocked, StorageUnavailable
-from dray.interrupts import CleanExit, Lent, OwnedLock, with_cleanup
+from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
+from dray.interrupts import Lent, OwnedLock, with_cleanup
 
 if TYPE_CHECKING:
     from dray.backends.database import Copier
@@ -67,11 +69,10 @@ class SqliteDatabase:
         self.proofs = SqliteProofs(path, self.clock)
         self.upkeep = SqliteUpkeep(path, self._reading, self._exclusive)
         self._catalogue = Gradual("sqlite")
+        self._joins = Joins(path, self._catalogue, self.clock)
         self._locks = fork.ProcessLocks(path)
         self._broken = False
         self._has_inherited = False
-        self._is_admitted = False
-        self._has_warned = False
         self._has_told_of_freeze = False
         self._fork_is_clean = False
         self._fork_writes = False  # the thread that forks is inside a transaction of its own
@@ -235,7 +236,7 @@ class SqliteDatabase:
             files.refuse_network(self.path, allow_network=self._allow_network)
         connection = visit.view(lambda: self._connect(way))
         known = self._meta(connection)
-        self._refuse_to_create(known, create=False)
+        refuse_missing(known, self.place)
         migrate.admit("sqlite", known, self.place)
         self._tell_of(way)
         return connection
@@ -309,7 +310,7 @@ class SqliteDatabase:
     ) -> T:
         found = user_connection.unwrap(connection)
         if isinstance(found, sqlite3.Connection):
-            return self._join(found, work, Cancellation())
+            return self._joins.run(found, work, Cancellation())
         if user_connection.is_aiosqlite(found):
             raise user_connection.needs_await(connection)
         raise user_connection.refusal(connection, found, self.place)
@@ -324,47 +325,14 @@ class SqliteDatabase:
     ) -> T:
         found = await user_connection.unwrap_async(connection)
         if isinstance(found, sqlite3.Connection):
-            return self._join(found, work, Cancellation())
+            return self._joins.run(found, work, Cancellation())
         if not user_connection.is_aiosqlite(found):
             raise user_connection.refusal(connection, found, self.place)
         from dray.backends.awaiting import in_its_thread, to_the_end  # noqa: PLC0415 - it loads asyncio
 
         cancellation = Cancellation()
-        joining = in_its_thread(found, lambda theirs: self._join(theirs, work, cancellation))
+        joining = in_its_thread(found, lambda theirs: self._joins.run(theirs, work, cancellation))
         return await to_the_end(joining, cancellation)
-
-    def _join(
-        self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], cancellation: Cancellation
-    ) -> T:
-        cancellation.check()
-        with joined(connection, self.path) as theirs:
-            self._warn_if_forgetful(theirs)
-            session = SqliteSession(theirs, self._catalogue, self.clock)
-            self._admit(session)
-            try:
-                answer = work(session)
-            except (UnicodeEncodeError, OverflowError) as error:
-                raise DataRefused(f"{self.place}: {error}") from error
-            cancellation.check()
-            return answer
-
-    def _admit(self, session: SqliteSession) -> None:
-        """Refuses tables that are missing or too new, once; they are never made in a user's transaction."""
-        if self._is_admitted:
-            return
-        known = _known_of(session)
-        self._refuse_to_create(known, create=False)
-        migrate.admit("sqlite", known, self.place)
-        self._is_admitted = True
-
-    def _warn_if_forgetful(self, connection: sqlite3.Connection) -> None:
-        if not self._has_warned and is_below_full(connection):
-            self._has_warned = True
-            log.warning(
-                "%s: a connection= of this program has PRAGMA synchronous below FULL: a power loss may forget the "
-                "jobs it commits, with the data that caused them",
-                self.place,
-            )
 
     def transaction(self) -> SqliteTransaction:
         self._refuse_if_broken()
@@ -421,7 +389,8 @@ class SqliteDatabase:
         connection = self._connect()
         try:
             known = self._meta(connection)
-            self._refuse_to_create(known, create=create)
+            if not create:
+                refuse_missing(known, self.place)
             patiently(lambda: make_writer(connection), self._busy_timeout, self.place)
             patiently(lambda: enter_wal(connection, self.place, is_new=is_new), self._busy_timeout, self.place)
             if create and migrate.is_behind("sqlite", known):
@@ -434,22 +403,18 @@ class SqliteDatabase:
         self._file = file
         return connection
 
-    def _refuse_to_create(self, known: dict[str, str], *, create: bool) -> None:
-        if not known and not create:
-            raise SchemaMissing(f"{self.place}: Dray's tables are missing; run `dray db init`")
-
     def _meta(self, connection: sqlite3.Connection) -> dict[str, str]:
-        return self._look(Visit(self._readers), connection, _known_of)
+        return self._look(Visit(self._readers), connection, SqliteSession.known)
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
         def work(session: SqliteSession) -> int:
             # Looked up again inside the lock: another process may have been first.
             return migrate.upgrade(
                 "sqlite",
-                _known_of(session),
+                session.known(),
                 self.place,
-                lambda text: _run_script(connection, text),
-                lambda name, value: _note(session, name, value),
+                lambda text: run_script(connection, text),
+                lambda name, value: session.run("meta_set", name=name, value=str(value)),
             )
 
         return self._transact(connection, work, durable=True)
@@ -463,7 +428,7 @@ class SqliteDatabase:
             self._create = create
 
     def known(self, *, seconds: float) -> dict[str, str]:
-        return self.inspect(_known_of, seconds=seconds)
+        return self.inspect(SqliteSession.known, seconds=seconds)
 
     def version(self) -> int | None:
         way = files.way(self.path)
@@ -525,54 +490,3 @@ class SqliteDatabase:
         if self._writer is not None:  # last: whoever closes last moves the log into the file
             self._writer.close()
             self._writer = self._file = None
-
-
-class SqliteSnapshot(CleanExit):
-    """One consistent read for as long as the block lasts."""
-
-    def __init__(
-        self,
-        visit: Visit,
-        take: Callable[[Visit], sqlite3.Connection],
-        session: Callable[[sqlite3.Connection], SqliteSession],
-        place: str,
-    ) -> None:
-        self._visit = visit
-        self._take = take
-        self._session = session
-        self._place = place
-
-    def __enter__(self) -> SqliteSession:
-        connection = self._take(self._visit)
-        connection.text_factory = str  # what is copied is what is stored, or an error
-        self._visit.session = session = self._session(connection)
-        connection.execute("BEGIN")
-        return session
-
-    def leave(self, error: BaseException | None) -> None:
-        if self._visit.session is not None:
-            self._visit.session.roll_back()  # it has only read
-        self.cleanup()
-        if isinstance(error, sqlite3.Error):
-            raise faults.translate(error, self._place) from error
-
-    def cleanup(self) -> None:
-        self._visit.end()
-
-
-def _run_script(connection: sqlite3.Connection, text: str) -> None:
-    # Not executescript: it commits what is open first.
-    statement = ""
-    for line in text.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
-
-
-def _known_of(session: SqliteSession) -> dict[str, str]:
-    return dict(session.rows("meta_list")) if session.rows("meta_table") else {}
-
-
-def _note(session: SqliteSession, name: str, value: int) -> None:
-    session.run("meta_set", name=name, value=str(value))

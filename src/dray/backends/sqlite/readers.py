@@ -14,8 +14,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from dray.backends.sqlite import fork
-from dray.interrupts import OwnedLock
+from dray.backends.sqlite import faults, fork
+from dray.interrupts import CleanExit, OwnedLock
 
 if TYPE_CHECKING:
     from dray.backends.sqlite.session import SqliteSession
@@ -138,3 +138,36 @@ def _is_clean(connection: sqlite3.Connection) -> bool:
         return not connection.in_transaction
     except sqlite3.ProgrammingError:  # it is closed
         return False
+
+
+class SqliteSnapshot(CleanExit):
+    """One consistent read for as long as the block lasts."""
+
+    def __init__(
+        self,
+        visit: Visit,
+        take: Callable[[Visit], sqlite3.Connection],
+        session: Callable[[sqlite3.Connection], SqliteSession],
+        place: str,
+    ) -> None:
+        self._visit = visit
+        self._take = take
+        self._session = session
+        self._place = place
+
+    def __enter__(self) -> SqliteSession:
+        connection = self._take(self._visit)
+        connection.text_factory = str  # what is copied is what is stored, or an error
+        self._visit.session = session = self._session(connection)
+        connection.execute("BEGIN")
+        return session
+
+    def leave(self, error: BaseException | None) -> None:
+        if self._visit.session is not None:
+            self._visit.session.roll_back()  # it has only read
+        self.cleanup()
+        if isinstance(error, sqlite3.Error):
+            raise faults.translate(error, self._place) from error
+
+    def cleanup(self) -> None:
+        self._visit.end()

@@ -131,6 +131,10 @@ class SqliteSession:
         self.each("payload_set_args", [(job_id, args) for job_id, args in last.items() if _inline(args) is None])
         return changed
 
+    def known(self) -> dict[str, str]:
+        """The versions that the tables note; empty: there are no tables."""
+        return dict(self.rows("meta_list")) if self.rows("meta_table") else {}
+
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
         return _listed(self, fit, before, limit)
 

@@ -8,16 +8,22 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from dray.backends import migrate
+from dray.backends.database import DataRefused
 from dray.backends.sqlite import faults, trust
-from dray.backends.sqlite.connect import connect, patiently
+from dray.backends.sqlite.connect import connect, patiently, refuse_missing
 from dray.backends.sqlite.readers import Readers, Visit
+from dray.backends.sqlite.session import SqliteSession
+from dray.backends.statements import Catalogue
+from dray.backends.user_connection import Cancellation
 from dray.clock import Clock
 from dray.errors import ConfigError, ForkedConnection
 from dray.instants import SECOND
 
 log = logging.getLogger("dray")
+T = TypeVar("T")
 
 _FULL = 2  # of PRAGMA synchronous
 
@@ -69,7 +75,7 @@ def _is_autocommit(connection: sqlite3.Connection) -> bool:
     return connection.isolation_level is None if autocommit == -1 else bool(autocommit)
 
 
-def is_below_full(connection: sqlite3.Connection) -> bool:
+def _is_below_full(connection: sqlite3.Connection) -> bool:
     """Whether a commit of this connection may be forgotten by a power loss."""
     return _pragma(connection, "synchronous")[0][0] < _FULL
 
@@ -81,6 +87,51 @@ def _pragma(connection: sqlite3.Connection, name: str) -> list[Any]:
 
 
 LONG_US = SECOND // 2  # nobody else writes meanwhile
+
+
+class Joins:
+    """Work inside the transactions that users' own connections have open."""
+
+    def __init__(self, path: Path, catalogue: Catalogue, clock: Clock) -> None:
+        self._path = path
+        self._place = str(path)
+        self._catalogue = catalogue
+        self._clock = clock
+        self._is_admitted = False
+        self._has_warned = False
+
+    def run(
+        self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], cancellation: Cancellation
+    ) -> T:
+        cancellation.check()
+        with joined(connection, self._path) as theirs:
+            self._warn_if_forgetful(theirs)
+            session = SqliteSession(theirs, self._catalogue, self._clock)
+            self._admit(session)
+            try:
+                answer = work(session)
+            except (UnicodeEncodeError, OverflowError) as error:
+                raise DataRefused(f"{self._place}: {error}") from error
+            cancellation.check()
+            return answer
+
+    def _admit(self, session: SqliteSession) -> None:
+        """Refuses tables that are missing or too new, once; they are never made in a user's transaction."""
+        if self._is_admitted:
+            return
+        known = session.known()
+        refuse_missing(known, self._place)
+        migrate.admit("sqlite", known, self._place)
+        self._is_admitted = True
+
+    def _warn_if_forgetful(self, connection: sqlite3.Connection) -> None:
+        if not self._has_warned and _is_below_full(connection):
+            self._has_warned = True
+            log.warning(
+                "%s: a connection= of this program has PRAGMA synchronous below FULL: a power loss may forget the "
+                "jobs it commits, with the data that caused them",
+                self._place,
+            )
 
 
 class SqliteBlock(sqlite3.Connection):

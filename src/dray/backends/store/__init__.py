@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from dray.lazy import loader
 
 if TYPE_CHECKING:
-    from dray.backends.store.audit import AuditStore
     from dray.backends.store.block import Fence, TransactionBlock, atransaction
-    from dray.backends.store.doctor import Examination
+    from dray.backends.store.doctor import AuditStore, Examination
     from dray.backends.store.graph import GraphStore
     from dray.backends.store.history import HistoryStore
     from dray.backends.store.jobs import JobStore, QueueStore, WorkflowStore
@@ -46,9 +45,8 @@ __all__ = [
 __getattr__ = loader(
     __name__,
     {
-        "dray.backends.store.audit": "AuditStore",
         "dray.backends.store.block": "Fence TransactionBlock atransaction",
-        "dray.backends.store.doctor": "Examination",
+        "dray.backends.store.doctor": "AuditStore Examination",
         "dray.backends.store.graph": "GraphStore",
         "dray.backends.store.history": "HistoryStore",
         "dray.backends.store.jobs": "JobStore QueueStore WorkflowStore",

@@ -1,4 +1,10 @@
-"""What a doctor looks at: read whatever state the database is in, never for long, and never changing anything."""
+"""What the doctor and the audit read, without changing anything.
+
+The doctor reads in whatever state the database is, and never for long. The audit looks at the tables for what should
+never be, in parts, so that no look lasts long. Each part is one consistent read of a stretch of all jobs with
+everything that belongs to them. What it looks for holds at every commit: work that goes on meanwhile cannot make it
+look wrong.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,11 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
-from dray.backends.database import Database, FileFacts, Row, Session
+from dray.backends.database import FIRST_ID, LAST_ID, Database, FileFacts, Row, Session
 from dray.backends.store.liveness import Life, lives
+from dray.instants import HOUR
 from dray.model.job import Queue
+from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
 from dray.model.schedule import Schedule
 from dray.model.worker import Lease, Worker
 
@@ -208,3 +216,89 @@ class Examination:
     def newest(self) -> int | None:
         """When a row was last written, as far as it is known."""
         return max((at for at in self._rows("doctor_newest")[0] if at is not None), default=None)
+
+
+_SLACK_US = HOUR  # that a clock may have been set back by
+_EDGES, _REACH = 1_000, 100_000  # how far circles are looked for
+
+
+class Odd(NamedTuple):
+    """Something that does not hold: which rule, and of what."""
+
+    rule: str
+    id: str
+
+
+class AuditPart(NamedTuple):
+    """One stretch of all jobs."""
+
+    until: str | None  # its last job; None: there are no more
+    jobs: int
+    found: list[Odd]
+
+
+class Repetition(NamedTuple):
+    """What should be there once and is not: how often, and the first of the jobs it is of."""
+
+    rule: str
+    times: int
+    ids: list[str]
+
+
+class Whole(NamedTuple):
+    """What can only be seen of all jobs together, and what is of none."""
+
+    repeated: list[Repetition]
+    found: list[Odd]
+
+
+class AuditStore:
+    """What should never be."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def part(self, after: str | None, limit: int) -> AuditPart:
+        """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
+        go on after the `until` that it answers. Both are None for the ends."""
+        first = after or FIRST_ID
+
+        def work(tx: Session) -> AuditPart:
+            until, jobs = tx.rows("audit_bound", after=first, limit=limit)[0]
+            if jobs < limit:
+                until = None
+            given = {"after": first, "until": until or LAST_ID}
+            rows = [
+                *tx.rows("audit_jobs", slack_us=_SLACK_US, **given),
+                *tx.rows("audit_payloads", **given),
+                *tx.rows("audit_edges", **given),
+                *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
+                *tx.rows("audit_logs", kept=LOG_LINES, **given),
+            ]
+            return AuditPart(until, jobs, sorted({Odd(*row) for row in rows}))
+
+        return self._db.read(work)
+
+    def whole(self, limit: int) -> Whole:
+        """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""
+
+        def repeated(rule: str, statement: str) -> Repetition:
+            found = self._db.read(lambda tx: tx.rows(statement, limit=limit))
+            return Repetition(rule, found[0][1] if found else 0, [row[0] for row in found])
+
+        circles = self._db.read(lambda tx: tx.rows("audit_circles", edges=_EDGES, reach=_REACH))
+        return Whole(
+            [
+                repeated("unique-holder", "audit_unique"),
+                repeated("step", "audit_steps"),
+                repeated("slot-once", "audit_slots"),
+            ],
+            [
+                *(Odd("circle", row[0]) for row in circles),
+                *(Odd(*row) for row in self._db.read(lambda tx: tx.rows("audit_workers"))),
+            ],
+        )
+
+    def orphans(self) -> set[tuple[str, int]]:
+        """(id, claim) of running jobs whose worker has ended: they are about to be taken back."""
+        return {(job_id, claim) for job_id, claim in self._db.read(lambda tx: tx.rows("audit_orphans"))}

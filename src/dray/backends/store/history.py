@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from dray.backends.database import Database, Session
+from dray.backends.database import FIRST_ID, Database, Session
 from dray.model.job import Attempt, LogLine
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import STEP_ROWS, Budget, Retention
 
 _FOUND = 500  # jobs in one look for those that may go
 _WORKFLOWS = 1_000  # workflows in one such look
-_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 _TRIMS = ("prune_child_edges", "prune_parent_edges", "prune_logs", "prune_attempts")
 _DURATIONS = 1_000  # newest bodies that the percentiles are taken over
 
@@ -150,7 +149,7 @@ class HistoryStore:
                 return
 
     def _workflows(self, newest: int, kept: dict[str, int], limit: float) -> Generator[Pruned]:
-        after = _FIRST_ID
+        after = FIRST_ID
         while limit > 0:
             given = {"newest": newest, "after": after, "limit": _WORKFLOWS}
             ids = [row[0] for row in self._db.read(lambda tx, given=given: tx.rows("workflow_next", **given))]

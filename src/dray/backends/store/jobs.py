@@ -8,9 +8,9 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import Database, Session
+from dray.backends.database import LAST_ID, Database, Session, write_and_recall
 from dray.backends.rows import Holding
-from dray.backends.store import graph, repeated
+from dray.backends.store import graph
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.insert import insert
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
@@ -19,7 +19,6 @@ from dray.model.new_job import NewJob
 from dray.model.retention import STEP_ROWS, Budget
 from dray.model.workflow import Workflow
 
-LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _ID_CHARS = set("0123456789abcdef-")
 
 
@@ -219,7 +218,8 @@ class JobStore:
     def promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
         """Queues scheduled jobs whose time has come; answers their queues, one entry a job."""
         return [
-            row[0] for row in repeated.write(self._db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)
+            row[0]
+            for row in write_and_recall(self._db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)
         ]
 
     def next_due(self) -> int | None:
@@ -238,7 +238,7 @@ class JobStore:
     def expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
         """Cancels, as `expired`, jobs not started in time; answers them. Tells one chunk of their children; the duty
         does the rest."""
-        expired = [row[0] for row in repeated.write(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
+        expired = [row[0] for row in write_and_recall(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
         if expired:
             self._graph.fan_out_all()
         return expired
@@ -351,11 +351,11 @@ class QueueStore:
             tx.begin_pause(name)
             return tx.run("queue_pause", name=name) > 0
 
-        return repeated.write(self._db, work)
+        return write_and_recall(self._db, work)
 
     def resume(self, name: str) -> bool:
         """False: it was not paused."""
-        return repeated.write(self._db, lambda tx: tx.run("queue_resume", name=name)) > 0
+        return write_and_recall(self._db, lambda tx: tx.run("queue_resume", name=name)) > 0
 
     def all(self) -> list[Queue]:
         """All queues that were enqueued to (other than on a user's connection), served, set or paused."""

@@ -10,11 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dray.backends.database import Database, Later, Row, Session
+from dray.backends.database import FIRST_ID, Database, Later, Row, Session
 from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
-
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 _RUNNING = 100_000  # running jobs in one look; a view that follows them has to see them all
 _NEXT = 500  # of the jobs that are due next, looked at for those that were put back

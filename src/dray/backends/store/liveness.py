@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from dray.backends.database import Database, Row, Session
-from dray.backends.proof import are_comparable
+from dray.backends.database import Database, Row, Session, are_comparable
 from dray.instants import SECOND
 from dray.model.worker import Signs
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dray.backends.database import Database, Session
-from dray.backends.store import repeated
+from dray.backends.database import Database, Session, write_and_recall
 from dray.backends.store.insert import insert
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
@@ -28,14 +27,14 @@ class ScheduleStore:
                 return False
             return tx.run("schedule_upsert", **asdict(schedule)) > 0
 
-        return repeated.write(self._db, work)
+        return write_and_recall(self._db, work)
 
     def change(self, stored: Schedule, wanted: Schedule) -> bool:
         """Makes a schedule what is wanted, `next_at` too, if it is still as it was read: a slot that is fired
         meanwhile cannot come again. False: it moved on, was edited or is gone; nothing was written."""
         read = {"name": stored.name, "expected_at": stored.next_at, "read_at": stored.updated_at}
         given = asdict(wanted) | read
-        return repeated.write(self._db, lambda tx: tx.run("schedule_change", **given)) > 0
+        return write_and_recall(self._db, lambda tx: tx.run("schedule_change", **given)) > 0
 
     def get(self, name: str) -> Schedule | None:
         """One schedule."""
@@ -84,16 +83,16 @@ class ScheduleStore:
                 fired += insert(tx, [job])
             return fired
 
-        return repeated.write(self._db, work)
+        return write_and_recall(self._db, work)
 
     def pause(self, name: str) -> bool:
         """False: unknown or paused already."""
-        return repeated.write(self._db, lambda tx: tx.run("schedule_pause", name=name)) > 0
+        return write_and_recall(self._db, lambda tx: tx.run("schedule_pause", name=name)) > 0
 
     def resume(self, name: str, next_at: int | None) -> bool:
         """Goes on at `next_at`. False: unknown or not paused."""
-        return repeated.write(self._db, lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
+        return write_and_recall(self._db, lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
 
     def delete(self, name: str) -> bool:
         """Forgets a schedule; its jobs stay."""
-        return repeated.write(self._db, lambda tx: tx.run("schedule_delete", name=name)) > 0
+        return write_and_recall(self._db, lambda tx: tx.run("schedule_delete", name=name)) > 0

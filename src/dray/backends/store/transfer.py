@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from dray.backends.database import Database, Row, Session
+from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
 from dray.backends.store.liveness import Evidence, liveness
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
@@ -22,19 +22,18 @@ from dray.errors import MoveError
 CLOSED, MOVE, _PASS = "closed", "move", "pass"
 MOVED_FROM, GIVEN_UP = "moved_from", "given_up"  # of a target: what has ended, or was taken back
 
-_NO_ID, _LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _LAST_NAME, _LAST_NUMBER = "\U0010ffff", 1 << 62
 
 # What others refer to comes first.
 TABLES = (
     Table("queues", ("name",), ("",), (_LAST_NAME,)),
     Table("schedules", ("name",), ("",), (_LAST_NAME,)),
-    Table("workflows", ("id",), (_NO_ID,), (_LAST_ID,)),
-    Table("jobs", ("id",), (_NO_ID,), (_LAST_ID,)),
-    Table("attempts", ("job_id", "claim"), (_NO_ID, -1), (_LAST_ID, _LAST_NUMBER)),
-    Table("edges", ("parent_id", "child_id"), (_NO_ID, _NO_ID), (_LAST_ID, _LAST_ID)),
+    Table("workflows", ("id",), (FIRST_ID,), (LAST_ID,)),
+    Table("jobs", ("id",), (FIRST_ID,), (LAST_ID,)),
+    Table("attempts", ("job_id", "claim"), (FIRST_ID, -1), (LAST_ID, _LAST_NUMBER)),
+    Table("edges", ("parent_id", "child_id"), (FIRST_ID, FIRST_ID), (LAST_ID, LAST_ID)),
     Table("logs", ("seq",), (-1,), (_LAST_NUMBER,)),
-    Table("outcomes", ("job_id", "claim"), (_NO_ID, -1), (_LAST_ID, _LAST_NUMBER)),
+    Table("outcomes", ("job_id", "claim"), (FIRST_ID, -1), (LAST_ID, _LAST_NUMBER)),
 )
 # Of processes that work on one database and no other; payloads are in the rows of jobs.
 LEFT = ("workers", "leases", "stacks", "payloads")

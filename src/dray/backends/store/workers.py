@@ -6,10 +6,8 @@ import json
 from collections.abc import Sequence
 
 from dray.backends import rows
-from dray.backends.database import Database, Row, Session
-from dray.backends.proof import Proof
+from dray.backends.database import Database, Proof, Row, Session, write_and_recall
 from dray.backends.rows import Orphan, SettlementRow
-from dray.backends.store import repeated
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
 from dray.backends.store.outcomes import Left, OutcomeStore, forget
@@ -80,7 +78,7 @@ class WorkerStore:
             tx.run("lease_resign_all", holder=worker_id)
             return tx.run("worker_stop", id=worker_id) > 0
 
-        return repeated.write(self._db, work)
+        return write_and_recall(self._db, work)
 
     def all(self, limit: int = 1000) -> list[Worker]:
         """Live workers first, then those that ended."""
@@ -151,7 +149,7 @@ class WorkerStore:
             tx.run("attempt_trim", ids=[each.id for each in written], keep=ATTEMPTS_KEPT)
             return [_rescued(orphans[each.id], each.state) for each in written]
 
-        rescued = repeated.write(self._db, work)
+        rescued = write_and_recall(self._db, work)
         self._db.proofs.forget(buried)
         rescued += [
             _rescued(orphan, state, had_ended=True)
@@ -206,7 +204,7 @@ class LeaseStore:
     def resign(self, duty: str, holder: str, term: int) -> bool:
         """Gives the duty back. False: it had gone to somebody else."""
         given = {"duty": duty, "holder": holder, "term": term}
-        return repeated.write(self._db, lambda tx: tx.run("lease_resign", **given), durable=False) > 0
+        return write_and_recall(self._db, lambda tx: tx.run("lease_resign", **given), durable=False) > 0
 
     def held(self) -> list[Lease]:
         """The duties that a live worker has; all others are free."""
