@@ -1,7 +1,7 @@
 """Synchronous work on behalf of a coroutine, on a connection that the coroutine lends.
 
-Whoever lent it gets it back whole: a coroutine that is cancelled leaves only when the work has ended, so that nobody
-else uses the connection meanwhile. The work is told, and undoes what it did unless it was done already.
+The lender gets it back whole: a coroutine that is cancelled returns only when the work has ended, so that nothing
+else uses the connection meanwhile. The work is told of the cancellation, and undoes what it did unless it was done.
 
 Imported only by those who await: asyncio takes 40 ms to load.
 """
@@ -59,5 +59,5 @@ async def to_the_end(
     if cancelled is None:
         return future.result()
     if not future.cancelled():
-        future.exception()  # looked at: its failing is no news to anybody
+        future.exception()  # looked at: or asyncio would log that its exception was never retrieved
     raise cancelled

@@ -1,10 +1,9 @@
 """The storage contract: a backend, its life cycle, and one property for each noun (`backend.jobs.enqueue(…)`).
 
-The verbs of a noun are the methods of its class in `store/`: each says what is atomic in it, what it answers and what
+The verbs of a noun are the methods of its class in `store/`: each says what is atomic in it, what it returns and what
 no rows mean. Verbs take batches; one job is a batch of one. They decide nothing: next states, delays and cut-offs
 come from `model/`. Each is one transaction unless it says otherwise, safe to repeat after a lost answer, and the same
-on every database. Where the backend repeats one itself, on a server whose answer was lost, it tells of both tries
-together.
+on every database. Where the backend itself repeats one whose answer was lost, it returns what both tries did.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ class Backend:
         return store.Transfer(self.db)
 
     def examine(self, seconds: float = 1.0) -> store.Examination:
-        """For a look at a database in whatever state; it changes nothing. Each question may take so many seconds."""
+        """Reads a database in whatever state, and changes nothing. `seconds`: the time limit of each question."""
         return store.Examination(self.db, seconds)
 
     def transaction(self, *, fence: tuple[str, str, int] | None = None) -> store.TransactionBlock:
@@ -175,7 +174,7 @@ class Backend:
 
     @property
     def has_file(self) -> bool:
-        """Whether this database is a file that somebody has to look after."""
+        """Whether this database is a file, which needs upkeep."""
         return self.db.upkeep is not None
 
     def file_log(self) -> LogFile | None:
@@ -188,7 +187,7 @@ class Backend:
         return None if self.db.upkeep is None else self.db.upkeep.checkpoint(waits=waits)
 
     def file_vacuum(self, pages: int) -> bool:
-        """Gives at most so many unused pages back if many are unused; whether there are more."""
+        """Gives at most `pages` unused pages back to the file system; returns whether there are more."""
         return self.db.upkeep is not None and self.db.upkeep.vacuum(pages)
 
 

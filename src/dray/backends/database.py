@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = tuple[Any, ...]
 FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
-Later = Callable[[], T]  # an answer that may still be on its way; call it once the transaction is over
+Later = Callable[[], T]  # a result that may still be on its way; call it once the transaction is over
 
 
 class Session(Protocol):
@@ -42,7 +42,7 @@ class Session(Protocol):
         ...
 
     def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
-        """All rows of a statement whose answer is not needed before the commit."""
+        """All rows of a statement that are not needed before the commit."""
         ...
 
     def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
@@ -59,7 +59,7 @@ class Session(Protocol):
         ...
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
-        """Cancels what expired, then queues what is due: the answers of `jobs.expire` and `jobs.promote`."""
+        """Cancels what expired, then queues what is due: the rows of `job_expire` and of `job_promote`."""
         ...
 
     def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
@@ -67,11 +67,11 @@ class Session(Protocol):
         ...
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
-        """Ends attempts by their claims; answers those it wrote."""
+        """Ends attempts by their claims; returns those it wrote."""
         ...
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
-        """At most so many jobs before an id that fit every given filter, newest first."""
+        """At most `limit` jobs before an id that match every given filter, newest first."""
         ...
 
     def ready(self, demand: Demand) -> Later[bool]:
@@ -178,13 +178,13 @@ class Database(Protocol):
         """Runs `work` in one transaction and commits.
 
         `work` runs again from the start after a conflict or a lost connection, so it must not change anything
-        outside. Durable: on disk when this returns; otherwise a power loss may forget it. Many: it writes so many
-        rows that the rate matters more than the number of round trips.
+        outside. Durable: on disk when this returns; otherwise a power loss may forget it. Many: it writes
+        thousands of rows, and the rate matters more than the number of round trips.
         """
         ...
 
     def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:
-        """As `write`, for work whose answers are not needed before the commit: one round trip where there is one."""
+        """As `write`, for work whose results are not needed before the commit: one round trip where there is one."""
         ...
 
     def join(
@@ -192,8 +192,8 @@ class Database(Protocol):
     ) -> T:
         """Runs `work` in the transaction that a user's own connection has open; neither commits nor rolls back.
 
-        It opens one where the connection would do so by itself, and leaves it open. Fails `work`, everything it did
-        is undone, and the transaction is as before. Their commit tells other processes' watches that jobs of the
+        It opens one where the connection would do so by itself, and leaves it open. If `work` raises, its writes are
+        rolled back, and the transaction is as before. Their commit tells other processes' watches that jobs of the
         `ready` queues are there, and that jobs have `ended`.
         """
         ...
@@ -291,7 +291,7 @@ class Copier(Protocol):
         ...
 
     def mode(self) -> int:
-        """Who may read a copy, as permissions of its file: nobody who may not read the database."""
+        """Who may read a copy, as permissions of its file: only users who may read the database."""
         ...
 
     def refuse(self, target: Path) -> None:
@@ -299,7 +299,7 @@ class Copier(Protocol):
         ...
 
     def copy(self, draft: Path, progress: Progress) -> int | None:
-        """Fills a file that is there, empty and private, and checks it: it needs no other file beside it. Answers the
+        """Fills a file that is there, empty and private, and checks it: it needs no other file beside it. Returns the
         number of jobs in it, where that is known. After an error the file is worth nothing."""
         ...
 
@@ -329,8 +329,8 @@ class FileFacts(NamedTuple):
     owner: int
     can_read: bool  # this user
     can_write: bool  # this user, to it and to what is written beside it
-    strange: tuple[str, ...]  # files beside it that belong to somebody else
-    log_size: int | None  # None: nobody has it open
+    strange: tuple[str, ...]  # files beside it that belong to another user
+    log_size: int | None  # None: no process has it open
     journal: str | None  # "wal", "rollback"; None: it has no header, or it may not be read
     file_system: str | None  # as the kernel names it; None: it does not say
     is_network: bool
@@ -345,8 +345,8 @@ class Upkeep(Protocol):
         ...
 
     def lock_holder(self) -> int | None:
-        """The process that has kept the write lock for a second; None: nobody, or it cannot be told. Takes that long
-        only while somebody has it."""
+        """The process that has kept the write lock for a second; None: no process, or it cannot be told. Takes a
+        second only while a process holds it."""
         ...
 
     def log(self) -> LogFile | None:
@@ -359,7 +359,7 @@ class Upkeep(Protocol):
         ...
 
     def vacuum(self, pages: int) -> bool:
-        """Gives at most so many unused pages back to the file system; whether there are more."""
+        """Gives at most `pages` unused pages back to the file system; returns whether there are more."""
         ...
 
 
@@ -408,7 +408,7 @@ class Proof(Protocol):
         ...
 
     def check(self) -> bool:
-        """Once a beat: sees to it that what was dropped is taken up again. False: somebody took it away for good, and
+        """Once a beat: sees to it that what was dropped is taken up again. False: it was taken away for good, and
         this worker has to come back under a new id. Never waits for a network."""
         ...
 
@@ -418,7 +418,7 @@ class Proof(Protocol):
 
 
 class Proofs(Protocol):
-    """All proofs at one database: makes this process's, looks at everybody's."""
+    """All proofs at one database: makes this process's, looks at all workers'."""
 
     def prove(self, worker_id: str, watch: Watch) -> Proof:
         """Takes the proof of life of a worker that is about to register."""
@@ -437,5 +437,5 @@ class Proofs(Protocol):
         ...
 
     def sweep(self, live_ids: Collection[str]) -> None:
-        """Removes what was left behind by workers that nobody knows."""
+        """Removes what was left behind by workers that are not known."""
         ...

@@ -161,7 +161,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
     """All statements of one database, their tables in a schema where one is named.
 
-    In the statements and not in the session's search_path: behind a pooler a session is nobody's.
+    In the statements and not in the session's search_path: behind a pooler a session belongs to no client.
     """
     return {
         name: _in_schema(_statement(dialect, name, body), schema)

@@ -2,7 +2,7 @@
 
 Plain: ids are lower-case text, instants whole microseconds, truth is 0 or 1, and a job's arguments and results are
 in its row wherever a database keeps them. The columns of a table come from the database's own catalogue: one that a
-later migration adds is carried without anybody thinking of it.
+later migration adds is carried without a change here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waiting for a database to change: what a watch promises, and the parts both databases' watches share.
 
 A watch is a hint, never the truth. It may wake for nothing; it must not stay asleep over a change, and where no
-push can be had it wakes each second (the safety poll), so that whoever looks then misses nothing.
+push can be had it wakes each second (the safety poll), so that a look then misses nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Bell:
             self._hears, self._rings = os.pipe()
             os.set_blocking(self._hears, False)
             os.set_blocking(self._rings, False)
-        # Closed with the last reference and not before: a late ring must not write into somebody else's file.
+        # Closed with the last reference and not before: a late ring must not write into another file that has its
+        # number.
         weakref.finalize(self, _close, {self._hears, self._rings}).atexit = False
 
     def fileno(self) -> int:

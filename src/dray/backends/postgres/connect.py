@@ -117,7 +117,7 @@ class Connector:
         connection.is_direct = found is not None and found[0] == connection.info.backend_pid
         if connection.is_direct:
             connection.execute("SET statement_timeout TO 0")  # before what takes a few milliseconds
-            # Planning settle and claim anew each time takes longer than running them for one job, and a plan that was
+            # Planning settle and claim each time takes longer than running them for one job, and a plan that was
             # made while the table was empty is kept until it is analyzed: it must use the indexes from the start.
             connection.execute(_SESSION, {"patience": connection.lock_patience})
             connection.prepare_threshold = _PREPARE_AFTER if self._prepares else None

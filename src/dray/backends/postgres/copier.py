@@ -25,7 +25,7 @@ _SECRETS = {"PGPASSWORD", "PGSSLPASSWORD"}
 
 
 class PostgresCopier:
-    """One database; `namespace` answers the schema that the tables are in."""
+    """One database; `namespace` returns the schema that the tables are in."""
 
     ending = ".dump"
 
@@ -56,7 +56,7 @@ class PostgresCopier:
                 f"where it is: {_shown(told, tables, f'{self.name}{self.ending}')}"
             )
         command = [program, *_arguments(tables, str(draft))]
-        done = subprocess.run(  # noqa: S603 - no shell, and no part of it is anybody's input
+        done = subprocess.run(  # noqa: S603 - no shell, and no part of it comes from a user
             command,
             env={**os.environ, **told},
             stdin=subprocess.DEVNULL,
@@ -92,6 +92,6 @@ def _environment(conninfo: str) -> dict[str, str]:
 
 
 def _shown(told: Mapping[str, str], tables: Sequence[str], file: str) -> str:
-    """The command as somebody would type it, without a password."""
+    """The command as one would type it, without a password."""
     words = [f"{name}={shlex.quote(value)}" for name, value in told.items() if name not in _SECRETS]
     return " ".join([*words, "pg_dump", *map(shlex.quote, _arguments(tables, file))])

@@ -276,7 +276,7 @@ class PostgresDatabase:
             )
 
     def _notes(self, ready: Collection[str], *, ended: bool) -> dict[str, list[str]]:
-        """What to send inside a user's transaction, whose commit nobody here will see."""
+        """What to send inside a user's transaction, whose commit this process will not see."""
         notes = {self._channels.work: sorted(set(ready)), self._channels.done: [""] if ended else []}
         return {channel: payloads for channel, payloads in notes.items() if payloads and self._notifies}
 
@@ -284,7 +284,7 @@ class PostgresDatabase:
         """Refuses another database, another schema's tables, and tables that are missing or too new."""
         theirs, ours = self._identity_of(session), self._identity
         if ours is None or theirs != ours:
-            # Ours may have been noted before the server was started anew, or the tables made.
+            # Ours may have been noted before the server was restarted, or the tables made.
             ours = self._persist(lambda connection: self._identity_of(self._session(connection)))
             self._identity = ours
         if theirs[:2] != ours[:2]:

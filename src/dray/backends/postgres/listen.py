@@ -304,7 +304,7 @@ class PostgresWatch:
         self._start_anew(now)
         self._connection, self._is_direct, self._is_listening, self._held = opened
         self._socket = opened.connection.fileno()
-        # For those that arrive together with the answer to something else.
+        # For those that arrive together with the result of something else.
         opened.connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
         self._heard = True  # what happened until now has been told to nobody
         if not self.holds:

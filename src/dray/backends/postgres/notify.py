@@ -1,4 +1,4 @@
-"""Telling other processes through PostgreSQL: NOTIFY after a commit, no more often than anybody needs.
+"""Telling other processes through PostgreSQL: NOTIFY after a commit, no more often than listeners need.
 
 Inside a transaction NOTIFY takes a lock that the whole server has once, at its commit; so it is sent afterwards, in
 a transaction of its own, and debounced.
@@ -104,7 +104,7 @@ class Notifier:
         for note in notes:
             self._deliver(note)
         if thread is not None and thread.is_alive():
-            # Whoever closes this may next close the connection that the thread is sending on.
+            # The thread that closes this may next close the connection that the thread is sending on.
             thread.join(_FLUSH_PATIENCE)
 
     def _plan(self, note: Note, at: float) -> bool:
@@ -144,7 +144,7 @@ class Notifier:
                     return None
                 if note is not None and self._due[note] <= now:
                     del self._due[note]
-                    # Before it is sent: whoever comes from here on may have committed too late for it.
+                    # Before it is sent: a call from here on may have committed too late for it.
                     self._mark(note, now)
                     return note
                 wait = (ends if note is None else self._due[note]) - now

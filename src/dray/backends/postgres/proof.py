@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PostgresProof:
-    """One worker's advisory lock; the watch takes it again whenever it has connected anew."""
+    """One worker's advisory lock; the watch takes it again whenever it has reconnected."""
 
     lock: str | None = None
 

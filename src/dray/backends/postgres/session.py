@@ -25,7 +25,7 @@ from dray.instants import to_datetime
 from dray.model.job import Demand, State
 from dray.model.new_job import NewJob
 
-# Two-part advisory locks: the first part tells ours from anybody else's, and one use from the other.
+# Two-part advisory locks: the first part tells Dray's from others, and one use from the other.
 PAUSE_SPACE = 0x64726170  # "drap"
 WORKER_SPACE = 0x64726177  # "draw"
 MIGRATE_SPACE = 0x6472616D  # "dram"

@@ -97,14 +97,14 @@ async def interrupt(user: psycopg.AsyncConnection[Any]) -> None:
 
 
 class _Borrowed(psycopg.Connection[Any]):
-    """Somebody else's session: never closed from here, and nothing prepared in it, for names would collide."""
+    """A user's session: never closed from here, and nothing prepared in it, for names would collide."""
 
     def __init__(self, pgconn: PGconn) -> None:
         super().__init__(pgconn)
         self.prepare_threshold = None
 
     def __del__(self, *_: Any) -> None:
-        """Not an open connection that somebody forgot."""
+        """Not an open connection that was forgotten."""
 
 
 _LEAVE_IT = "a transaction() block commits at its end, and rolls back after an error: do not do so on its connection"

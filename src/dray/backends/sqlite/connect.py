@@ -33,7 +33,7 @@ _WRITER_CACHE_KIB = (
 
 
 def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
-    """Runs `work`, again and again while somebody else holds the lock, until the deadline."""
+    """Runs `work`, again and again while another connection holds the lock, until the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -84,13 +84,13 @@ def _give_up_unless_busy(error: sqlite3.Error, deadline: float, seconds: float, 
 def _pause(since: float) -> float:
     """Grows with the time waited: a hundred waiters that never let go leave the holder of the lock no CPU."""
     longest = min(max((time.monotonic() - since) / 5, _SHORT_PAUSE), _LONG_PAUSE)
-    return random.uniform(_SHORTEST_PAUSE, longest)  # noqa: S311 - SQLite has nobody who would wake us
+    return random.uniform(_SHORTEST_PAUSE, longest)  # noqa: S311 - SQLite wakes no waiter
 
 
 def connect(
     path: Path, factory: type[C] = sqlite3.Connection, *, way: Way = Way.WRITE, check_same_thread: bool = False
 ) -> C:
-    """A connection that waits for nobody, opens no transactions by itself and never creates a file."""
+    """A connection that waits for no lock, opens no transactions by itself and never creates a file."""
     trust.refuse_old(path)
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{way}",
@@ -119,7 +119,7 @@ def make_reader(connection: sqlite3.Connection) -> None:
 
 
 def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> None:
-    """Brings the file into write-ahead logging if it is not; try it again while somebody holds a lock."""
+    """Brings the file into write-ahead logging if it is not; try it again while another connection holds a lock."""
     if is_new:
         # Ignored once the file is in WAL mode, so it comes first; without effect if another process was faster.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

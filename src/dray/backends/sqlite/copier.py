@@ -1,7 +1,8 @@
 """Copies of a SQLite file by SQLite's own backup, never by copying the file.
 
-All pages are read in one read transaction: it keeps the write-ahead log from starting over, and nobody from writing.
-Without it every write of another process would make the backup begin anew, and under load it would never end.
+All pages are read in one read transaction: it keeps the write-ahead log from starting over, and keeps no connection
+from writing. Without it every write of another process would make the backup start over, and under load it would
+never end.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class SqliteCopier:
         try:
             with self._snapshot() as source:
                 with closing(_opened(draft, "mode=rw")) as target:
-                    # Nobody else has this file, and it is worth nothing unless all is well: no journal, no syncs.
+                    # No other process has this file, and it is worth nothing unless all is well: no journal, no
+                    # syncs.
                     target.execute("PRAGMA journal_mode = OFF")
                     target.execute("PRAGMA synchronous = OFF")
                     source.backup(target, pages=_PAGES, progress=lambda _, left, pages: progress(pages - left, pages))

@@ -76,7 +76,7 @@ class SqliteDatabase:
         self._has_told_of_freeze = False
         self._fork_is_clean = False
         self._fork_writes = False  # the thread that forks is inside a transaction of its own
-        self._start_anew()
+        self._start_over()
         fork.watch(self)
 
     @property
@@ -86,7 +86,7 @@ class SqliteDatabase:
     def verify(self, *, full: bool) -> list[str]:
         return sqlite.verify(self.glance, full=full)
 
-    def _start_anew(self) -> None:
+    def _start_over(self) -> None:
         self._write_lock = OwnedLock()
         self._writer: sqlite3.Connection | None = None
         self._writer_session: SqliteSession | None = None
@@ -128,7 +128,7 @@ class SqliteDatabase:
         self._sync(connection, "FULL" if durable else "NORMAL")
         self._writer_session = session = SqliteSession(connection, self._catalogue, self.clock)
         try:
-            # IMMEDIATE: a deferred transaction that writes after reading fails at once when anybody else wrote.
+            # IMMEDIATE: a deferred transaction that writes after reading fails at once when another connection wrote.
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
             session.set_time()
             answer = work(session)
@@ -226,7 +226,7 @@ class SqliteDatabase:
         self._open_file()
         self._refuse_if_broken()
         if self._file != self.identity():
-            self._open_file(anew=True)
+            self._open_file(again=True)
         return visit.read()
 
     def _view(self, visit: Visit, way: Way) -> sqlite3.Connection:
@@ -249,13 +249,13 @@ class SqliteDatabase:
                 self.place,
             )
 
-    def _open_file(self, *, anew: bool = False) -> None:
-        if self._writer is None or anew:
+    def _open_file(self, *, again: bool = False) -> None:
+        if self._writer is None or again:
             with self._exclusive():
                 pass  # the file and its tables are there now
 
     def _refuse_if_moved(self) -> None:
-        """What is written to a file that nobody finds any more is lost. The next call opens what is there by then."""
+        """What is written to a file that was removed is lost. The next call opens what is there by then."""
         if self._file == self.identity():
             return
         self._let_go()
@@ -464,7 +464,7 @@ class SqliteDatabase:
             block.forked = True
         if self._writer_session is not None:
             self._writer_session.forked = True
-        self._start_anew()
+        self._start_over()
         if opened:
             self._has_inherited = True
             self._broken = self._broken or not self._fork_is_clean or not self._locks.take()
@@ -487,6 +487,6 @@ class SqliteDatabase:
 
     def _let_go(self) -> None:
         self._readers.close()
-        if self._writer is not None:  # last: whoever closes last moves the log into the file
+        if self._writer is not None:  # last: the connection that closes last moves the log into the file
             self._writer.close()
             self._writer = self._file = None

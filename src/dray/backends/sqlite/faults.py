@@ -28,7 +28,7 @@ def primary_code(error: sqlite3.Error) -> int:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds the lock: trying again may help."""
+    """Whether another connection holds the lock: trying again may help."""
     return primary_code(error) in _BUSY
 
 
@@ -81,7 +81,7 @@ _SAID: dict[int, tuple[type[StorageError], str]] = {
 
 
 def locked(place: str, seconds: float | None) -> StorageLocked:
-    """Somebody else kept the write lock."""
+    """Another connection kept the write lock."""
     waited = "" if seconds is None else f" for {seconds:g} s"
     return StorageLocked(
         f"{place}: another connection kept the write lock{waited}; nothing was written. If it is one of this "

@@ -28,7 +28,7 @@ class Way(StrEnum):
 
     WRITE = "mode=rw"
     READ = "mode=ro&readonly_shm=1"  # its -wal tells what others have written and write
-    FROZEN = "immutable=1"  # nobody has it open, so SQLite need not look for a -wal, nor make one
+    FROZEN = "immutable=1"  # no process has it open, so SQLite need not look for a -wal, nor make one
 
 
 def way(path: Path) -> Way | None:
@@ -120,7 +120,7 @@ def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None
 
 
 def _refuse_leftovers(path: Path) -> None:
-    """SQLite would take the log of a file that somebody removed for the new one's, and damage it."""
+    """SQLite would take the log of a file that was removed for the new one's, and damage it."""
     wal, shm = _log_of(path)
     if wal.exists() and wal.stat().st_size:
         raise StorageUnavailable(
@@ -173,7 +173,7 @@ def _make_linked(path: Path, mode: int) -> None:
 
 
 def _make_directly(path: Path, mode: int) -> None:
-    # A file system without hard links. Nobody else can have opened the file: it is new.
+    # A file system without hard links. No other process can have opened the file: it is new.
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     except FileExistsError:

@@ -2,10 +2,10 @@
 
 POSIX locks do not pass to a child, but SQLite's memory does: in the child it believes that this process still
 holds the shared lock on the file and the one that guards the -shm, and takes neither again, also for connections
-opened anew. Another process could then, as the seemingly last one, delete the -wal under the child. So the child
+opened again. Another process could then, as the seemingly last one, delete the -wal under the child. So the child
 takes those two locks itself, for the process, through descriptors that are never closed; inherited connections
 are never used and never closed. Transactions are waited for before the fork; one that is open across it leaves
-locks in SQLite's memory that nobody can take back: the child may not use that database.
+locks in SQLite's memory that cannot be taken back: the child may not use that database.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Forks:
 
     def __init__(self) -> None:
         self._databases: set[weakref.ref[Forking]] = set()
-        self.happened = False  # this process is somebody's child, forked after this module was imported
+        self.happened = False  # this process is a child, forked after this module was imported
         self._one_at_a_time = threading.Lock()
         self._told: list[Forking] = []
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
@@ -97,7 +97,7 @@ class ProcessLocks:
         """Before the fork: which files SQLite has open."""
         self._inodes = {}
         for file in self._ranges:
-            with suppress(OSError):  # whoever closes it last takes the -shm away
+            with suppress(OSError):  # the process that closes it last takes the -shm away
                 self._inodes[file] = file.stat().st_ino
 
     def take(self) -> bool:

@@ -1,7 +1,7 @@
 """A look at the file by a connection that can only read, and what the file system and the kernel tell of it.
 
 Nothing is made, switched or repaired: not even a -wal or a -shm, which any other connection to a file in WAL mode
-leaves beside it. A file that nobody has open is read as it lies there.
+leaves beside it. A file that no process has open is read as it lies there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEPS = 1_000  # of SQLite's machine between two looks at the clock
 _HEADER = 20
 _JOURNAL = 18  # where the header says how the file is written
 _JOURNALS = {1: "rollback", 2: "wal"}
-_WRITE_LOCK = 120  # the byte of the -shm that whoever writes has locked
+_WRITE_LOCK = 120  # the byte of the -shm that a writer has locked
 _HELD = 1.0  # seconds after which a lock is not on its way
 _GLANCE = 0.05
 
@@ -132,7 +132,7 @@ def _can_make(folder: Path, there: list[Path]) -> bool:
 
 def lock_holder(path: Path) -> int | None:
     """The process that keeps the write lock, if the same one does at every look for a second; by the kernel's list
-    of locks, which takes none itself. None: nobody, or it cannot be told here."""
+    of locks, which takes none itself. None: no process, or it cannot be told here."""
     try:
         found = files.beside(path, "-shm").stat()
     except OSError:

@@ -3,8 +3,8 @@
 The kernel frees the lock 1-5 ms after the process is gone, however it went, and keeps it while the process is
 stopped. It belongs to the open file, not to the process: a child that inherits the descriptor keeps it, so forked
 children close theirs (they never unlock: that would free the parent's), apart from those that are given it on
-purpose. Whoever looks opens the file read-only, never makes it, and takes a shared lock for a moment: any number
-may look at once.
+purpose. A process that looks opens the file read-only, never makes it, and takes a shared lock for a moment: any
+number may look at once.
 
 What the lock says holds for the kernel that it was asked of. Of a worker of another boot it says nothing; but a
 disk is one machine's, so on a disk a worker of another boot is gone with that boot. Where the system does not name
@@ -62,7 +62,7 @@ class SqliteProof:
         return None if self._file.closed else self._file.fileno()
 
     def check(self) -> bool:
-        """Whether the path still leads to the file that is locked: otherwise nobody can see the proof."""
+        """Whether the path still leads to the file that is locked: otherwise other processes cannot see the proof."""
         if self._file.closed:
             return False
         try:
@@ -76,7 +76,7 @@ class SqliteProof:
         if self._file.closed:
             return
         if self.check():
-            # While it is locked: nobody takes it for a dead worker's.
+            # While it is locked: no process takes it for a dead worker's.
             with suppress(OSError):
                 self.path.unlink()
             with suppress(OSError):
@@ -175,7 +175,7 @@ class SqliteProofs:
         return (self._folder / name for name in names)
 
     def _remove(self, path: Path, older_than: float) -> None:
-        """Unlinks a lock file that nobody has locked, while we have it locked ourselves."""
+        """Unlinks a lock file that no process has locked, while we have it locked ourselves."""
         with self._opened(path) as descriptor:
             if descriptor is None or _is_locked(descriptor) is not False:
                 return
@@ -225,7 +225,7 @@ def _make(path: Path, database: os.stat_result) -> FileIO:
 
 
 def _make_folder(folder: Path, database: os.stat_result) -> None:
-    # Whoever may read the database may look into it, whoever may write the database may write here.
+    # Users who may read the database may look into it, users who may write the database may write here.
     mode = _mode(database) | (_mode(database) & 0o444) >> 2
     try:
         folder.mkdir(mode)

@@ -1,7 +1,7 @@
 """Who uses a SQLite file beside its writer, so that a fork can wait for them; and the readers that are kept open.
 
-An exception may be raised into the calling thread at any moment (see `dray.interrupts`), so nobody is counted: the
-visits that have not ended are the users of the file, and a visit is ended however far it had come.
+An exception may be raised into the calling thread at any moment (see `dray.interrupts`), so users are not counted:
+the visits that have not ended are the users of the file, and a visit is ended however far it had come.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Readers:
         return threading.get_ident() in [visit.thread for visit in list(self.visits)]
 
     def hold(self, seconds: float) -> bool:
-        """Lets nobody in any more, and waits for those there are; whether all have gone."""
+        """Lets no new visit in, and waits for those there are; returns whether all have ended."""
         self.departures = departures = SimpleQueue[None]()
         self.gate.lock.acquire()
         deadline = time.monotonic() + seconds

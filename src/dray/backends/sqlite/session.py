@@ -266,7 +266,7 @@ _NEAR = 20_000  # the newest rows, which are looked at in 10
 
 
 def _listed(tx: SqliteSession, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
-    """At most so many jobs before an id that fit.
+    """At most `limit` jobs before an id that match.
 
     The order of ids is quick where what is asked for is among the newest, and slow where it is rare or long ago. So
     jobs that are few by their state are read through the index of that state and sorted; those that failed, or that

@@ -86,7 +86,7 @@ def _pragma(connection: sqlite3.Connection, name: str) -> list[Any]:
     return cursor.execute(f"PRAGMA {name}").fetchall()
 
 
-LONG_US = SECOND // 2  # nobody else writes meanwhile
+LONG_US = SECOND // 2  # no other connection can write meanwhile
 
 
 class Joins:
@@ -141,7 +141,7 @@ class SqliteBlock(sqlite3.Connection):
     began: int | None = None
 
     def begin(self, clock: Clock) -> None:
-        """Takes the write lock; fails at once if somebody else has it."""
+        """Takes the write lock; fails at once if another connection has it."""
         self.execute("BEGIN IMMEDIATE")
         self.began = clock.steady()
 

@@ -1,8 +1,8 @@
 """The file's upkeep: checkpoints, and unused pages.
 
-Whoever commits past 4,000 frames of log would copy them back, in the middle of an enqueue or a claim, and two that do
-so at once can damage the file (SQLite before 3.51.3). So while a live worker has the duty `checkpoint`, all others
-leave it to that worker; not for ever, in case it does not keep its word.
+A connection that commits past 4,000 frames of log would copy them back, in the middle of an enqueue or a claim, and
+two that do so at once can damage the file (SQLite before 3.51.3). So while a live worker has the duty `checkpoint`,
+all others leave it to that worker; not for ever, in case it does not keep its word.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SqliteUpkeep:
                 is_busy, frames, copied = self._run(connection, _RESTART if waits else _PASSIVE)
                 if not (waits and is_busy) or time.monotonic() >= deadline:
                     return Checkpoint(max(0, frames), max(0, frames - copied))
-                time.sleep(0.001)  # nobody tells when the writers and readers are out of the way
+                time.sleep(0.001)  # SQLite does not tell when the writers and readers are out of the way
 
     def vacuum(self, pages: int) -> bool:
         with self._reader() as connection:
@@ -114,7 +114,7 @@ class Deference:
         self._known_until = -1
 
     def pay(self, connection: sqlite3.Connection) -> None:
-        """Asks now and then whether somebody else does it."""
+        """Asks now and then whether another process does it."""
         steady = self._clock.steady()
         if steady < self._known_until:
             return

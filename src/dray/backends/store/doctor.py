@@ -97,7 +97,7 @@ class Listening(NamedTuple):
 
 
 class Examination:
-    """One database, looked at by questions that may take so many seconds each."""
+    """One database; each question may take `seconds`."""
 
     def __init__(self, db: Database, seconds: float) -> None:
         self._db = db
@@ -198,7 +198,7 @@ class Examination:
         return [Ready(*row) for row in self._rows("doctor_ready", most=MOST, pairs=_PAIRS)]
 
     def due(self) -> list[Ready]:
-        """The first job whose time has come and that nobody has queued, if there is one."""
+        """The first job whose time has come and that is not queued yet, if there is one."""
         return [Ready(queue, task, 1, since) for queue, task, since in self._rows("doctor_due")]
 
     def running(self) -> list[Running]:
@@ -260,7 +260,7 @@ class AuditStore:
 
     def part(self, after: str | None, limit: int) -> AuditPart:
         """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
-        go on after the `until` that it answers. Both are None for the ends."""
+        go on after the `until` that it returns. Both are None for the ends."""
         first = after or FIRST_ID
 
         def work(tx: Session) -> AuditPart:

@@ -1,10 +1,10 @@
 """Jobs that wait for others: wiring them at enqueue, and letting them go when a parent ends.
 
-A child's `waiting_on` counts its edges that are not satisfied. The end of a parent sets `fanout_pending` on it in
-the same statement; `fan_out` then decides its open edges in chunks, each edge once, and counts the children down
-by the edges it decided itself. A crash between the two leaves the flag, and anybody's next `fan_out` goes on.
-It waits for no row: what somebody holds, parent or child, is left with its flag. A retry waits for it, though, or it
-would not see the edges just decided, and would not bring their children back.
+A child's `waiting_on` counts its edges that are not satisfied. The end of a parent sets `fanout_pending` on it in the
+same statement; `fan_out` then decides its open edges in chunks, each edge once, and counts the children down by the
+edges it decided itself. A crash between the two leaves the flag, and the next `fan_out` of any worker goes on. It
+waits for no row: a locked parent or child is left with its flag. A retry waits for it, though, or it would not see
+the edges just decided, and would not bring their children back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FanOut(NamedTuple):
 
 
 class Reconciled(NamedTuple):
-    """What did not add up and was repaired: parents whose end nobody passed on, children counted wrong."""
+    """What did not add up and was repaired: parents whose end was never passed on, children counted wrong."""
 
     parents: list[str]
     children: list[str]
@@ -100,8 +100,8 @@ class GraphStore:
         return True
 
     def reconcile(self, limit: int = FANOUT_CHUNK) -> Reconciled:
-        """Repairs waiting jobs that nobody would free, at most `limit` of a kind. Anything it finds is a defect worth
-        a loud line."""
+        """Repairs waiting jobs that would never be freed, at most `limit` of a kind. Anything it finds is a defect
+        worth a loud line."""
 
         def work(tx: Session) -> Reconciled:
             parents = [row[0] for row in tx.rows("reconcile_parents", ids=found)]
@@ -202,7 +202,8 @@ def revive_children(tx: Session, parents: list[str]) -> None:
     """Children that were cancelled with these parents wait again, and theirs, level by level."""
     while parents:
         children = sorted({row[0] for row in tx.rows("retry_child_edges", ids=parents)})
-        # Whoever is just passing the end of another parent on to them has to be done first, or is counted wrong.
+        # A fan-out that is just passing the end of another parent on to them has to be done first, or they are
+        # counted wrong.
         tx.rows("job_lock", ids=children)
         tx.rows("retry_lock_parents", ids=children)
         parents = [row[0] for row in tx.rows("retry_children", ids=children)]

@@ -2,11 +2,11 @@
 
 `prune_steps` forgets jobs that ended long enough ago, with all that belongs to them, in transactions that are short.
 
-What may go is found by reading, which keeps nobody waiting however much is passed over. Each transaction then removes
-as many of the found as a `Budget` allows: it locks them, asks again whether they may go, and counts the rows of all
-tables. A job with more rows than one transaction may remove loses its edges to ended children first, then its log
-lines and attempts, a part a transaction, and is itself the last to go: whoever starts it over meanwhile has the job
-back, without what is gone.
+What may go is found by reading, which makes no other transaction wait, however much is passed over. Each transaction
+then removes as many of the found as a `Budget` allows: it locks them, asks again whether they may go, and counts the
+rows of all tables. A job with more rows than one transaction may remove loses its edges to ended children first, then
+its log lines and attempts, a part a transaction, and is itself the last to go: a retry meanwhile gets the job back,
+without what is gone.
 
 A workflow goes as a whole: the first transaction that touches it locks and asks all of its jobs. Only one that is
 larger than a transaction is removed in parts after that.

@@ -23,7 +23,7 @@ _ID_CHARS = set("0123456789abcdef-")
 
 
 class Ended(NamedTuple):
-    """What those who wait for jobs can be told; the ids in neither of the two are live."""
+    """What a waiter is told; the ids in neither of the two are live."""
 
     jobs: list[Job]
     missing: list[str]
@@ -44,7 +44,7 @@ class Filter:
 
 
 class Upcoming(NamedTuple):
-    """What there is to do for jobs that nobody runs; times in microseconds from now, negative where overdue."""
+    """What there is to do for jobs that no worker runs; times in microseconds from now, negative where overdue."""
 
     due_us: int | None  # the earliest scheduled job
     expires_us: int | None  # the earliest that may not be started any more
@@ -70,8 +70,8 @@ class JobStore:
         """Writes jobs, their edges and their workflow, all or nothing; on disk when it returns, if durable.
 
         A job whose id is there already is this same enqueue repeated, and counts as written. One whose unique
-        key is held is not written: the answer is the holder's id, marked duplicate. A holder that has not started
-        takes over, if `on_conflict` says so, the request's arguments or its time, and the answer is marked replaced
+        key is held is not written: the holder's id is returned, marked duplicate. A holder that has not started
+        takes over, if `on_conflict` says so, the request's arguments or its time, and is then marked replaced
         too. Parents must exist, here or in the batch; those already ended count at once. With `connection`
         everything happens in that connection's transaction and stands or falls with it.
         """
@@ -91,7 +91,7 @@ class JobStore:
         connection: Any = None,
         durable: bool = True,
     ) -> list[Enqueued]:
-        """As `job_enqueue`, without blocking the event loop; takes asynchronous connections too.
+        """As `enqueue`, without blocking the event loop; takes asynchronous connections too.
 
         A synchronous connection is used in the calling thread. Cancelled, it wrote all or nothing.
         """
@@ -131,7 +131,7 @@ class JobStore:
         found = self._db.read(lambda tx: tx.listed(asked, before or LAST_ID, limit))
         return [rows.job(row) for row in found]
 
-    # The three below answer what they did. A try whose COMMIT went through and whose answer was lost is followed by
+    # The three below return what they did. A try whose COMMIT went through and whose answer was lost is followed by
     # one that finds it done: what an earlier try of the same call wrote counts, if it is there.
 
     def cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
@@ -161,7 +161,7 @@ class JobStore:
         return answer
 
     def retry(self, ids: Sequence[str]) -> list[str]:
-        """Starts ended jobs over, attempts and crashes at 0; answers those it did.
+        """Starts ended jobs over, attempts and crashes at 0; returns those it did.
 
         Children cancelled because of them wait again. A completed attempt is kept in the history first. The
         unique lock is not taken again.
@@ -186,8 +186,8 @@ class JobStore:
         return self._db.write(work) if ids else []
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        """Removes jobs with their history, each whole, in as many short transactions as it takes; answers those it
-        did. Never running ones or parents of live ones."""
+        """Removes jobs with their history, each whole, in as many short transactions as it takes; returns those it
+        removed. Never running ones or parents of live ones."""
         found = self._db.read(lambda tx: tx.rows("job_rows", ids=list(ids), most=STEP_ROWS))
         rows_of: dict[str, int] = dict(found)
         left = sorted(rows_of)
@@ -216,7 +216,7 @@ class JobStore:
         return [job_id for job_id in dict.fromkeys(ids) if job_id in deleted]
 
     def promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
-        """Queues scheduled jobs whose time has come; answers their queues, one entry a job."""
+        """Queues scheduled jobs whose time has come; returns their queues, one entry a job."""
         return [
             row[0]
             for row in write_and_recall(self._db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)
@@ -236,8 +236,8 @@ class JobStore:
         )
 
     def expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
-        """Cancels, as `expired`, jobs not started in time; answers them. Tells one chunk of their children; the duty
-        does the rest."""
+        """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children; the
+        duty does the rest."""
         expired = [row[0] for row in write_and_recall(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
         if expired:
             self._graph.fan_out_all()

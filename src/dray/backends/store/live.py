@@ -1,6 +1,6 @@
 """What live views read: bounded questions, each answered off an index however large the tables are.
 
-Whoever follows what happens asks for `Changes` after the places it has got to; all of one answer is of one moment.
+A reader that follows what happens asks for `Changes` after its positions; all of one result is of one moment.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class LookBack(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What somebody who follows knows already."""
+    """What a reader that follows knows already."""
 
     running: Collection[tuple[str, int]]  # (id, claim) of what ran at the last look
     ended: Mapping[str, Position]  # by final state
@@ -155,7 +155,7 @@ class LiveStore:
         self._db = db
 
     def changes(self, ask: Ask) -> Changes:
-        """What has happened since the places that somebody has got to, of one moment; see `ops/tail.py` for what that
+        """What has happened since a reader's positions, of one moment; see `ops/tail.py` for what that
         finds for certain."""
 
         def work(tx: Session) -> Changes:

@@ -1,7 +1,8 @@
 """How bodies ended whose workers had to go before they could write it: another transaction had locked the job's row.
 
-A worker leaves the outcome beside the job, in a table that nobody locks. Whoever takes the job back, once the row is
-free and the worker gone, writes it by the worker's own claim instead of a crash: a body that ended is not run again.
+A worker leaves the outcome beside the job, in a table without contention. The rescuer that takes the job back, once
+the row is free and the worker gone, writes it by the worker's own claim instead of a crash: a body that ended is not
+run again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class OutcomeStore:
         self._work = WorkStore(db)
 
     def leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:
-        """Leaves how attempts ended, each with the steps it adds, for whoever takes their jobs back: the worker has
+        """Leaves how attempts ended, each with the steps it adds, for the rescuer of their jobs: the worker has
         to go, and another transaction has locked the rows. Waits for none of them. `workers.rescue` writes it once
         that is over, if the claim still holds; one whose claim is lost is not left."""
         steady = self._db.clock.steady()
@@ -54,7 +55,7 @@ class OutcomeStore:
         }
 
     def write(self, left: Left) -> str | None:
-        """Ends the attempt as its worker would have; the job's state, None if somebody else was first."""
+        """Ends the attempt as its worker would have; returns the job's state, None if another rescuer was first."""
         worker_id, settlement, new = left
         try:
             settled = self._work.grow(worker_id, settlement, new)

@@ -1,4 +1,4 @@
-"""Schedules: rows that enqueue. A slot fires once, whoever and however many try."""
+"""Schedules: rows that enqueue. A slot fires once, however many workers try."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
 class ScheduleStore:
-    """Schedules."""
+    """Schedules and their slots."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -59,8 +59,8 @@ class ScheduleStore:
     ) -> list[Enqueued] | None:
         """Moves a schedule from the `next_at` that was read and enqueues its slots' jobs, together.
 
-        None: somebody else did, or it was paused or edited meanwhile; nothing was written. Jobs that the overlap rule
-        forbids are left out.
+        None: another worker did, or it was paused or edited meanwhile; nothing was written. Jobs that the overlap
+        rule forbids are left out.
         """
 
         def work(tx: Session) -> list[Enqueued] | None:

@@ -181,7 +181,7 @@ class Transfer:
     def _marked(
         self, old: Mark, new: Mark, work: Callable[[Session], None], was_done: Callable[[dict[str, str]], bool]
     ) -> None:
-        """Writes to the target, if nobody else has gone on with the move since."""
+        """Writes to the target, if no other process has gone on with the move since."""
 
         def marked(tx: Session) -> None:
             if not tx.run("meta_swap", name=MOVE, old=old.text(), value=new.text()):
@@ -218,7 +218,7 @@ class Transfer:
             raise _taken(self._db.place, json.loads(found))
         tx.run("meta_add", name=CLOSED, value=sentence)
         tx.tables.close(sentence)
-        # Not before: whoever was about to write has done so, and nobody can from here on.
+        # Not before: transactions that were about to write have done so, and none can from here on.
         allowed(self._in_use(tx))
         return True
 

@@ -19,7 +19,7 @@ _WORKERS = 1_000
 
 
 class Asked(NamedTuple):
-    """A question to a worker: where the body of this claim is."""
+    """A request to a worker for the stack of the body of this claim."""
 
     id: str
     job_id: str
@@ -33,27 +33,27 @@ class StackStore:
         self._db = db
 
     def ask(self, stack_id: str, job_id: str, claim: int) -> bool:
-        """Asks the worker that runs a job where its body is; `announce` the queue, so that it looks. False: the job
-        does not run under this claim."""
+        """Asks the worker that runs a job for the stack of its body; `announce` the queue, so that it looks. False:
+        the job does not run under this claim."""
         given = {"stack_id": stack_id, "id": job_id, "claim": claim}
         return self._db.write(lambda tx: tx.run("stack_ask", **given), durable=False) > 0
 
     def read(self, stack_id: str) -> str | None:
-        """The answer, empty if the body has not begun or is over; None: there is none yet."""
+        """The stack, empty if the body has not begun or is over; None: the worker has not written it yet."""
         found = self._db.glance("stack_read", id=stack_id)
         return found[0][0] if found else None
 
     def answer(self, worker_id: str, stack_id: str, stack: str) -> bool:
-        """Answers a question that `work.look` told of. False: nobody waits for it any more."""
+        """Writes the stack that `work.look` asked for. False: the request was dropped."""
         given = {"id": stack_id, "worker_id": worker_id, "stack": stack}
         return self._db.write(lambda tx: tx.run("stack_answer", **given), durable=False) > 0
 
     def drop(self, stack_id: str) -> None:
-        """Takes a question back."""
+        """Drops a request."""
         self._db.write(lambda tx: tx.run("stack_drop", id=stack_id), durable=False)
 
     def prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
-        """Removes at most `limit` questions from before an instant, which nobody took back."""
+        """Removes at most `limit` requests from before an instant that were never dropped."""
         return self._db.write(lambda tx: tx.run("stack_prune", before=before, limit=limit), durable=False)
 
 

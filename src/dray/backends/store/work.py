@@ -55,7 +55,7 @@ class Exchange(NamedTuple):
     promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
     claims: list[Claim]
     has_more_children: bool = False  # than were told of the end of their parents: go on with `graph.fan_out`
-    late: Notes = SILENCE  # what somebody's open transaction kept from being written: for the next time
+    late: Notes = SILENCE  # not written, since another transaction has locked the rows: for the next exchange
 
 
 class Look(NamedTuple):
@@ -66,7 +66,7 @@ class Look(NamedTuple):
     now: int  # by the database's clock
     queues: list[str]  # those that have anything ready; only where all are served
     cancels: list[Held]  # what it runs and was asked to stop
-    asked: tuple[Asked, ...] = ()  # of which bodies somebody wants to know where they are
+    asked: tuple[Asked, ...] = ()  # requests for the stacks of bodies
 
 
 class _Turn(NamedTuple):
@@ -99,7 +99,7 @@ class WorkStore:
 
         Each settlement is written only if (id, worker_id, claim) still holds the running job; see `Settled` for
         the others. An outcome whose data the database refuses does not stop those beside it: it is written as
-        failed(result). It waits for nobody's open transaction: notes whose row is held are answered as late, and the
+        failed(result). It waits for no other transaction: notes whose row is locked are returned as late, and the
         outcome of their body goes with them, to the next exchange. Children of what ended are freed or cancelled
         after it, the first 250 of them: it says whether there are more. Claims count the attempt. No claims: nothing
         ready, queue paused, or this worker was declared dead.
@@ -152,7 +152,7 @@ class WorkStore:
         return self._db.exchange(work, durable=durable)
 
     def _late(self, worker_id: str, unkept: Notes) -> Notes:
-        """Of notes that were not written, those whose claims still hold: the others are nobody's any more."""
+        """Of notes that were not written, those whose claims still hold: the others are dropped."""
         ids = sorted(unkept.ids)
         if not ids:
             return SILENCE
@@ -258,7 +258,7 @@ class WorkStore:
         they commit.
 
         `StaleClaim`: the claim is lost; nothing was written here, and their transaction must not be committed.
-        Answers whether children may wait for the job: after the commit somebody's `graph.fan_out` frees them.
+        Returns whether children may wait for the job: after the commit the next `graph.fan_out` frees them.
         """
         completion = self._completion(worker_id, settlement, new)
         return self._db.join(connection, completion, ready={job.queue for job in new}, ended=True)
@@ -272,7 +272,7 @@ class WorkStore:
 
     def _completion(self, worker_id: str, settlement: Settlement, new: Sequence[NewJob]) -> Callable[[Session], bool]:
         def work(tx: Session) -> bool:
-            # First: a settle leaves out a row that somebody else has, as if its claim were lost.
+            # First: a settle skips a row that another transaction has locked, as if its claim were lost.
             sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
             (ended,) = tx.settle(endings(self._db, worker_id, [settlement]))()
             trim_attempts(tx, [settlement])
@@ -292,12 +292,12 @@ class WorkStore:
         return {job_id for job_id, claim in claims if (job_id, claim) in ended}
 
     def progress(self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]) -> list[bool]:
-        """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row somebody holds."""
+        """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row is locked."""
         return self._db.write(lambda tx: _keep_reports(tx, worker_id, reports), durable=False)
 
     def write_logs(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
         """Keeps log lines (`at` read from the steady clock); False for each whose claim is lost, or whose row
-        somebody is about to delete. The newest 1,000 a job are kept."""
+        another transaction is about to delete. The newest 1,000 a job are kept."""
         return self._db.write(lambda tx: self._keep_lines(tx, worker_id, lines), durable=False)
 
     def _keep_lines(self, tx: Session, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
@@ -314,8 +314,8 @@ class WorkStore:
         return written
 
     def _keep_notes(self, tx: Session, worker_id: str, notes: Notes) -> Notes:
-        """Writes what bodies had to say, in an open transaction, and waits for nobody; answers what was not written:
-        its claim is lost, or somebody else has the row."""
+        """Writes what bodies had to say, in an open transaction, and waits for no lock; returns what was not written:
+        its claim is lost, or another transaction has locked the row."""
         lines = self._keep_lines(tx, worker_id, notes.lines)
         reports = _keep_reports(tx, worker_id, notes.reports)
         return Notes(
@@ -345,8 +345,8 @@ def _none() -> list[SettledRow]:
 
 
 def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:
-    """Those whose bodies have nothing left to say: a job that has failed takes no last words any more, and whoever
-    has its row now may let it go before the next statement."""
+    """Those whose bodies have nothing left to say: a job that has failed takes no last words any more, and the
+    transaction that has its row now may release it before the next statement."""
     waiting = unkept.ids
     return [s for s in settlements if s.id not in waiting] if waiting else settlements
 
@@ -368,7 +368,7 @@ def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:
 def _add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> bool:
     """Writes the steps that a job has added, in the transaction that ends it, once it has ended there.
 
-    Somebody who cancelled the workflow meanwhile meant them too. True: they were cancelled, which is to be passed on.
+    A cancel of the workflow meanwhile counts for them too. True: they were cancelled, which is to be passed on.
     """
     if not new:
         return False

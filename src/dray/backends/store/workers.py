@@ -59,7 +59,7 @@ class WorkerStore:
         trouble: str | None = None,
         durable: bool = False,
     ) -> Beat:
-        """Renews the lease and answers what the worker has running. Not alive: it was declared dead.
+        """Renews the lease and returns what the worker has running. Not alive: it was declared dead.
 
         `trouble`: what keeps it from working, in its own words.
         """
@@ -85,7 +85,7 @@ class WorkerStore:
         return [rows.worker(row) for row in self._db.read(lambda tx: tx.rows("worker_list", limit=limit))]
 
     def gone(self) -> set[str]:
-        """Workers whose rows say that they live, and which do not: nobody has buried them yet."""
+        """Workers whose rows say that they live, and which do not: no rescuer has declared them dead yet."""
         known = self._db.read(lambda tx: lives(self._db, tx))
         return {worker_id for worker_id, life in known.items() if life is Life.GONE}
 
@@ -202,7 +202,7 @@ class LeaseStore:
         return bool(self._db.read(lambda tx: tx.rows("lease_renew", duty=duty, holder=holder, term=term))[0][0])
 
     def resign(self, duty: str, holder: str, term: int) -> bool:
-        """Gives the duty back. False: it had gone to somebody else."""
+        """Gives the duty back. False: another worker has it."""
         given = {"duty": duty, "holder": holder, "term": term}
         return write_and_recall(self._db, lambda tx: tx.run("lease_resign", **given), durable=False) > 0
 

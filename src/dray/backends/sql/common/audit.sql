@@ -148,6 +148,6 @@ UNION ALL
 SELECT 'duty', duty FROM dray_leases WHERE term < 1
 
 -- name: audit_orphans
--- Running jobs whose worker has ended, and by which claim they run: whoever sees them takes them back.
+-- Running jobs whose worker has ended, and by which claim they run: a rescuer takes them back.
 SELECT j.id, j.claim FROM dray_jobs AS j JOIN dray_workers AS w ON w.id = j.worker_id
 WHERE j.state = 'running' AND w.state IN ('stopped', 'dead')

@@ -25,7 +25,7 @@ SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, tr
 FROM dray_attempts WHERE job_id = :id ORDER BY claim DESC LIMIT 1
 
 -- name: ready_ahead
--- How many jobs of each task come before a ready one in its queue, at most twice so many of each; by hopping along the
+-- How many jobs of each task come before a ready one in its queue, at most twice `limit` of each; by hopping along the
 -- index and reading no more of it than is counted.
 WITH RECURSIVE present (task) AS (
     SELECT min(task) FROM dray_jobs WHERE state = 'queued' AND queue = :queue

@@ -1,5 +1,5 @@
 -- name: doctor_ready
--- What is ready, by queue and task: how many (at most so many are counted) and since when, found by hopping along the
+-- What is ready, by queue and task: how many (at most `most` are counted) and since when, found by hopping along the
 -- index.
 WITH RECURSIVE line (queue) AS (
     SELECT min(queue) FROM dray_jobs WHERE state = 'queued'
@@ -26,19 +26,19 @@ FROM (SELECT queue, task FROM stretch WHERE task IS NOT NULL LIMIT :pairs) AS s
 SELECT queue, task, run_at FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now ORDER BY run_at LIMIT 1
 
 -- name: doctor_running
--- Running jobs that have a timeout, at most so many.
+-- Running jobs that have a timeout, at most `most`.
 SELECT id, task, worker_id, started_at, timeout FROM dray_jobs
 WHERE state = 'running' AND timeout IS NOT NULL LIMIT :most
 
 -- name: doctor_ended
--- How many jobs completed and failed since an instant; at most so many of each are counted.
+-- How many jobs completed and failed since an instant; at most `most` of each are counted.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL
         AND finished_at >= $at(since) LIMIT :most) AS completed),
     (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL
         AND finished_at >= $at(since) LIMIT :most) AS failed)
 
 -- name: doctor_unpruned
--- How many jobs that ended in a state before an instant are still there, and could go; at most so many are counted.
+-- How many jobs that ended in a state before an instant are still there, and could go; at most `most` are counted.
 SELECT count(*) FROM (
     SELECT 1 FROM dray_jobs AS j
     WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)

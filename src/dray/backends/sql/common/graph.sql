@@ -45,14 +45,14 @@ UNION ALL SELECT id FROM (
 ) AS children
 
 -- name: reconcile_parents
--- Parents that ended while an edge of theirs stayed open and nobody is about to resolve it.
+-- Parents that ended while an edge of theirs stayed open and no fan-out is about to resolve it.
 UPDATE dray_jobs SET fanout_pending = TRUE
 WHERE id $in_ids(ids) AND NOT fanout_pending AND state IN ('completed', 'failed', 'cancelled')
     AND EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.parent_id = dray_jobs.id AND e.satisfied = 0)
 RETURNING id
 
 -- name: reconcile_children
--- Waiting jobs whose count differs from their open edges: counted anew, and freed at none.
+-- Waiting jobs whose count differs from their open edges: counted again, and freed at none.
 UPDATE dray_jobs SET
     waiting_on = (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = dray_jobs.id AND e.satisfied <> 1),
     state = CASE
@@ -122,7 +122,7 @@ WHERE c.workflow_id = :id AND c.state = 'waiting' AND e.satisfied = 0
 ORDER BY p.id LIMIT :limit
 
 -- name: cancel_requested
--- One row if somebody asked a job to stop.
+-- One row if a job was asked to stop.
 SELECT id FROM dray_jobs WHERE id = :id AND cancel_requested_at IS NOT NULL
 
 -- name: edge_insert

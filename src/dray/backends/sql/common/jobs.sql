@@ -149,7 +149,7 @@ WHERE id $in_ids(ids) AND state = 'cancelled' AND reason = 'parent'
 RETURNING id
 
 -- name: job_lock
--- Waits for whoever is wiring children to these jobs, so that the next statement sees their edges.
+-- Waits for transactions that are wiring children to these jobs, so that the next statement sees their edges.
 SELECT id FROM dray_jobs WHERE id $in_ids(ids) ORDER BY id $for_update
 
 -- name: job_rows
@@ -227,7 +227,7 @@ SELECT $job_columns FROM $jobs WHERE j.id < :before AND j.id >= :first AND $fits
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message
 -- How far a job is, reported by the claim that holds it, or that has completed it in a transaction of its body's. Not
--- while somebody else has the row: their transaction may be open for an hour, and the worker claims nothing meanwhile.
+-- while another transaction has the row: it may be open for an hour, and the worker claims nothing meanwhile.
 UPDATE dray_jobs SET progress = :progress, progress_message = :message, updated_at = $now
 WHERE id = (SELECT j.id FROM dray_jobs AS j WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim
     AND j.state IN ('running', 'completed') $skip_locked)
@@ -235,7 +235,7 @@ WHERE id = (SELECT j.id FROM dray_jobs AS j WHERE j.id = :id AND j.worker_id = :
 -- name: log_insert
 -- rows: id, worker_id, claim, age_us, level, logger, message
 -- One captured log line, from the claim that holds the job, or that has completed it in a transaction of its body's.
--- The reference to the job would wait for whoever is about to delete its row.
+-- The reference to the job would wait for a transaction that is about to delete its row.
 INSERT INTO dray_logs (job_id, claim, at, level, logger, message)
 SELECT j.id, j.claim, $now - $span(age_us), CAST(:level AS text), CAST(:logger AS text), CAST(:message AS text)
 FROM dray_jobs AS j

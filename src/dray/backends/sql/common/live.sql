@@ -64,7 +64,7 @@ SELECT NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'running')
     AND NOT EXISTS (SELECT 1 FROM dray_jobs WHERE state = 'scheduled' AND run_at <= $now)
 
 -- name: live_newest_times
--- When the newest of each kind of event happened, so many of each.
+-- When the newest of each kind of event happened, at most `limit` of each.
 SELECT at FROM (SELECT finished_at AS at FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL
     ORDER BY finished_at DESC LIMIT :limit) AS a
 UNION ALL SELECT at FROM (SELECT finished_at AS at FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL
@@ -79,7 +79,7 @@ UNION ALL SELECT at FROM (SELECT started_at AS at FROM dray_jobs WHERE state = '
 SELECT at FROM dray_logs ORDER BY seq DESC LIMIT :limit
 
 -- name: live_oldest_running
--- What has been running longest, among so many running jobs.
+-- What has been running longest, among a bounded number of running jobs.
 SELECT * FROM (SELECT $live_columns FROM dray_jobs AS j WHERE j.state = 'running' LIMIT :among) AS part
 ORDER BY started_at, id LIMIT :limit
 

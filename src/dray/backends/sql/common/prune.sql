@@ -91,9 +91,9 @@ SELECT found.id, $rows_of(found), found.workflow_id FROM (
 ) AS found ORDER BY found.workflow_id, found.id
 
 -- name: workflow_prune_pick
--- Locks the jobs of ended workflows, and answers those of which it got every one. Not where somebody holds a job, to
--- start it over or to wire a child to it, nor where one was started over since the workflow was found to have ended:
--- that is asked of each row again once it is locked.
+-- Locks the jobs of ended workflows, and returns those of which it got every one. Not where another transaction
+-- holds a job, to start it over or to wire a child to it, nor where one was started over since the workflow was
+-- found to have ended: that is asked of each row again once it is locked.
 WITH picked AS MATERIALIZED (
     SELECT j.workflow_id FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids) AND $stays IS NOT TRUE $skip_locked
 )

@@ -41,7 +41,7 @@ ORDER BY next_at LIMIT :limit
 SELECT (SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL), $now
 
 -- name: schedule_advance
--- Moves a schedule to its next slot, if nobody else has, or has edited it since, and it is not paused: the winner
+-- Moves a schedule to its next slot, if no other worker has, or has edited it since, and it is not paused: the winner
 -- enqueues.
 UPDATE dray_schedules SET next_at = $at(next_at), last_at = coalesce($at(last_at), last_at)
 WHERE name = :name AND next_at = $at(expected_at) AND updated_at = $at(read_at) AND paused_at IS NULL

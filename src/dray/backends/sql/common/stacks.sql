@@ -4,16 +4,16 @@ INSERT INTO dray_stacks (id, job_id, claim, worker_id, asked_at)
 SELECT :stack_id, id, claim, worker_id, $now FROM dray_jobs WHERE id = :id AND claim = :claim AND state = 'running'
 
 -- name: stack_read
--- The answer, once it is there.
+-- The stack, once it is there.
 SELECT stack FROM dray_stacks WHERE id = :id
 
 -- name: stack_answer
--- Where a body is, from the worker that was asked; the first answer counts.
+-- Where a body is, from the worker that was asked; the first one counts.
 UPDATE dray_stacks SET stack = :stack, answered_at = $now
 WHERE id = :id AND worker_id = :worker_id AND answered_at IS NULL
 
 -- name: stack_drop
--- Forgets a question and its answer.
+-- Forgets a request and its stack.
 DELETE FROM dray_stacks WHERE id = :id
 
 -- name: stack_prune

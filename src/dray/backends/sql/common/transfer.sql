@@ -20,7 +20,7 @@ SELECT state, count(*) FROM dray_jobs GROUP BY state ORDER BY state
 SELECT count(*) FROM dray_jobs WHERE state = 'running'
 
 -- name: unique_release
--- Takes unique locks from whoever has them, for those who have them elsewhere.
+-- Takes unique locks from the jobs that have them, for those that have them in the source.
 UPDATE dray_jobs SET unique_lock = NULL WHERE unique_lock $in_texts(locks)
 
 -- name: meta_add

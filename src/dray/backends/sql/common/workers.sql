@@ -67,7 +67,7 @@ WHERE j.state = 'running' AND NOT EXISTS (
 ORDER BY j.worker_id LIMIT :limit $skip_locked_j
 
 -- name: rescue_spare
--- Which of these workers live. A statement of its own: a job that was rescued and claimed anew just before
+-- Which of these workers live. A statement of its own: a job that was rescued and claimed again just before
 -- `rescue_pick` locked it comes with its new worker, of whom that statement is not asked again.
 SELECT id FROM dray_workers WHERE id $in_ids(ids) AND state IN ('active', 'draining')
 
@@ -110,7 +110,7 @@ INSERT INTO dray_queues (name, priority, created_at) VALUES (:name, :priority, $
 ON CONFLICT (name) DO UPDATE SET priority = excluded.priority
 
 -- name: queue_pause
--- Pauses a queue; a queue nobody has used yet can be paused too. Paused before: that time stays.
+-- Pauses a queue; a queue that was never used can be paused too. Paused before: that time stays.
 INSERT INTO dray_queues (name, paused_at, created_at) VALUES (:name, $now, $now)
 ON CONFLICT (name) DO UPDATE SET paused_at = excluded.paused_at WHERE dray_queues.paused_at IS NULL
 

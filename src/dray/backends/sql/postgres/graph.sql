@@ -1,7 +1,7 @@
 -- name: fanout_mark
 -- Of jobs that have just ended, those whose children are to be told. A statement of its own: only a snapshot taken
--- after the row was locked shows the edges of an enqueue that committed meanwhile. A row that somebody else has was
--- not ended here: it is not waited for.
+-- after the row was locked shows the edges of an enqueue that committed meanwhile. A row that another transaction
+-- has locked was not ended here: it is not waited for.
 WITH wired AS MATERIALIZED (
     SELECT DISTINCT e.parent_id AS id FROM dray_edges AS e WHERE e.satisfied = 0 AND e.parent_id $in_ids(ids)
         AND EXISTS (SELECT 1 FROM dray_edges WHERE satisfied = 0)

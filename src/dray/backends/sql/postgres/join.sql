@@ -8,11 +8,11 @@ SELECT current_database(), CAST(extract(epoch FROM pg_postmaster_start_time()) *
 SELECT current_setting('synchronous_commit') = 'off'
 
 -- name: join_notify
--- Wakes whoever listens, when and if the user's transaction commits; the same note twice is sent once.
+-- Wakes the listeners, when and if the user's transaction commits; the same note twice is sent once.
 SELECT pg_notify(:channel, value) FROM json_array_elements_text(CAST(:notes AS json))
 
 -- name: fence_hold
--- One row if a claim still holds its job: the job's row is ours then, after waiting for whoever has it. It tells
--- whether this transaction's snapshot may be too old to show who waits for the job.
+-- One row if a claim still holds its job: the job's row is ours then, after waiting for the transaction that has it.
+-- It tells whether this transaction's snapshot may be too old to show who waits for the job.
 SELECT current_setting('transaction_isolation') <> 'read committed' FROM dray_jobs
 WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running' FOR NO KEY UPDATE

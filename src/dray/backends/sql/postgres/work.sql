@@ -49,7 +49,7 @@ SELECT pg_advisory_xact_lock(:space, :key)
 
 -- name: job_claim
 -- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever. First how
--- many each queue and task has among the next jobs, then exactly so many are locked, whoever else is locking.
+-- many each queue and task has among the next jobs, then exactly that many are locked, whatever other workers lock.
 WITH share AS MATERIALIZED (
     SELECT queue, task, count(*) AS n, count(*) FILTER (WHERE place <= :limit) AS now FROM (
         SELECT q.value AS queue, t.value AS task,

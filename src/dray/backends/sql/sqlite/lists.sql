@@ -45,7 +45,7 @@ ORDER BY j.id DESC LIMIT :limit
 SELECT $job_columns FROM $jobs WHERE j.tags IS NOT NULL AND j.id < :before AND $fits ORDER BY j.id DESC LIMIT :limit
 
 -- name: list_near
--- The id that is so many before another.
+-- The id that is `limit` before another.
 SELECT id FROM dray_jobs WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET :limit
 
 -- name: list_far
