@@ -40,7 +40,7 @@ from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.proof import Proof
+    from dray.backends.database import Proof
     from dray.model.settlement import Settlement
     from dray.settings import Settings
     from dray.task import Registry
