@@ -190,7 +190,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
     """An address of each database in turn, with its tables."""
     if request.param == "sqlite":
         path = tmp_path / "jobs.db"
-        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
         yield f"sqlite:///{path}"
         return
     schemas: Schemas = request.getfixturevalue("schemas")
