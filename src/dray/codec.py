@@ -135,21 +135,21 @@ class _Copier:
             return value
         base = next((base for base in _PLAIN if issubclass(kind, base)), None)
         if base is None:
-            raise _refusal(path, f"{_name(kind)} is not JSON; {_advice(kind)}")
+            raise refusal(path, f"{_name(kind)} is not JSON; {_advice(kind)}")
         plain = value if kind is base else _PLAIN[base](value)
         if base is list or base is tuple or base is dict:
             copied = self._container(value, plain, path)
         else:
             copied = self._scalar(plain, path)
         if plain is not value and not (plain == value):
-            raise _refusal(path, f"{_name(kind)} does not equal the {base.__name__} that is in it")
+            raise refusal(path, f"{_name(kind)} does not equal the {base.__name__} that is in it")
         return copied
 
     def _container(self, value: Any, plain: Any, path: str) -> Any:
         if id(value) in self._open:
-            raise _refusal(path, f"this {type(plain).__name__} contains itself; pass ids instead of links")
+            raise refusal(path, f"this {type(plain).__name__} contains itself; pass ids instead of links")
         if len(self._open) == MAX_DEPTH:
-            raise _refusal(path, f"nested more than {MAX_DEPTH} deep; flatten it, or store it elsewhere")
+            raise refusal(path, f"nested more than {MAX_DEPTH} deep; flatten it, or store it elsewhere")
         self._open.add(id(value))
         copied = self._dict(plain, path) if isinstance(plain, dict) else self._list(plain, path)
         self._open.remove(id(value))
@@ -164,11 +164,11 @@ class _Copier:
         copied: dict[str, Any] = {}
         for key, item in items.items():
             if not isinstance(key, str):
-                raise _refusal(path, f"a key is {_name(_type_of(key))}, and JSON keys are strings; use str(key)")
+                raise refusal(path, f"a key is {_name(_type_of(key))}, and JSON keys are strings; use str(key)")
             name = self.copy(key, f"{path} (a key)")
             if name in copied:
-                raise _refusal(path, "two keys would be written alike")
-            copied[name] = self.copy(item, f"{path}{_step(name)}")
+                raise refusal(path, "two keys would be written alike")
+            copied[name] = self.copy(item, f"{path}{step(name)}")
         return copied
 
     def _scalar(self, value: Any, path: str) -> Any:
@@ -177,9 +177,9 @@ class _Copier:
             _check_text(value, path)
         elif isinstance(value, float):
             if not math.isfinite(value):
-                raise _refusal(path, f"{value} is not JSON; use None, or the text {str(value)!r}")
+                raise refusal(path, f"{value} is not JSON; use None, or the text {str(value)!r}")
         elif not -_TOO_LONG < value < _TOO_LONG:
-            raise _refusal(path, f"an int of more than {MAX_DIGITS:,} digits; pass hex(value)")
+            raise refusal(path, f"an int of more than {MAX_DIGITS:,} digits; pass hex(value)")
         else:
             self._spend(value.bit_length() // 4, path)
         return value
@@ -236,15 +236,16 @@ def _advice(kind: type[Any]) -> str:
 def _check_text(text: str, path: str) -> None:
     at = text.find("\0")
     if at >= 0:
-        raise _refusal(path, f"NUL at position {at:,}, which PostgreSQL cannot store; remove it")
+        raise refusal(path, f"NUL at position {at:,}, which PostgreSQL cannot store; remove it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         found = f"{text[error.start]!a} at position {error.start:,} is half a character, not text"
-        raise _refusal(path, f"{found}; decode the bytes it came from with errors='replace'") from None
+        raise refusal(path, f"{found}; decode the bytes it came from with errors='replace'") from None
 
 
-def _refusal(path: str, problem: str) -> PayloadError:
+def refusal(path: str, problem: str) -> PayloadError:
+    """The error, with a path that fits on a line."""
     shown = path if len(path) <= 200 else f"{path[:100]}…{path[-99:]}"
     return PayloadError(shown, problem)
 
@@ -254,11 +255,17 @@ def _too_large(path: str, size: str, limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(path, f"{size} bytes of JSON, over the limit of {limit:,}; {advice}")
 
 
-def _step(key: str) -> str:
-    shown = key if len(key) <= 40 else f"{key[:39]}…"
+def step(key: str) -> str:
+    """The path from an object to what it holds under this key: ``.key``, or ``["any key"]``."""
+    shown = shorten(key)
     if shown.isidentifier():
         return f".{shown}"
     return f"[{json.dumps(shown, ensure_ascii=not shown.isprintable())}]"
+
+
+def shorten(key: str) -> str:
+    """A key as far as a message shows it."""
+    return key if len(key) <= 40 else f"{key[:39]}…"
 
 
 def _name(kind: type[Any]) -> str:

@@ -43,7 +43,7 @@ from dray.model.new_job import NewJob, OnConflict
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule, blocking_states, same_rule
 from dray.model.settlement import Rng, Settled, Settlement
-from dray.model.worker import Beat, Lease, NewWorker, Rescued, Verdict, Worker
+from dray.model.worker import Beat, DeathVerdict, Lease, NewWorker, Rescued, Worker
 from dray.model.workflow import Edge, Workflow, decide_edge, order
 
 LIVE_WORKER = {"active", "draining"}
@@ -622,10 +622,10 @@ class Reference:
         newest = sorted(self.workers.values(), key=lambda worker: worker.id, reverse=True)
         return sorted(newest, key=lambda worker: worker.state not in LIVE_WORKER)[:limit]
 
-    def workers_overdue(self) -> list[Verdict]:
+    def workers_overdue(self) -> list[DeathVerdict]:
         steady = self.clock.steady()
         late = [w for w in self.workers.values() if w.state in LIVE_WORKER and w.lease_until < steady]
-        return [Verdict(worker.id, worker.lease_until) for worker in late]
+        return [DeathVerdict(worker.id, worker.lease_until) for worker in late]
 
     def workers_prune(self, before: int) -> int:
         busy = {job.worker_id for job in self._in_state(State.RUNNING)}
@@ -635,7 +635,7 @@ class Reference:
             del self.workers[worker_id]
         return len(gone)
 
-    def workers_rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
+    def workers_rescue(self, verdicts: Sequence[DeathVerdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         for worker_id, lease_until in verdicts:
             worker = self.workers.get(worker_id)
             if worker is not None and worker.state in LIVE_WORKER and worker.lease_until == lease_until:

@@ -7,7 +7,7 @@ import pytest
 from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import Held
-from dray.model.worker import NewWorker, Verdict, Worker
+from dray.model.worker import DeathVerdict, NewWorker, Worker
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
 
@@ -61,7 +61,7 @@ def test_a_worker_is_overdue_once_its_lease_is_over_and_not_before(world: World)
     world.clock.advance(1)
 
     assert at_the_end == []
-    assert world.backend.workers.overdue() == [Verdict(worker, _row(world, worker).lease_until)]
+    assert world.backend.workers.overdue() == [DeathVerdict(worker, _row(world, worker).lease_until)]
 
 
 def test_a_beat_renews_the_lease(world: World) -> None:

@@ -49,7 +49,7 @@ from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule
 from dray.model.settlement import Settlement
-from dray.model.worker import Lease, NewWorker, Verdict, Worker
+from dray.model.worker import DeathVerdict, Lease, NewWorker, Worker
 from dray.model.workflow import Workflow
 from tests.backends.reference import Reference
 
@@ -298,7 +298,7 @@ class Machine(RuleBasedStateMachine):
         self.enqueues: list[tuple[list[NewJob], Workflow | None]] = []
         self.workers = [self.new_id()]  # the first is never registered
         self.claims: list[tuple[str, Claim]] = []
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[DeathVerdict] = []
         self.schedules: list[Schedule] = []
         self.terms: list[tuple[str, str, int]] = []
 

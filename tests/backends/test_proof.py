@@ -13,7 +13,7 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.clock import Ids, ManualClock
 from dray.instants import SECOND
-from dray.model.worker import Judgement, NewWorker, Verdict
+from dray.model.worker import DeathVerdict, Judgement, NewWorker
 from tests.backends import raw
 from tests.backends.lives import live, until
 from tests.backends.processes import Process, enqueue
@@ -22,9 +22,9 @@ from tests.backends.world import LEASE_US, World
 NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)
 
 
-def _verdict(backend: Backend, worker_id: str) -> Verdict:
+def _verdict(backend: Backend, worker_id: str) -> DeathVerdict:
     (row,) = [row for row in backend.workers.all() if row.id == worker_id]
-    return Verdict(row.id, row.lease_until)
+    return DeathVerdict(row.id, row.lease_until)
 
 
 def _dead(backend: Backend) -> list[str]:

@@ -23,7 +23,7 @@ from dray.backends.sqlite import files, inotify
 from dray.clock import ManualClock, SystemClock
 from dray.instants import SECOND
 from dray.model.new_job import NewJob
-from dray.ops.doctor import CHECKS, Result, Subject, server
+from dray.ops.doctor import CHECKS, Result, Subject, database
 from dray.ops.doctor.check import Finding
 from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
@@ -534,7 +534,7 @@ def test_connections_that_are_all_but_used_up(small_server: str) -> None:
 
 
 def test_dead_rows_that_are_not_vacuumed(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_DEAD_ROWS", 50)
+    monkeypatch.setattr(database, "_DEAD_ROWS", 50)
     assert found(own, "vacuum")[0] == "ok"
     with App(own) as app:
         app.backend.jobs.enqueue([NewJob(id=app.ids.new(), task="add") for _ in range(100)])
@@ -549,7 +549,7 @@ def test_dead_rows_that_are_not_vacuumed(own: str, monkeypatch: pytest.MonkeyPat
 def test_a_transaction_that_has_been_open_for_long(
     own: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_LONG_US", 0)
+    monkeypatch.setattr(database, "_LONG_US", 0)
     with psycopg.connect(postgres_server, application_name="forgetful") as connection:
         connection.execute("SELECT 1")
         pid = connection.info.backend_pid

@@ -21,9 +21,9 @@ Errors name the path and the types, not the value: it may be a secret.
 
 from __future__ import annotations
 
-from dray.convert.hints import hints
+from dray.codec import step
+from dray.convert.forms import hints
 from dray.convert.read import Reader, reader
-from dray.convert.refusals import step
 from dray.convert.write import to_json
 
 __all__ = ["Reader", "hints", "reader", "step", "to_json"]

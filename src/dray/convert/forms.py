@@ -1,17 +1,89 @@
-"""Types that are one text or one number in JSON, and how to tell the models of other libraries."""
+"""Types that are one text or one number in JSON, what annotations are, and how errors name both."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import inspect
+import sys
+import types
+import typing
+from collections import abc
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args
 from uuid import UUID
 
-from dray.convert.refusals import refusal
+from dray.codec import refusal
+from dray.errors import PayloadError
+
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+type_of: Callable[[Any], type[Any]] = type
+
+# ReadOnly came with Python 3.13.
+WRAPPERS = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired, getattr(typing, "ReadOnly", ...))
+MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+
+
+def misfit(path: str, expected: str, value: Any) -> PayloadError:
+    """Something of another type, which is named; the value itself may be a secret."""
+    return refusal(path, f"expected {expected}, got {'null' if value is None else name_of(type_of(value))}")
+
+
+def list_of(value: Any, path: str, expected: Any) -> list[Any]:
+    """The value, which must be a list."""
+    if type(value) is not list:
+        raise misfit(path, name_of(expected), value)
+    return cast("list[Any]", value)
+
+
+def dict_of(value: Any, path: str, expected: Any) -> dict[str, Any]:
+    """The value, which must be an object."""
+    if type(value) is not dict:
+        raise misfit(path, name_of(expected), value)
+    return cast("dict[str, Any]", value)
+
+
+def name_of(annotation: Any) -> str:
+    """The annotation as people write it."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__qualname__.rpartition("<locals>.")[2]
+    return str(annotation).replace("typing.", "")
+
+
+def hints(thing: Any) -> dict[str, Any]:
+    """What a function's parameters and its return, or a class's fields, are annotated with.
+
+    An annotation that cannot be resolved (a name that is imported for type checkers only, a class inside a
+    function) stays what it is, a text or a reference, and spoils none of the others.
+    """
+    thing = thing if isinstance(thing, type) else inspect.unwrap(thing)
+    try:
+        return typing.get_type_hints(thing, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation is any expression, and raises what it likes
+        holders = reversed(thing.__mro__) if isinstance(thing, type) else [thing]
+        return {name: hint for holder in holders for name, hint in _one_by_one(holder)}
+
+
+def _one_by_one(holder: Any) -> Iterator[tuple[str, Any]]:
+    scope = sys.modules.get(holder.__module__) if isinstance(holder, type) else None
+    names = vars(scope) if scope is not None else getattr(holder, "__globals__", {})
+    for name, raw in _raw(holder).items():
+        alone = types.SimpleNamespace(__annotations__={name: raw})
+        try:
+            yield name, typing.get_type_hints(alone, names, include_extras=True)[name]
+        except Exception:  # noqa: BLE001 - as above
+            yield name, raw
+
+
+def _raw(holder: Any) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        return annotationlib.get_annotations(holder, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(holder)
 
 
 class Form(NamedTuple):
@@ -27,6 +99,10 @@ class Form(NamedTuple):
 def form_of(kind: type[Any]) -> Form | None:
     """The form of a type or of its nearest base that has one."""
     return next((_FORMS[base] for base in kind.__mro__ if base in _FORMS), None)
+
+
+def is_class(kind: Any, base: type[Any] | tuple[type[Any], ...]) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base)
 
 
 def is_model(kind: Any) -> bool:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
 import types
 import typing
 from collections import abc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum, Flag
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from dray.convert import records
-from dray.convert.forms import form_of, is_model, is_struct
-from dray.convert.refusals import dict_of, list_of, misfit, name_of, refusal, step
+from dray.codec import refusal, shorten, step
+from dray.convert.forms import (
+    MAPPINGS,
+    WRAPPERS,
+    dict_of,
+    form_of,
+    hints,
+    is_class,
+    is_model,
+    is_struct,
+    list_of,
+    misfit,
+    name_of,
+)
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.wording import counted
@@ -217,34 +231,149 @@ def _dict(annotation: Any) -> Reader:
     return read
 
 
-def _record(annotation: Any) -> Reader:
-    return records.record(_kind(annotation), reader)
+_SHOWN = 5  # problems in one message
 
 
-def _is_class(kind: Any, base: type[Any]) -> bool:
-    return isinstance(kind, type) and issubclass(kind, base)
+def is_record(kind: Any) -> bool:
+    """Whether this is a class whose fields are annotated in a way that the standard library knows."""
+    return dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or _is_named_tuple(kind)
 
 
-# ReadOnly came with Python 3.13.
-_WRAPPERS = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired, getattr(typing, "ReadOnly", ...))
-_OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+@cache
+def _record(kind: Any) -> Reader:
+    """The reader of a class with named fields; one for each class, so that a class can hold itself."""
+    if _is_named_tuple(kind):
+        return _NamedTuple(kind, _Record(kind))
+    return _Record(kind)
+
+
+class _Record:
+    """The fields are looked at when the first value comes: they may name classes that did not exist before."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        # A typed dict says what it looks at, and other keys may be there; a dataclass could not hold them.
+        self._is_open = typing.is_typeddict(kind)
+
+    def __call__(self, value: Any, path: str) -> Any:
+        given = dict_of(value, path, self._kind)
+        problems = [f"{name!r} is missing" for name in self._required if name not in given]
+        if not self._is_open:
+            problems += [f"{shorten(name)!r} is not known" for name in given if name not in self._fields]
+        if problems:
+            raise refusal(path, f"not a {self._kind.__name__}: {', '.join(problems[:_SHOWN])}")
+        fields = {name: self._read(name, item, path) for name, item in given.items()}
+        try:
+            return self._kind(**fields)
+        except (TypeError, ValueError) as error:
+            raise refusal(path, f"{self._kind.__name__} refused it: {error}") from None
+
+    def _read(self, name: str, item: Any, path: str) -> Any:
+        read = self._fields.get(name)
+        return item if read is None else read(item, f"{path}{step(name)}")
+
+    @cached_property
+    def _fields(self) -> dict[str, Reader | None]:
+        return {name: reader(hint) for name, hint in self._hints.items()}
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        found = hints(self._kind)
+        return {name: found.get(name, Any) for name in _defaults(self._kind)}
+
+    @cached_property
+    def _required(self) -> list[str]:
+        # Required and NotRequired are asked for here because a TypedDict does not see them in a text.
+        marks = {name: get_origin(hint) for name, hint in self._hints.items()}
+        return [
+            name
+            for name, has_default in _defaults(self._kind).items()
+            if marks[name] is typing.Required or (not has_default and marks[name] is not typing.NotRequired)
+        ]
+
+
+class _NamedTuple:
+    """A list of its fields, of which the last may be left to their defaults."""
+
+    def __init__(self, kind: Any, fields: Reader) -> None:
+        self._kind = kind
+        self._fields = fields
+
+    def __call__(self, value: Any, path: str) -> Any:
+        items = list_of(value, path, self._kind)
+        names = self._kind._fields
+        if len(items) > len(names):
+            raise refusal(path, f"expected {counted(len(names), 'item')}, got {len(items)}")
+        return self._fields(dict(zip(names, items, strict=False)), path)
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return hasattr(kind, "_fields") and hasattr(kind, "_make")
+
+
+def _defaults(kind: Any) -> dict[str, bool]:
+    """The fields, and whether each may be left out."""
+    if dataclasses.is_dataclass(kind):
+        return {field.name: _has_default(field) for field in dataclasses.fields(kind) if field.init}
+    if typing.is_typeddict(kind):
+        return {name: name not in kind.__required_keys__ for name in hints(kind)}
+    return {name: name in kind._field_defaults for name in kind._fields}
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _model(kind: Any) -> Reader:
+    """The reader of a pydantic model."""
+
+    def read(value: Any, path: str) -> Any:
+        try:
+            # From JSON, not from Python's values: a strict model reads a date from the one and not from the other.
+            return kind.model_validate_json(json.dumps(value))
+        except ValueError as error:
+            raise refusal(path, f"not a {kind.__name__}: {_what_failed(error)}") from None
+
+    return read
+
+
+def _what_failed(error: Any) -> str:
+    if not hasattr(error, "errors"):
+        return str(error)
+    # Its own text would show the values.
+    found: list[dict[str, Any]] = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_SHOWN])
+
+
+def _struct(annotation: Any) -> Reader:
+    """The reader of a msgspec.Struct."""
+    msgspec: Any = sys.modules["msgspec"]
+
+    def read(value: Any, path: str) -> Any:
+        try:
+            return msgspec.convert(value, annotation, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise refusal(path, f"not a {annotation.__name__}: {error}") from None
+
+    return read
+
 
 # The first that fits a kind, which is the annotation without what stands in brackets.
 _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader | None]], ...] = (
-    (lambda kind: kind in _WRAPPERS, _inner),
+    (lambda kind: kind in WRAPPERS, _inner),
     (lambda kind: kind is Union or kind is types.UnionType, _union),
     (lambda kind: kind is Literal, _literal),
     (lambda kind: hasattr(kind, "__supertype__"), _new_type),
     (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias),
-    (lambda kind: kind in _OBJECTS, _dict),
+    (lambda kind: kind in MAPPINGS, _dict),
     (lambda kind: kind is tuple, _tuple),
     (lambda kind: kind is float, _float),
     (lambda kind: isinstance(kind, type) and kind in _COLLECTIONS, _collection),
     (lambda kind: kind in (str, int, bool, type(None)), _same),
-    (lambda kind: _is_class(kind, Flag), _flag),
-    (lambda kind: _is_class(kind, Enum), _enum),
-    (is_model, records.model),
-    (is_struct, records.struct),
-    (records.is_record, _record),
+    (lambda kind: is_class(kind, Flag), _flag),
+    (lambda kind: is_class(kind, Enum), _enum),
+    (is_model, _model),
+    (is_struct, _struct),
+    (is_record, lambda annotation: _record(_kind(annotation))),
     (lambda kind: isinstance(kind, type) and form_of(kind) is not None, _formed),
 )

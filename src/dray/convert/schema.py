@@ -18,9 +18,8 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 from uuid import UUID
 
-from dray.convert.forms import is_model, is_struct
-from dray.convert.hints import hints
-from dray.convert.records import is_record
+from dray.convert.forms import MAPPINGS, WRAPPERS, hints, is_class, is_model, is_struct
+from dray.convert.read import is_record
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 
@@ -46,8 +45,6 @@ _FORMS: tuple[tuple[type[Any], Schema], ...] = (
     (bytes, {"type": "string", "contentEncoding": "base64"}),
     (bytearray, {"type": "string", "contentEncoding": "base64"}),
 )
-_WRAPPERS = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired, getattr(typing, "ReadOnly", ...))
-_OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
 _LISTS = (
     *(list, set, frozenset, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable, abc.Set),
     abc.MutableSet,
@@ -172,25 +169,21 @@ def _form(_: Schemas, annotation: Any) -> Schema:
     return next(schema for kind, schema in _FORMS if issubclass(annotation, kind))
 
 
-def _is_class(kind: Any, base: type[Any] | tuple[type[Any], ...]) -> bool:
-    return isinstance(kind, type) and issubclass(kind, base)
-
-
 # In the order of `read`, which says what is taken for what.
 _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Schemas, Any], Schema]], ...] = (
-    (lambda kind: kind in _WRAPPERS, _inner),
+    (lambda kind: kind in WRAPPERS, _inner),
     (lambda kind: kind is Union or kind is types.UnionType, _union),
     (lambda kind: kind is Literal, lambda _, annotation: _choice(get_args(annotation))),
     (lambda kind: hasattr(kind, "__supertype__"), lambda schemas, annotation: schemas.of(annotation.__supertype__)),
     (lambda kind: type(kind).__name__ == "TypeAliasType", _alias),
-    (lambda kind: kind in _OBJECTS, _object),
+    (lambda kind: kind in MAPPINGS, _object),
     (lambda kind: kind is tuple, _tuple),
     (lambda kind: kind in _LISTS, _list),
     (lambda kind: isinstance(kind, type) and kind in _PLAIN, lambda _, annotation: _PLAIN[annotation]),
-    (lambda kind: _is_class(kind, Flag), lambda _, __: {"type": "integer"}),
-    (lambda kind: _is_class(kind, Enum), lambda _, annotation: _choice(member.value for member in annotation)),
+    (lambda kind: is_class(kind, Flag), lambda _, __: {"type": "integer"}),
+    (lambda kind: is_class(kind, Enum), lambda _, annotation: _choice(member.value for member in annotation)),
     (is_model, _model),
     (is_struct, lambda _, __: _UNKNOWN),  # only its library knows, and may be told to write lists
     (is_record, _record),
-    (lambda kind: _is_class(kind, tuple(kind for kind, _ in _FORMS)), _form),
+    (lambda kind: is_class(kind, tuple(kind for kind, _ in _FORMS)), _form),
 )

@@ -9,9 +9,8 @@ from enum import Enum
 from typing import Any
 
 from dray import codec
-from dray.codec import MAX_DEPTH
-from dray.convert.forms import form_of, is_model, is_struct
-from dray.convert.refusals import name_of, refusal, step, type_of
+from dray.codec import MAX_DEPTH, refusal, step
+from dray.convert.forms import form_of, is_model, is_struct, name_of, type_of
 
 
 def to_json(value: Any, path: str) -> Any:

@@ -8,13 +8,15 @@ from dray.lazy import loader
 
 if TYPE_CHECKING:
     from dray.handle.job import Attempt, AttemptError, Job, LogLine, Progress, cancel, retry
-    from dray.handle.run import Done, Run
+    from dray.handle.run import Run
+    from dray.model.workflow import Done
 
 __getattr__ = loader(
     __name__,
     {
         "dray.handle.job": "Attempt AttemptError Job LogLine Progress cancel retry",
-        "dray.handle.run": "Done Run",
+        "dray.handle.run": "Run",
+        "dray.model.workflow": "Done",
     },
 )
 

@@ -14,7 +14,7 @@ from dray.handle.job import Job, cancel, in_thread, pages, retry
 from dray.instants import SECOND, to_datetime
 from dray.model.job import FINAL, LIVE, State
 from dray.model.values import check_name, duration_us, shown
-from dray.model.workflow import Workflow, workflow_state
+from dray.model.workflow import Done, Workflow, done_of, workflow_state
 from dray.wording import counted
 
 if TYPE_CHECKING:
@@ -24,13 +24,6 @@ _AWAITED = 500  # jobs that are waited for at a time
 _ALL = frozenset[str](State)
 _MOVING = LIVE - {State.WAITING}
 _TRANSIT = 0.25  # seconds between two looks while the end of a job is being passed on to those that wait for it
-
-
-class Done(NamedTuple):
-    """How far a workflow is: steps that have ended, and steps in all."""
-
-    done: int
-    total: int
 
 
 class Run:
@@ -201,11 +194,6 @@ class Run:
     async def aretry_failed(self, *, cancelled: bool = False) -> int:
         """As `retry_failed`, from a coroutine."""
         return await in_thread(lambda: self.retry_failed(cancelled=cancelled))
-
-
-def done_of(counts: dict[str, int]) -> Done:
-    """How far a workflow with these counts is."""
-    return Done(sum(counts.get(state, 0) for state in FINAL), sum(counts.values()))
 
 
 class _Ahead(NamedTuple):

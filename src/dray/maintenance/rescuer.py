@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
-from dray.model.worker import Judgement, Rescued, Verdict
+from dray.model.worker import DeathVerdict, Judgement, Rescued
 from dray.wording import counted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Rescuer:
         self._looked_at: int | None = None
         self._ahead_us: int | None = None  # how far the clock that gives the leases is ahead of ours
         self._trusts_leases_at = 0
-        self._strangers: dict[Verdict, int] = {}
+        self._strangers: dict[DeathVerdict, int] = {}
 
     def tick(self) -> float:
         suspects = self._backend.workers.suspects()
@@ -99,14 +99,14 @@ class Rescuer:
             self._trusts_leases_at = now + self._lease_us
             self._strangers.clear()
 
-    def _by_lease(self, now: int, judgement: Judgement) -> list[Verdict]:
+    def _by_lease(self, now: int, judgement: Judgement) -> list[DeathVerdict]:
         self._strangers = {verdict: self._strangers.get(verdict, now) for verdict in judgement.strangers}
         if now < self._trusts_leases_at:
             return []
         watched = [verdict for verdict, since in self._strangers.items() if now - since >= self._lease_us]
         return [*judgement.overdue, *watched]
 
-    def _tell(self, verdicts: Sequence[Verdict], rescued: Sequence[Rescued]) -> None:
+    def _tell(self, verdicts: Sequence[DeathVerdict], rescued: Sequence[Rescued]) -> None:
         for job in rescued:
             if job.had_ended:
                 log.info("job %s had ended when worker %s left; its outcome is written", job.id, job.worker_id)

@@ -73,7 +73,7 @@ class Signs(NamedTuple):
         return 3 * self.unseen_us > 2 * (self.left_us + self.unseen_us)
 
 
-class Verdict(NamedTuple):
+class DeathVerdict(NamedTuple):
     """A judgement that a worker is dead, made after seeing this lease: void if the worker has renewed it since."""
 
     worker_id: str
@@ -83,9 +83,9 @@ class Verdict(NamedTuple):
 class Judgement(NamedTuple):
     """Who may be dead, by how much is known; workers that are proven alive, or whose lease holds, are not in it."""
 
-    dead: list[Verdict]  # proven, whatever their lease says
-    overdue: list[Verdict]  # their lease is over, and nothing proves them alive
-    strangers: list[Verdict]  # leases of another clock, which cannot be compared, and nothing proves anything
+    dead: list[DeathVerdict]  # proven, whatever their lease says
+    overdue: list[DeathVerdict]  # their lease is over, and nothing proves them alive
+    strangers: list[DeathVerdict]  # leases of another clock, which cannot be compared, and nothing proves anything
     left_us: int | None  # of the asker's own lease; None: it has none
     has_orphans: bool  # whether anything runs in the hands of a worker that is dead, stopped or unknown
     clock_at: int  # a reading of the clock that leases are given by: the server's where there is one

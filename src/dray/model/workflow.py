@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from dray.errors import GraphError
 from dray.model.job import FINAL, State
@@ -45,6 +46,18 @@ def workflow_state(counts_by_state: Mapping[str, int]) -> str:
 
 
 _NOT_DONE = (State.WAITING, State.FAILED, State.CANCELLED)
+
+
+class Done(NamedTuple):
+    """How far a workflow is: steps that have ended, and steps in all."""
+
+    done: int
+    total: int
+
+
+def done_of(counts: Mapping[str, int]) -> Done:
+    """How far a workflow with these counts is."""
+    return Done(sum(counts.get(state, 0) for state in FINAL), sum(counts.values()))
 
 
 class Edge(Enum):

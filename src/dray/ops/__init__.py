@@ -8,18 +8,22 @@ from dray.lazy import loader
 
 if TYPE_CHECKING:
     from dray.handle.job import cancel, retry
-    from dray.ops.finding import MAX_LIMIT, check_limit, job_filter, job_named, workflow_named
     from dray.ops.listing import (
+        MAX_LIMIT,
         QueueInfo,
         Stats,
         StepInfo,
         WorkerInfo,
         WorkflowInfo,
+        check_limit,
+        job_filter,
+        job_named,
         moment,
         queues,
         stats,
         workers,
         workflow,
+        workflow_named,
         workflows,
     )
     from dray.ops.pruning import prune
@@ -29,8 +33,8 @@ __getattr__ = loader(
     {
         "dray.handle.job": "cancel retry",
         "dray.ops.pruning": "prune",
-        "dray.ops.finding": "MAX_LIMIT check_limit job_filter job_named workflow_named",
         "dray.ops.listing": """
+            MAX_LIMIT check_limit job_filter job_named workflow_named
             QueueInfo Stats StepInfo WorkerInfo WorkflowInfo moment queues stats workers workflow workflows""",
     },
 )

@@ -11,10 +11,8 @@ from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.circumstances import Closed
 from dray.model.values import shown
-from dray.ops.doctor.check import Verdict, failed_by
-from dray.ops.doctor.subject import Subject
-from dray.ops.doctor.tables import schema
-from dray.ops.doctor.words import counted, listed, span
+from dray.ops.doctor.check import Subject, Verdict, count_of, failed_by, listed, span
+from dray.ops.doctor.database import schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ def health(subject: Subject, demands: Demands) -> Health:
         where = f" in queue {listed(sorted(demands.queues))}" if demands.queues else ""
         problems.append(f"the oldest ready job{where} has waited for {span(int(oldest * SECOND))}")
     if went_wrong is not None and demands.max_failed is not None and went_wrong > demands.max_failed:
-        problems.append(f"{counted(went_wrong, 'job')} failed in the last {span(int(demands.window * SECOND))}")
+        problems.append(f"{count_of(went_wrong, 'job')} failed in the last {span(int(demands.window * SECOND))}")
     return Health(
         database=place,
         problems=tuple(problems),
@@ -100,7 +98,7 @@ def _trouble(seen: Seen) -> str | None:
 def _too_few(live: Sequence[Seen], able: int, wanted: int) -> str:
     troubles = [f"{each.worker.name} {trouble}" for each in live if (trouble := _trouble(each)) is not None]
     verb = "can work" if troubles else "alive"
-    there = f"only {counted(able, 'worker')} {verb}" if able else f"no worker {verb if troubles else 'is alive'}"
+    there = f"only {count_of(able, 'worker')} {verb}" if able else f"no worker {verb if troubles else 'is alive'}"
     number = "" if wanted == 1 else f", not {wanted}"
     return there + number + (f": {listed(troubles)}" if troubles else "")
 

@@ -97,7 +97,7 @@ class Tail:
         self._ends, self._came, self._returns = _Told(), _Told(), _Told()
         self._workers: dict[str, str] = {}  # id -> state
         self._queues: dict[str, int | None] = {}  # name -> paused_at
-        self._lines = _Lines() if logs else None
+        self._lines = _LogCursor() if logs else None
 
     def begin(self, since: int | None = None) -> Iterator[list[Event]]:
         """What happened since an instant, oldest first; None: nothing of the past. From there on `look`."""
@@ -261,7 +261,7 @@ class _Told:
         return True
 
 
-class _Lines:
+class _LogCursor:
     """Log lines by their numbers, each once, though smaller ones may come into sight later."""
 
     def __init__(self) -> None:

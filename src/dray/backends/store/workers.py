@@ -17,7 +17,7 @@ from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
 from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
-from dray.model.worker import Beat, Judgement, Lease, NewWorker, Rescued, Verdict, Worker
+from dray.model.worker import Beat, DeathVerdict, Judgement, Lease, NewWorker, Rescued, Worker
 
 
 class WorkerStore:
@@ -111,7 +111,7 @@ class WorkerStore:
         judgement = Judgement([], [], [], left_us, bool(has_orphans), clock_at)
         for each in found:
             signs, evidence = each.signs, each.evidence
-            verdict = Verdict(signs.id, signs.lease_until)
+            verdict = DeathVerdict(signs.id, signs.lease_until)
             if signs.id == asker or evidence is Evidence.PROVEN_ALIVE:
                 continue
             if evidence is Evidence.PROVEN_DEAD:
@@ -122,13 +122,13 @@ class WorkerStore:
                 judgement.overdue.append(verdict)
         return judgement
 
-    def overdue(self) -> list[Verdict]:
+    def overdue(self) -> list[DeathVerdict]:
         """Live workers whose lease is over, where this process can tell."""
         if self._db.boot == UNKNOWN_BOOT:
             return []
-        return [Verdict(*row) for row in self._db.read(lambda tx: tx.rows("worker_overdue", boot=self._db.boot))]
+        return [DeathVerdict(*row) for row in self._db.read(lambda tx: tx.rows("worker_overdue", boot=self._db.boot))]
 
-    def rescue(self, verdicts: Sequence[Verdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
+    def rescue(self, verdicts: Sequence[DeathVerdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.
 
         A worker that renewed its lease after the verdict, or proves to be alive, is left alone. The attempt

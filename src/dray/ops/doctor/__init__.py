@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from dray.ops.doctor import code, file, machine, server, tables, work
-from dray.ops.doctor.check import Check, Result, Verdict, run
-from dray.ops.doctor.subject import Code, Subject
+from dray.ops.doctor import database, machine, work
+from dray.ops.doctor.check import Check, Code, Result, Subject, Verdict, run
 
 CHECKS: tuple[Check, ...] = (
-    *code.CHECKS,
-    *machine.CHECKS,
-    *tables.CHECKS,
-    *file.CHECKS,
-    *server.CHECKS,
-    *tables.INSIDE,
-    *work.CHECKS,
+    *machine.CODE_CHECKS,
+    *machine.MACHINE_CHECKS,
+    *database.OPENING_CHECKS,
+    *machine.FILE_CHECKS,
+    *database.SERVER_CHECKS,
+    *database.TABLE_CHECKS,
+    *work.WORK_CHECKS,
 )
 BARRIERS = frozenset({"database", "schema"})  # where they fail there is no queue to look at
 

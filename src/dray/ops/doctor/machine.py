@@ -1,15 +1,40 @@
-"""The machine: Python, the database's library, its disk, and its word that a file was written."""
+"""The machine: the app, Python, the database's library, the disk; and a SQLite file: its place, rights and size."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from dray.backends.database import FileFacts
 from dray.backends.sqlite import trust
-from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
-from dray.ops.doctor.subject import Subject
-from dray.ops.doctor.words import size
-from dray.wording import dotted
+from dray.ops.doctor.check import Check, Finding, Subject, failed, note, ok, size, warning
+from dray.wording import counted, dotted
+
+
+def _configuration(subject: Subject) -> Finding:
+    code, settings = subject.code, subject.settings
+    text = f"{settings.place}, from {code.address}"
+    if code.unused is not None:
+        return note(f"{text}; {code.unused}", "unset it, or name one database in both places")
+    if settings.durability == "normal":
+        return note(f"{text}; durability is normal: a power loss may forget the last enqueues")
+    return ok(text)
+
+
+def _app(subject: Subject) -> Finding:
+    code = subject.code
+    if code.problem is not None:
+        return failed(code.problem, "repair it, or name the app: --app module:object")
+    if code.app is None:
+        why = "no app is named or found here" if code.is_sought else "--url alone looks for no app"
+        return note(f"{why}: what needs its tasks is not checked", "--app module:object")
+    if not code.tasks:
+        return note(f"{code.app} has no tasks", "name the modules that define them: App(imports=[…])")
+    return ok(f"{code.app}, {counted(len(code.tasks), 'task')}")
+
+
+CODE_CHECKS = (Check("configuration", _configuration), Check("app", _app))
+
 
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 11), (3, 14)
 _OLDEST_DRIVER = (3, 3)
@@ -94,10 +119,158 @@ def _inotify(subject: Subject) -> Finding | None:
     return ok(f"inotify can be had (a user has {most} instances, each worker takes one)")
 
 
-CHECKS = (
+MACHINE_CHECKS = (
     Check("python", _python),
     Check("sqlite", _sqlite),
     Check("driver", _driver),
     Check("disk", _disk),
     Check("inotify", _inotify),
+)
+
+
+_LOG_LIMIT = 64 * 1024**2  # bytes that the log is cut back to by itself
+_WASTE = 64 * 1024**2
+_LAYERED = {"overlay", "aufs", "fuse.fuse-overlayfs"}
+_OTHERS_READ, _OTHERS_WRITE, _STICKY = 0o004, 0o002, 0o1000
+
+
+def _file_system(subject: Subject) -> Finding | None:
+    facts = subject.file
+    if facts is None:
+        return None
+    if facts.is_network:
+        return warning(
+            f"the file lies on {facts.file_system}, which other machines can reach too: SQLite's locks do not hold "
+            "there, and workers refuse it",
+            "move it to a local disk, or move to PostgreSQL: dray db move",
+        )
+    if facts.file_system is None:
+        return note("what file system it lies on is not known here")
+    return _risky(facts.file_system) or ok(f"on {facts.file_system}")
+
+
+def _risky(file_system: str) -> Finding | None:
+    """What may be lost, or damaged, on a file system that is used all the same."""
+    if file_system in _LAYERED:
+        return warning(
+            f"the file lies in a container's own layer ({file_system}): it is gone with the container, and is not "
+            "the same file for another one",
+            "put it on a volume",
+        )
+    if file_system == "tmpfs":
+        return warning("the file lies in memory (tmpfs): it is gone with the next boot", "move it to a disk")
+    doubt = trust.doubt(file_system)
+    if doubt is not None:
+        return warning(f"the file lies on {doubt}", "let this machine alone use it, or move it to a disk of its own")
+    return None
+
+
+def _permissions(subject: Subject) -> Finding | None:
+    facts = subject.file
+    if facts is None:
+        return None
+    if not facts.can_read:
+        return failed(
+            f"this user may not read it: it belongs to user {facts.owner} and has mode {facts.mode:03o}",
+            f"do this as user {facts.owner}, or change its rights or owner",
+        )
+    exposed = _exposed(facts)
+    if exposed is not None:
+        return exposed
+    if not facts.can_write:
+        return note("this user may only read it; a worker here would be refused")
+    return ok(f"mode {facts.mode:03o}, this user can write")
+
+
+def _exposed(facts: FileFacts) -> Finding | None:
+    """What other users have there, or can do."""
+    if facts.strange:
+        return warning(
+            f"{Path(facts.strange[0]).name} belongs to another user than the file, and user {facts.owner} may not be "
+            "able to write it",
+            f"chown {facts.owner} {' '.join(facts.strange)}",
+        )
+    if facts.folder_mode & _OTHERS_WRITE and not facts.folder_mode & _STICKY:
+        return warning(
+            f"every user can replace the file: its folder has mode {facts.folder_mode:03o}",
+            f"chmod o-w {Path(facts.path).parent}",
+        )
+    if facts.mode & (_OTHERS_READ | _OTHERS_WRITE):
+        does = "change" if facts.mode & _OTHERS_WRITE else "read"
+        return warning(
+            f"every user of this machine can {does} the jobs: the file has mode {facts.mode:03o}",
+            f"chmod o-rw {facts.path}",
+        )
+    return None
+
+
+def _journal(subject: Subject) -> Finding | None:
+    facts = subject.file
+    if facts is None or facts.journal is None:
+        return None
+    if facts.journal != "wal":
+        return warning(
+            "the file is not in WAL mode: somebody has switched it, and readers and writers keep each other waiting",
+            "start a worker: it switches it back",
+        )
+    return ok("WAL mode")
+
+
+def _log(subject: Subject) -> Finding | None:
+    facts = subject.file
+    if facts is None or facts.journal != "wal":
+        return None
+    if facts.log_size is None:
+        return ok("no -wal: nobody has the file open")
+    if facts.log_size > _LOG_LIMIT:
+        return warning(
+            f"the -wal has grown to {size(facts.log_size)}: a program keeps a read transaction open, or nobody "
+            "writes it back",
+            "end programs that read for long, and have a worker running",
+        )
+    return ok(f"the -wal has {size(facts.log_size)}")
+
+
+def _pages(subject: Subject) -> Finding | None:
+    if subject.file is None:
+        return None
+    pages = subject.eyes.pages()
+    unused = pages.unused * pages.size
+    found = f"{size(unused)} of {size(pages.pages * pages.size)} unused"
+    if pages.vacuum:
+        return ok(f"{found}; workers give it back by and by")
+    if unused > _WASTE and pages.unused * 2 > pages.pages:
+        return warning(
+            f"{found}, which the file keeps: it was not made by Dray", f"sqlite3 {subject.file.path} VACUUM"
+        )
+    return note(f"{found}; the file was not made by Dray, so that what is unused stays in it")
+
+
+def _write_lock(subject: Subject) -> Finding | None:
+    if subject.file is None:
+        return None
+    holder = subject.eyes.lock_holder()
+    if holder is None:
+        return ok("nobody keeps the write lock")
+    return warning(
+        f"process {holder} ({_program(holder)}) has kept the write lock for more than a second: nothing can be "
+        "enqueued, claimed or completed meanwhile",
+        f"see what it does (ps -p {holder}); a transaction has to be short",
+    )
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "of another user or machine"
+
+
+FILE_CHECKS = (
+    Check("file-system", _file_system),
+    Check("permissions", _permissions),
+    Check("journal", _journal),
+    Check("wal", _log),
+    Check("write-lock", _write_lock),
+    Check("pages", _pages, after="database"),
 )

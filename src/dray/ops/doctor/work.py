@@ -7,9 +7,7 @@ from dray.backends.store.liveness import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.schedule import Schedule
-from dray.ops.doctor.check import Check, Finding, failed, note, ok, warning
-from dray.ops.doctor.subject import Subject
-from dray.ops.doctor.words import counted, listed, span
+from dray.ops.doctor.check import Check, Finding, Subject, count_of, failed, listed, note, ok, span, warning
 
 _WINDOW_US = 3_600 * SECOND
 _OLD_US = 300 * SECOND  # that a job may be ready without being claimed
@@ -22,9 +20,9 @@ def _workers(subject: Subject) -> Finding:
     live = subject.live
     draining = sum(each.worker.state == "draining" for each in live)
     if live:
-        return ok(f"{counted(len(live), 'worker')} alive" + (f", {draining} of them stopping" if draining else ""))
+        return ok(f"{count_of(len(live), 'worker')} alive" + (f", {draining} of them stopping" if draining else ""))
     if subject.ready:
-        ready = counted(sum(each.jobs for each in subject.ready), "job")
+        ready = count_of(sum(each.jobs for each in subject.ready), "job")
         return failed(f"no worker is alive, and {ready} could run", "dray worker")
     return note("no worker is alive; nothing is ready either", "dray worker")
 
@@ -33,7 +31,7 @@ def _dead_workers(subject: Subject) -> Finding:
     gone = [each.worker.name for each in subject.seen if each.life is Life.GONE]
     if gone:
         return warning(
-            f"{counted(len(gone), 'worker')} ended without a word and nobody has taken over: {listed(gone)}",
+            f"{count_of(len(gone), 'worker')} ended without a word and nobody has taken over: {listed(gone)}",
             "a live worker does so within its lease; start one: dray worker",
         )
     if subject.eyes.has_orphans():
@@ -48,7 +46,7 @@ def _silent_workers(subject: Subject) -> Finding:
     first = silent[0]
     names = listed([each.name for each in silent])
     return warning(
-        f"{counted(len(silent), 'worker')} there without renewing the lease: {names}; last seen "
+        f"{count_of(len(silent), 'worker')} there without renewing the lease: {names}; last seen "
         f"{span(max(0, subject.now - first.last_seen_at))} ago",
         f"see whether process {first.pid} on {first.host} is stopped (kill -CONT), cut off or stuck",
     )
@@ -115,7 +113,7 @@ def _backlog(subject: Subject) -> Finding:
 
 def _failures(subject: Subject) -> Finding:
     completed, went_wrong = subject.eyes.ended(subject.now - _WINDOW_US)
-    text = f"{counted(went_wrong, 'job')} failed and {counted(completed, 'job')} completed in the last hour"
+    text = f"{count_of(went_wrong, 'job')} failed and {count_of(completed, 'job')} completed in the last hour"
     if went_wrong >= _FEW and went_wrong >= _RATE * (completed + went_wrong):
         return warning(text, "dray jobs --state failed --since 1h")
     return ok(text)
@@ -129,7 +127,7 @@ def _timeouts(subject: Subject) -> Finding:
         return ok("no job runs past its timeout")
     first = late[0]
     return warning(
-        f"{counted(len(late), 'job')} past the timeout and still running, such as {first.id} ({first.task}, for "
+        f"{count_of(len(late), 'job')} past the timeout and still running, such as {first.id} ({first.task}, for "
         f"{span(subject.now - first.started_at)} instead of {first.timeout:g}s)",
         f"dray why {first.id[-8:]}; give tasks that wait in C code runner='process'",
     )
@@ -159,7 +157,7 @@ def _schedules(subject: Subject) -> Finding:
             f"schedules of tasks that no live worker knows: {listed(unknown)}",
             f"start a worker with their code, or dray schedules pause {unknown[0]}",
         )
-    return ok(f"{counted(len(rules), 'schedule')} on time" if rules else "no schedule")
+    return ok(f"{count_of(len(rules), 'schedule')} on time" if rules else "no schedule")
 
 
 def _unusable(schedule: Schedule) -> str | None:
@@ -180,17 +178,17 @@ def _older_code(subject: Subject) -> Finding | None:
         return ok("every worker knows all tasks of the app here")
     tasks = sorted(set[str]().union(*lacking.values()))
     return note(
-        f"{len(lacking)} of {counted(len(older), 'worker')} lacking tasks of this app ({listed(tasks)}), by other "
+        f"{len(lacking)} of {count_of(len(older), 'worker')} lacking tasks of this app ({listed(tasks)}), by other "
         f"code or older: {listed(list(lacking))}",
         "restart them, if they should have it",
     )
 
 
 def _sum(lines: list[Ready]) -> str:
-    return counted(sum(each.jobs for each in lines), "job")
+    return count_of(sum(each.jobs for each in lines), "job")
 
 
-CHECKS = (
+WORK_CHECKS = (
     Check("workers", _workers, after="moved"),
     Check("dead-workers", _dead_workers, after="moved"),
     Check("silent-workers", _silent_workers, after="moved"),
