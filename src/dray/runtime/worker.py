@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from dray.clock import Clock, Ids
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
@@ -39,12 +38,9 @@ from dray.task.checks import label, several, whole
 from dray.wording import counted
 
 if TYPE_CHECKING:
-    from dray.backends import Backend
+    from dray.app_interface import AppInterface
     from dray.backends.database import Proof
     from dray.model.settlement import Settlement
-    from dray.settings import Settings
-    from dray.task import Registry
-    from dray.waiter import Waiter
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -54,25 +50,6 @@ POOLER_LEASE = 60.0
 GRACE = 25.0
 _PATIENCE = 2.0  # seconds that the engine waits for the write lock before it does other things and tries again
 _LAST_WRITE = 10.0  # seconds for the last outcomes before the process ends
-
-
-class WorkerApp(Protocol):
-    """What a worker needs of its App."""
-
-    clock: Clock
-    ids: Ids
-    settings: Settings
-    registry: Registry
-    on_enqueue: list[Callable[[Iterable[str]], None]]
-    on_recall: list[Callable[[], None]]
-    on_schedule: list[Callable[[], None]]
-
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def waiter(self) -> Waiter: ...
-    def load(self, more: Iterable[str] = ()) -> None: ...
-    def declare_schedules(self, backend: Backend) -> None: ...
 
 
 class Observer(Protocol):
@@ -100,7 +77,7 @@ class Worker:
 
     def __init__(
         self,
-        app: WorkerApp,
+        app: AppInterface,
         *,
         queues: str | Iterable[str] | Mapping[str, int] | None = None,
         concurrency: int | None = None,
