@@ -18,7 +18,8 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.connect import OwnConnection
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
+from tests.manual_clock import ManualClock
 from tests.server import Server, in_database
 
 _numbers = itertools.count(1)

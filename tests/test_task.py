@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.codec import decode
 from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownTask
 from dray.instants import SECOND, from_datetime
@@ -43,6 +43,7 @@ from dray.task import (
     prepare,
     task_name,
 )
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
 

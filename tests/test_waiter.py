@@ -19,10 +19,11 @@ import pytest
 from dray.app import App
 from dray.backends import Backend, open_backend
 from dray.backends.watch import Watch
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.errors import SchemaMissing, StorageError, StorageUnavailable, UnknownJob
 from dray.waiter import Waiter, _Pace
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 from tests.runtime.watching import until
 from tests.server import Server
 
@@ -392,7 +393,7 @@ def test_close_wakes_who_waits_and_the_next_wait_starts_anew(world: World, waite
     job = world.enqueue()
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(waiter.wait, [job], LONG) for _ in range(2)]
-        until(lambda: len(waiter._everybody()) == 2)
+        until(lambda: len(waiter._all_waits()) == 2)
         counted.await_look()
         waiter.close()
         for each in waiting:
@@ -508,5 +509,5 @@ def test_waits_under_way_outlive_an_outage_and_new_ones_hear_of_it(
 
         assert "was cancelled" in str(waiting.exception(LONG))
 
-    told = [record.getMessage() for record in caplog.records if "those who wait" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "jobs that are waited for" in record.getMessage()]
     assert len(told) == 1

@@ -1,8 +1,7 @@
 """App: one database and the tasks that belong to it; where all parts are put together.
 
-An App is cheap to make: it takes its address apart and opens nothing until it is first used, so that the modules
-that define tasks can be imported anywhere, and a process can fork after that. It is used by any number of threads,
-and in forked children.
+An App is cheap to make: it parses its address and opens nothing until it is first used. Modules that define tasks can
+be imported anywhere, and a process can fork after that. Threads share one App, and forked children use it too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dray.settings import Durability, Settings
 from dray.task import Registry, checks
 from dray.waiter import Waiter
 
-# What only some calls need is loaded by them: a command that lists jobs should not pay for tasks and schedules.
+# Loaded by the calls that need it: a command that lists jobs should not pay for tasks and schedules.
 if TYPE_CHECKING:
     from uuid import UUID
 
@@ -97,11 +96,11 @@ class App:
         self.clock: Clock = clock or SystemClock()
         self.ids = Ids(self.clock)
         self.registry = Registry()
-        # The workers of this process: told of the queues after each commit, and of jobs they may not start any more.
+        # What workers here want to be told: jobs were committed, jobs were cancelled or paused, schedules changed.
         self.on_enqueue: list[Wake] = []
         self.on_recall: list[Callable[[], None]] = []
         self.on_schedule: list[Callable[[], None]] = []
-        self.hides_unknown_args = False  # of tasks that are not known here: only their code says what they redact
+        self.hides_unknown_args = False  # of unknown tasks: only their code says what they redact
         self._schedules: Schedules | None = None
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
@@ -112,7 +111,7 @@ class App:
 
     @property
     def url(self) -> str:
-        """The address, made absolute; it may hold a password: `settings.place` may be shown."""
+        """The absolute address. It may hold a password; `settings.place` does not."""
         return self.settings.url
 
     @property
@@ -129,7 +128,7 @@ class App:
 
     @property
     def waiter(self) -> Waiter:
-        """What waits for jobs to end, for all of this process."""
+        """Waits for jobs to end, for the whole process."""
         return self._open()[1]
 
     def _open(self) -> tuple[Backend, Waiter]:
@@ -141,7 +140,7 @@ class App:
         return self._opened
 
     def close(self) -> None:
-        """Closes the connections and wakes, with an error, who waits for jobs. The next use opens it again."""
+        """Closes the connections; calls that wait for jobs raise. The next use opens them again."""
         opened = self._opened
         if opened is not None:
             backend, waiter = opened
@@ -157,14 +156,14 @@ class App:
         self.close()
 
     def after_fork_in_child(self) -> None:
-        # Another thread of the parent may just have been opening it.
+        # Another thread of the parent may have held it.
         self._opening = threading.Lock()
 
     # Tasks
 
     @property
     def task(self) -> Decorator:
-        """Makes a task of a function: ``@app.task``, or ``@app.task(queue="mail", max_attempts=5)``."""
+        """Turns a function into a task: ``@app.task``, or ``@app.task(queue="mail", max_attempts=5)``."""
         from dray.decorator import Decorator  # noqa: PLC0415
 
         return Decorator(self._define)
@@ -243,26 +242,26 @@ class App:
         return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
 
     def announce(self, queues: Iterable[str]) -> None:
-        """There may be something to do in these queues: tells the workers of this process, then all others."""
+        """Wakes the workers of these queues: those of this process, then all others."""
         for wake in list(self.on_enqueue):
             wake(queues)
         self.backend.announce(queues)
 
     def recall(self) -> None:
-        """Jobs were cancelled or paused: the workers of this process give back what they have not started."""
+        """Makes the workers of this process give back claimed jobs that they have not started."""
         for give_back in list(self.on_recall):
             give_back()
 
     # What handles ask for
 
     def decode_result(self, task: str, text: str) -> Any:
-        """A stored result, as the task is annotated where it is known here."""
+        """A stored result, in the type that the task is annotated with if it is known here."""
         if task in self.registry:
             return self.registry.get(task).decode_result(text)
         return codec.decode(text, path="result")
 
     def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments as people may see them."""
+        """Arguments as people may see them: redacted ones hidden."""
         if task in self.registry:
             return self.registry.get(task).options.hide(args)
         return dict.fromkeys(args, HIDDEN) if self.hides_unknown_args else dict(args)
@@ -284,9 +283,9 @@ class App:
         limit: int = 100,
         after: str | UUID | HasId | None = None,
     ) -> list[Job[Any]]:
-        """Jobs that fit, newest first; `after` the last one of a list come the next ones.
+        """Matching jobs, newest first. Pass the last one as `after` to get the next page.
 
-        `since`: enqueued at a time or later, or within so many seconds until now.
+        `since`: enqueued at or after a time, or within the last seconds.
         """
         name: Any = getattr(task, "name", task)
         fit = ops.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
@@ -310,9 +309,9 @@ class App:
         return Job(self, _job_id(job_id))
 
     def prune(self, older_than: float | timedelta | None = None) -> int:
-        """Removes jobs that ended longer ago than that, or than they are usually kept; answers how many.
+        """Removes jobs that ended longer ago than that, or than their usual retention; returns how many.
 
-        What a live job needs stays, and so does a workflow that has not ended.
+        Keeps what a live job needs, and workflows that have not ended.
         """
         return ops.prune(self.backend, older_than)
 
@@ -334,10 +333,10 @@ class App:
         return self._schedules
 
     def schedule(self, name: str, task: Task[..., Any] | str, **rule: Unpack[ScheduleKeywords]) -> None:
-        """Has a task enqueued by the clock: ``cron="0 3 * * *", tz="Europe/Berlin"`` or ``every=30``, under a name.
+        """Enqueues a task on a schedule: ``cron="0 3 * * *", tz="Europe/Berlin"`` or ``every=30``.
 
-        Written at once; at the top of a module that is being imported, or while the database does not answer, when a
-        worker starts. What is stored under this name already is changed; an unchanged rule writes nothing.
+        Written at once; by the next worker that starts if a module is being imported or the database is unavailable.
+        A schedule of this name is changed; an unchanged rule writes nothing.
         """
         self.all_schedules.declare(name, task, rule)
 
@@ -350,19 +349,19 @@ class App:
         return self.all_schedules.list()
 
     def pause_schedule(self, name: str) -> bool:
-        """The schedule fires no more until it is resumed. False: it was paused already."""
+        """Stops the schedule until it is resumed. False: it was paused already."""
         return self.all_schedules.pause(name)
 
     def resume_schedule(self, name: str) -> bool:
-        """The schedule goes on with its next slot; those of the pause are left out. False: it was not paused."""
+        """Resumes the schedule with its next slot; slots of the pause are skipped. False: it was not paused."""
         return self.all_schedules.resume(name)
 
     def run_schedule(self, name: str) -> Job[Any]:
-        """Enqueues a job of the schedule now, besides its slots, whatever its overlap rule says."""
+        """Enqueues a job of the schedule now, outside its slots and regardless of its overlap rule."""
         return self.submit([self.all_schedules.job_now(name)])[0]
 
     def remove_schedule(self, name: str) -> None:
-        """Forgets a schedule; its jobs stay. One that the code declares comes back with the next worker."""
+        """Removes a schedule; its jobs stay. A schedule that the code declares returns with the next worker."""
         self.all_schedules.remove(name)
 
     # Workflows
@@ -380,7 +379,7 @@ class App:
         return workflow.run_of(self, run_id)
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
-        """Workflows, newest first; `after` the last one of a list come the next ones."""
+        """Workflows, newest first. Pass the last one as `after` to get the next page."""
         from dray import workflow  # noqa: PLC0415
 
         return workflow.runs(self, ops.check_limit(limit), after)
@@ -388,23 +387,23 @@ class App:
     # Queues and workers
 
     def pause(self, queue: str) -> bool:
-        """Nothing is claimed from the queue once this returns. False: it was paused already.
+        """Pauses the queue: nothing is claimed from it once this returns. False: it was paused already.
 
-        What a worker of this process has claimed ahead goes back; another process's starts within 50 ms.
+        Workers of this process give back what they claimed ahead; other processes may start theirs for 50 ms more.
         """
         has_changed = self.backend.queues.pause(check_name("queue", queue))
         self.recall()
         return has_changed
 
     def resume(self, queue: str) -> bool:
-        """The queue goes on. False: it was not paused."""
+        """Resumes the queue. False: it was not paused."""
         has_changed = self.backend.queues.resume(check_name("queue", queue))
         if has_changed:
             self.announce([queue])
         return has_changed
 
     def queue(self, name: str, *, priority: int | None = None) -> QueueInfo:
-        """A queue, with `priority` as the new default of jobs to come, if given."""
+        """Returns a queue. `priority` sets the default priority of its future jobs."""
         check_name("queue", name)
         if priority is not None:
             self.backend.queues.upsert(name, checks.priority("priority", priority))
@@ -431,7 +430,7 @@ def _import(module: str) -> None:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there, and something that it imports is not
+            raise  # the module exists; something that it imports does not
         where = "run this where it can be imported, or set PYTHONPATH"
         raise ConfigError(f"there is no module {module!r} to import tasks from; {where}") from error
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from dray.instants import MILLISECOND, SECOND
+from dray.instants import MILLISECOND
 
 
 class Clock(Protocol):
@@ -60,30 +60,6 @@ class SystemClock:
     @property
     def boot(self) -> str:
         return _boot()
-
-
-class ManualClock:
-    """A clock that stands still until it is told otherwise: for tests and the simulator."""
-
-    def __init__(self, now: int = 1_800_000_000 * SECOND, boot: str = "manual") -> None:
-        self._now = now
-        self._steady = 1_000 * SECOND
-        self.boot = boot
-
-    def now(self) -> int:
-        return self._now
-
-    def steady(self) -> int:
-        return self._steady
-
-    def advance(self, us: int) -> None:
-        """Let time pass on both clocks."""
-        self._now += us
-        self._steady += us
-
-    def step(self, us: int) -> None:
-        """Set the wall clock forward or back, as an operator or NTP does; no time passes."""
-        self._now += us
 
 
 _STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

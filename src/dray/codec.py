@@ -2,12 +2,12 @@
 
 What is accepted reads back equal, with tuples as lists: None, bool, int, float, str, list, tuple and dict
 with string keys. A subclass (IntEnum, StrEnum, OrderedDict, namedtuple …) is written as the plain value of
-its base and accepted if it equals that value; its class does not come back. All else is refused with the path
-to it before anything is written, so that no job is stored that a database or a worker cannot read.
+its base and accepted if it equals that value; its class does not come back. Everything else is refused, with its
+path, before anything is written: no job is stored that a database or a worker cannot read.
 
-Most values are plain, so `encode` takes a short look and lets the C encoder do the rest; only what looks
-suspicious is walked slowly, to find the path. Both walks count the fewest bytes that the text can have, and
-stop before a gigabyte of text, or a list that holds another twice, a hundred times over, is written out.
+Most values are plain, so `encode` checks them quickly and lets the C encoder do the rest; only suspicious ones are
+walked slowly, to find the path. Both walks count the fewest bytes that the text can have. They stop before a gigabyte
+of text is written out, or a list that holds another one twice, a hundred levels deep.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dray.errors import PayloadError, PayloadTooLarge
 MAX_DEPTH: Final = 100
 MAX_DIGITS: Final = 4_300  # Python refuses to read longer numbers
 
-_LEEWAY = 4  # up to so many times the limit the text is built, so that the error can say its exact size
+_LEEWAY = 4  # the text is built up to this multiple of the limit, so that the error can say its exact size
 _INT64 = 1 << 63
 _TOO_LONG = 10**MAX_DIGITS
 _SCALARS = frozenset((float, bool, type(None)))
@@ -40,7 +40,7 @@ def encode(value: Any, *, path: str = "args", limit: int) -> str:
 
 
 def decode(text: str, *, path: str = "args") -> Any:
-    """The values in JSON text, which somebody else may have written."""
+    """The values in JSON text, which may come from another program."""
     try:
         return _read(text)
     except RecursionError:

@@ -14,12 +14,12 @@
     ├── JobEnded               result() of a job that has none: its `job`, `reason` and `error` say why
     │   ├── JobFailed
     │   └── JobCancelled
-    ├── Misfit                 stored arguments that the function here does not take; raised in workers
+    ├── Misfit                 stored arguments that do not fit the function here; raised in workers
     ├── MoveError              a database that cannot be moved, or moved into, as it is
     ├── StaleClaim             this worker no longer holds the job; what it wrote was not kept
-    └── StorageError           the database did not do what was asked
+    └── StorageError           the database failed to do what it was asked
         ├── StorageUnavailable cannot be opened or reached
-        ├── StorageLocked      somebody else kept the write lock past the deadline
+        ├── StorageLocked      another connection kept the write lock past the deadline
         ├── StorageDamaged     the file is damaged
         ├── StorageFull        the disk is full
         ├── SchemaTooNew       the tables need a newer Dray than this one
@@ -47,7 +47,7 @@ class InvalidName(ConfigError):
 
 
 class SchemaMissing(ConfigError):
-    """The database answers, but Dray's tables are not in it."""
+    """The database can be reached, but Dray's tables are not in it."""
 
 
 class PayloadError(DrayError, ValueError):
@@ -72,7 +72,7 @@ class UnknownTask(DrayError, LookupError):
 
 
 class UnknownSchedule(DrayError, LookupError):
-    """No schedule has this name: it was never stored, or somebody removed it."""
+    """No schedule has this name: it was never stored, or was removed."""
 
 
 class UnknownWorkflow(DrayError, LookupError):
@@ -114,11 +114,11 @@ class MoveError(DrayError):
 
 
 class StaleClaim(DrayError):
-    """The claim is no longer held: the job was taken back, cancelled or ended by somebody else."""
+    """The claim is no longer held: the job was taken back, cancelled or ended by another worker."""
 
 
 class StorageError(DrayError):
-    """The database did not do what was asked."""
+    """The database failed to do what it was asked."""
 
 
 class StorageUnavailable(StorageError):

@@ -1,7 +1,7 @@
-"""What a body raises to say what becomes of its job, when neither returning nor failing says it.
+"""Exceptions that a body (one call of a task's function) raises to control its job: Retry, Snooze, Fail, Cancel.
 
-They are not errors, and no part of the tree of `dray.errors`: a worker takes them as instructions. Their arguments
-are checked here, where the body's own traceback still points at the line.
+They are instructions to the worker, not errors, so they are not in the tree of `dray.errors`. Their arguments are
+checked here, while the body's own traceback still points at the line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dray.model.values import duration_us
 
 
 class Steering(Exception):
-    """The base of what steers a job: to catch all of it, or to let it through an ``except Exception``."""
+    """The base class: to catch all of them, or to let them through an ``except Exception``."""
 
 
 class Retry(Steering):
@@ -28,7 +28,7 @@ class Retry(Steering):
 
 
 class Snooze(Steering):
-    """Run the job again after so many seconds, as if this attempt had not been."""
+    """Run the job again after a delay, without counting this attempt."""
 
     def __init__(self, seconds: float | timedelta) -> None:
         self.delay_us = duration_us("Snooze: seconds", seconds)
@@ -39,7 +39,7 @@ class Snooze(Steering):
 
 
 class Fail(Steering):
-    """The job has failed, whatever attempts it has left."""
+    """Fail the job, even if it has attempts left."""
 
     def __init__(self, message: str) -> None:
         self.message = _text("Fail: message", message)
@@ -47,7 +47,7 @@ class Fail(Steering):
 
 
 class Cancel(Steering):
-    """The job is not needed any more: it ends as cancelled."""
+    """End the job as cancelled: it is no longer needed."""
 
     def __init__(self, message: str | None = None) -> None:
         self.message = None if message is None else _text("Cancel: message", message)

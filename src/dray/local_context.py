@@ -12,7 +12,7 @@ from dray.runtime.context import Context
 
 
 class LocalContext(Context):
-    """What a body sees when it is called as a function: the only attempt of a job that nobody stored."""
+    """What a body sees when it is called as a function: the only attempt of a job that is not stored."""
 
     def __init__(self, task: str, job_id: str) -> None:
         self._task = task
@@ -57,7 +57,7 @@ class LocalContext(Context):
         return False
 
     def raise_if_cancelled(self) -> None:
-        """Nobody can ask for it."""
+        """Does nothing: a plain call cannot be cancelled."""
 
     @property
     def parent_results(self) -> Mapping[str, Any]:

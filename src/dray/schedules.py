@@ -1,8 +1,8 @@
 """The schedules of an App: those that its code declares, and those that are stored.
 
-Declaring checks everything, and then writes at once. While a module is being imported nothing is written: an import
-opens no database, and ``dray --url`` decides which one it is only after it. Such a schedule is remembered, as is one
-for which the database does not answer, and a worker writes it when it starts.
+Declaring a schedule checks it and writes it at once. While a module is being imported nothing is written: an import
+opens no database, and ``dray --url`` chooses one only afterwards. Such a schedule is remembered, and so is one that
+finds the database unavailable; the next worker that starts writes it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TRIES = 100  # to change a schedule that fires meanwhile
 
 
 class ScheduleKeywords(TypedDict, total=False):
-    """What ``app.schedule(...)`` takes; None is as good as leaving it out."""
+    """What ``app.schedule(...)`` takes; None means the default."""
 
     cron: str | None
     every: float | timedelta | None
@@ -76,7 +76,7 @@ class ScheduleInfo:
     overlap: str
     priority: int | None  # None: the task's, else the queue's
     next_at: datetime | None
-    last_at: datetime | None  # the slot that it came to last
+    last_at: datetime | None  # the last slot that it reached
     created_at: datetime
     paused_at: datetime | None
     seen_at: datetime  # when this was read, by the database's clock
@@ -87,7 +87,7 @@ class ScheduleInfo:
 
     @property
     def rule(self) -> str:
-        """When it fires, in words."""
+        """When it fires, as text."""
         if self.cron is not None:
             return self.cron if self.tz == "UTC" else f"{self.cron} {self.tz}"
         return f"every {timedelta(seconds=self.every or 0)}"
@@ -102,7 +102,7 @@ class ScheduleInfo:
 
 
 class Schedules:
-    """One App's. Used by any number of threads."""
+    """The schedules of one App, for any number of threads."""
 
     def __init__(self, app: AppInterface) -> None:
         self._app = app
@@ -123,7 +123,7 @@ class Schedules:
         self._tell()
 
     def write(self, name: str, task: Task[..., Any] | str, given: Mapping[str, Any]) -> None:
-        """Checks a schedule and writes it now; an error where that cannot be done."""
+        """Checks a schedule and writes it now, or raises."""
         store(self._app.backend, self._checked(name, task, given))
         self._tell()
 
@@ -148,7 +148,7 @@ class Schedules:
             if name not in stored or not same_rule(stored[name], wanted):
                 store(backend, wanted)
                 log.info("schedule %s was %s", name, "changed" if name in stored else "made")
-        # Those of tasks that are not known here belong to somebody else's code.
+        # Schedules of tasks that are not known here belong to other code.
         left = [s.name for s in stored.values() if s.name not in declared and s.task in self._app.registry]
         if left:
             log.info("not declared in this code, and still fired: %s; see `dray schedules remove`", ", ".join(left))
@@ -171,16 +171,16 @@ class Schedules:
             rule,
             args=args,
             queue=check_name("queue", given["queue"]) if "queue" in given else None,
-            misfire=misfire,
+            misfire=misfire.value,
             misfire_limit=whole(
                 f"{of}: misfire_limit", given.get("misfire_limit", MISFIRE_LIMIT), 1, MISFIRE_LIMIT_MAX
             ),
-            overlap=choice(f"{of}: overlap", given.get("overlap", Overlap.ALLOW), Overlap),
+            overlap=choice(f"{of}: overlap", given.get("overlap", Overlap.ALLOW), Overlap).value,
             priority=priority(f"{of}: priority", given["priority"]) if "priority" in given else None,
         )
 
     def _call(self, of: str, task: Any, args: Any) -> tuple[str, str]:
-        """The task's name, and the arguments as they are stored."""
+        """Returns the task's name, and the arguments as they are stored."""
         name: Any = task.name if isinstance(task, Task) else task
         if not isinstance(name, str):
             raise TypeError(f"{of}: the second argument is a task or its name, not {shown(name)}")
@@ -204,11 +204,11 @@ class Schedules:
         return [self._info(schedule, now) for schedule in found]
 
     def pause(self, name: str) -> bool:
-        """False: it was paused already."""
+        """Pauses it. False: it was paused already."""
         return self._app.backend.schedules.pause(self._stored(name).name)
 
     def resume(self, name: str) -> bool:
-        """False: it was not paused."""
+        """Resumes it. False: it was not paused."""
         stored, backend = self._stored(name), self._app.backend
         next_at = stored.rule.next_after(max(backend.now(), stored.last_at or 0), stored.created_at)
         has_changed = backend.schedules.resume(name, next_at)
@@ -216,7 +216,7 @@ class Schedules:
         return has_changed
 
     def job_now(self, name: str) -> NewJob:
-        """A job of the schedule that is not of a slot."""
+        """A job of the schedule outside its slots."""
         stored, registry = self._stored(name), self._app.registry
         if stored.task in registry:
             options = registry.get(stored.task).options
@@ -225,7 +225,7 @@ class Schedules:
         return job_of(stored, options, self._app.new_id(), None)
 
     def remove(self, name: str) -> None:
-        """Forgets it, here and in the database."""
+        """Removes it, here and from the database."""
         declared = self._declared.pop(check_name("schedule", name), None)
         if not self._app.backend.schedules.delete(name) and declared is None:
             raise _unknown(name)
@@ -258,13 +258,13 @@ class Schedules:
         )
 
     def _tell(self) -> None:
-        """The workers of this process look again."""
+        """Makes the workers of this process look at the schedules again."""
         for rescheduled in [*self._app.on_schedule]:
             rescheduled()
 
 
 def store(backend: Backend, wanted: Schedule) -> bool:
-    """Makes a schedule, or changes the one that is there. False: it was so already, nothing was written."""
+    """Creates or changes a schedule. False: nothing was written, as it is stored like this already."""
     for _ in range(_TRIES):
         stored = backend.schedules.get(wanted.name)
         if stored is None:
@@ -276,37 +276,8 @@ def store(backend: Backend, wanted: Schedule) -> bool:
     raise StorageLocked(f"schedule {wanted.name} fires too often to be changed; pause it first")
 
 
-def _wanted(
-    name: str,
-    task: str,
-    rule: Rule,
-    *,
-    args: str = "{}",
-    queue: str | None = None,
-    misfire: Misfire = Misfire.LAST,
-    misfire_limit: int = MISFIRE_LIMIT,
-    overlap: Overlap = Overlap.ALLOW,
-    priority: int | None = None,
-) -> Schedule:
-    """What people want, with nothing that Dray notes on it."""
-    return Schedule(
-        name=name,
-        task=task,
-        queue=queue,
-        args=args,
-        cron=rule.cron,
-        every_us=rule.every_us,
-        tz=rule.tz,
-        misfire=misfire.value,
-        misfire_limit=misfire_limit,
-        overlap=overlap.value,
-        priority=priority,
-        next_at=None,
-        last_at=None,
-        created_at=0,
-        updated_at=0,
-        paused_at=None,
-    )
+def _wanted(name: str, task: str, rule: Rule, **options: Any) -> Schedule:
+    return Schedule(name, task, cron=rule.cron, every_us=rule.every_us, tz=rule.tz, **options)
 
 
 def _unknown(name: str) -> UnknownSchedule:

@@ -1,4 +1,4 @@
-"""What an App is made with, checked when it is made; nothing is opened yet."""
+"""The settings of an App, checked when it is made; nothing is opened yet."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ URL_VARIABLE = "DRAY_URL"
 
 
 class Durability(StrEnum):
-    """What is on disk when a call returns; see DESIGN's fourth chapter."""
+    """What is on disk when a call returns."""
 
     FULL = "full"  # also every outcome of a job
-    DEFAULT = "default"  # what was promised to somebody: every enqueue, every operator's action
-    NORMAL = "normal"  # a power loss may forget the last enqueues too
+    DEFAULT = "default"  # what a caller was promised: every enqueue, every operator's action
+    NORMAL = "normal"  # a power loss may lose the last enqueues too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Settings:
 
     @classmethod
     def of(cls, url: str | os.PathLike[str] | None, **given: Any) -> Settings:
-        """The options as given, or an error that says what they may be."""
+        """The settings as given, or an error that says what they may be."""
         known_options(given, {field.name for field in fields(cls)} - {"url", "is_url_given"}, "App")
         checked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
         settings = cls(url=_url(url), is_url_given=url is not None, **checked)
@@ -63,13 +63,13 @@ class Settings:
 
     @property
     def place(self) -> str:
-        """The database as it may be shown."""
+        """The address without its password."""
         address = None if self.is_sqlite else parse_address(self.url)
         return address.place if isinstance(address, PostgresAddress) else redact(self.url)
 
     def open(self, clock: Clock) -> Backend:
-        """The database; it connects at its first use. With the machine's clock a server goes by its own."""
-        # The drivers are loaded with it: modules that only define tasks are imported in no time.
+        """The database, which connects at its first use. A server uses its own clock unless a clock was given."""
+        # It loads the drivers, which modules that only define tasks do not need.
         from dray.backends import open_backend  # noqa: PLC0415
 
         return open_backend(
@@ -84,7 +84,7 @@ class Settings:
 
 
 def _url(given: object) -> str:
-    """The address, made whole: a relative path means the directory of now, not that of the first use."""
+    """The absolute address: a relative path is relative to the current directory now, not at the first use."""
     if isinstance(given, os.PathLike):
         given = os.fspath(cast("os.PathLike[str]", given))
     url = given if given is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL

@@ -1,12 +1,11 @@
-"""Waiting for jobs to end: one thread a process, whoever and however many wait.
+"""Waiting for jobs to end: one thread in a process, for any number of waits.
 
-The thread asks for all awaited jobs in one statement when the database may have changed (a `Watch` tells), when
-somebody new waits, and at least once a second. After a look that brought nothing it rests, each time twice as long,
-up to 20 ms: fifty processes that wait would otherwise slow down the one that works. It lives as long as anybody
-waits, and a few seconds more.
+The thread asks for all awaited jobs in one statement when the database may have changed (a `Watch` tells), when a new
+wait begins, and at least once a second. After a look that found nothing it rests, each time twice as long, up to
+20 ms: fifty processes that wait would otherwise slow down the one that works. The thread ends a few seconds after the
+last wait.
 
-A wait whose first look fails raises what failed. Once under way it outlives the database going away: it goes on
-until its own time is over.
+A wait raises if its first look fails. After that it survives an unavailable database, until its own timeout.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LINGER: Final = 3.0  # seconds that the thread and its watch stay for the next w
 
 _LOOK: Final = 1.0
 _UNPUSHED_LOOK: Final = 0.1
-_FIRST_REST: Final = 0.000_25  # a short job that somebody has just begun to wait for may end any moment
+_FIRST_REST: Final = 0.000_25  # a wait for a short job has just begun: it may end any moment
 _REST: Final = 0.002
 _LONGEST_REST: Final = 0.02
 _SHORTEST_BACKOFF: Final = 0.1
@@ -48,16 +47,16 @@ class Waiter:
     def __init__(self, backend: Backend, *, linger: float = LINGER) -> None:
         self._backend = backend
         self._linger = linger
-        self._start_anew()
+        self._reset()
         _waiters.add(self)
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._waits: dict[str, set[_Wait]] = {}  # by job
         self._looker: _Looker | None = None
 
     def wait(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
-        """The jobs once all of them have ended; when the time is over, those that have. `UnknownJob` at once."""
+        """Waits for jobs to end; returns those that have ended by `timeout`. Raises `UnknownJob` at once."""
         over = Signal()
         wait = _Wait(ids, over.set)
 
@@ -66,11 +65,11 @@ class Waiter:
             return _wait(over, timeout)
 
         has_ended = with_cleanup(until_over, lambda: self._forget(wait))
-        return wait.answer() if has_ended or wait.is_under_way else self._look_at(wait.left)
+        return wait.result() if has_ended or wait.is_under_way else self._look_at(wait.left)
 
     async def wait_async(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
         """As `wait`, from a coroutine."""
-        import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
@@ -80,28 +79,28 @@ class Waiter:
             ended, _ = await asyncio.wait([over], timeout=timeout)
         finally:
             self._forget(wait)
-        return wait.answer() if ended or wait.is_under_way else await asyncio.to_thread(self._look_at, wait.left)
+        return wait.result() if ended or wait.is_under_way else await asyncio.to_thread(self._look_at, wait.left)
 
     def poke(self) -> None:
-        """Jobs have ended in this process: look again. For any thread; costs next to nothing if nobody waits."""
+        """Looks again, because jobs have ended in this process. For any thread; almost free if there is no wait."""
         looker = self._looker
         if looker is not None and looker.watch is not None and self._waits:
             looker.watch.poke()
 
     def close(self) -> None:
-        """Ends the thread; whoever waits raises. Another wait starts another thread."""
+        """Ends the thread; current waits raise. The next wait starts another thread."""
         with self._lock:
             looker, self._looker = self._looker, None
-            self._fail(self._everybody(), StorageError("the app was closed while this waited for a job to end"))
+            self._fail(self._all_waits(), StorageError("the app was closed while this waited for a job to end"))
         if looker is not None:
             looker.call()
             looker.thread.join()
 
     def after_fork_in_child(self) -> None:
-        """The thread stayed with the parent, and so did those who wait."""
-        self._start_anew()
+        """The thread and the waits stayed with the parent."""
+        self._reset()
 
-    # Who waits
+    # The waits
 
     def _register(self, wait: _Wait) -> None:
         if not wait.left:
@@ -113,7 +112,7 @@ class Waiter:
             looker = self._looker
             if looker is None:
                 looker = _Looker(self._run)
-                looker.thread.start()  # a Ctrl-C in here leaves none that cannot be joined
+                looker.thread.start()  # first: a Ctrl-C here leaves no thread that cannot be joined
                 self._looker = looker
         looker.call()
 
@@ -133,7 +132,7 @@ class Waiter:
             self._drop(wait)
             wait.fail(error)
 
-    def _everybody(self) -> set[_Wait]:
+    def _all_waits(self) -> set[_Wait]:
         return {wait for waits in self._waits.values() for wait in waits}
 
     # The thread
@@ -144,7 +143,7 @@ class Waiter:
         me.let_watch_go()
 
     def _is_needed(self, me: _Looker) -> bool:
-        """Whether anybody waits, now or within a while; once it says no, the next wait starts another thread."""
+        """Whether there is a wait, now or within a while. After False the next wait starts another thread."""
         leaves_at = time.monotonic() + self._linger
         while True:
             with self._lock:
@@ -156,7 +155,7 @@ class Waiter:
                 if left <= 0:
                     self._looker = None
                     return False
-                me.called.clear()  # within the lock: who comes from here on calls again
+                me.called.clear()  # within the lock: a wait that begins from here on calls again
             me.called.wait(left)
 
     def _tick(self, me: _Looker) -> None:
@@ -167,9 +166,9 @@ class Waiter:
             me.let_watch_go()
             self._endure(error, me.pace)
             me.called.wait(me.pace.backoff())
-        except Exception as error:  # noqa: BLE001 - a tick: whatever it is, those who wait have to hear of it
+        except Exception as error:  # noqa: BLE001 - a tick: every wait has to raise it
             with self._lock:
-                self._fail(self._everybody(), error)
+                self._fail(self._all_waits(), error)
 
     def _step(self, me: _Looker) -> None:
         is_called = me.called.is_set()
@@ -181,23 +180,23 @@ class Waiter:
             return
         if me.watch is None:
             me.watch = self._backend.watch(hears_work=False)
-            return  # it tells of what happens from now on: look once more
+            return  # it tells of changes from now on: look once more
         began = time.monotonic()
         me.watch.wait(_LOOK if me.watch.is_pushed else _UNPUSHED_LOOK)
         if time.monotonic() - began > _LONGEST_REST:
             me.pace.relax()
 
     def _look_at(self, ids: Iterable[str]) -> dict[str, Job]:
-        """For who had less time than the thread takes to look: at least one look is due to everybody."""
+        """For waits shorter than one poll: every wait gets at least one look."""
         jobs, missing = self._backend.jobs.ended(list(ids))
         for job_id in missing:
             raise unknown_job(job_id)
         return {job.id: job for job in jobs}
 
     def _look(self) -> bool:
-        """Asks for all awaited jobs and tells who waits for them; whether there was anything to tell."""
+        """Looks up all awaited jobs and ends their waits; returns whether there was anything to tell."""
         with self._lock:
-            ids, looking = list(self._waits), self._everybody()
+            ids, looking = list(self._waits), self._all_waits()
         if not ids:
             return False
         jobs, missing = self._backend.jobs.ended(ids)
@@ -212,18 +211,18 @@ class Waiter:
         return bool(jobs or missing)
 
     def _endure(self, error: StorageError, pace: _Pace) -> None:
-        """The database cannot be read. Waits under way go on; of the others the first look has failed."""
+        """Handles a database that cannot be read: waits under way go on, waits whose first look this was raise."""
         is_final = isinstance(error, ForkedConnection | SchemaTooNew)
         with self._lock:
-            waits = self._everybody()
+            waits = self._all_waits()
             self._fail([wait for wait in waits if is_final or not wait.is_under_way], error)
             has_others = bool(self._waits)
         if has_others and pace.failures == 0:
-            log.warning("the database does not answer those who wait for jobs: %s; trying again", error)
+            log.warning("cannot read the jobs that are waited for: %s; trying again", error)
 
 
 def _wait(over: Signal, timeout: float | None) -> bool:
-    """In slices: whoever waits inside a body can be told to stop only between two of them."""
+    """Waits in slices: a body that waits can be stopped only between two of them."""
     ends = None if timeout is None else time.monotonic() + timeout
     while True:
         left = _SLICE if ends is None else min(_SLICE, ends - time.monotonic())
@@ -246,7 +245,7 @@ class _Looker:
         self.pace = _Pace()
 
     def call(self) -> None:
-        """Somebody new waits, or it is to end: no rest, no wait."""
+        """Ends the thread's rest: a new wait has begun, or the thread is to end."""
         self.called.set()
         watch = self.watch
         if watch is not None:
@@ -259,7 +258,7 @@ class _Looker:
 
 
 class _Wait:
-    """Somebody who waits for jobs."""
+    """One wait for jobs."""
 
     def __init__(self, ids: Iterable[str], tell: Callable[[], None]) -> None:
         self.left = set(ids)
@@ -278,7 +277,7 @@ class _Wait:
         self._error = error
         self.tell()
 
-    def answer(self) -> dict[str, Job]:
+    def result(self) -> dict[str, Job]:
         if self._error is not None:
             raise self._error
         return self._ended
@@ -293,7 +292,7 @@ class _Pace:
         self._next = _FIRST_REST
 
     def looked(self, took: float, *, is_called: bool, has_told: bool) -> None:
-        """No rest after a look that was worth it; but one that takes long, as very many wait, leaves others room."""
+        """Sets the rest: none after a look that found something, but at least as long as a slow look took."""
         self.failures = 0
         if is_called:
             self._next = _FIRST_REST
@@ -313,12 +312,12 @@ class _Pace:
 def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
     try:
         loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
-    except RuntimeError:  # the loop is closed: nobody waits there any more
+    except RuntimeError:  # the loop is closed, and its waits are gone
         log.debug("a loop was closed while a coroutine of it waited for a job")
 
 
 def unknown_job(job_id: str) -> UnknownJob:
-    """The error for an id that leads nowhere."""
+    """The error for an id that no job has."""
     return UnknownJob(
         f"no job has the id {job_id}: it was never committed, was rolled back, or was deleted or pruned; "
         "commit the transaction that enqueued it, or keep ended jobs longer"

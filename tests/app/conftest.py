@@ -7,8 +7,8 @@ from collections.abc import Generator
 import pytest
 
 from dray.app import App
-from dray.clock import ManualClock
 from tests.app.hands import Hands
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 from dray import codec
 from dray.app import App
-from dray.clock import ManualClock
 from dray.handle import Job
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand, Outcome, Reason
 from dray.model.settlement import Settlement
 from dray.model.worker import NewWorker
+from tests.manual_clock import ManualClock
 
 LEASE_US = 15 * SECOND
 

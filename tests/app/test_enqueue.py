@@ -14,11 +14,11 @@ import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.app import App
-from dray.clock import ManualClock
 from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownJob
 from dray.handle import Job
 from dray.task import Task
 from tests.app.hands import Hands
+from tests.manual_clock import ManualClock
 
 
 def add(a: int, b: int = 2) -> int:

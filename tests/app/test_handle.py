@@ -14,13 +14,13 @@ import pytest
 
 from dray.app import App
 from dray.backends.store.work import Report
-from dray.clock import ManualClock
 from dray.errors import JobCancelled, JobEnded, JobFailed, UnknownJob
 from dray.handle import AttemptError, Job, Progress
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
 from dray.model.job import LogLine, Reason
 from tests.app.hands import LEASE_US, Hands
+from tests.manual_clock import ManualClock
 
 
 def tomorrow(day: date) -> date:

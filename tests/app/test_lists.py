@@ -11,13 +11,13 @@ from uuid import UUID
 import pytest
 
 from dray.app import App
-from dray.clock import ManualClock
 from dray.errors import ConfigError, InvalidName, UnknownJob
 from dray.instants import DAY, HOUR, LAST_INSTANT, SECOND, to_datetime
 from dray.model.job import Reason
 from dray.ops.why import why
 from tests.app.hands import Hands
 from tests.backends import raw
+from tests.manual_clock import ManualClock
 
 
 def test_a_job_is_found_by_its_id_in_any_form(app: App) -> None:

@@ -15,11 +15,11 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.clock import ManualClock
 from dray.errors import ConfigError, DrayError, InvalidName, PayloadError, UnknownSchedule
 from dray.instants import HOUR, MINUTE, SECOND, to_datetime
 from dray.maintenance import Scheduler
 from dray.schedules import ScheduleInfo
+from tests.manual_clock import ManualClock
 from tests.runtime.watching import LONG, until
 
 

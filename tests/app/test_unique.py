@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from dray.app import App
-from dray.clock import ManualClock
 from dray.errors import ConfigError
 from dray.handle import Job
 from dray.instants import HOUR, SECOND, to_datetime
 from dray.task import Task
 from tests.app.hands import Hands
 from tests.backends import beside
+from tests.manual_clock import ManualClock
 
 
 def add(a: int, b: int = 2) -> int:

@@ -6,8 +6,9 @@ from contextlib import closing
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

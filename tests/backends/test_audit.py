@@ -20,13 +20,14 @@ import pytest
 from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, open_backend
 from dray.backends.statements import catalogue
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import SECOND
 from dray.model.job import LogLine
 from dray.model.schedule import Schedule
 from dray.model.workflow import Workflow
 from dray.ops.audit import RULES, audit
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 Made = dict[str, str]
 

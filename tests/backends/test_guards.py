@@ -12,10 +12,11 @@ import pytest
 
 from dray.backends import open_backend
 from dray.backends.sqlite.database import SqliteDatabase
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import SECOND
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
+from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from dray.model.job import Claim

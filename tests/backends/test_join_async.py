@@ -21,10 +21,11 @@ from psycopg.types.string import ByteaBinaryLoader
 from dray.backends import open_backend
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.notify import Channels
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.errors import ConfigError, StorageUnavailable
 from tests.backends import beside, users
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 
 def ids_of(world: World) -> list[str]:

@@ -15,13 +15,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from dray.backends import open_backend
-from dray.clock import ManualClock
 from dray.errors import ConfigError, DrayError, UnknownJob
 from dray.model.job import Enqueued
 from dray.model.workflow import Workflow
 from tests.backends import beside, users
 from tests.backends.users import Opens
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 LARGE = '"' + "x" * 3_000 + '"'
 Enqueue = Callable[..., Coroutine[Any, Any, list[Enqueued]]]

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from dray.backends import open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.errors import SchemaMissing
 from dray.model.new_job import NewJob
 from tests.backends import beside, users
+from tests.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize("kind", users.ALL)

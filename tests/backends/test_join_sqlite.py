@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from dray.backends import open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.errors import ConfigError, DrayError, StorageFull
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

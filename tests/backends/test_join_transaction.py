@@ -19,7 +19,7 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.sqlite import SqliteDatabase
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.errors import ConfigError, StaleClaim, StorageError, StorageLocked, StorageUnavailable
 from dray.instants import MILLISECOND
 from dray.model.job import CancelResult
@@ -27,6 +27,7 @@ from tests.backends import beside
 from tests.backends.test_join_complete import Held
 from tests.backends.users import User
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 Fence = tuple[str, str, int]
 

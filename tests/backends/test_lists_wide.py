@@ -14,10 +14,10 @@ from dray.backends import Backend, open_backend
 from dray.backends.sqlite import SqliteDatabase, session
 from dray.backends.statements import catalogue
 from dray.backends.store.jobs import Filter
-from dray.clock import ManualClock
 from dray.instants import SECOND
 from dray.model.job import FINAL, LIVE, Job, State
 from tests.backends.raw import transaction
+from tests.manual_clock import ManualClock
 
 STATES = list(State)
 TASKS = ["mail.send", "report"]

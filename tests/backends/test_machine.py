@@ -40,7 +40,6 @@ from dray.backends.postgres.adapt import adapt
 from dray.backends.store import jobs, work, workers
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.jobs import Filter
-from dray.clock import ManualClock
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model import settlement as model
@@ -52,6 +51,7 @@ from dray.model.settlement import Settlement
 from dray.model.worker import DeathVerdict, Lease, NewWorker, Worker
 from dray.model.workflow import Workflow
 from tests.backends.reference import Reference
+from tests.manual_clock import ManualClock
 
 STEPS = int(os.environ.get("DRAY_SOAK_STEPS", "2000"))  # that changed a row
 CALLS = 20  # of every verb, at least

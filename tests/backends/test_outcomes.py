@@ -183,7 +183,8 @@ def test_what_is_left_of_ended_claims_is_removed_with_old_workers(world: World) 
 
 def test_it_waits_for_no_lock_of_the_row(postgres_url: str) -> None:
     """Not even for the strongest lock a user can take."""
-    from dray.clock import Ids, ManualClock
+    from dray.clock import Ids
+    from tests.manual_clock import ManualClock
 
     clock = ManualClock()
     address = parse_address(postgres_url)

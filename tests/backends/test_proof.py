@@ -11,13 +11,14 @@ import psycopg
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import SECOND
 from dray.model.worker import DeathVerdict, Judgement, NewWorker
 from tests.backends import raw
 from tests.backends.lives import live, until
 from tests.backends.processes import Process, enqueue
 from tests.backends.world import LEASE_US, World
+from tests.manual_clock import ManualClock
 
 NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)
 

@@ -19,13 +19,14 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.sqlite import files
 from dray.backends.sqlite.database import SqliteDatabase
-from dray.clock import UNKNOWN_BOOT, Ids, ManualClock, SystemClock
+from dray.clock import UNKNOWN_BOOT, Ids, SystemClock
 from dray.errors import StorageUnavailable
 from dray.instants import SECOND
 from dray.maintenance import Rescuer
 from dray.model.worker import Judgement, NewWorker
 from tests.backends.lives import judge_as_nobody, live, until
 from tests.backends.processes import Process, ask, error_of
+from tests.manual_clock import ManualClock
 
 LONG = 3_600_000_000
 NOBODY_IS_DEAD = Judgement([], [], [], None, has_orphans=False, clock_at=0)

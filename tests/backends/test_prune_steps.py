@@ -13,13 +13,14 @@ from dray.backends.database import Session
 from dray.backends.store import history as prune_module
 from dray.backends.store import jobs as jobs_module
 from dray.backends.store.history import Pruned
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import MILLISECOND, SECOND
 from dray.model.retention import STEP_US, Budget, Retention
 from dray.model.workflow import Workflow
 from dray.ops import pruning
 from tests.backends import beside, raw
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 AT_ONCE = Retention(0, 0, 0)
 TABLES = ("dray_jobs", "dray_logs", "dray_attempts", "dray_edges")

@@ -16,7 +16,8 @@ from tests.backends import beside, raw
 from tests.backends.world import LEASE_US, World
 
 if TYPE_CHECKING:
-    from dray.clock import Ids, ManualClock
+    from dray.clock import Ids
+    from tests.manual_clock import ManualClock
 
 
 def _crash(world: World) -> None:

@@ -20,7 +20,8 @@ from tests.backends import raw
 from tests.backends.world import World
 
 if TYPE_CHECKING:
-    from dray.clock import Ids, ManualClock
+    from dray.clock import Ids
+    from tests.manual_clock import ManualClock
 
 WRITTEN = Settled(stale=[], already=[], locked=[], refused=[], cancelled=[])
 UNICODE = json.dumps({"text": 'žluťoučký 🐎 \u0000 "quoted" \n %s :name ? $1'}, ensure_ascii=False)

@@ -17,13 +17,13 @@ from psycopg.rows import dict_row
 from psycopg.types.string import ByteaBinaryLoader
 
 from dray.backends import open_backend
-from dray.clock import ManualClock
 from dray.errors import ConfigError, DrayError, StorageLocked, UnknownJob
 from dray.instants import HOUR
 from dray.model.job import Enqueued
 from dray.model.workflow import Workflow
 from tests.backends import beside
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 from tests.server import in_database
 
 LARGE = '"' + "x" * 3_000 + '"'

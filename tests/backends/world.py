@@ -6,13 +6,14 @@ import random
 from typing import Any
 
 from dray.backends import Backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand, Job, Outcome
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled
 from dray.model.worker import NewWorker
+from tests.manual_clock import ManualClock
 
 LEASE_US = 15 * SECOND
 

@@ -20,7 +20,7 @@ import pytest
 
 from dray.app import App
 from dray.backends.sqlite import files, inotify
-from dray.clock import ManualClock, SystemClock
+from dray.clock import SystemClock
 from dray.instants import SECOND
 from dray.model.new_job import NewJob
 from dray.ops.doctor import CHECKS, Result, Subject, database
@@ -28,6 +28,7 @@ from dray.ops.doctor.check import Finding
 from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
 from tests.cli.shell import Shell
+from tests.manual_clock import ManualClock
 from tests.processes.bouncer import bouncer
 from tests.server import Server
 
@@ -331,7 +332,7 @@ def test_a_process_that_keeps_the_write_lock(file: Path) -> None:
         connection.execute("BEGIN IMMEDIATE")
         verdict, text = found(str(file), "write-lock")
         connection.execute("ROLLBACK")
-        assert found(str(file), "write-lock") == ("ok", "nobody keeps the write lock")
+        assert found(str(file), "write-lock") == ("ok", "no program keeps the write lock")
 
     assert verdict == "warning"
     assert text.startswith(f"process {os.getpid()} (")

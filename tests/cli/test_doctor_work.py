@@ -86,7 +86,7 @@ def test_a_worker_that_was_killed_is_found_dead(shell: Shell) -> None:
             lambda: text if (each := found(shell.url, "dead-workers"))[0] == "warning" and (text := each[1]) else 0
         )
 
-    assert said == "1 worker ended without a word and nobody has taken over: the-killed"
+    assert said == "1 worker ended without a word, and no worker has taken over: the-killed"
 
 
 def test_a_job_in_the_hands_of_a_worker_that_has_ended_is_found(app: App) -> None:
@@ -117,7 +117,7 @@ def test_a_worker_that_is_stopped_is_there_and_silent_and_its_duties_can_get_los
         assert found(shell.url, "duties")[0] == "ok"  # a worker may be about to take it
         set_back(shell.url, "dray_workers", "started_at", MINUTE)
         lost = found(shell.url, "duties")
-        assert lost == ("failed", "nobody has the duties prune, though workers are there")
+        assert lost == ("failed", "no worker has the duties prune, though workers are there")
 
 
 def test_tasks_that_no_worker_knows_and_queues_that_none_serves(app: App) -> None:

@@ -137,7 +137,7 @@ def test_a_duty_that_has_had_no_worker_for_long(shell: Shell, app: App) -> None:
     code, said = asked(shell)
 
     assert code == 1
-    assert re.fullmatch(r"not healthy: nobody has the duties promote, fan-out, \S+ and \d more", said)
+    assert re.fullmatch(r"not healthy: no worker has the duties promote, fan-out, \S+ and \d more", said)
 
 
 def _an_hour(shell: Shell) -> str:

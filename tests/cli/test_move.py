@@ -21,7 +21,7 @@ import dray
 from dray.backends import open_backend
 from dray.backends.store.transfer import Census, Transfer
 from dray.backends.tables import Portion
-from dray.clock import Ids, ManualClock, SystemClock
+from dray.clock import Ids, SystemClock
 from dray.errors import DatabaseClosed
 from dray.model import settlement as model
 from dray.model.job import Demand, LogLine, Outcome, Reason
@@ -34,6 +34,7 @@ from dray.settings import Settings
 from tests.backends import beside
 from tests.backends.whole import everything, path_of, sql
 from tests.cli.shell import TASKS, Done, Shell, plain, until
+from tests.manual_clock import ManualClock
 
 LEASE_US = 15_000_000
 

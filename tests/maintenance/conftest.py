@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import pytest
 
 from dray.backends import Backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.database import Checkpoint
 from dray.backends.sqlite.database import SqliteDatabase
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import SECOND
 from dray.maintenance import checkpointer as module
 from dray.maintenance.checkpointer import Checkpointer
 from tests.backends.world import LEASE_US, World
+from tests.manual_clock import ManualClock
 
 MEGABYTE = 1024 * 1024
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.errors import StorageUnavailable
 from dray.instants import MINUTE, SECOND
 from dray.maintenance import DutyRunner, Rescuer, duties
@@ -21,6 +21,7 @@ from dray.maintenance.duty_runner import Duty
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
 from tests.maintenance.conftest import Counts
+from tests.manual_clock import ManualClock
 
 
 class Chore:

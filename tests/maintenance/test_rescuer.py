@@ -12,7 +12,7 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.sqlite import files
 from dray.backends.sqlite.database import SqliteDatabase
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.instants import DAY, SECOND
 from dray.maintenance import rescuer as module
 from dray.maintenance.rescuer import Rescuer
@@ -20,6 +20,7 @@ from dray.model.worker import NewWorker
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
 from tests.maintenance.conftest import Counts
+from tests.manual_clock import ManualClock
 
 
 def _rescuer(world: World, worker_id: str | None = None) -> Rescuer:

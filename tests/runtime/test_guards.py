@@ -10,7 +10,6 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.clock import ManualClock
 from dray.errors import StorageError, StorageLocked, StorageUnavailable
 from dray.instants import HOUR, SECOND
 from dray.model.settlement import Settlement
@@ -20,6 +19,7 @@ from dray.runtime.execution import Interrupted
 from dray.runtime.heartbeat import Heartbeat, WorkerLease
 from dray.runtime.worker import Worker
 from tests.backends import beside, raw
+from tests.manual_clock import ManualClock
 from tests.runtime import test_heartbeat as beats
 from tests.runtime.test_outage import fail_once
 from tests.runtime.watching import LONG, Gate, ended, outcomes, state_of, until

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from dray.clock import ManualClock
 from dray.errors import StorageError, StorageLocked, StorageUnavailable
 from dray.instants import SECOND
 from dray.model.worker import Beat
@@ -15,6 +14,7 @@ from dray.runtime.heartbeat import Heartbeat, WorkerLease
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.stopper import Stopper
+from tests.manual_clock import ManualClock
 
 LEASE = 15 * SECOND
 MARGIN = 3 * SECOND

@@ -12,10 +12,11 @@ import pytest
 
 from dray.app import App
 from dray.backends import Backend, open_backend
-from dray.clock import Ids, ManualClock
+from dray.clock import Ids
 from dray.ops.audit import audit
 from tests.backends import test_graph_races
 from tests.backends.world import World
+from tests.manual_clock import ManualClock
 from tests.runtime.watching import until
 from tests.settings import places
 from tests.settings.places import Place

@@ -1,8 +1,7 @@
-"""A job's handle: what `enqueue()` answers, to wait for the job, to look at it and to act on it.
+"""A job's handle, which `enqueue()` returns: to wait for the job, look at it and act on it.
 
-What it shows is read once, when first asked for, and stays as it was until `refresh()`; `result()`, `cancel()` and
-`retry()` see to it that the next look is new. A handle belongs to its process: pass ``job.id`` on, and use
-``app.job(id)`` there.
+Its row is read once, at first use, and kept until `refresh()`; after `result()`, `cancel()` and `retry()` it is read
+again. A handle belongs to its process: pass ``job.id`` on, and use ``app.job(id)`` there.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _TRACEBACK_BYTES = 8 * 1024  # of the last attempt's, shown with the error that 
 
 
 class Progress(NamedTuple):
-    """How far a body says it is."""
+    """How far the body says it is."""
 
     percent: float | None
     message: str | None
@@ -118,7 +117,7 @@ class Job(Generic[R_co]):
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
         """As `result`, from a coroutine."""
-        import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
         seconds = _seconds(timeout)
         ended = await self._app.waiter.wait_async([self.id], seconds)
@@ -150,14 +149,14 @@ class Job(Generic[R_co]):
 
     @property
     def row(self) -> model.Job:
-        """All that is stored of the job, as it was when it was first looked at."""
+        """The stored job, as it was when it was first read."""
         if self._row is None:
             self.refresh()
             assert self._row is not None
         return self._row
 
     def refresh(self) -> Job[R_co]:
-        """Reads the job anew; `UnknownJob` if it is gone."""
+        """Reads the job again; `UnknownJob` if it is gone."""
         found = self._app.backend.jobs.get([self.id])
         if not found:
             raise unknown_job(self.id)

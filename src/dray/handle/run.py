@@ -1,6 +1,6 @@
-"""A workflow that was enqueued: to wait for all of it, to look at it and to act on it.
+"""The handle of an enqueued workflow: to wait for it, look at it and act on it.
 
-Unlike a job's handle it keeps nothing: each look is a new one, because steps come and go while it runs.
+Unlike a job's handle it caches nothing, because steps come and go while it runs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Run:
         return found
 
     def refresh(self) -> Run:
-        """Makes sure that it is there; `UnknownWorkflow` if not."""
+        """Checks that it exists; `UnknownWorkflow` if not."""
         self._look()
         return self
 
@@ -106,23 +106,23 @@ class Run:
     # Waiting
 
     def wait(self, timeout: float | timedelta | None = None) -> str:
-        """Waits until all of it has ended, whatever it grows by, and answers its state.
+        """Waits until all of it has ended, with the steps it adds meanwhile, and returns its state.
 
-        `waiting`: what is left is held, and nothing will move it but a retry or a cancel. `TimeoutError` when the
-        time is over; the workflow goes on.
+        `waiting`: the rest is held, and only a retry or a cancel moves it. Raises `TimeoutError` after `timeout`; the
+        workflow goes on.
         """
         clock = _Countdown(timeout)
         while isinstance(found := self._next(), _Ahead):
             clock.check(self.id)
             try:
                 self._app.waiter.wait(found.ids, clock.at_most(found.seconds))
-            except UnknownJob:  # deleted meanwhile: what is left is looked at anew
+            except UnknownJob:  # deleted meanwhile: look again at the rest
                 continue
         return found
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """As `wait`, from a coroutine."""
-        import asyncio  # noqa: PLC0415 - whoever has a coroutine has loaded it; nobody else should
+        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
         clock = _Countdown(timeout)
         while isinstance(found := await asyncio.to_thread(self._next), _Ahead):
@@ -159,7 +159,7 @@ class Run:
     # Acting
 
     def cancel(self) -> int:
-        """Cancels every job that has not started and asks those that run to stop; answers how many that were.
+        """Cancels every job that has not started and asks running ones to stop; returns how many.
 
         What a running step adds before it stops is cancelled too.
         """
@@ -174,7 +174,7 @@ class Run:
     def retry_failed(self, *, cancelled: bool = False) -> int:
         """Starts the failed steps over, and lets those that were cancelled because of them wait again.
 
-        ``cancelled``: those too that somebody cancelled, or that expired. Answers how many start over.
+        ``cancelled``: also those that were cancelled or expired. Returns how many start over.
         """
         backend = self._app.backend
         states = frozenset({State.FAILED, State.CANCELLED}) if cancelled else frozenset({State.FAILED})
@@ -204,7 +204,7 @@ class _Ahead(NamedTuple):
 
 
 class _Countdown:
-    """What is left of somebody's time."""
+    """What is left of a timeout."""
 
     def __init__(self, timeout: float | timedelta | None) -> None:
         self._seconds = None if timeout is None else duration_us("timeout", timeout) / SECOND

@@ -323,7 +323,7 @@ def _overdue(around: Circumstances) -> Iterator[Cause]:
 def _cancel(around: Circumstances) -> Iterator[Cause]:
     at = around.job.cancel_requested_at
     if at is not None:
-        text = f"Somebody asked it to stop {when(at, around.now)}; its body has not ended yet."
+        text = f"It was asked to stop {when(at, around.now)}; its body has not ended yet."
         yield cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=instant(at))
 
 
@@ -399,7 +399,7 @@ def _cancelled(around: Circumstances) -> Cause:
     text = f"Its own body cancelled it {_at(around)}{note}."
     if asked_at is not None:
         had_begun = "while it ran" if job.started_at is not None else "before it started"
-        text = f"Somebody cancelled it, {had_begun}: it ended {_at(around)}, asked for {when(asked_at, around.now)}."
+        text = f"It was cancelled {had_begun}: it ended {_at(around)}, asked for {when(asked_at, around.now)}."
     return cause(Kind.CANCELLED, text, **_tries(around), cancel_requested_at=instant(asked_at), error=job.error)
 
 
@@ -433,5 +433,5 @@ def _unique(around: Circumstances) -> Iterator[Cause]:
     until = "" if job.unique_until is None else f" until {when(job.unique_until, around.now)}"
     if job.unique_until is not None and job.unique_until <= around.now:
         return  # the next request for it clears the lock
-    text = f"It holds the unique key {job.unique_lock}{until}: who asks for that key gets this job."
+    text = f"It holds the unique key {job.unique_lock}{until}: an enqueue with that key gets this job."
     yield cause(Kind.UNIQUE, text, unique=job.unique_lock, unique_until=instant(job.unique_until))

@@ -80,7 +80,7 @@ class Budget:
         return sum(1 for _ in takewhile(lambda rows: rows <= allowed, accumulate(sizes)))
 
     def spend(self, rows: int, now: int) -> None:
-        """A statement has changed so many rows, and is over."""
+        """Notes that a statement has changed this many rows, and is over."""
         self.spent += rows
         self._last = rows
         self._now = now

@@ -1,8 +1,8 @@
 """How long a failed job waits before its next attempt.
 
 A policy maps the number of the attempt that just failed (1 is the first) to seconds. Jitter only ever adds,
-so nothing is retried sooner than its policy says. `delay_us` is the one way from a policy to a delay: what a
-user's own function answers is checked there, before it can reach a row.
+so nothing is retried sooner than its policy says. `delay_us` is the one way from a policy to a delay: it
+checks what a user's own function returns before it can reach a row.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ DEFAULT = Exponential(base=2, cap=3600, jitter=1.0)
 
 def delay_us(policy: Policy, attempt: int, rng: Rng) -> int:
     """Microseconds to wait after the given attempt failed; a user's function may raise what it likes."""
-    answer = policy(attempt) if callable(policy) else policy
-    seconds = _checked("retry", f"{_name(policy)} for attempt {attempt}", answer)
+    given = policy(attempt) if callable(policy) else policy
+    seconds = _checked("retry", f"{_name(policy)} for attempt {attempt}", given)
     if isinstance(policy, Exponential):
         seconds += rng.random() * policy.jitter * seconds
     return round(min(seconds, MAX_SECONDS) * SECOND)

@@ -2,7 +2,7 @@
 
 A slot is an instant the rule names. `due` decides from a row's `next_at` and the time which slots to fire now
 and what `next_at` becomes; all slots it returns lie between the two, so a row that is moved on by comparing
-`next_at` fires each slot at most once. Its work does not grow with the time since it was last asked.
+`next_at` fires each slot at most once. Its cost does not grow with the time since the last call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dray.model.job import LIVE, UNSTARTED, State
 from dray.model.limits import DELAY_US
 from dray.model.values import shown
 
-# With `misfire=skip`, nobody was there if the slot that a schedule waits for is older than this when it is looked at.
+# `misfire=skip` skips if the slot that the schedule waits for is older than this: no worker was there.
 MISFIRE_GRACE_US = 1 * MINUTE
 
 EVERY_MIN_US = 1 * MILLISECOND
 
-# How many missed slots `misfire=all` fires where nothing else is said, and at most: they go in one transaction.
+# Missed slots that `misfire=all` fires: the default, and the maximum, as all go in one transaction.
 MISFIRE_LIMIT, MISFIRE_LIMIT_MAX = 100, 1_000
 
 
@@ -117,20 +117,21 @@ class Schedule:
 
     name: str
     task: str
-    queue: str | None
-    args: str
-    cron: str | None
-    every_us: int | None
-    tz: str
-    misfire: str
-    misfire_limit: int
-    overlap: str
-    priority: int | None
-    next_at: int | None
-    last_at: int | None
-    created_at: int
-    updated_at: int
-    paused_at: int | None
+    queue: str | None = None  # None: the task's
+    args: str = "{}"
+    cron: str | None = None
+    every_us: int | None = None
+    tz: str = "UTC"
+    misfire: str = Misfire.LAST.value
+    misfire_limit: int = MISFIRE_LIMIT
+    overlap: str = Overlap.ALLOW.value
+    priority: int | None = None  # None: the task's
+    # Written by Dray
+    next_at: int | None = None
+    last_at: int | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    paused_at: int | None = None
 
     @property
     def rule(self) -> Rule:

@@ -115,7 +115,7 @@ def errored(
 
 
 def cancelled(claim: Claim, started: int, finished: int, message: str | None = None) -> Settlement:
-    """The body stopped because it was asked to, or asked for it itself."""
+    """The body stopped because it was asked to, or cancelled its own job."""
     fields: dict[str, Any] = {"reason": Reason.USER, "error": message, "error_message": message}
     return _ended(claim, State.CANCELLED, Outcome.CANCELLED, (started, finished), **fields)
 
@@ -126,7 +126,7 @@ def snoozed(claim: Claim, started: int, finished: int, delay_us: int) -> Settlem
 
 
 def released(claim: Claim | Held, at: int) -> Settlement:
-    """The job goes back unrun (shutdown, pause, a claim whose answer was lost); the attempt is given back.
+    """The job goes back unrun (shutdown, pause, a claim whose reply was lost); the attempt is given back.
 
     It keeps its error: since when its arguments have not fitted is counted from there.
     """
@@ -204,7 +204,7 @@ class Settled(NamedTuple):
     """What became of a batch of settlements; ids that are in none of these lists were written."""
 
     stale: list[str]  # the claim was lost: nothing was written, the result is dropped
-    already: list[str]  # this very outcome stands there already (a lost answer, a transaction of the body's)
-    locked: list[str]  # somebody's open transaction holds the row: settle it again
+    already: list[str]  # this very outcome stands there already (a lost reply, a transaction of the body's)
+    locked: list[str]  # another transaction has locked the row: settle it again
     refused: list[str]  # the database refused the data: written as failed(result)
     cancelled: list[str]  # put back, but a cancel was requested meanwhile: ended as cancelled(user)

@@ -51,14 +51,14 @@ class Worker:
 
 
 class Beat(NamedTuple):
-    """The answer to a beat. Not alive: this worker was declared dead and must come back under a new id."""
+    """The result of a beat. Not alive: this worker was declared dead and must come back under a new id."""
 
     alive: bool
     held: list[Held]
 
 
 class Signs(NamedTuple):
-    """What a live worker's row tells those who judge whether it lives."""
+    """What a live worker's row says about whether it lives."""
 
     id: str
     boot: str
@@ -74,20 +74,20 @@ class Signs(NamedTuple):
 
 
 class DeathVerdict(NamedTuple):
-    """A judgement that a worker is dead, made after seeing this lease: void if the worker has renewed it since."""
+    """A judgement that a worker is dead, made when it had this lease: void if the worker has renewed it since."""
 
     worker_id: str
     lease_until: int
 
 
 class Judgement(NamedTuple):
-    """Who may be dead, by how much is known; workers that are proven alive, or whose lease holds, are not in it."""
+    """Workers that may be dead, by what is known. Leaves out those proven alive and those whose lease holds."""
 
     dead: list[DeathVerdict]  # proven, whatever their lease says
     overdue: list[DeathVerdict]  # their lease is over, and nothing proves them alive
     strangers: list[DeathVerdict]  # leases of another clock, which cannot be compared, and nothing proves anything
     left_us: int | None  # of the asker's own lease; None: it has none
-    has_orphans: bool  # whether anything runs in the hands of a worker that is dead, stopped or unknown
+    has_orphans: bool  # whether a job is held by a worker that is dead, stopped or unknown
     clock_at: int  # a reading of the clock that leases are given by: the server's where there is one
 
 
@@ -99,7 +99,7 @@ class Rescued(NamedTuple):
     worker_id: str | None
     state: str
     queue: str
-    had_ended: bool = False  # its body had: the worker has left how
+    had_ended: bool = False  # its body had ended: the worker left the outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class ParentPolicy(StrEnum):
 
     CANCEL = "cancel"  # it is cancelled too, and so are its own children
     RUN = "run"  # it runs as if the parent had completed
-    HOLD = "hold"  # it stays waiting until the parent is retried or somebody decides
+    HOLD = "hold"  # it stays waiting until the parent is retried, or the job is cancelled
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every list, count and operator action, for whoever shows or asks for it: the App, the command line, a dashboard."""
+"""Every list, count and operator action, for the App and the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether the tables hold what they promise: every rule in a sentence, and what breaks it.
 
-Nothing is written and nobody is kept waiting. What is looked for holds at every commit, so a live database gives no
-false alarm; the one thing that rights itself by design, a job whose worker has just ended, is looked at again.
+It writes nothing and blocks no one. The rules hold at every commit, so a live database gives no false alarm; the one
+thing that heals by itself, a job whose worker has just ended, is looked at again.
 """
 
 from __future__ import annotations
@@ -131,12 +131,12 @@ class _Tally:
         )
 
 
-def _nobody(_: int) -> None:
-    """Nobody watches."""
+def _ignore(_: int) -> None:
+    """Ignores progress."""
 
 
 def audit(
-    backend: Backend, *, patience: float = PATIENCE, chunk: int = CHUNK, progress: Callable[[int], None] = _nobody
+    backend: Backend, *, patience: float = PATIENCE, chunk: int = CHUNK, progress: Callable[[int], None] = _ignore
 ) -> Audit:
     """Looks at everything; `progress` is told how many jobs have been looked at."""
     began, tally = time.monotonic(), _Tally()
@@ -159,7 +159,7 @@ def audit(
 
 
 def check(
-    backend: Backend, *, full: bool, patience: float = PATIENCE, progress: Callable[[int], None] = _nobody
+    backend: Backend, *, full: bool, patience: float = PATIENCE, progress: Callable[[int], None] = _ignore
 ) -> Check:
     """Has the database check itself, then what it holds. Full: everything is read."""
     damage: list[str] = []
@@ -173,7 +173,7 @@ def check(
 
 
 def _orphans(backend: Backend, patience: float) -> list[str]:
-    """Running jobs whose worker has ended, and that nobody takes back for a while."""
+    """Running jobs whose worker has ended, and that no worker takes back for a while."""
     deadline, left = time.monotonic() + patience, backend.audit.orphans()
     while left and time.monotonic() < deadline:
         time.sleep(_GLANCE)

@@ -65,7 +65,7 @@ def _there(path: Path) -> OSError:
 
 
 def _draft(path: Path) -> Path:
-    """A new file that nobody else can read, beside the place where it is to be."""
+    """Creates a file that only this user can read, beside its final place."""
     draft = path.with_name(f".{path.name[:100]}-{os.urandom(6).hex()}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _PRIVATE))
@@ -79,7 +79,7 @@ def _put(draft: Path, path: Path, *, force: bool) -> None:
         draft.replace(path)
         return
     try:
-        os.link(draft, path)  # unlike a rename it replaces nothing that somebody has put there meanwhile
+        os.link(draft, path)  # unlike a rename it does not replace a file that was put there meanwhile
     except FileExistsError:
         raise _there(path) from None
     except OSError:

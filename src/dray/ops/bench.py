@@ -53,7 +53,7 @@ class Figures:
 
 
 def rate_of(step: Callable[[], int], seconds: float, limit: int | None = None) -> Rate:
-    """Does something for a time, or until it was done so often; `step` answers how much it did."""
+    """Repeats `step` for a time, or until it was done often enough; `step` returns how much it did."""
     count, began = 0, time.perf_counter()
     while True:
         count += step()

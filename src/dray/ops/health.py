@@ -71,7 +71,7 @@ def health(subject: Subject, demands: Demands) -> Health:
     if demands.worker is not None:
         problems += _about(live, demands.worker)
     if duties:
-        problems.append(f"nobody has the duties {listed(duties)}")
+        problems.append(f"no worker has the duties {listed(duties)}")
     if oldest is not None and demands.max_age is not None and oldest > demands.max_age:
         where = f" in queue {listed(sorted(demands.queues))}" if demands.queues else ""
         problems.append(f"the oldest ready job{where} has waited for {span(int(oldest * SECOND))}")

@@ -121,7 +121,7 @@ class Stats:
     window: float  # the time that the numbers below are of, until now
     finished: dict[str, int]  # jobs that ended, by state
     throughput: float  # jobs that ended, a second
-    p50: float | None  # how long completed bodies ran: half of them at most so long
+    p50: float | None  # run time of completed bodies, seconds
     p95: float | None
 
     @property
@@ -228,7 +228,7 @@ def queues(backend: Backend) -> list[QueueInfo]:
 
 
 def workers(backend: Backend) -> list[WorkerInfo]:
-    """Workers that live, then those that ended, and who has which duty. Dead: also if nobody has noticed yet."""
+    """Live workers, then those that ended, with their duties. Dead: also if no worker has noticed yet."""
     gone = backend.workers.gone()
     held = [(lease.holder, lease.duty) for lease in backend.leases.all()]
     return [

@@ -1,6 +1,6 @@
 """The move itself: rows are carried while the source is in use, then what has changed since, then it changes hands.
 
-1. The target is closed: nobody can work on half of it.
+1. The target is closed: no worker can start on half of it.
 2. All tables are carried as they are at one moment, a portion a transaction, and each portion is read back and
    compared. Enqueues at the source go on; what they add is carried by another round, until there is little left.
 3. The source is closed: from here on an enqueue there raises, and says where to go.
@@ -136,8 +136,8 @@ def _counted(plan: Plan, totals: dict[str, Tally]) -> dict[str, int]:
 
 
 def _taken_back(target: Backend) -> int:
-    """Takes back what arrived as running: nobody in the target knows its workers. Workers there would do the same,
-    and do if this process gets no further."""
+    """Takes back what arrived as running: its workers are unknown in the target. Workers there do the same if this
+    process gets no further."""
     rng, count = random.Random(), 0  # noqa: S311 - apart from each other
     while rescued := target.workers.rescue([], rng=rng):
         count += len(rescued)
@@ -236,7 +236,7 @@ class _Carrier:
             return _tallied(ours, shape, after, upto, self._portion)
 
     def _repair(self, shape: Shape, after: Key, upto: Key, rows: list[Row]) -> Repair:
-        """What a stretch lacks. Of what it has too much only so many at a time: all of the source may be pruned."""
+        """What a stretch lacks. Surplus rows come in portions, because all of the source may have been pruned."""
         wanted = {shape.key_of(row): row for row in rows}
         different: list[Row] = []
         surplus: list[Key] = []

@@ -42,8 +42,10 @@ class Plan:
 
 
 def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = False) -> Plan:
-    """Looks at both sides; the error says why they cannot be used, and what to do. Whoever is at work on one of them
-    is no error for those who only look."""
+    """Looks at both sides. The error says why they cannot be used, and what to do.
+
+    With `only_look` workers on one of them are an obstacle, not an error.
+    """
     _check_version(source)
     note = _note(source)
     if "source" in note:
@@ -116,7 +118,7 @@ def check_left(found: Plan, mark: Mark) -> None:
 
 
 def check_source(found: Plan, in_use: InUse) -> None:
-    """Refuses a database that somebody works on, or that has jobs which nobody knows to be over."""
+    """Refuses a database with live workers, or with running jobs that no worker has taken back."""
     if in_use.alive:
         raise MoveError(
             f"{found.source.place}: {counted(len(in_use.alive), 'worker is', 'workers are')} still at work on it "
@@ -143,7 +145,7 @@ def _check_empty(target: Side) -> None:
 
 
 def check_target(target: Side, in_use: InUse) -> None:
-    """Refuses a database that somebody works on."""
+    """Refuses a database with live workers."""
     if in_use.alive or in_use.unknown:
         raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")
 

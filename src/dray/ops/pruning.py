@@ -19,7 +19,7 @@ _SHORTEST_REST = 0.005  # seconds; those who wait for the lock try each 2 ms at 
 
 
 def retention(older_than: float | timedelta | None, states: Collection[str] = FINAL) -> Retention:
-    """How long jobs of these states are kept: so long, or as long as usual; those of all others for ever."""
+    """How long jobs of these states are kept: `older_than`, or as usual. Other states are kept for ever."""
     usual = Retention()
     if older_than is None:
         kept = {"completed": usual.completed_us, "cancelled": usual.cancelled_us, "failed": usual.failed_us}
@@ -39,7 +39,7 @@ def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = 
     for step in backend.history.prune_steps(kept):
         removed += step.jobs
         progress(removed)
-        # As long as it took: whoever waits for a write lock that is never free for long finds it by chance alone.
+        # As long as it took: else the write lock is hardly ever free, and a waiting writer gets it by chance alone.
         time.sleep(max(step.us / SECOND, _SHORTEST_REST))
     return removed
 

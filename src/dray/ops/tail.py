@@ -51,7 +51,7 @@ _WORKERS_BACK = 60 * SECOND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which events somebody wants to be told of; what is None does not matter."""
+    """Which events are wanted. None: any."""
 
     queue: str | None = None
     task: str | None = None
@@ -78,7 +78,7 @@ class Wanted:
 
 
 class Tail:
-    """What has happened since the last look. One thread's."""
+    """Tells what has happened since the last look. For one thread."""
 
     def __init__(self, backend: Backend, *, logs: bool = True) -> None:
         self.is_behind = True  # there is more to be read at once
@@ -115,7 +115,7 @@ class Tail:
             yield [] if start is None else [event for event in found if event.at >= start]
 
     def since_last(self, count: int) -> int:
-        """The instant since which about so many of the newest events have happened."""
+        """The instant since which about `count` events have happened."""
         times = sorted(self._backend.live.newest_times(count, lines=self._lines is not None), reverse=True)
         return times[: count + 1][-1] if times else self._now
 

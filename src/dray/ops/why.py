@@ -1,4 +1,4 @@
-"""Why a job is where it is, and where its body is if it runs."""
+"""Explains a job: why it waits or how it ended, and where its body is if it runs."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def _ask(backend: Backend, job: Job, stack_id: str, patience: float) -> str | No
         try:
             backend.announce([job.queue])  # a worker that wakes looks for questions
             deadline = time.monotonic() + patience
-            while (answer := backend.stacks.read(stack_id)) is None and (left := deadline - time.monotonic()) > 0:
+            while (stack := backend.stacks.read(stack_id)) is None and (left := deadline - time.monotonic()) > 0:
                 watch.wait(left if watch.is_pushed else min(left, _UNPUSHED_LOOK))
-            return answer
+            return stack
         finally:
             backend.stacks.drop(stack_id)
     finally:

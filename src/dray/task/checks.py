@@ -1,6 +1,6 @@
 """Checks of what people pass as options: `TypeError` for the wrong kind of thing, `ConfigError` for a wrong one.
 
-Each answers the value as it is used from there on: microseconds, an instant, a plain string.
+Each returns the value as it is used from there on: microseconds, an instant, a plain string.
 """
 
 from __future__ import annotations

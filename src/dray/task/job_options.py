@@ -36,7 +36,7 @@ class UniqueScope(StrEnum):
 
 
 class JobKeywords(TypedDict, total=False):
-    """What ``task.using(...)`` takes; None is as good as leaving it out."""
+    """What ``task.using(...)`` takes; None means the default."""
 
     queue: str | None
     priority: int | None

@@ -46,7 +46,7 @@ class RunnerKind(StrEnum):
 
 
 class TaskKeywords(TypedDict, total=False):
-    """What ``@app.task(...)`` takes; None is as good as leaving it out."""
+    """What ``@app.task(...)`` takes; None means the default."""
 
     name: str | None
     queue: str | None

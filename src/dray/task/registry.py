@@ -23,7 +23,7 @@ class Registry:
     def register(self, task: Task[..., Any]) -> None:
         """Makes a task known; `ValueError` if another has its name."""
         other = self._tasks.get(task.name)
-        if other is not None and not _is_written_anew(other, task):
+        if other is not None and not _is_redefined(other, task):
             places = f"{other.place} and {task.place}"
             raise ValueError(f"two tasks are named {task.name}: {places}; {_advice(other, task)}")
         self._tasks[task.name] = task
@@ -64,8 +64,8 @@ class Registry:
         return len(self._tasks)
 
 
-def _is_written_anew(other: Task[..., Any], task: Task[..., Any]) -> bool:
-    """Whether somebody at a prompt or in a notebook has run a cell again."""
+def _is_redefined(other: Task[..., Any], task: Task[..., Any]) -> bool:
+    """Whether a cell was run again, at a prompt or in a notebook."""
     return hasattr(sys, "ps1") and _origin(other) == _origin(task)
 
 

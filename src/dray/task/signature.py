@@ -186,7 +186,7 @@ class Signature:
 
     def _written(self, args: dict[str, Any]) -> dict[str, Any]:
         written = to_json(args, "args")
-        self._values(written)  # what does not fit now would not fit later, where nobody waits for the error
+        self._values(written)  # raises now what a worker would raise later, far from the caller
         return written
 
     def _values(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
 def is_context(annotation: Any) -> bool:
     """Whether an annotation is Dray's Context: the class, with or without None, or its name where it is not known.
 
-    A name is not known if it is imported for type checkers only. A Context of somebody else's would not be JSON.
+    A name is not known if it is imported for type checkers only. A Context of another library would not be JSON.
     """
     if isinstance(annotation, type) and not get_args(annotation):
         return getattr(annotation, "__dray_context__", False) is True

@@ -1,6 +1,6 @@
 """Steps of one workflow, gathered before any of them is written: calls of tasks that wait for others.
 
-A graph is whole and can run to its end when `finish` answers it; whatever is wrong with it is raised before that.
+A graph that `finish` returns is complete and can run to its end; anything wrong with it is raised before.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Options(NamedTuple):
 
 
 class Steps:
-    """The steps that somebody adds to one workflow.
+    """The steps that are added to one workflow.
 
-    ``find`` answers the id of a step that the workflow has already. Without it nothing is stored yet: steps may name
-    such as are added later.
+    ``find`` returns the id of a step that the workflow has already. Without it nothing is stored yet, and steps may
+    name steps that are added later.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ def _label(job: NewJob) -> str:
 
 
 def _without_parent_results(task: Task[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Nothing is filled in for who gives a value: so it is given the one that a plain call would have."""
+    """Passes the value that a plain call would have, because a worker fills in nothing that is given."""
     if _PARENT_RESULTS in kwargs or not task.signature.takes_parent_results:
         return kwargs
     default = task.signature.parameters[_PARENT_RESULTS].default

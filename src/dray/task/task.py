@@ -1,4 +1,4 @@
-"""A task: a function that is called as ever, or enqueued to be called by a worker."""
+"""A task: a function that can be called as usual, or enqueued for a worker to call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Enqueuer(Generic[P, R]):
         self.job_options = job_options
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Has the function called by a worker; the job is stored when this returns."""
+        """Enqueues a call of the function; the job is stored when this returns."""
         new = [self.task.prepare(args, kwargs, self.job_options)]
         return self.task.app.submit(new, self.job_options.connection)[0]
 
@@ -96,7 +96,7 @@ class Task(Enqueuer[P, R]):
     # For producers
 
     def using(self, **options: Unpack[JobKeywords]) -> Enqueuer[P, R]:
-        """The same task with other options for the jobs that are enqueued through what this returns."""
+        """The same task with options for the jobs that are enqueued through the returned object."""
         return Enqueuer(self, JobOptions.of(options))
 
     def prepare(
@@ -130,7 +130,7 @@ class AsyncTask(Task[P, R]):
 
     if TYPE_CHECKING:
 
-        def __call__(  # pyright: ignore[reportIncompatibleMethodOverride] - nobody calls a task without knowing which
+        def __call__(  # pyright: ignore[reportIncompatibleMethodOverride] - callers know which kind they have
             self, *args: P.args, **kwargs: P.kwargs
         ) -> Coroutine[Any, Any, R]: ...
 

@@ -32,14 +32,14 @@ _SETTLED_US = 30 * SECOND  # a worker looks at the duties each two seconds; on P
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The app, as whoever asks has found it."""
+    """The app, as the caller has found it."""
 
     app: str | None = None  # where it is; None: there is none here
     tasks: Collection[str] = ()
     problem: str | None = None  # why it cannot be had
     address: str = "given"  # where the database's address comes from, in words
     unused: str | None = None  # what else names a database, and does not count
-    is_sought: bool = True  # False: whoever names the database alone wants no code to be run
+    is_sought: bool = True  # False: only the database was named, so no code is run
 
 
 @dataclass
@@ -60,8 +60,7 @@ class Subject:
 
     @cached_property
     def file(self) -> FileFacts | None:
-        """None: there is no file, not yet, or none that this user can get at; what the database is opened with says
-        which."""
+        """None: there is no file, or this user cannot reach it; opening the database says which."""
         try:
             return self.eyes.file()
         except OSError:
@@ -101,7 +100,7 @@ class Subject:
         return self.eyes.schedules()
 
     def free_duties(self) -> list[str]:
-        """Duties that nobody has though a worker that could take them has been there for a while."""
+        """Duties without a worker, though one that could take them has been there for a while."""
         if not any(self.now - each.worker.started_at > _SETTLED_US for each in self.live):
             return []
         # Those of a worker that is gone are taken over once it is buried.
@@ -166,7 +165,7 @@ class Finding(NamedTuple):
 
 
 class Check(NamedTuple):
-    """``look`` answers None where the check does not apply. ``after``: the check that must not have failed."""
+    """``look`` returns None if the check does not apply. ``after``: the check that must not have failed."""
 
     name: str
     look: Callable[[Subject], Finding | None]
@@ -206,7 +205,7 @@ def failed_by(error: DrayError) -> Finding:
 
 
 def run(checks: Iterable[Check], subject: Subject, skip: Collection[str] = ()) -> Iterator[Result]:
-    """Makes the checks; those that rest on one which failed, or was left out for that, are left out."""
+    """Makes the checks; skips those that depend on one that failed, or was skipped for that reason."""
     barred: set[str] = set()
     for check in checks:
         if check.after in barred:

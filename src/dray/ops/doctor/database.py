@@ -34,7 +34,7 @@ def _database(subject: Subject) -> Finding:
     try:
         subject.eyes.known()
     except TookTooLong:
-        return failed("it does not answer in time", "see what else it does")
+        return failed("it does not respond in time", "see what else it does")
     except StorageError as error:
         return failed_by(error)
     facts = subject.file
@@ -76,7 +76,7 @@ def _integrity(subject: Subject) -> Finding:
             return failed(f"invalid indexes, which nothing uses: {listed(unused)}", f"REINDEX INDEX {unused[0]}")
         return ok("no invalid index")
     try:
-        # Twice: a file that nobody had open is read as it lies there, and somebody may just have opened it.
+        # Twice: a file that no program had open is read without locks, and one may just have opened it.
         damage = subject.eyes.damage() and subject.eyes.damage()
     except TookTooLong:
         return note("no damage found in the first second; the file is too large to check whole", "dray db check")

@@ -107,7 +107,7 @@ def _inotify(subject: Subject) -> Finding | None:
     from dray.backends.sqlite import inotify  # noqa: PLC0415 - for those who use SQLite
 
     limit = Path("/proc/sys/fs/inotify/max_user_instances")
-    most = limit.read_text(encoding="ascii").strip() if limit.exists() else "so many"
+    most = limit.read_text(encoding="ascii").strip() if limit.exists() else "a limited number"
     found = inotify.start()
     if found is None:
         return warning(
@@ -210,7 +210,7 @@ def _journal(subject: Subject) -> Finding | None:
         return None
     if facts.journal != "wal":
         return warning(
-            "the file is not in WAL mode: somebody has switched it, and readers and writers keep each other waiting",
+            "the file is not in WAL mode: another program has switched it, and readers and writers block each other",
             "start a worker: it switches it back",
         )
     return ok("WAL mode")
@@ -221,10 +221,10 @@ def _log(subject: Subject) -> Finding | None:
     if facts is None or facts.journal != "wal":
         return None
     if facts.log_size is None:
-        return ok("no -wal: nobody has the file open")
+        return ok("no -wal: no program has the file open")
     if facts.log_size > _LOG_LIMIT:
         return warning(
-            f"the -wal has grown to {size(facts.log_size)}: a program keeps a read transaction open, or nobody "
+            f"the -wal has grown to {size(facts.log_size)}: a program keeps a read transaction open, or no worker "
             "writes it back",
             "end programs that read for long, and have a worker running",
         )
@@ -251,7 +251,7 @@ def _write_lock(subject: Subject) -> Finding | None:
         return None
     holder = subject.eyes.lock_holder()
     if holder is None:
-        return ok("nobody keeps the write lock")
+        return ok("no program keeps the write lock")
     return warning(
         f"process {holder} ({_program(holder)}) has kept the write lock for more than a second: nothing can be "
         "enqueued, claimed or completed meanwhile",

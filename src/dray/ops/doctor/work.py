@@ -1,4 +1,4 @@
-"""Whether the work gets done: who is there to do it, what nobody can do, what waits too long and what goes wrong."""
+"""Whether the work gets done: which workers are there, what none of them can do, what waits too long, what fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _dead_workers(subject: Subject) -> Finding:
     gone = [each.worker.name for each in subject.seen if each.life is Life.GONE]
     if gone:
         return warning(
-            f"{count_of(len(gone), 'worker')} ended without a word and nobody has taken over: {listed(gone)}",
+            f"{count_of(len(gone), 'worker')} ended without a word, and no worker has taken over: {listed(gone)}",
             "a live worker does so within its lease; start one: dray worker",
         )
     if subject.eyes.has_orphans():
@@ -55,9 +55,9 @@ def _silent_workers(subject: Subject) -> Finding:
 def _duties(subject: Subject) -> Finding:
     free = subject.free_duties()
     if free:
-        return failed(f"nobody has the duties {listed(free)}, though workers are there", "restart the workers")
+        return failed(f"no worker has the duties {listed(free)}, though workers are there", "restart the workers")
     if not subject.live:
-        return note("nobody has a duty: no worker is alive")
+        return note("no duty has a worker: none is alive")
     return ok("every duty has a worker")
 
 
@@ -140,7 +140,7 @@ def _schedules(subject: Subject) -> Finding:
         name, error = next(iter(unusable.items()))
         return failed(
             f"schedules that cannot be fired here: {listed(list(unusable))} ({error})",
-            f"pip install tzdata if it is the zone; else dray schedules add {name} … anew",
+            f"pip install tzdata if it is the zone; else add it again: dray schedules add {name} …",
         )
     late = [s for s in rules if s.next_at is not None and subject.now - s.next_at > _LATE_US]
     if late:
