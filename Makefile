@@ -38,12 +38,13 @@ tools:
 test: $(VENV)/ready tools  ## all tests, on SQLite and a real PostgreSQL
 	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/ready  ## style, types, layers, SQL statements
+check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pyright
 	$(BIN)/python checks/statements.py
+	$(BIN)/python checks/lazy_imports.py
 
 bench: $(VENV)/ready  ## rates, latency and idle cost beside raw loops; about half an hour
 	$(BIN)/python -m benchmarks.storage

@@ -19,7 +19,7 @@ from dray.errors import GraphError, StorageError
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob, OnConflict
 
-_INSERT_ROUNDS = 3
+_INSERT_ROUNDS = 20  # three were too few for 64 producers of one key on two busy cores
 
 
 def insert(tx: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:
