@@ -164,14 +164,14 @@ class App:
     @property
     def task(self) -> Decorator:
         """Turns a function into a task: ``@app.task``, or ``@app.task(queue="mail", max_attempts=5)``."""
-        from dray.decorator import Decorator  # noqa: PLC0415
+        from dray.decorator import Decorator  # noqa: PLC0415 - listing jobs needs no tasks
 
         return Decorator(self._define)
 
     def _define(self, function: Callable[..., Any], options: TaskKeywords) -> Task[..., Any]:
         if options.get("timeout") is None and self.settings.default_timeout is not None:
             options["timeout"] = self.settings.default_timeout
-        from dray.task import define  # noqa: PLC0415
+        from dray.task import define  # noqa: PLC0415 - listing jobs needs no tasks
 
         task = define(function, self, **options)
         if task.options.schedule is not None:
@@ -207,7 +207,7 @@ class App:
         return (await self.asubmit([job], connection))[0]
 
     def _prepared(self, name: str, args: Mapping[str, Any] | None, using: JobKeywords) -> tuple[NewJob, Any]:
-        from dray.task.task import JobOptions, prepare_by_name  # noqa: PLC0415
+        from dray.task.task import JobOptions, prepare_by_name  # noqa: PLC0415 - listing jobs needs no tasks
 
         options = JobOptions.of(using, "app.enqueue(task, {arguments})")
         return prepare_by_name(self, name, args, options), options.connection
@@ -325,7 +325,7 @@ class App:
     def all_schedules(self) -> Schedules:
         """The schedules: those that the code declares, and those that are stored."""
         if self._schedules is None:
-            from dray.schedules import Schedules  # noqa: PLC0415
+            from dray.schedules import Schedules  # noqa: PLC0415 - only for schedules
 
             with self._opening:
                 if self._schedules is None:
@@ -368,19 +368,19 @@ class App:
 
     def workflow(self, name: str) -> Workflow:
         """A new workflow: `add` its steps, then `enqueue` it, in one transaction."""
-        from dray.workflow import Workflow  # noqa: PLC0415
+        from dray.workflow import Workflow  # noqa: PLC0415 - only for workflows
 
         return Workflow(self, name)
 
     def workflow_run(self, run_id: str | UUID | HasId) -> Run:
         """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
-        from dray import workflow  # noqa: PLC0415
+        from dray import workflow  # noqa: PLC0415 - only for workflows
 
         return workflow.run_of(self, run_id)
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
         """Workflows, newest first. Pass the last one as `after` to get the next page."""
-        from dray import workflow  # noqa: PLC0415
+        from dray import workflow  # noqa: PLC0415 - only for workflows
 
         return workflow.runs(self, ops.check_limit(limit), after)
 

@@ -69,8 +69,7 @@ class Settings:
 
     def open(self, clock: Clock) -> Backend:
         """The database, which connects at its first use. A server uses its own clock unless a clock was given."""
-        # It loads the drivers, which modules that only define tasks do not need.
-        from dray.backends import open_backend  # noqa: PLC0415
+        from dray.backends import open_backend  # noqa: PLC0415 - a module that only defines tasks needs no driver
 
         return open_backend(
             self.url,

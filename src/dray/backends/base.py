@@ -221,7 +221,7 @@ def open_backend(
         )
     # psycopg costs 200 ms and 20 MB to import: only those pay who use PostgreSQL.
     try:
-        from dray.backends.postgres import PostgresDatabase  # noqa: PLC0415
+        from dray.backends.postgres import PostgresDatabase  # noqa: PLC0415 - psycopg is an extra
     except ModuleNotFoundError as error:
         raise ConfigError("PostgreSQL needs psycopg 3: pip install 'dray[postgres]'") from error
 

@@ -80,8 +80,8 @@ class Tables(Protocol):
         ...
 
     def close(self, sentence: str) -> None:
-        """Has every change of every table refused with this sentence, whoever makes it and however long they have
-        been connected; not in a transaction that has noted a `pass` in dray_meta and takes it back before its end."""
+        """Has every change of every table refused with this sentence, also on connections that were open before;
+        not in a transaction that has noted a `pass` in dray_meta and takes it back before its end."""
         ...
 
     def open(self) -> None:

@@ -140,7 +140,7 @@ def parse(text: str, tz: str) -> Cron:
 
 def _read(text: str, fields: str) -> CronSim:
     # Imported here because `import dray` loads no third-party module.
-    from cronsim import CronSim, CronSimError  # noqa: PLC0415
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only for schedules with a cron line
 
     if len(fields) > CRON_CHARS:
         raise ConfigError(f"cron {shown(text)} cannot be used: it is longer than {CRON_CHARS} characters")

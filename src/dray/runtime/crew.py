@@ -91,11 +91,11 @@ class Crew:
     def _make(self, kind: str) -> Runner:
         # Each pays for itself only: asyncio alone is a fifth of an idle worker's memory.
         if kind == "async":
-            from dray.runtime.runners.loop import LoopRunner  # noqa: PLC0415
+            from dray.runtime.runners.loop import LoopRunner  # noqa: PLC0415 - it loads asyncio
 
             return LoopRunner(self._size, self._report, self._refuse, self._clock)
         if kind == "process":
-            from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415
+            from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415 - only for tasks that ask for processes
 
             return ProcessRunner(self._size, self._report, self._refuse, self._clock, self._lock_fd, self._url)
         return ThreadRunner(self._size, self._report, self._refuse, self._clock)

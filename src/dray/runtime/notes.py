@@ -123,7 +123,7 @@ class WorkerLink:
             self._ring()
 
     def written(self, execution: Execution) -> None:
-        """Nothing to do: whoever stops bodies checks `is_written`. Only a child process has to send a message."""
+        """Does nothing: the stopper checks `is_written`. Only a child process has to send a message."""
 
 
 class Capture(logging.Handler):

@@ -9,14 +9,14 @@ connection it would arrive even through a pooler and prove nothing. The ping is 
 safety poll is 5 s; otherwise 1 s.
 
 What a pooler is told of a session stays with one of its connections to the server, which others use too. So behind
-one there is no lock, which would outlive the worker, and no LISTEN for more than the ping until it is proven: whoever
-uses that connection next would be sent every notification. Not proven, the connection is given up.
+one there is no lock, which would outlive the worker, and no LISTEN for more than the ping until it is proven: the
+next user of that connection would be sent every notification. Not proven, the connection is given up.
 
 A lost connection is made again on a thread of its own: a server, or a network, that takes ten seconds to greet would
 otherwise hold up the worker that waits here, and its heartbeat, though both have connections that work.
 
-All queues share a channel. Who hears much of queues it does not serve listens less often, up to each 50 ms: so many
-workers beside one busy queue cost next to nothing.
+All queues share a channel. A watch that hears much of queues it does not serve listens less often, up to every 50 ms:
+a hundred workers beside one busy queue cost next to nothing.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class PostgresWatch:
         self._nudge = Bell()  # ends a rest, and is no reason to look
         self._lock = threading.Lock()  # around all use of the connection
         self._forked = self._closed = False
-        self._has_tried = False  # to connect; the first time whoever asks waits for it
+        self._has_tried = False  # to connect; the first caller waits for it
         self._is_aside = False  # a thread connects, or does what may take long
         self._connection: Connection | None = None
         self._heard = False
@@ -177,7 +177,7 @@ class PostgresWatch:
         """As `hold`, without waiting for the server or for another thread that does: for a heartbeat."""
         self._refuse_if_over()
         if not self._lock.acquire(blocking=False):
-            return  # whoever has it does what is due
+            return  # the thread that has it does what is due
         try:
             if not self.holds or self._worker_id != worker_id:
                 self._lock_at = 0.0
@@ -274,7 +274,7 @@ class PostgresWatch:
                     opened.connection.close()
                 else:
                     self._install(opened, time.monotonic())
-        self._nudge.ring()  # whoever waits has to wait on the connection there is now, or try again in time
+        self._nudge.ring()  # a waiting thread has to wait on the new connection, or try again in time
 
     def _catch_up_aside(self) -> None:
         with self._lock:
@@ -306,7 +306,7 @@ class PostgresWatch:
         self._socket = opened.connection.fileno()
         # For those that arrive together with the result of something else.
         opened.connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
-        self._heard = True  # what happened until now has been told to nobody
+        self._heard = True  # no thread has been told what happened until now
         if not self.holds:
             self._lock_at = now + _LOCK_PAUSE  # it was just tried
 
@@ -325,7 +325,7 @@ class PostgresWatch:
         for channel in self._hears:
             connection.execute(_LISTEN.format(Identifier(channel)))
         self._is_listening = True
-        self._heard = True  # what happened until now has been told to nobody
+        self._heard = True  # no thread has been told what happened until now
 
     def _take_in(self, connection: Connection) -> None:
         connection.pgconn.consume_input()

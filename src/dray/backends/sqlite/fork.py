@@ -52,7 +52,7 @@ class _Forks:
     def _before(self) -> None:
         self._one_at_a_time.acquire()
         # A copy first, in one step of the interpreter: other threads open and close databases while a WeakSet is gone
-        # through, and a fork that fails here tells nobody, or those of the fork before.
+        # through, and a fork that fails here tells no database, or those of the fork before.
         self._told = [database for ref in self._databases.copy() if (database := ref()) is not None]
         for database in self._told:
             database.before_fork()

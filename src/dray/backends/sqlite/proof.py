@@ -221,7 +221,7 @@ def _make(path: Path, database: os.stat_result) -> FileIO:
         with suppress(FileNotFoundError):
             path.unlink()
         file.close()
-    raise OSError(errno.EBUSY, "somebody keeps removing it")
+    raise OSError(errno.EBUSY, "another process keeps removing it")
 
 
 def _make_folder(folder: Path, database: os.stat_result) -> None:

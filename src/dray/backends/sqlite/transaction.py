@@ -171,7 +171,7 @@ class SqliteBlock(sqlite3.Connection):
         open_us = 0 if self.began is None else clock.steady() - self.began
         if open_us > LONG_US:
             log.warning(
-                "%s: a transaction() block was open for %.1f s, in which nobody else could write; do slow work first",
+                "%s: a transaction() block was open for %.1f s, and no other process could write; do slow work first",
                 place,
                 open_us / SECOND,
             )

@@ -122,7 +122,7 @@ class SqliteWatch:
         version = self._read()
         is_changed = is_upset or version not in {None, self._version}
         self._version = self._version if version is None else version
-        # While somebody recovers the file nothing can be read: no different from a commit that is not visible yet.
+        # While another process recovers the file, nothing can be read: as with a commit that is not visible yet.
         is_held_up = version is None and self._connection is not None
         # Before the watches were set again a commit may have begun that no event will tell of.
         self._pace.note(now, is_written=is_written or is_held_up or is_upset, is_changed=is_changed)

@@ -72,7 +72,7 @@ def worker(
     if processes > 1 and SUPERVISED not in os.environ:
         return _supervise(processes, options["grace"], log_level)
     from dray.backends.sqlite import trust  # noqa: PLC0415 - `--help` needs neither sqlite3 nor a worker
-    from dray.runtime.worker import Worker  # noqa: PLC0415
+    from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
 
     found = app_with_tasks(target)
     load_tasks(found, imports)

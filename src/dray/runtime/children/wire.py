@@ -1,6 +1,6 @@
 """What a worker, its forker and its children share: messages on sockets, and a few bytes of memory.
 
-Messages are JSON behind a length, with descriptors beside them. No pickle: a message is data, whoever wrote it.
+Messages are JSON behind a length, with descriptors beside them. No pickle: a message is data, no code.
 Anything else is `Garbled`.
 """
 

@@ -257,7 +257,7 @@ def _flags() -> Sequence[str]:
 
 
 def _program(command: int) -> str:
-    """Imports this very Dray, wherever it is. All else comes in a message: everybody can read a command line."""
+    """Imports this very Dray, wherever it is. All else comes in a message: every user can read a command line."""
     root = str(Path(__file__).parents[3])
     return (
         f"import sys; sys.path.insert(0, {root!a}); import dray; del sys.path[0]; "
