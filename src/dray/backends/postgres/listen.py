@@ -16,7 +16,7 @@ A lost connection is made again on a thread of its own: a server, or a network, 
 otherwise hold up the worker that waits here, and its heartbeat, though both have connections that work.
 
 All queues share a channel. A watch that hears much of queues it does not serve listens less often, up to every 50 ms:
-a hundred workers beside one busy queue cost next to nothing.
+then many workers beside one busy queue cost next to nothing.
 """
 
 from __future__ import annotations
