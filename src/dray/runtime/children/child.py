@@ -311,14 +311,14 @@ class Pipe:
         execution = self._execution
         if execution is None:
             return
-        report = execution.report
-        if report is not None and report is not self._report:
-            self._report = report
-            self._send({"report": report})
         while execution.lines:
             lines = [execution.lines.popleft() for _ in range(min(_LINES, len(execution.lines)))]
             shown = [[line.at, line.level, line.logger, line.message] for line in lines]
             self._send({"lines": shown, "is_shown": _is_shown_here()})
+        report = execution.report
+        if report is not None and report is not self._report:
+            self._report = report
+            self._send({"report": report})
 
     def _send(self, message: wire.Message) -> None:
         if self._sock is None:

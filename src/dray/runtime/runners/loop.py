@@ -157,11 +157,14 @@ class _Body:
         self.leash = Leash()
         self.subtasks: weakref.WeakKeyDictionary[asyncio.Task[Any], Leash] = weakref.WeakKeyDictionary()
         self.calls: set[Future[Any]] = set()  # in threads
+        self.has_begun = False
         self.is_over = False  # only the tasks that it started are left
         self.last_stack: str | None = None  # where it was when it was cut off
 
     def cancel(self) -> None:
-        if self.task is not None and not self.is_over:
+        # A task that is cancelled before its first step never takes it, and its end would not be reported. Before
+        # that step nothing has to be cancelled: the step sees that the execution is to stop.
+        if self.task is not None and self.has_begun and not self.is_over:
             self.task.cancel()
         self.cancel_subtasks()
 
@@ -256,6 +259,7 @@ class _LoopThread:
             found.task = self._loop.create_task(self._perform(execution, found), context=contextvars.Context())
 
     async def _perform(self, execution: Execution, found: _Body) -> None:
+        found.has_begun = True
         settlement = await self._outcome(execution, found)
         found.is_over = True
         found.leash.bury()
