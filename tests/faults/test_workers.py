@@ -34,7 +34,7 @@ def tested(database: FaultyDatabase) -> Generator[WorkerUnderTest]:
 
 
 def run(tested: WorkerUnderTest, way: Way, at: int, caplog: pytest.LogCaptureFixture) -> int:
-    """One run; how many faults first_call it."""
+    """One run; returns how many faults it met."""
     caplog.clear()
     count = tested.database.count
     is_about_connecting = way.fault.units == frozenset({"connect"})

@@ -61,7 +61,8 @@ class Bodies:
             self.note(label)
             ctx.add(plain, f"{label}-grown", step="grown")
 
-        @app.task(name="pays", retry=0, max_attempts=20)
+        # While only the connection of the body is read-only, it has an attempt every 15 ms.
+        @app.task(name="pays", retry=0, max_attempts=1000)
         def pays(label: str, ctx: dray.Context) -> None:
             with ctx.transaction() as tx:
                 tx.execute(f"INSERT INTO {self._ledger} VALUES ('{label}')")

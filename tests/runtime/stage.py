@@ -97,22 +97,7 @@ class Stage:
         self._over.put((execution, settlement))
 
     def execution(self, task: Task[..., Any], **args: Any) -> Execution:
-        claim = Claim(
-            id=f"job-{next(_numbers)}",
-            claim=1,
-            task=task.name,
-            queue="default",
-            args=json.dumps(args),
-            attempt=1,
-            max_attempts=2,
-            crashes=0,
-            max_crashes=3,
-            timeout=args.get("timeout", 1.0),
-            priority=0,
-            run_at=0,
-            workflow_id=None,
-        )
-        return Execution(claim, task, "a-worker", self.link)
+        return new_execution(self.link, task, **args)
 
     def start(self, task: Task[..., Any], **args: Any) -> Execution:
         execution = self.execution(task, **args)
@@ -153,6 +138,25 @@ class Stage:
     def stop(self, execution: Execution, why: StopCause = StopCause.TIMEOUT) -> None:
         execution.stop = why
         self.runner.stop(execution)
+
+
+def new_execution(link: Link, task: Task[..., Any], **args: Any) -> Execution:
+    claim = Claim(
+        id=f"job-{next(_numbers)}",
+        claim=1,
+        task=task.name,
+        queue="default",
+        args=json.dumps(args),
+        attempt=1,
+        max_attempts=2,
+        crashes=0,
+        max_crashes=3,
+        timeout=args.get("timeout", 1.0),
+        priority=0,
+        run_at=0,
+        workflow_id=None,
+    )
+    return Execution(claim, task, "a-worker", link)
 
 
 def await_that(condition: Callable[[], bool]) -> None:

@@ -7,12 +7,17 @@ import contextvars
 import sys
 import threading
 import time
+from queue import Queue
 from typing import Any
 
 import pytest
 
 import dray
 from dray.app import App
+from dray.model.settlement import Settlement
+from dray.runtime.execution import Execution, StopCause
+from dray.runtime.runners.loop import LoopRunner
+from tests.runtime.stage import Link, new_execution
 from tests.runtime.watching import LONG, come_to, ended, outcomes, state_of, until
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
@@ -276,3 +281,34 @@ def test_a_coroutine_is_run_once_whatever_its_loop_is_used_for_in_between(app: A
 
     assert job.result(timeout=0) == 3
     come_to(job, "completed")
+
+
+def test_a_body_that_is_cancelled_before_its_first_step_ends() -> None:
+    """The loop is busy while another body is started and cancelled, and learns of both at once: asyncio takes no step
+    of a task that is cancelled before its first."""
+    tasks = App("sqlite:///unused.db")
+    is_busy, go_on = threading.Event(), threading.Event()
+    reported: Queue[tuple[Execution, Settlement | None]] = Queue()
+    link = Link()
+    runner = LoopRunner(2, lambda execution, end: reported.put((execution, end)), lambda _: None, link.clock)
+
+    @tasks.task(name="busy")
+    async def busy() -> None:
+        is_busy.set()
+        go_on.wait(LONG)
+
+    @tasks.task(name="never_begun")
+    async def never_begun() -> None:
+        raise AssertionError
+
+    first, second = new_execution(link, busy), new_execution(link, never_begun)
+    runner.start([first])
+    assert is_busy.wait(LONG)
+    runner.start([second])
+    second.stop = StopCause.CANCEL
+    runner.stop(second)
+    go_on.set()
+    ends = dict(reported.get(timeout=LONG) for _ in range(2))
+    assert [end and end.state for end in (ends[first], ends[second])] == ["completed", "cancelled"]
+    runner.close()
+    assert runner.join(LONG)

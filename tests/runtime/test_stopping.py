@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from typing import Any
@@ -399,28 +398,3 @@ def test_a_cancelled_deaf_body_keeps_its_claim_until_it_ends(app: App, deaf: Dea
         assert not job.retry()
         deaf.let_go()
         assert ended(job) == "cancelled(user)"
-
-
-def test_a_coroutine_that_is_cancelled_before_its_first_step_ends(app: App, caplog: pytest.LogCaptureFixture) -> None:
-    """The loop is busy with another body while the job is claimed and cancelled, and learns of both at once."""
-    is_busy, go_on = threading.Event(), threading.Event()
-
-    @app.task(name="busy")
-    async def busy() -> None:
-        is_busy.set()
-        go_on.wait(LONG)
-
-    @app.task(name="sleep")
-    async def sleep() -> None:
-        await asyncio.sleep(10 * LONG)
-
-    with app.worker(concurrency=2):
-        busy.enqueue()
-        assert is_busy.wait(LONG)
-        job = sleep.enqueue()
-        until(lambda: job.refresh().state == "running")
-        assert job.cancel()
-        time.sleep(0.5)  # the worker learns of it
-        go_on.set()
-        assert ended(job) == "cancelled(user)"
-    assert "does not stop" not in caplog.text
