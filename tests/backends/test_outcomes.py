@@ -170,6 +170,33 @@ def test_another_workers_attempt_is_not_ended_by_it(world: World) -> None:
     assert world.job(claim.id).state == "scheduled"
 
 
+def enqueued_again(world: World) -> tuple[str, Claim]:
+    """A job under the id of one that was deleted, whose worker had left an outcome and written it in time."""
+    worker, claim = claimed(world)
+    world.backend.outcomes.leave(worker, [(model.completed(claim, *times(world)), [])])
+    world.complete(worker, claim)
+    assert world.backend.jobs.delete([claim.id]) == [claim.id]
+    second, again = claimed(world, id=claim.id)
+    assert (again.id, again.claim) == (claim.id, claim.claim)
+    return second, again
+
+
+def test_what_was_left_of_a_deleted_job_does_not_delay_the_rescue_of_one_with_its_id(world: World) -> None:
+    worker, claim = enqueued_again(world)
+    world.bury(worker)
+
+    assert world.job(claim.id).state == "scheduled"
+    assert [each.outcome for each in world.backend.history.attempts(claim.id)] == ["crashed"]
+
+
+def test_what_was_left_of_a_deleted_job_gives_way_to_what_one_with_its_id_leaves(world: World) -> None:
+    worker, claim = enqueued_again(world)
+
+    leave_and_rescue(world, worker, model.completed(claim, *times(world), "7"))
+
+    assert (world.job(claim.id).state, world.job(claim.id).result) == ("completed", "7")
+
+
 def test_what_is_left_of_ended_claims_is_removed_with_old_workers(world: World) -> None:
     worker, claim = claimed(world)
     world.backend.outcomes.leave(worker, [(model.completed(claim, *times(world)), [])])

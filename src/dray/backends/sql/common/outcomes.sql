@@ -4,11 +4,17 @@
 INSERT INTO dray_outcomes (job_id, claim, worker_id, left_at, outcome)
 SELECT j.id, j.claim, j.worker_id, $now, CAST(:outcome AS text) FROM dray_jobs AS j
 WHERE j.id = :id AND j.worker_id = :worker_id AND j.claim = :claim AND j.state = 'running'
-ON CONFLICT DO NOTHING
+-- A job that was deleted and enqueued again under its id counts its claims from the first: what was left of the old
+-- one gives way.
+ON CONFLICT (job_id, claim) DO UPDATE
+SET worker_id = excluded.worker_id, left_at = excluded.left_at, outcome = excluded.outcome
+WHERE dray_outcomes.worker_id <> excluded.worker_id
 
 -- name: outcome_find
--- What was left of the bodies of these jobs, and when, and the time now.
-SELECT job_id, claim, worker_id, outcome, left_at, $now FROM dray_outcomes WHERE job_id $in_ids(ids)
+-- What was left of the bodies of these jobs, and when, and the time now; only of the claims they are under now.
+SELECT o.job_id, o.claim, o.worker_id, o.outcome, o.left_at, $now
+FROM dray_outcomes AS o JOIN dray_jobs AS j ON j.id = o.job_id AND j.claim = o.claim AND j.worker_id = o.worker_id
+WHERE o.job_id $in_ids(ids)
 
 -- name: outcome_forget
 -- Removes what was left of claims that have ended. Reads all there are: they are few.
