@@ -649,6 +649,7 @@ def test_closing_ends_the_wait_under_way(watch: SqliteWatch):
 @LINUX
 def test_nothing_stays_open_after_a_watch(path: Path):
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
+    for _ in range(12):
         SqliteWatch(path).close()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # One file each would be 12. Threads of other tests may open or close some meanwhile.
+    assert len(list(Path("/proc/self/fd").iterdir())) - before < 6
