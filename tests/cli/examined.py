@@ -8,7 +8,8 @@ from typing import Any
 
 from dray.clock import Clock, SystemClock
 from dray.instants import SECOND
-from dray.ops.doctor import Code, Result, Subject, Verdict, examine
+from dray.ops.doctor import Result, examine
+from dray.ops.doctor.check import Code, Subject, Verdict
 from dray.settings import Settings
 from tests.backends.processes import raw_sql
 

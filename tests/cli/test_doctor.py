@@ -13,13 +13,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dray.ops import doctor
-from dray.ops.doctor import Check, Result, Verdict
-from dray.ops.doctor.check import Finding, ok, run
+from dray.ops.doctor import Result, examine
+from dray.ops.doctor.check import Check, Finding, Subject, Verdict, ok
 from tests.cli.shell import Shell, plain, until
 
 # What depends on the machine that the tests run on, and on its SQLite.
@@ -146,7 +146,7 @@ def test_one_check_that_raises_does_not_stop_the_others() -> None:
 
     checks = [Check("one", broken), Check("two", fine), Check("three", broken, after="one")]
 
-    assert list(run(checks, None)) == [  # pyright: ignore[reportArgumentType] - these look at nothing
+    assert list(examine(cast("Subject", None), checks=checks)) == [  # they look at nothing
         Result(
             "one",
             Verdict.FAILED,

@@ -23,8 +23,8 @@ from dray.backends.sqlite import files, inotify
 from dray.clock import SystemClock
 from dray.instants import SECOND
 from dray.model.new_job import NewJob
-from dray.ops.doctor import CHECKS, Result, Subject, database
-from dray.ops.doctor.check import Finding
+from dray.ops.doctor import CHECKS, Result, database
+from dray.ops.doctor.check import Finding, Subject
 from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
 from tests.cli.shell import Shell

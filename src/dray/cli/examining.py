@@ -13,19 +13,16 @@ from dray.app import App
 from dray.cli.apps import app_here, app_on_tables, bare_app, load_tasks, name_of
 from dray.cli.exits import Failure
 from dray.cli.options import told
-from dray.ops.doctor import BARRIERS, CHECKS, Code, Subject, examine
-from dray.ops.health import Demands, Health
-from dray.ops.health import health as ask
+from dray.ops.doctor.check import Code, Subject
+from dray.ops.health import Health, health
 from dray.settings import Settings
-
-__all__ = ["BARRIERS", "CHECKS", "database_and_code_here", "examine", "health_here"]
 
 _PATIENCE = 2.0  # seconds to reach the database
 
 
 def health_here(**demands: Any) -> Health:
     """Examines the database alone, for `dray health`."""
-    return ask(_subject(app_on_tables(), Code()), Demands(**demands))
+    return health(_subject(app_on_tables(), Code()), **demands)
 
 
 def database_and_code_here() -> Subject:

@@ -16,18 +16,6 @@ from dray.ops.doctor.database import schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
-    """What has to hold."""
-
-    worker: str | None = None  # the name or id of one that has to be alive
-    min_workers: int = 1
-    queues: Collection[str] = ()  # that `max_age` is about; none: all
-    max_age: float | None = None  # seconds that a ready job may wait
-    max_failed: int | None = None  # jobs that may fail within `window`
-    window: float = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """What was found. A number is None where it was not asked for, or the database cannot be read."""
 
@@ -44,7 +32,16 @@ class Health:
         return not self.problems
 
 
-def health(subject: Subject, demands: Demands) -> Health:
+def health(
+    subject: Subject,
+    *,
+    worker: str | None,  # the name or id of one that must be alive
+    min_workers: int,
+    queues: Collection[str],  # that `max_age` is about; none: all
+    max_age: float | None,  # seconds that a ready job may wait
+    max_failed: int | None,  # jobs that may fail within `window`
+    window: float,
+) -> Health:
     """Asks the database; never raises for what is wrong with it."""
     place = subject.settings.place
     try:
@@ -57,31 +54,27 @@ def health(subject: Subject, demands: Demands) -> Health:
         if closed is not None:
             return Health(database=place, problems=(closed.text,), version=version)
         live = subject.live
-        able = [each for each in live if _trouble(each) is None]
+        able = sum(_trouble(each) is None for each in live)
         duties = tuple(subject.free_duties())
-        oldest = None if demands.max_age is None else _oldest(subject, demands.queues)
-        went_wrong = None
-        if demands.max_failed is not None:
-            went_wrong = subject.eyes.ended(subject.now - int(demands.window * SECOND))[1]
+        oldest = None if max_age is None else _oldest(subject, queues)
+        window_us = int(window * SECOND)
+        went_wrong = None if max_failed is None else subject.eyes.ended(subject.now - window_us)[1]
     except DrayError as error:
         return Health(database=place, problems=(failed_by(error).text,))
-    problems: list[str] = []
-    if len(able) < demands.min_workers:
-        problems.append(_too_few(live, len(able), demands.min_workers))
-    if demands.worker is not None:
-        problems += _about(live, demands.worker)
+    problems = [] if able >= min_workers else [_too_few(live, able, min_workers)]
+    problems += [] if worker is None else _about(live, worker)
     if duties:
         problems.append(f"no worker has the duties {listed(duties)}")
-    if oldest is not None and demands.max_age is not None and oldest > demands.max_age:
-        where = f" in queue {listed(sorted(demands.queues))}" if demands.queues else ""
+    if oldest is not None and max_age is not None and oldest > max_age:
+        where = f" in queue {listed(sorted(queues))}" if queues else ""
         problems.append(f"the oldest ready job{where} has waited for {span(int(oldest * SECOND))}")
-    if went_wrong is not None and demands.max_failed is not None and went_wrong > demands.max_failed:
-        problems.append(f"{count_of(went_wrong, 'job')} failed in the last {span(int(demands.window * SECOND))}")
+    if went_wrong is not None and max_failed is not None and went_wrong > max_failed:
+        problems.append(f"{count_of(went_wrong, 'job')} failed in the last {span(window_us)}")
     return Health(
         database=place,
         problems=tuple(problems),
         version=version,
-        workers=len(able),
+        workers=able,
         free_duties=duties,
         oldest_ready=oldest,
         failed=went_wrong,

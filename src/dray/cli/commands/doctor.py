@@ -33,15 +33,16 @@ def doctor(skip: Sequence[str], *, strict: bool) -> int:
     In a pipe: name, verdict (ok, note, warning, failed), text, fix. Exit code 1: a check failed; 6: the database is
     out of reach, or its tables are missing, behind or too new.
     """
-    from dray.cli import examining  # noqa: PLC0415 - the checks load sqlite3
+    from dray.cli.examining import database_and_code_here  # noqa: PLC0415 - the checks load sqlite3
+    from dray.ops.doctor import BARRIERS, CHECKS, examine  # noqa: PLC0415 - the same
 
-    names = [check.name for check in examining.CHECKS]
+    names = [check.name for check in CHECKS]
     for name in skip:
         if name not in names:
             raise click.UsageError(f"there is no check {name!r}; there are {', '.join(sorted(names))}")
-    results = _shown(examining.examine(examining.database_and_code_here(), skip), max(map(len, names)))
+    results = _shown(examine(database_and_code_here(), skip), max(map(len, names)))
     bad = {result.name for result in results if result.verdict == "failed"}
-    if bad & examining.BARRIERS:
+    if bad & BARRIERS:
         return Code.NO_DATABASE
     is_warned = strict and any(result.verdict == "warning" for result in results)
     return Code.FAILED if bad or is_warned else Code.DONE
@@ -95,13 +96,13 @@ def health(queues: Sequence[str], **demands: Any) -> int:
 
     The database must be in reach, its tables fit this version, a worker be alive, and every duty have a worker.
     """
-    from dray.cli import examining  # noqa: PLC0415 - the checks load sqlite3
+    from dray.cli.examining import health_here  # noqa: PLC0415 - the checks load sqlite3
 
     for name in queues:
         check_name("queue", name)
     if queues and demands["max_age"] is None:
         raise click.UsageError("--queue goes with --max-age")
-    found = examining.health_here(queues=queues, **demands)
+    found = health_here(queues=queues, **demands)
     if wants_json():
         put_json({"is_healthy": found.is_healthy, **asdict(found), "problems": list(found.problems)})
     elif found.is_healthy:

@@ -1,30 +1,28 @@
-"""What a check is, what it may look at and what it finds; runs checks one after the other, though one may fail."""
+"""What a check is, what it may look at, what it finds, and in which words."""
 
 from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, wraps
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from dray.backends.database import FileFacts, TookTooLong
-from dray.backends.store.doctor import MOST
+from dray.backends.database import FileFacts
+from dray.backends.store.doctor import MOST, Examination, Ready, Seen, ServerFacts
 from dray.backends.store.liveness import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.maintenance import Scheduler, duties
-from dray.sanitize import redact
+from dray.model.job import Queue
 from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
-    from dray.backends.store.doctor import Examination, Ready, Seen, ServerFacts
     from dray.clock import Clock
-    from dray.model.job import Queue
-    from dray.model.schedule import Schedule
     from dray.settings import Settings
 
 _SETTLED_US = 30 * SECOND  # a worker looks at the duties each two seconds; on PostgreSQL a dead one's are free later
@@ -95,10 +93,6 @@ class Subject:
     def paused(self) -> set[str]:
         return {queue.name for queue in self.queues if queue.paused_at is not None}
 
-    @cached_property
-    def schedules(self) -> list[Schedule]:
-        return self.eyes.schedules()
-
     def free_duties(self) -> list[str]:
         """Duties without a worker, though one that could take them has been there for a while."""
         if not any(self.now - each.worker.started_at > _SETTLED_US for each in self.live):
@@ -106,13 +100,9 @@ class Subject:
         # Those of a worker that is gone are taken over once it is buried.
         there = {each.worker.id for each in self.seen}
         held = {lease.duty for lease in self.eyes.leases() if lease.holder in there}
-        return [duty for duty in self._exclusive() if duty not in held]
-
-    def _exclusive(self) -> list[str]:
-        from random import Random  # noqa: PLC0415 - made, and never used
-
-        made = duties(self.backend, self.clock, Random())  # noqa: S311
-        return [*(duty.name for duty in made if duty.is_exclusive), Scheduler.name]
+        made = duties(self.backend, self.clock, Random())  # noqa: S311 - they are never run
+        exclusive = [*(duty.name for duty in made if duty.is_exclusive), Scheduler.name]
+        return [duty for duty in exclusive if duty not in held]
 
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -164,22 +154,35 @@ class Finding(NamedTuple):
     fix: str | None = None
 
 
+Look = Callable[[Subject], Finding | None]  # None: the check does not apply
+
+
 class Check(NamedTuple):
-    """``look`` returns None if the check does not apply. ``after``: the check that must not have failed."""
+    """``after``: the check that must not have failed."""
 
     name: str
-    look: Callable[[Subject], Finding | None]
+    look: Look
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A check that was made."""
+def of_file(look: Callable[[Subject, FileFacts], Finding | None]) -> Look:
+    """A check of a SQLite file."""
 
-    name: str
-    verdict: Verdict
-    text: str
-    fix: str | None
+    @wraps(look)
+    def looked(subject: Subject) -> Finding | None:
+        return None if subject.file is None else look(subject, subject.file)
+
+    return looked
+
+
+def of_server(look: Callable[[Subject, ServerFacts], Finding | None]) -> Look:
+    """A check of a PostgreSQL server."""
+
+    @wraps(look)
+    def looked(subject: Subject) -> Finding | None:
+        return None if subject.server is None else look(subject, subject.server[0])
+
+    return looked
 
 
 def ok(text: str) -> Finding:
@@ -202,31 +205,3 @@ def failed_by(error: DrayError) -> Finding:
     """Errors say what happened; what to do next."""
     text, _, advice = str(error).rpartition("; ")
     return failed(text, advice) if text else failed(advice, "dray db status")
-
-
-def run(checks: Iterable[Check], subject: Subject, skip: Collection[str] = ()) -> Iterator[Result]:
-    """Makes the checks; skips those that depend on one that failed, or was skipped for that reason."""
-    barred: set[str] = set()
-    for check in checks:
-        if check.after in barred:
-            barred.add(check.name)
-            continue
-        finding = None if check.name in skip else _look(check, subject)
-        if finding is None:
-            continue
-        if finding.verdict is Verdict.FAILED:
-            barred.add(check.name)
-        fix = None if finding.verdict is Verdict.OK or finding.fix is None else redact(finding.fix)
-        yield Result(check.name, finding.verdict, redact(finding.text), fix)
-
-
-def _look(check: Check, subject: Subject) -> Finding | None:
-    try:
-        return check.look(subject)
-    except TookTooLong as error:
-        return note(f"not known: {error}", "look again when the database is less busy")
-    except DrayError as error:
-        return failed_by(error)
-    except Exception as error:  # noqa: BLE001 - a defect of one check must not hide what the others find
-        what = f"{type(error).__name__}: {error}"
-        return failed(f"this could not be checked: {what}", "if the database is well otherwise, report this")

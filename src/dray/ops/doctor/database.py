@@ -6,41 +6,24 @@ from __future__ import annotations
 
 from dray.backends.database import TookTooLong
 from dray.backends.migrate import latest
-from dray.errors import StorageError
+from dray.backends.store.doctor import ServerFacts
 from dray.instants import DAY, SECOND
 from dray.model.circumstances import Closed
 from dray.model.retention import Retention
-from dray.ops.doctor.check import (
-    Check,
-    Finding,
-    Subject,
-    count_of,
-    failed,
-    failed_by,
-    listed,
-    note,
-    ok,
-    size,
-    span,
-    warning,
-)
+from dray.ops.doctor.check import Finding, Subject, count_of, failed, listed, note, of_server, ok, size, span, warning
 from dray.wording import counted
 
 _SKEW_US, _GREAT_SKEW_US = 2 * SECOND, 60 * SECOND
 _SLACK_US = DAY  # in which the pruner comes round
 
 
-def _database(subject: Subject) -> Finding:
+def database(subject: Subject) -> Finding:
     try:
         subject.eyes.known()
     except TookTooLong:
         return failed("it does not respond in time", "see what else it does")
-    except StorageError as error:
-        return failed_by(error)
-    facts = subject.file
-    if facts is None:
-        return ok(subject.settings.place)
-    return ok(f"{subject.settings.place}, {size(facts.size)}")
+    place = subject.settings.place
+    return ok(place if subject.file is None else f"{place}, {size(subject.file.size)}")
 
 
 def schema(subject: Subject) -> Finding:
@@ -62,14 +45,14 @@ def schema(subject: Subject) -> Finding:
     return ok(f"tables at version {version}")
 
 
-def _moved(subject: Subject) -> Finding:
+def moved(subject: Subject) -> Finding:
     closed = Closed.of(subject.eyes.known())
     if closed is None:
         return ok("the queue has not moved elsewhere")
     return failed(closed.text, closed.fix)
 
 
-def _integrity(subject: Subject) -> Finding:
+def integrity(subject: Subject) -> Finding:
     if subject.server is not None:
         unused = subject.eyes.damage()
         if unused:
@@ -85,7 +68,7 @@ def _integrity(subject: Subject) -> Finding:
     return ok("no damage found")
 
 
-def _clock(subject: Subject) -> Finding:
+def clock(subject: Subject) -> Finding:
     if subject.server is not None:
         ahead_us = subject.server[1]
         whose = "the server's clock"
@@ -101,28 +84,15 @@ def _clock(subject: Subject) -> Finding:
     return failed(text, advice) if abs(ahead_us) > _GREAT_SKEW_US else warning(text, advice)
 
 
-def _history(subject: Subject) -> Finding:
+def history(subject: Subject) -> Finding:
     cutoffs = Retention().cutoffs(subject.now - _SLACK_US)
     left = {state: subject.eyes.unpruned(state, before) for state, before in cutoffs.items()}
-    kept = sum(left.values())
-    if not kept:
+    if not any(left.values()):
         return ok("nothing is kept past its retention")
     found = listed([count_of(count, f"{state} job") for state, count in left.items() if count])
     return warning(
         f"not pruned though past retention: {found}", "have a worker running, or remove them now: dray db prune"
     )
-
-
-OPENING_CHECKS = (
-    Check("database", _database),
-    Check("schema", schema, after="database"),
-    Check("moved", _moved, after="schema"),
-)
-TABLE_CHECKS = (
-    Check("integrity", _integrity, after="database"),
-    Check("clock", _clock, after="schema"),
-    Check("history", _history, after="moved"),
-)
 
 
 _OLDEST = 130_000
@@ -132,10 +102,8 @@ _DEAD_ROWS = 100_000
 _LONG_US = 600 * SECOND
 
 
-def _server(subject: Subject) -> Finding | None:
-    if subject.server is None:
-        return None
-    found, _ = subject.server
+@of_server
+def server(_: Subject, found: ServerFacts) -> Finding:
     if found.version_number < _OLDEST:
         return failed(f"PostgreSQL {found.version} is too old: Dray needs 13", "upgrade the server")
     if found.is_standby:
@@ -146,10 +114,8 @@ def _server(subject: Subject) -> Finding | None:
     return ok(f"PostgreSQL {found.version}")
 
 
-def _commits(subject: Subject) -> Finding | None:
-    if subject.server is None:
-        return None
-    found, _ = subject.server
+@of_server
+def commits(_: Subject, found: ServerFacts) -> Finding:
     risky = [name for name in ("fsync", "full_page_writes") if getattr(found, name) == "off"]
     if risky:
         return warning(
@@ -164,9 +130,8 @@ def _commits(subject: Subject) -> Finding | None:
     return ok(f"fsync on, synchronous_commit {found.synchronous_commit}")
 
 
-def _listen(subject: Subject) -> Finding | None:
-    if subject.server is None:
-        return None
+@of_server
+def listen(subject: Subject, _: ServerFacts) -> Finding:
     heard = subject.eyes.listening()
     if not heard.is_heard:
         return warning(
@@ -179,10 +144,8 @@ def _listen(subject: Subject) -> Finding | None:
     return ok("LISTEN delivers")
 
 
-def _connections(subject: Subject) -> Finding | None:
-    if subject.server is None:
-        return None
-    found, _ = subject.server
+@of_server
+def connections(_: Subject, found: ServerFacts) -> Finding:
     of = f"of {found.connections_max} connections"
     text = f"{counted(found.connections, f'{of} is', f'{of} are')} in use, {found.connections_ours} by Dray"
     left = found.connections_max - found.connections
@@ -196,16 +159,15 @@ def _connections(subject: Subject) -> Finding | None:
     return ok(f"{text}; a worker takes {_CONNECTIONS_EACH}, and one more for each body that uses the database")
 
 
-def _vacuum(subject: Subject) -> Finding | None:
-    if subject.server is None:
-        return None
+@of_server
+def vacuum(subject: Subject, facts: ServerFacts) -> Finding | None:
     found = subject.eyes.vacuum()
     if found is None:
         return None
     when = "never" if found.last_at is None else f"{span(subject.now - found.last_at)} ago"
     rows = f"{counted(found.dead, 'dead row')} beside {counted(found.live, 'live one')}"
     text = f"{rows} in dray_jobs; last vacuumed: {when}"
-    if subject.server[0].autovacuum == "off":
+    if facts.autovacuum == "off":
         return warning(f"autovacuum is off: {text}", "set autovacuum = on in postgresql.conf")
     if found.dead > max(_DEAD_ROWS, found.live):
         return warning(
@@ -214,13 +176,12 @@ def _vacuum(subject: Subject) -> Finding | None:
     return ok(text)
 
 
-def _transactions(subject: Subject) -> Finding | None:
-    if subject.server is None:
-        return None
+@of_server
+def transactions(subject: Subject, facts: ServerFacts) -> Finding:
     oldest = subject.eyes.oldest_transaction()
     if oldest is None:
         return ok("no transaction is open")
-    open_us = subject.server[0].now - oldest.since
+    open_us = facts.now - oldest.since
     text = f"the oldest transaction has been open for {span(open_us)} (process {oldest.pid}, {oldest.program or '?'})"
     if open_us < _LONG_US:
         return ok(text)
@@ -228,13 +189,3 @@ def _transactions(subject: Subject) -> Finding | None:
         f"{text}, {oldest.state or 'state unknown'}: what was deleted since cannot be cleared away",
         f"end it, or SELECT pg_terminate_backend({oldest.pid})",
     )
-
-
-SERVER_CHECKS = (
-    Check("server", _server, after="database"),
-    Check("commits", _commits, after="database"),
-    Check("listen", _listen, after="database"),
-    Check("connections", _connections, after="database"),
-    Check("transactions", _transactions, after="database"),
-    Check("vacuum", _vacuum, after="schema"),
-)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from dray.backends.database import FileFacts
 from dray.backends.sqlite import trust
-from dray.ops.doctor.check import Check, Finding, Subject, failed, note, ok, size, warning
+from dray.ops.doctor.check import Finding, Subject, failed, note, of_file, ok, size, warning
 from dray.wording import counted, dotted
 
 
-def _configuration(subject: Subject) -> Finding:
+def configuration(subject: Subject) -> Finding:
     code, settings = subject.code, subject.settings
     text = f"{settings.place}, from {code.address}"
     if code.unused is not None:
@@ -21,7 +21,7 @@ def _configuration(subject: Subject) -> Finding:
     return ok(text)
 
 
-def _app(subject: Subject) -> Finding:
+def app(subject: Subject) -> Finding:
     code = subject.code
     if code.problem is not None:
         return failed(code.problem, "repair it, or name the app: --app module:object")
@@ -33,15 +33,12 @@ def _app(subject: Subject) -> Finding:
     return ok(f"{code.app}, {counted(len(code.tasks), 'task')}")
 
 
-CODE_CHECKS = (Check("configuration", _configuration), Check("app", _app))
-
-
 _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 11), (3, 14)
 _OLDEST_DRIVER = (3, 3)
 _FULL, _TIGHT = 64 * 1024**2, 512 * 1024**2  # bytes; the write-ahead log alone may take 64 MiB
 
 
-def _python(subject: Subject) -> Finding:
+def python(subject: Subject) -> Finding:
     found = dotted(subject.python)
     span = f"{dotted(_OLDEST_PYTHON)} to {dotted(_NEWEST_PYTHON)}"
     if subject.python[:2] < _OLDEST_PYTHON:
@@ -51,7 +48,7 @@ def _python(subject: Subject) -> Finding:
     return ok(f"Python {found}")
 
 
-def _sqlite(subject: Subject) -> Finding | None:
+def sqlite(subject: Subject) -> Finding | None:
     if not subject.settings.is_sqlite:
         return None
     found = dotted(subject.sqlite)
@@ -70,7 +67,7 @@ def _sqlite(subject: Subject) -> Finding | None:
     return ok(f"SQLite {found}")
 
 
-def _driver(subject: Subject) -> Finding | None:
+def driver(subject: Subject) -> Finding | None:
     if subject.settings.is_sqlite:
         return None
     import psycopg  # noqa: PLC0415 - for those who use PostgreSQL
@@ -87,10 +84,8 @@ def _driver(subject: Subject) -> Finding | None:
     return ok(f"psycopg {found}")
 
 
-def _disk(subject: Subject) -> Finding | None:
-    facts = subject.file
-    if facts is None:
-        return None
+@of_file
+def disk(_: Subject, facts: FileFacts) -> Finding:
     found = f"{size(facts.free)} free beside a file of {size(facts.size)}"
     if facts.free < _FULL:
         return failed(f"the disk is all but full: {found}", "free space on it, or move the file to another disk")
@@ -101,14 +96,15 @@ def _disk(subject: Subject) -> Finding | None:
     return ok(found)
 
 
-def _inotify(subject: Subject) -> Finding | None:
-    if subject.file is None or sys.platform != "linux":
+@of_file
+def inotify(_: Subject, __: FileFacts) -> Finding | None:
+    if sys.platform != "linux":
         return None
-    from dray.backends.sqlite import inotify  # noqa: PLC0415 - for those who use SQLite
+    from dray.backends.sqlite.inotify import start  # noqa: PLC0415 - for those who use SQLite
 
     limit = Path("/proc/sys/fs/inotify/max_user_instances")
     most = limit.read_text(encoding="ascii").strip() if limit.exists() else "a limited number"
-    found = inotify.start()
+    found = start()
     if found is None:
         return warning(
             f"no inotify instance can be had (a user has {most}): a worker started now would look each second "
@@ -119,25 +115,14 @@ def _inotify(subject: Subject) -> Finding | None:
     return ok(f"inotify can be had (a user has {most} instances, each worker takes one)")
 
 
-MACHINE_CHECKS = (
-    Check("python", _python),
-    Check("sqlite", _sqlite),
-    Check("driver", _driver),
-    Check("disk", _disk),
-    Check("inotify", _inotify),
-)
-
-
 _LOG_LIMIT = 64 * 1024**2  # bytes that the log is cut back to by itself
 _WASTE = 64 * 1024**2
 _LAYERED = {"overlay", "aufs", "fuse.fuse-overlayfs"}
 _OTHERS_READ, _OTHERS_WRITE, _STICKY = 0o004, 0o002, 0o1000
 
 
-def _file_system(subject: Subject) -> Finding | None:
-    facts = subject.file
-    if facts is None:
-        return None
+@of_file
+def file_system(_: Subject, facts: FileFacts) -> Finding:
     if facts.is_network:
         return warning(
             f"the file lies on {facts.file_system}, which other machines can reach too: SQLite's locks do not hold "
@@ -165,10 +150,8 @@ def _risky(file_system: str) -> Finding | None:
     return None
 
 
-def _permissions(subject: Subject) -> Finding | None:
-    facts = subject.file
-    if facts is None:
-        return None
+@of_file
+def permissions(_: Subject, facts: FileFacts) -> Finding:
     if not facts.can_read:
         return failed(
             f"this user may not read it: it belongs to user {facts.owner} and has mode {facts.mode:03o}",
@@ -204,9 +187,9 @@ def _exposed(facts: FileFacts) -> Finding | None:
     return None
 
 
-def _journal(subject: Subject) -> Finding | None:
-    facts = subject.file
-    if facts is None or facts.journal is None:
+@of_file
+def journal(_: Subject, facts: FileFacts) -> Finding | None:
+    if facts.journal is None:
         return None
     if facts.journal != "wal":
         return warning(
@@ -216,9 +199,9 @@ def _journal(subject: Subject) -> Finding | None:
     return ok("WAL mode")
 
 
-def _log(subject: Subject) -> Finding | None:
-    facts = subject.file
-    if facts is None or facts.journal != "wal":
+@of_file
+def wal(_: Subject, facts: FileFacts) -> Finding | None:
+    if facts.journal != "wal":
         return None
     if facts.log_size is None:
         return ok("no -wal: no program has the file open")
@@ -231,24 +214,20 @@ def _log(subject: Subject) -> Finding | None:
     return ok(f"the -wal has {size(facts.log_size)}")
 
 
-def _pages(subject: Subject) -> Finding | None:
-    if subject.file is None:
-        return None
-    pages = subject.eyes.pages()
-    unused = pages.unused * pages.size
-    found = f"{size(unused)} of {size(pages.pages * pages.size)} unused"
-    if pages.vacuum:
+@of_file
+def pages(subject: Subject, facts: FileFacts) -> Finding:
+    there = subject.eyes.pages()
+    unused = there.unused * there.size
+    found = f"{size(unused)} of {size(there.pages * there.size)} unused"
+    if there.vacuum:
         return ok(f"{found}; workers give it back by and by")
-    if unused > _WASTE and pages.unused * 2 > pages.pages:
-        return warning(
-            f"{found}, which the file keeps: it was not made by Dray", f"sqlite3 {subject.file.path} VACUUM"
-        )
+    if unused > _WASTE and there.unused * 2 > there.pages:
+        return warning(f"{found}, which the file keeps: it was not made by Dray", f"sqlite3 {facts.path} VACUUM")
     return note(f"{found}; the file was not made by Dray, so that what is unused stays in it")
 
 
-def _write_lock(subject: Subject) -> Finding | None:
-    if subject.file is None:
-        return None
+@of_file
+def write_lock(subject: Subject, _: FileFacts) -> Finding:
     holder = subject.eyes.lock_holder()
     if holder is None:
         return ok("no program keeps the write lock")
@@ -264,13 +243,3 @@ def _program(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return "of another user or machine"
-
-
-FILE_CHECKS = (
-    Check("file-system", _file_system),
-    Check("permissions", _permissions),
-    Check("journal", _journal),
-    Check("wal", _log),
-    Check("write-lock", _write_lock),
-    Check("pages", _pages, after="database"),
-)

@@ -7,7 +7,7 @@ from dray.backends.store.liveness import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.schedule import Schedule
-from dray.ops.doctor.check import Check, Finding, Subject, count_of, failed, listed, note, ok, span, warning
+from dray.ops.doctor.check import Finding, Subject, count_of, failed, listed, note, ok, span, warning
 
 _WINDOW_US = 3_600 * SECOND
 _OLD_US = 300 * SECOND  # that a job may be ready without being claimed
@@ -16,7 +16,7 @@ _OVERRUN_US = 60 * SECOND  # a body has five seconds to stop, and a job may be c
 _FEW, _RATE = 10, 0.1  # failures that are worth a word, and their share of all
 
 
-def _workers(subject: Subject) -> Finding:
+def workers(subject: Subject) -> Finding:
     live = subject.live
     draining = sum(each.worker.state == "draining" for each in live)
     if live:
@@ -27,7 +27,7 @@ def _workers(subject: Subject) -> Finding:
     return note("no worker is alive; nothing is ready either", "dray worker")
 
 
-def _dead_workers(subject: Subject) -> Finding:
+def dead_workers(subject: Subject) -> Finding:
     gone = [each.worker.name for each in subject.seen if each.life is Life.GONE]
     if gone:
         return warning(
@@ -39,7 +39,7 @@ def _dead_workers(subject: Subject) -> Finding:
     return ok("no dead worker holds a job")
 
 
-def _silent_workers(subject: Subject) -> Finding:
+def silent_workers(subject: Subject) -> Finding:
     silent = [each.worker for each in subject.seen if each.life is Life.SILENT]
     if not silent:
         return ok("every live worker renews its lease")
@@ -52,7 +52,7 @@ def _silent_workers(subject: Subject) -> Finding:
     )
 
 
-def _duties(subject: Subject) -> Finding:
+def duties(subject: Subject) -> Finding:
     free = subject.free_duties()
     if free:
         return failed(f"no worker has the duties {listed(free)}, though workers are there", "restart the workers")
@@ -61,7 +61,7 @@ def _duties(subject: Subject) -> Finding:
     return ok("every duty has a worker")
 
 
-def _unknown_tasks(subject: Subject) -> Finding | None:
+def unknown_tasks(subject: Subject) -> Finding | None:
     if not subject.live:
         return None
     known = {task for each in subject.live for task in each.worker.tasks}
@@ -74,7 +74,7 @@ def _unknown_tasks(subject: Subject) -> Finding | None:
     )
 
 
-def _unserved_queues(subject: Subject) -> Finding | None:
+def unserved_queues(subject: Subject) -> Finding | None:
     if not subject.live:
         return None
     if any(not each.worker.queues for each in subject.live):
@@ -87,7 +87,7 @@ def _unserved_queues(subject: Subject) -> Finding | None:
     return warning(f"{_sum(left)} in queues that no worker serves: {listed(names)}", f"dray worker -q {names[0]}")
 
 
-def _paused_queues(subject: Subject) -> Finding:
+def paused_queues(subject: Subject) -> Finding:
     paused = {queue.name: queue.paused_at for queue in subject.queues if queue.paused_at is not None}
     if not paused:
         return ok("no queue is paused")
@@ -99,7 +99,7 @@ def _paused_queues(subject: Subject) -> Finding:
     return note(f"paused: {shown}; nothing waits there", fix)
 
 
-def _backlog(subject: Subject) -> Finding:
+def backlog(subject: Subject) -> Finding:
     waiting = [each for each in [*subject.ready, *subject.eyes.due()] if each.queue not in subject.paused]
     if not waiting:
         return ok("nothing waits to be claimed")
@@ -111,7 +111,7 @@ def _backlog(subject: Subject) -> Finding:
     return warning(f"{text}; {_sum(waiting)} ready in all", "dray why ID says what keeps it; or start more workers")
 
 
-def _failures(subject: Subject) -> Finding:
+def failures(subject: Subject) -> Finding:
     completed, went_wrong = subject.eyes.ended(subject.now - _WINDOW_US)
     text = f"{count_of(went_wrong, 'job')} failed and {count_of(completed, 'job')} completed in the last hour"
     if went_wrong >= _FEW and went_wrong >= _RATE * (completed + went_wrong):
@@ -119,7 +119,7 @@ def _failures(subject: Subject) -> Finding:
     return ok(text)
 
 
-def _timeouts(subject: Subject) -> Finding:
+def timeouts(subject: Subject) -> Finding:
     late = [
         each for each in subject.eyes.running() if subject.now - each.started_at > each.timeout * SECOND + _OVERRUN_US
     ]
@@ -133,8 +133,8 @@ def _timeouts(subject: Subject) -> Finding:
     )
 
 
-def _schedules(subject: Subject) -> Finding:
-    rules = [schedule for schedule in subject.schedules if schedule.paused_at is None]
+def schedules(subject: Subject) -> Finding:
+    rules = [schedule for schedule in subject.eyes.schedules() if schedule.paused_at is None]
     unusable = {schedule.name: error for schedule in rules if (error := _unusable(schedule)) is not None}
     if unusable:
         name, error = next(iter(unusable.items()))
@@ -168,7 +168,7 @@ def _unusable(schedule: Schedule) -> str | None:
     return None
 
 
-def _older_code(subject: Subject) -> Finding | None:
+def older_code(subject: Subject) -> Finding | None:
     if not subject.live or not subject.code.tasks:
         return None
     wanted = set(subject.code.tasks)
@@ -186,19 +186,3 @@ def _older_code(subject: Subject) -> Finding | None:
 
 def _sum(lines: list[Ready]) -> str:
     return count_of(sum(each.jobs for each in lines), "job")
-
-
-WORK_CHECKS = (
-    Check("workers", _workers, after="moved"),
-    Check("dead-workers", _dead_workers, after="moved"),
-    Check("silent-workers", _silent_workers, after="moved"),
-    Check("duties", _duties, after="moved"),
-    Check("older-code", _older_code, after="moved"),
-    Check("unknown-tasks", _unknown_tasks, after="moved"),
-    Check("unserved-queues", _unserved_queues, after="moved"),
-    Check("paused-queues", _paused_queues, after="moved"),
-    Check("backlog", _backlog, after="moved"),
-    Check("timeouts", _timeouts, after="moved"),
-    Check("failures", _failures, after="moved"),
-    Check("schedules", _schedules, after="moved"),
-)
