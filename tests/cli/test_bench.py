@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
-from dray.ops import bench
-from dray.ops.bench import Rate, Spread, drain_rate, rate_of
+from dray.cli import measuring
+from dray.cli.measuring import Rate, drain_rate, rate_of, spread
 from tests.cli.session import CTRL_C, Session
 from tests.cli.shell import Shell, until
 
@@ -115,9 +115,8 @@ def test_a_rate_is_what_was_done_by_the_time_it_took() -> None:
 
 
 def test_a_spread_is_of_all_samples() -> None:
-    found = Spread.of([n / 100 for n in range(101)])
-    assert (found.p50, found.p99, found.samples) == (0.5, 0.99, 101)
-    assert Spread.of([0.25]) == Spread(0.25, 0.25, 1)
+    assert spread([n / 100 for n in range(101)]) == {"p50": 0.5, "p99": 0.99, "samples": 101}
+    assert spread([0.25]) == {"p50": 0.25, "p99": 0.25, "samples": 1}
 
 
 def test_a_drain_counts_from_its_start_and_ends_with_the_last_job_or_the_time(
@@ -126,7 +125,7 @@ def test_a_drain_counts_from_its_start_and_ends_with_the_last_job_or_the_time(
     counts = [5]
     assert drain_rate(lambda: counts[-1], lambda: counts.append(15), 10, seconds=60, pause=0).count == 10
     assert drain_rate(lambda: counts[-1], lambda: counts.append(16), 10, seconds=0.01, pause=0).count == 1
-    monkeypatch.setattr(bench, "_FIRST_JOB", 0.02)
+    monkeypatch.setattr(measuring, "_FIRST_JOB", 0.02)
     assert drain_rate(lambda: 5, lambda: None, 10, seconds=0.01, pause=0).count == 0
 
 

@@ -1,26 +1,34 @@
-"""The measurements of ``dray bench``: latency with an idle worker, enqueue rates without one, then a drain."""
+"""The measurements of ``dray bench``: latency with an idle worker, enqueue rates without one, then a drain.
+
+Beside them the rawest thing that does the same on the same disk or server.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
 from dray import App
 from dray.address import SqliteAddress, parse_address
 from dray.cli.exits import Failure
 from dray.cli.processes import Interrupts, start_worker
 from dray.model.job import State
-from dray.ops.bench import Figures, Rate, Spread, drain_rate, fsync_rate, rate_of
 
 _BATCH = 500  # jobs in one transaction
 _WARM_UP = 3
 _SAMPLES = 300
 _PATIENCE = 30.0  # seconds for a worker to start, to run a job, to end
+_FIRST_JOB = 10.0  # seconds that it may take
+_PAGE = 4096  # bytes that a durable write takes at least
 _QUEUE = "default"
 
 app = App()
@@ -37,11 +45,28 @@ def moment() -> int:
     return time.monotonic_ns()
 
 
-def measure(seconds: float, jobs: int, interrupts: Interrupts, tell: Callable[[str], None]) -> Figures:
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often something was done."""
+
+    count: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.count / self.seconds if self.seconds > 0 else 0.0
+
+    def shape(self, raw: Rate | None = None) -> dict[str, float]:
+        made = {"per_second": self.per_second, "count": self.count, "seconds": self.seconds}
+        return made if raw is None else {**made, "to_raw": self.per_second / raw.per_second}
+
+
+def measure(seconds: float, jobs: int, interrupts: Interrupts, tell: Callable[[str], None]) -> dict[str, Any]:
     """Returns all figures of the database that `app` is on, after about that many seconds."""
-    app.backend.migrate()
     tell("raw: the disk or the server")
     raw = _raw(seconds * 0.1)
+    # What an enqueue waits for: the disk, or the server's reply after it has reached its disk.
+    bound = raw.get("fsync") or raw["commit"]
     tell("pick-up: an idle worker")
     with _worker(interrupts):
         pick_up = _pick_up(seconds * 0.2)
@@ -55,13 +80,29 @@ def measure(seconds: float, jobs: int, interrupts: Interrupts, tell: Callable[[s
     with _worker(interrupts):
         total = enqueue.count + enqueue_many.count
         drain = drain_rate(_done, lambda: app.resume(_QUEUE), total, seconds * 0.3)
-    return Figures(raw=raw, enqueue=enqueue, enqueue_many=enqueue_many, drain=drain, pick_up=pick_up)
+    return {
+        "raw": {name: rate.shape() for name, rate in raw.items()},
+        "enqueue": enqueue.shape(bound),
+        "enqueue_many": enqueue_many.shape(bound),
+        "drain": drain.shape(bound),
+        "pick_up": pick_up,
+    }
+
+
+def rate_of(step: Callable[[], int], seconds: float, limit: int | None = None) -> Rate:
+    """Repeats `step` for a time, or until it was done often enough; `step` returns how much it did."""
+    count, began = 0, time.perf_counter()
+    while True:
+        count += step()
+        taken = time.perf_counter() - began
+        if taken >= seconds or (limit is not None and count >= limit):
+            return Rate(count, taken)
 
 
 def _raw(seconds: float) -> dict[str, Rate]:
     address = parse_address(app.url)
     if isinstance(address, SqliteAddress):
-        return {"fsync": fsync_rate(address.path.parent, seconds)}
+        return {"fsync": _fsync_rate(address.path.parent, seconds)}
     backend = app.backend
     return {
         "round_trip": rate_of(lambda: bool(backend.now()), seconds / 2),
@@ -74,7 +115,39 @@ def _commit() -> int:
     return 1
 
 
-def _pick_up(seconds: float) -> Spread:
+def _fsync_rate(folder: Path, seconds: float) -> Rate:
+    """A page written and forced to the disk, again and again: what no durable write can be faster than."""
+    path = folder / f"dray_bench_{os.getpid()}.fsync"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    page = bytes(_PAGE)
+
+    def step() -> int:
+        os.write(descriptor, page)
+        os.fsync(descriptor)
+        return 1
+
+    try:
+        return rate_of(step, seconds)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def drain_rate(
+    done: Callable[[], int], start: Callable[[], object], total: int, seconds: float, pause: float = 0.05
+) -> Rate:
+    """How fast jobs end from `start` on, until all have or the time is over; a busy machine gets the time for one."""
+    before, began = done(), time.perf_counter()
+    start()
+    while True:
+        now = done() - before
+        taken = time.perf_counter() - began
+        if now >= total or taken >= (seconds if now else max(seconds, _FIRST_JOB)):
+            return Rate(now, taken)
+        time.sleep(pause)
+
+
+def _pick_up(seconds: float) -> dict[str, float]:
     rng = random.Random(1)  # noqa: S311 - pauses
     samples: list[float] = []
     deadline = time.monotonic() + seconds
@@ -84,7 +157,13 @@ def _pick_up(seconds: float) -> Spread:
         committed = time.monotonic_ns()
         started = job.result(timeout=_PATIENCE)
         samples.append(max(0, started - committed) / 1e9)
-    return Spread.of(samples[_WARM_UP:])
+    return spread(samples[_WARM_UP:])
+
+
+def spread(samples: Sequence[float]) -> dict[str, float]:
+    """How long something took."""
+    cuts = statistics.quantiles(samples, n=100, method="inclusive") if len(samples) > 1 else [*samples] * 99
+    return {"p50": cuts[49], "p99": cuts[98], "samples": len(samples)}
 
 
 def _done() -> int:

@@ -16,7 +16,6 @@ from dray.cli.output import Column, Shape, is_terminal, put_either, table
 from dray.cli.parsing import Duration
 from dray.cli.processes import Interrupts
 from dray.errors import StorageError, StorageUnavailable
-from dray.ops.bench import Figures, Rate
 from dray.wording import counted
 
 if TYPE_CHECKING:
@@ -63,37 +62,12 @@ def _measured(settings: Settings, seconds: float, jobs: int) -> dict[str, Any]:
         except StorageError as error:
             raise Failure(f"cannot create a scratch {what}: {error}; dray bench needs the right to do so") from None
         figures = measure(seconds, jobs, interrupts, _tell)
-    return {
-        "database": settings.place,
-        "scratch": app.settings.place,
-        **_shape(figures),
-    }
+    return {"database": settings.place, "scratch": app.settings.place, **figures}
 
 
 def _tell(stage: str) -> None:
     if is_terminal():
         click.echo(stage, err=True)
-
-
-def _shape(figures: Figures) -> dict[str, Any]:
-    # What an enqueue waits for: the disk, or the server's reply after it has reached its disk.
-    bound = figures.raw.get("fsync") or figures.raw["commit"]
-    return {
-        "raw": {name: _rate(rate) for name, rate in figures.raw.items()},
-        "enqueue": _rate(figures.enqueue, bound),
-        "enqueue_many": _rate(figures.enqueue_many, bound),
-        "drain": _rate(figures.drain, bound),
-        "pick_up": {
-            "p50": figures.pick_up.p50,
-            "p99": figures.pick_up.p99,
-            "samples": figures.pick_up.samples,
-        },
-    }
-
-
-def _rate(rate: Rate, raw: Rate | None = None) -> dict[str, Any]:
-    made = {"per_second": rate.per_second, "count": rate.count, "seconds": rate.seconds}
-    return made if raw is None else {**made, "to_raw": rate.per_second / raw.per_second}
 
 
 def _per_second(value: Any, _: Shape) -> str:
