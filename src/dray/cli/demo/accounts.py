@@ -40,8 +40,6 @@ class Accounts:
 
     tasks: list[TaskAccount]
     problems: list[str] = field(default_factory=list[str])
-    crashed: int = 0
-    done_again: int = 0  # bodies that ran to their end again, because their worker was killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +79,6 @@ def _check(accounts: Accounts, task: TaskAccount, job: Job, attempts: Sequence[A
     task.retried += job.attempt > 1
     task.crashed += len(crashes)
     task.begun += begun
-    accounts.crashed += len(crashes)
-    accounts.done_again += max(0, done - 1)
 
     should_be = State.CANCELLED if job.id in evidence.cancelled else State.COMPLETED
     owed = 0 if should_be == State.CANCELLED else 1

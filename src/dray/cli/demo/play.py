@@ -9,24 +9,23 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dray.cli.demo import tasks
 from dray.cli.demo.accounts import Accounts, Evidence, compare
-from dray.cli.demo.stage import Stage, put_accounts, stage
+from dray.cli.demo.stage import Stage, put_accounts
 from dray.cli.demo.tasks import LEDGER
 from dray.cli.exits import Code, Failure
 from dray.cli.output import short
 from dray.cli.processes import start_worker
+from dray.handle import Job, Run
 from dray.model.job import FINAL, State
+from dray.task import Task
 from dray.wording import counted, span
-
-if TYPE_CHECKING:
-    from dray.handle import Job, Run
-
 
 _PACE = 0.1  # seconds between two looks
 _KILL_AT = 0.4  # share of the jobs that are done when a worker is killed
@@ -36,15 +35,13 @@ _GROWN = 1  # steps that the workflow adds itself
 _TICK = 0.5  # seconds between two slots of the schedule
 _CLOCK = "clock"  # the queue of its jobs, which the schedule enqueues
 _BATCH = 100
-_PARTS = {"resize": 58, "fetch": 20, "mail": 10, "charge": 8, "render": 4}  # percent
-_TASKS: dict[str, Any] = {name: tasks.app.registry.get(name) for name in _PARTS}
-_CALLS: dict[str, Callable[[int], tuple[Any, ...]]] = {
-    "resize": lambda number: (number,),
-    "fetch": lambda number: (number,),
-    "mail": lambda number: (f"reader{number}@example.com",),
-    "charge": lambda number: (number,),
-    "render": lambda _: (20_000,),
-}
+_MIX: tuple[tuple[Task[..., Any], int, Callable[[int], tuple[Any, ...]]], ...] = (  # percent, arguments of the Nth
+    (tasks.resize, 58, lambda number: (number,)),
+    (tasks.fetch, 20, lambda number: (number,)),
+    (tasks.mail, 10, lambda number: (f"reader{number}@example.com",)),
+    (tasks.charge, 8, lambda number: (number,)),
+    (tasks.render, 4, lambda _: (20_000,)),
+)
 
 
 def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
@@ -52,7 +49,7 @@ def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
     url = f"sqlite:///{folder / 'demo.db'}"
     tasks.app.settings = replace(tasks.app.settings, url=url)
     with tasks.app, Workers(url, folder, concurrency) as workers:
-        with stage() as shown:
+        with Stage() as shown:
             play = Play(folder, shown, workers, scale, seconds)
             found = play.perform()
         put_accounts(found, play.remarks)
@@ -107,9 +104,8 @@ class Play:
 
     def _open(self) -> None:
         tasks.app.backend.migrate()
-        with sqlite3.connect(self.folder / "demo.db") as connection:
+        with closing(sqlite3.connect(self.folder / "demo.db")) as connection:
             connection.execute(tasks.CHARGES)
-        connection.close()
         pids = [self.workers.start(), self.workers.start()]
         self._until(lambda: len(self._live_workers()) == len(pids), "the workers have not started")
         self.stage.tell(f"two workers have started: processes {pids[0]} and {pids[1]}")
@@ -130,15 +126,16 @@ class Play:
 
     def _enqueue_many(self) -> None:
         began = time.monotonic()
-        made: dict[str, list[str]] = {name: [] for name in _PARTS}
+        made: dict[str, list[str]] = {task.name: [] for task, _, _ in _MIX}
         for start in range(0, self.scale, _BATCH):  # all tasks mixed, so that the kill hits each of them
-            for name, percent in _PARTS.items():
-                calls = [_CALLS[name](start + number) for number in range(_BATCH * percent // 100)]
-                made[name] += [job.id for job in _TASKS[name].enqueue_many(calls)]
+            for task, percent, call in _MIX:
+                calls = [call(start + number) for number in range(_BATCH * percent // 100)]
+                made[task.name] += [job.id for job in task.enqueue_many(calls)]
         self.enqueued |= made
         sizes = {name: len(ids) for name, ids in made.items()}
         took = span(time.monotonic() - began)
-        self.stage.tell(f"{sum(sizes.values()):,} jobs enqueued in {took}: {_listed(sizes)}")
+        listed = ", ".join(f"{count:,} {name}" for name, count in sizes.items())
+        self.stage.tell(f"{sum(sizes.values()):,} jobs enqueued in {took}: {listed}")
 
     def _enqueue_album(self) -> Run:
         """Enqueues a workflow: pictures, and an album of them, which adds a cover when it runs."""
@@ -191,10 +188,9 @@ class Play:
         self.workers.kill(pid)
         killed_at = time.monotonic()
         self.killed.add(victim.id)
-        running = tasks.app.jobs(state="running", limit=1000)
-        held = sum(job.row.worker_id == victim.id for job in running)
+        held = self._held_by(victim.id)
         self.stage.tell(f"kill -9 {pid}: a worker is gone while it ran {counted(held, 'job')}")
-        self._until(lambda: not self._holds_any(victim.id), "the dead worker's jobs are not rescued")
+        self._until(lambda: not self._held_by(victim.id), "the dead worker's jobs are not rescued")
         took = span(time.monotonic() - killed_at)
         self._remark(f"the other worker noticed, and rescued its {counted(held, 'job')} {took} after the kill")
         self.stage.tell(f"a new worker has replaced it: process {self.workers.start()}")
@@ -217,9 +213,8 @@ class Play:
             self._remark(f"a report showed its progress (up to {percent:g}%) and logged {kept}")
 
     def _accounts(self, cast: Cast) -> Accounts:
-        with sqlite3.connect(self.folder / "demo.db") as connection:
+        with closing(sqlite3.connect(self.folder / "demo.db")) as connection:
             charges = Counter(row[0] for row in connection.execute("SELECT job_id FROM demo_charges"))
-        connection.close()
         evidence = Evidence(
             expected=self.enqueued,
             cancelled=frozenset({cast.napping.id}),
@@ -245,8 +240,8 @@ class Play:
     def _live_workers(self) -> list[Any]:
         return [worker for worker in tasks.app.workers() if worker.state == "active"]
 
-    def _holds_any(self, worker_id: str) -> bool:
-        return any(job.row.worker_id == worker_id for job in tasks.app.jobs(state="running", limit=1000))
+    def _held_by(self, worker_id: str) -> int:
+        return sum(job.row.worker_id == worker_id for job in tasks.app.jobs(state="running", limit=1000))
 
     def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
         while not holds():
@@ -272,10 +267,6 @@ def _slot_problems(slots: list[datetime | None]) -> list[str]:
     return [f"slot {slot} was missed" for slot in expected - found] + [
         f"slot {slot} has one job too many" for slot in found - expected
     ]
-
-
-def _listed(sizes: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in sizes.items())
 
 
 def _ended(states: dict[str, int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Self
 
 from rich.text import Text
 
@@ -15,71 +15,45 @@ from dray.cli.output import Column, Shape, cell, is_terminal, put, table
 from dray.cli.terminal import progress_bar
 from dray.wording import counted
 
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
 _STEP = 10  # percent between two plain lines
 _SHOWN = 20  # problems
 
 
-class Stage(Protocol):
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def tell(self, text: str) -> None:
-        """Shows an event."""
-        ...
+class Stage:
+    """Shows events as lines, and how far the work is: by a bar on a terminal, elsewhere by a line now and then."""
 
-    def count(self, done: int, total: int, words: str) -> None:
-        """Shows how far the work is."""
-        ...
-
-
-def stage() -> Stage:
-    """Returns the stage that fits stdout."""
-    return _Terminal() if is_terminal() else _Plain()
-
-
-class _Plain:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._told = 0
+        self._progress = progress_bar("{task.completed:,.0f}/{task.total:,.0f}", "{task.description}", stderr=False)
+        self._bar = self._progress.add_task("", total=None, visible=False)
 
     def __enter__(self) -> Self:
+        if is_terminal():
+            self._progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        if is_terminal():  # elsewhere it would print an empty line
+            self._progress.stop()
 
     def tell(self, text: str) -> None:
-        put(f"{time.monotonic() - self._began:5.1f}s  {text}")
+        """Shows an event."""
+        timed = f"{time.monotonic() - self._began:5.1f}s  {text}"
+        if is_terminal():
+            self._progress.console.print(Text(timed))
+        else:
+            put(timed)
 
     def count(self, done: int, total: int, words: str) -> None:
+        """Shows how far the work is."""
+        if is_terminal():
+            self._progress.update(self._bar, completed=done, total=total, description=words, visible=True)
+            return
         step = 100 * done // total // _STEP
         if step > self._told:
             self._told = step
             self.tell(f"{done:,} of {total:,} done ({words})")
-
-
-class _Terminal:
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        before, after = "{task.completed:,.0f}/{task.total:,.0f}", "{task.description}"
-        self._progress = progress_bar(before, after, stderr=False)
-        self._bar: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def tell(self, text: str) -> None:
-        self._progress.console.print(Text(f"{time.monotonic() - self._began:5.1f}s  {text}"))
-
-    def count(self, done: int, total: int, words: str) -> None:
-        if self._bar is None:
-            self._bar = self._progress.add_task("", total=total)
-        self._progress.update(self._bar, completed=done, description=words)
 
 
 _COLUMNS = (
@@ -95,11 +69,8 @@ _COLUMNS = (
 
 def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
     """Writes the table at the end, what was remarkable, and whether all is well."""
-    put(
-        "\n".join(
-            ["", *_table([asdict(task) for task in accounts.tasks]), "", *(f"- {remark}" for remark in remarks)]
-        )
-    )
+    table_lines = _table([asdict(task) for task in accounts.tasks])
+    put("\n".join(["", *table_lines, "", *(f"- {remark}" for remark in remarks)]))
     if accounts.problems:
         for problem in accounts.problems[:_SHOWN]:
             say(problem)
@@ -107,9 +78,8 @@ def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
         say(f"{wrong}; run it again with --keep and look at the database")
         return
     jobs = sum(task.jobs for task in accounts.tasks)
-    died = counted(
-        accounts.crashed, "attempt died with its worker and was", "attempts died with their worker and were"
-    )
+    crashed = sum(task.crashed for task in accounts.tasks)
+    died = counted(crashed, "attempt died with its worker and was", "attempts died with their worker and were")
     put(f"- {died} repeated; no other body ran twice")
     put(f"All is well: {jobs:,} jobs, none lost, none completed twice; the ledger of the bodies agrees.")
 

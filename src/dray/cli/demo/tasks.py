@@ -10,6 +10,8 @@ import os
 import time
 import zlib
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -21,11 +23,16 @@ CHARGES = "CREATE TABLE demo_charges (job_id TEXT NOT NULL, amount INTEGER NOT N
 app = dray.App()
 
 
-def note(job_id: str, event: str) -> None:
-    """Writes to the ledger that a body has begun, or is done.
+@contextmanager
+def noted(ctx: dray.Context) -> Generator[None]:
+    """Notes in the ledger that a body has begun, and that it is done, unless it raises."""
+    _note(ctx.job_id, "begun")
+    yield
+    _note(ctx.job_id, "done")
 
-    A line is one write with O_APPEND: concurrent lines do not mix, and it stays when its writer is killed.
-    """
+
+def _note(job_id: str, event: str) -> None:
+    # A line is one write with O_APPEND: concurrent lines do not mix, and it stays when its writer is killed.
     os.write(_descriptor(os.environ[LEDGER], os.getpid()), f"{job_id} {event}\n".encode())
 
 
@@ -50,98 +57,86 @@ def _share(job_id: str, of: int) -> int:
 @app.task(name="resize")
 def resize(number: int, ctx: dray.Context) -> int:
     """Short work in a thread."""
-    note(ctx.job_id, "begun")
-    time.sleep(0.03 + _share(ctx.job_id, 60) / 1000)
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        time.sleep(0.03 + _share(ctx.job_id, 60) / 1000)
     return number * number
 
 
 @app.task(name="fetch")
 async def fetch(number: int, ctx: dray.Context) -> str:
     """Waits for a server, without a thread of its own."""
-    note(ctx.job_id, "begun")
-    await asyncio.sleep(0.05 + _share(ctx.job_id, 100) / 1000)
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        await asyncio.sleep(0.05 + _share(ctx.job_id, 100) / 1000)
     return f"page {number}"
 
 
 @app.task(name="mail", max_attempts=6, retry=dray.fixed(0.3))
 def mail(to: str, ctx: dray.Context) -> None:
     """Fails once or twice before it works."""
-    note(ctx.job_id, "begun")
-    time.sleep(0.02)
-    if ctx.attempt <= 1 + _share(ctx.job_id, 2):
-        raise ConnectionError(f"the mail server refuses {to}")
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        time.sleep(0.02)
+        if ctx.attempt <= 1 + _share(ctx.job_id, 2):
+            raise ConnectionError(f"the mail server refuses {to}")
 
 
 @app.task(name="render", runner="process")
 def render(pixels: int, ctx: dray.Context) -> int:
     """Keeps a processor busy, in a child process."""
-    note(ctx.job_id, "begun")
-    found = sum(zlib.crc32(bytes([number % 256])) & 1 for number in range(pixels))
-    note(ctx.job_id, "done")
-    return found
+    with noted(ctx):
+        return sum(zlib.crc32(bytes([number % 256])) & 1 for number in range(pixels))
 
 
 @app.task(name="charge")
 def charge(amount: int, ctx: dray.Context) -> None:
     """Writes its effect and its completion in one transaction: exactly once, whatever happens."""
-    note(ctx.job_id, "begun")
-    with ctx.transaction() as tx:
+    with noted(ctx), ctx.transaction() as tx:
         tx.execute("INSERT INTO demo_charges VALUES (?, ?)", (ctx.job_id, amount))
-    note(ctx.job_id, "done")
 
 
 @app.task(name="report")
 def report(pages: int, ctx: dray.Context) -> str:
     """Reports its progress, and logs."""
-    note(ctx.job_id, "begun")
-    for page in range(1, pages + 1):
-        time.sleep(0.4)
-        ctx.progress(100 * page / pages, f"page {page} of {pages}")
-        ctx.log.info("page %d is written", page)
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        for page in range(1, pages + 1):
+            time.sleep(0.4)
+            ctx.progress(100 * page / pages, f"page {page} of {pages}")
+            ctx.log.info("page %d is written", page)
     return f"{pages} pages"
 
 
 @app.task(name="picture", priority=5)
 def picture(number: int, ctx: dray.Context) -> int:
     """A step of a workflow."""
-    note(ctx.job_id, "begun")
-    time.sleep(0.05)
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        time.sleep(0.05)
     return number
 
 
 @app.task(name="album", priority=5)
 def album(ctx: dray.Context) -> int:
     """Runs after other steps, sees their results, and adds one more to its workflow."""
-    note(ctx.job_id, "begun")
-    pictures = [name for name in ctx.parent_results if name.startswith("picture-")]
-    ctx.add(picture, len(pictures), step="cover")
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        pictures = [name for name in ctx.parent_results if name.startswith("picture-")]
+        ctx.add(picture, len(pictures), step="cover")
     return len(pictures)
 
 
 @app.task(name="tick", queue="clock", priority=20)
 def tick(ctx: dray.Context) -> None:
     """Has a schedule that enqueues its jobs."""
-    note(ctx.job_id, "begun")
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        pass
 
 
 @app.task(name="nap")
 async def nap(seconds: float, ctx: dray.Context) -> None:
     """Takes much too long; the demo cancels it."""
-    note(ctx.job_id, "begun")
-    await asyncio.sleep(seconds)
-    note(ctx.job_id, "done")
+    with noted(ctx):
+        await asyncio.sleep(seconds)
 
 
 @app.task(name="greet")
 def greet(whom: str, ctx: dray.Context) -> str:
     """Runs later, or only once."""
-    note(ctx.job_id, "begun")
-    note(ctx.job_id, "done")
-    return f"hello {whom}"
+    with noted(ctx):
+        return f"hello {whom}"
