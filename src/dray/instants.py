@@ -26,6 +26,11 @@ def to_datetime(at: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(max(at, FIRST_INSTANT), LAST_INSTANT))
 
 
+def moment(at: int | None) -> datetime | None:
+    """As `to_datetime`, of an instant that may not have come."""
+    return None if at is None else to_datetime(at)
+
+
 def from_datetime(when: datetime) -> int:
     """The aware datetime as an instant."""
     return (when - EPOCH) // _MICROSECOND

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dray
-from dray import ops
+from dray import handle
 
 app = dray.App()
 log = logging.getLogger("churn")
@@ -73,10 +73,10 @@ class Churner:
         self._ids += [job.id for job in flow.enqueue().jobs()]
 
     def cancel(self) -> None:
-        ops.cancel(app, self._some())
+        handle.cancel(app, self._some())
 
     def retry(self) -> None:
-        ops.retry(app, self._some())
+        handle.retry(app, self._some())
 
     def prune(self) -> None:
         app.prune(older_than=1)

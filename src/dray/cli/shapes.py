@@ -15,7 +15,7 @@ from dray.cli.output import STATES
 if TYPE_CHECKING:
     from dray.handle import Job
     from dray.handle.job import Attempt, LogLine
-    from dray.ops import QueueInfo, StepInfo, WorkerInfo, WorkflowInfo
+    from dray.ops.listing import QueueInfo, StepInfo, WorkerInfo, WorkflowInfo
     from dray.schedules import ScheduleInfo
 
 

@@ -1,4 +1,7 @@
-"""Every list, count and operator action, for the App and the command line."""
+"""Every list, count and operator action, for the App and the command line.
+
+The names that an App uses are loaded when it uses them.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +10,15 @@ from typing import TYPE_CHECKING
 from dray.lazy import loader
 
 if TYPE_CHECKING:
-    from dray.handle.job import cancel, retry
-    from dray.ops.listing import (
-        MAX_LIMIT,
-        QueueInfo,
-        Stats,
-        StepInfo,
-        WorkerInfo,
-        WorkflowInfo,
-        check_limit,
-        job_filter,
-        job_named,
-        moment,
-        queues,
-        stats,
-        workers,
-        workflow,
-        workflow_named,
-        workflows,
-    )
+    from dray.ops.listing import QueueInfo, Stats, WorkerInfo, check_limit, job_filter, queues, stats, workers
     from dray.ops.pruning import prune
 
 __getattr__ = loader(
     __name__,
     {
-        "dray.handle.job": "cancel retry",
+        "dray.ops.listing": "QueueInfo Stats WorkerInfo check_limit job_filter queues stats workers",
         "dray.ops.pruning": "prune",
-        "dray.ops.listing": """
-            MAX_LIMIT check_limit job_filter job_named workflow_named
-            QueueInfo Stats StepInfo WorkerInfo WorkflowInfo moment queues stats workers workflow workflows""",
     },
 )
 
-__all__ = [
-    "MAX_LIMIT",
-    "QueueInfo",
-    "Stats",
-    "StepInfo",
-    "WorkerInfo",
-    "WorkflowInfo",
-    "cancel",
-    "check_limit",
-    "job_filter",
-    "job_named",
-    "moment",
-    "prune",
-    "queues",
-    "retry",
-    "stats",
-    "workers",
-    "workflow",
-    "workflow_named",
-    "workflows",
-]
+__all__ = ["QueueInfo", "Stats", "WorkerInfo", "check_limit", "job_filter", "prune", "queues", "stats", "workers"]

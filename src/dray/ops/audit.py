@@ -7,7 +7,8 @@ thing that heals by itself, a job whose worker has just ended, is looked at agai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from dray.errors import ConfigError, StorageDamaged, StorageError
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.backends.store.doctor import Odd
     from dray.model.schedule import Schedule
 
 RULES: dict[str, str] = {
@@ -75,9 +75,7 @@ class Broken:
     rule: str
     says: str  # what should hold
     count: int  # how often it does not
-    ids: tuple[
-        str, ...
-    ]  # the first 20 of what it does not hold of: jobs; schedules, workers and duties of their rules
+    ids: tuple[str, ...]  # the first 20 that break it: jobs, or the schedules, workers and duties of their rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,57 +108,49 @@ class _Tally:
     """What breaks which rule: counted, and the first few kept."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._ids: dict[str, list[str]] = {}
+        self._counts = Counter[str]()
+        self._ids = defaultdict[str, list[str]](list)
 
     def add(self, rule: str, ids: list[str], count: int | None = None) -> None:
-        kept = self._ids.setdefault(rule, [])
-        kept += ids[: SHOWN - len(kept)]
-        self._counts[rule] = self._counts.get(rule, 0) + (len(ids) if count is None else count)
-
-    def add_all(self, found: Iterable[Odd]) -> None:
-        for rule, odd_id in found:
-            self.add(rule, [odd_id])
+        self._ids[rule] += ids[: SHOWN - len(self._ids[rule])]
+        self._counts[rule] += len(ids) if count is None else count
 
     def broken(self) -> tuple[Broken, ...]:
         counts = self._counts
         return tuple(
-            Broken(rule, says, counts[rule], tuple(self._ids[rule]))
-            for rule, says in RULES.items()
-            if counts.get(rule)
+            Broken(rule, says, counts[rule], tuple(self._ids[rule])) for rule, says in RULES.items() if counts[rule]
         )
 
 
-def _ignore(_: int) -> None:
-    """Ignores progress."""
-
-
 def audit(
-    backend: Backend, *, patience: float = PATIENCE, chunk: int = CHUNK, progress: Callable[[int], None] = _ignore
+    backend: Backend,
+    *,
+    patience: float = PATIENCE,
+    chunk: int = CHUNK,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Audit:
     """Looks at everything; `progress` is told how many jobs have been looked at."""
     began, tally = time.monotonic(), _Tally()
-    jobs, after = 0, None
-    while True:
+    jobs, after, is_over = 0, None, False
+    while not is_over:
         part = backend.audit.part(after, chunk)
-        tally.add_all(part.found)
+        for rule, odd_id in part.found:
+            tally.add(rule, [odd_id])
         jobs += part.jobs
         progress(jobs)
-        after = part.until
-        if after is None:
-            break
+        after, is_over = part.until, part.until is None
     whole = backend.audit.whole(SHOWN)
-    tally.add_all(whole.found)
+    for rule, odd_id in whole.found:
+        tally.add(rule, [odd_id])
     for rule, count, ids in whole.repeated:
         tally.add(rule, ids, count)
-    tally.add("schedule", _stray_schedules(backend))
+    now = backend.now()
+    tally.add("schedule", [schedule.name for schedule in backend.schedules.all() if _is_stray(schedule, now)])
     tally.add("orphan", _orphans(backend, patience))
     return Audit(jobs, len(RULES), time.monotonic() - began, tally.broken())
 
 
-def check(
-    backend: Backend, *, full: bool, patience: float = PATIENCE, progress: Callable[[int], None] = _ignore
-) -> Check:
+def check(backend: Backend, *, full: bool, patience: float, progress: Callable[[int], None]) -> Check:
     """Has the database check itself, then what it holds. Full: everything is read."""
     damage: list[str] = []
     try:
@@ -179,11 +169,6 @@ def _orphans(backend: Backend, patience: float) -> list[str]:
         time.sleep(_GLANCE)
         left &= backend.audit.orphans()
     return sorted(job_id for job_id, _ in left)
-
-
-def _stray_schedules(backend: Backend) -> list[str]:
-    now = backend.now()
-    return [schedule.name for schedule in backend.schedules.all() if _is_stray(schedule, now)]
 
 
 def _is_stray(schedule: Schedule, now: int) -> bool:

@@ -76,12 +76,10 @@ class QueueEvent:
 
 Event = JobEvent | LogEvent | WorkerEvent | QueueEvent
 
-_RANKS = {event: rank for rank, event in enumerate(_ORDER)}
-
 
 def in_order(events: list[Event]) -> list[Event]:
     """Events by their time."""
-    return sorted(events, key=lambda event: (event.at, _RANKS[event.event]))
+    return sorted(events, key=lambda event: (event.at, _ORDER.index(event.event)))
 
 
 def enqueued(job: LiveJob) -> JobEvent:
@@ -100,22 +98,8 @@ def enqueued(job: LiveJob) -> JobEvent:
     )
 
 
-def started(job: LiveJob) -> JobEvent:
-    """A worker has claimed it."""
-    return _told(job, "started", job.started_at or job.updated_at)
-
-
-def put_back(job: LiveJob) -> JobEvent:
-    """Its attempt failed and another follows, or it was given back: snoozed, or its worker stopped."""
-    return _told(job, "returned" if job.error is None else "retrying", job.updated_at)
-
-
-def ended(job: LiveJob) -> JobEvent:
-    """It has come to its final state."""
-    return _told(job, job.state, job.finished_at or job.updated_at)
-
-
-def _told(job: LiveJob, event: str, at: int) -> JobEvent:
+def of_job(job: LiveJob, event: str, at: int) -> JobEvent:
+    """What has just happened to a job, which is still as that left it."""
     began, finished = job.started_at, job.finished_at
     waits = job.state in UNSTARTED and job.run_at > job.updated_at
     return JobEvent(
@@ -148,16 +132,7 @@ def logged(line: LiveLine) -> LogEvent:
     )
 
 
-def worker_came(worker: LiveWorker) -> WorkerEvent:
-    return _worker(worker, "worker_started", worker.started_at)
-
-
-def worker_went(worker: LiveWorker) -> WorkerEvent:
-    assert worker.stopped_at is not None
-    return _worker(worker, "worker_died" if worker.state == "dead" else "worker_stopped", worker.stopped_at)
-
-
-def _worker(worker: LiveWorker, event: str, at: int) -> WorkerEvent:
+def of_worker(worker: LiveWorker, event: str, at: int) -> WorkerEvent:
     return WorkerEvent(
         at=to_datetime(at), event=event, worker=worker.id, name=worker.name, host=worker.host, pid=worker.pid
     )

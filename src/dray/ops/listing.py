@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
-from dray.instants import SECOND, from_datetime, to_datetime
+from dray.instants import SECOND, from_datetime, moment, to_datetime
 from dray.model.job import State, states_named
 from dray.model.values import canonical_id, check_name, duration_us, shown
 from dray.model.worker import WorkerState
@@ -17,7 +17,6 @@ from dray.model.workflow import Workflow, done_of, workflow_state
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.backends.store import history
     from dray.backends.store.jobs import Filter
 
 _CANDIDATES = 5
@@ -194,14 +193,9 @@ class StepInfo:
 def stats(backend: Backend, window: float | timedelta) -> Stats:
     """The numbers of the whole database; the newest of them within a window until now."""
     found = backend.history.stats(duration_us("window", window, low_us=1))
-    return _shown(found)
-
-
-def _shown(found: history.JobStats) -> Stats:
     seconds = found.window_us / SECOND
-    states = {state.value: sum(jobs.get(state, 0) for jobs in found.counts.values()) for state in State}
     return Stats(
-        states=states,
+        states={state.value: sum(jobs.get(state, 0) for jobs in found.counts.values()) for state in State},
         queues={queue: dict(jobs) for queue, jobs in found.counts.items()},
         oldest_queued={queue: us / SECOND for queue, us in found.oldest_queued_us.items()},
         window=seconds,
@@ -274,8 +268,3 @@ def _workflow_info(row: Workflow, counts: dict[str, int]) -> WorkflowInfo:
     done, total = done_of(counts)
     created_at = to_datetime(row.created_at)
     return WorkflowInfo(row.id, row.name, workflow_state(counts), done, total, created_at, dict(counts))
-
-
-def moment(at: int | None) -> datetime | None:
-    """An instant that may not have come."""
-    return None if at is None else to_datetime(at)

@@ -193,14 +193,12 @@ class _Carrier:
 
     def _stretches(self, theirs: Tables, shape: Shape) -> Iterator[Stretch]:
         for stretch in self._compared[shape.table.name]:
-            if stretch.tally is not None and stretch.tally == self._now(theirs, shape, stretch):
-                self._step(shape, stretch.tally.rows)
+            before = stretch.tally
+            if before is not None and before == _tallied(theirs, shape, *stretch[:2], self._portion):
+                self._step(shape, before.rows)
                 yield stretch
             else:
                 yield from self._carried(theirs, shape, stretch)
-
-    def _now(self, theirs: Tables, shape: Shape, stretch: Stretch) -> Tally:
-        return _tallied(theirs, shape, stretch.after, stretch.upto, self._portion)
 
     def _step(self, shape: Shape, rows: int) -> None:
         self._done += rows

@@ -166,24 +166,26 @@ class Tail:
                 yield events.enqueued(job)
         for job in found.running:
             if self._running.get(job.id) != job.claim:
-                yield events.started(job)
+                yield events.of_job(job, "started", job.started_at or job.updated_at)
         # Under another claim it has been put back and taken again: what it shows is of that one.
         left = [job for job in found.left if self._running[job.id] == job.claim]
         for job in (*left, *(each for page in found.ended.values() for each in page), *found.late):
             if job.state in FINAL and self._ends.add((job.id, job.finished_at)):
-                yield events.ended(job)
+                yield events.of_job(job, job.state, job.finished_at or job.updated_at)
         for job in (*left, *found.put_back):
             if job.state in {State.SCHEDULED, State.QUEUED} and self._returns.add((job.id, job.claim)):
-                yield events.put_back(job)
+                # Its attempt failed and another follows, or it was given back: snoozed, or its worker stopped.
+                yield events.of_job(job, "returned" if job.error is None else "retrying", job.updated_at)
 
     def _workers_told(self, found: Iterable[LiveWorker]) -> Iterator[Event]:
         before, self._workers = self._workers, {worker.id: worker.state for worker in found}
         for worker in found:
             known = before.get(worker.id)
             if known is None:
-                yield events.worker_came(worker)
+                yield events.of_worker(worker, "worker_started", worker.started_at)
             if worker.stopped_at is not None and known != worker.state:
-                yield events.worker_went(worker)
+                event = "worker_died" if worker.state == "dead" else "worker_stopped"
+                yield events.of_worker(worker, event, worker.stopped_at)
 
     def _queues_told(self, found: Iterable[Queue], now: int) -> Iterator[Event]:
         before, self._queues = self._queues, {queue.name: queue.paused_at for queue in found}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
@@ -22,48 +21,28 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DEFAULT_CHARS = 200  # a default that is longer says nothing more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
-    """A task that is registered here."""
-
-    name: str
-    queue: str
-    priority: int | None  # None: the queue's
-    runner: str
-    max_attempts: int
-    max_crashes: int
-    timeout: float | None  # seconds
-    retry: str  # in words
-    cron: str | None
-    every: float | None  # seconds
-    tz: str | None
-    description: str | None
-    workers: tuple[str, ...] | None  # ids of the live ones that know it; None: no database says
+def tasks(known: Iterable[Task[..., Any]], workers: Sequence[WorkerInfo] | None) -> list[dict[str, Any]]:
+    """The tasks by name, with the ids of those of `workers` that know them; None: no database says."""
+    return [_shape(task, workers) for task in sorted(known, key=lambda task: task.name)]
 
 
-def tasks(known: Iterable[Task[..., Any]], workers: Iterable[WorkerInfo] | None) -> list[TaskInfo]:
-    """The tasks by name; `workers` are those that live."""
-    able = None if workers is None else list(workers)
-    return [_info(task, able) for task in sorted(known, key=lambda task: task.name)]
-
-
-def _info(task: Task[..., Any], workers: list[WorkerInfo] | None) -> TaskInfo:
+def _shape(task: Task[..., Any], workers: Sequence[WorkerInfo] | None) -> dict[str, Any]:
     options, rule = task.options, task.options.schedule
-    return TaskInfo(
-        name=task.name,
-        queue=options.queue,
-        priority=options.priority,
-        runner=options.runner.value,
-        max_attempts=options.max_attempts,
-        max_crashes=options.max_crashes,
-        timeout=options.timeout,
-        retry=retry_in_words(options),
-        cron=None if rule is None else rule.cron,
-        every=None if rule is None or rule.every_us is None else rule.every_us / SECOND,
-        tz=None if rule is None or rule.cron is None else rule.tz,
-        description=options.description or _first_line(task.function.__doc__),
-        workers=None if workers is None else tuple(worker.id for worker in workers if task.name in worker.tasks),
-    )
+    return {
+        "name": task.name,
+        "queue": options.queue,
+        "priority": options.priority,  # None: the queue's
+        "runner": options.runner.value,
+        "max_attempts": options.max_attempts,
+        "max_crashes": options.max_crashes,
+        "timeout": options.timeout,
+        "retry": _retry_in_words(options),
+        "cron": None if rule is None else rule.cron,
+        "every": None if rule is None or rule.every_us is None else rule.every_us / SECOND,
+        "tz": None if rule is None or rule.cron is None else rule.tz,
+        "description": options.description or _first_line(task.function.__doc__),
+        "workers": None if workers is None else [worker.id for worker in workers if task.name in worker.tasks],
+    }
 
 
 def _first_line(doc: str | None) -> str | None:
@@ -71,7 +50,7 @@ def _first_line(doc: str | None) -> str | None:
     return lines[0].strip() if lines else None
 
 
-def retry_in_words(options: TaskOptions) -> str:
+def _retry_in_words(options: TaskOptions) -> str:
     """When a failed attempt is followed by another."""
     policy = options.retry
     if options.max_attempts == 1:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dray.instants import SECOND, to_datetime
+from dray.instants import SECOND, moment, to_datetime
 from dray.model.job import State
 from dray.ops.tail import id_at
 
@@ -28,50 +28,7 @@ _SHARE = 50
 _OFTEN = SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class QueueNow:
-    """A queue."""
-
-    name: str
-    queued: int  # at most COUNTED
-    running: int
-    oldest: float | None  # seconds that its first job has been ready
-    paused_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobNow:
-    """A job that runs or has failed."""
-
-    id: str
-    task: str
-    queue: str
-    state: str
-    reason: str | None
-    worker: str | None
-    attempt: int
-    max_attempts: int
-    error: str | None
-    progress: float | None
-    progress_message: str | None
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerNow:
-    """A worker that lives."""
-
-    id: str
-    name: str
-    host: str
-    pid: int
-    state: str
-    queues: tuple[str, ...]
-    running: int
-    concurrency: int
-    started_at: datetime
-    last_seen_at: datetime
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +36,10 @@ class Snapshot:
     """One moment."""
 
     at: datetime
-    queues: list[QueueNow]
-    running: list[JobNow]  # those that have run longest
-    failures: list[JobNow]  # newest first
-    workers: list[WorkerNow]
+    queues: list[Row]  # name; queued and running jobs; oldest: seconds that its first job has been ready; paused_at
+    running: list[Row]  # `LiveJob`s, those that have run longest
+    failures: list[Row]  # the same, newest first
+    workers: list[Row]  # `LiveWorker`s, with the number of their running jobs
     counts: dict[str, int]  # jobs by state, each at most COUNTED
     rates: dict[str, float]  # enqueued, completed, failed, cancelled: a second, over the last seconds
 
@@ -121,25 +78,25 @@ def _snapshot(panels: Panels, numbers: Numbers, counted_at: int) -> Snapshot:
     return Snapshot(
         at=to_datetime(panels.now),
         queues=[
-            QueueNow(
-                name,
-                numbers.depths.get(name, 0),
-                running[name],
-                (panels.now - numbers.oldest[name]) / SECOND if name in numbers.oldest else None,
-                _moment(paused.get(name)),
-            )
+            {
+                "name": name,
+                "queued": numbers.depths.get(name, 0),
+                "running": running[name],
+                "oldest": (panels.now - numbers.oldest[name]) / SECOND if name in numbers.oldest else None,
+                "paused_at": moment(paused.get(name)),
+            }
             for name in names
         ],
         running=[_job(job) for job in panels.running],
         failures=[_job(job) for job in panels.failures],
         workers=[
-            WorkerNow(
-                *each[:6],
-                running=hands[each.id],
-                concurrency=each.concurrency,
-                started_at=to_datetime(each.started_at),
-                last_seen_at=to_datetime(each.last_seen_at),
-            )
+            {
+                **dict(zip(each._fields[:6], each, strict=False)),
+                "running": hands[each.id],
+                "concurrency": each.concurrency,
+                "started_at": to_datetime(each.started_at),
+                "last_seen_at": to_datetime(each.last_seen_at),
+            }
             for each in panels.workers
         ],
         counts={
@@ -158,23 +115,5 @@ def _rate(jobs: int, first_at: int | None, until: int) -> float:
     return jobs * SECOND / (until - first_at if is_cut and first_at is not None else _WINDOW)
 
 
-def _job(job: LiveJob) -> JobNow:
-    return JobNow(
-        job.id,
-        job.task,
-        job.queue,
-        job.state,
-        job.reason,
-        job.worker_id,
-        job.attempt,
-        job.max_attempts,
-        job.error,
-        job.progress,
-        job.progress_message,
-        _moment(job.started_at),
-        _moment(job.finished_at),
-    )
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
+def _job(job: LiveJob) -> Row:
+    return {**job._asdict(), "started_at": moment(job.started_at), "finished_at": moment(job.finished_at)}

@@ -48,17 +48,21 @@ def why(
     holder = around.holder
     if new_id is None or around.closed or holder is None or not (holder.is_alive or holder.is_silent):
         return Why(around.job, explain(around, _misfit(around, registry)))
-    stack: str | None = None
     try:
         stack = _ask(backend, around.job, new_id(), patience)
     except StorageError as error:
-        return Why(around.job, [*explain(around), _not_asked(error)])
+        text = f"Its worker could not be asked where the body is: {error}"
+        return Why(around.job, [*explain(around), cause(Kind.NOT_ASKED, text, error=str(error))])
     now = _around(backend, job_id)
     causes = explain(now, _misfit(now, registry))
     if now.job.state != State.RUNNING or now.job.claim != around.job.claim:
         return Why(now.job, causes)
     if stack is None:
-        causes.append(_no_answer(patience))
+        text = (
+            f"Its worker did not answer within {patience:g} s where the body is: the process is stopped or very "
+            "busy, or the body keeps Python's lock (the GIL)."
+        )
+        causes.append(cause(Kind.NO_ANSWER, text, seconds=patience))
     elif not stack:
         causes.append(cause(Kind.NOT_BEGUN, "It is claimed, and its body has not begun or has just ended."))
     return Why(now.job, causes, stack or None)
@@ -101,13 +105,3 @@ def _ask(backend: Backend, job: Job, stack_id: str, patience: float) -> str | No
             backend.stacks.drop(stack_id)
     finally:
         watch.close()
-
-
-def _no_answer(patience: float) -> Cause:
-    text = f"Its worker did not answer within {patience:g} s where the body is: the process is stopped or very busy, "
-    text += "or the body keeps Python's lock (the GIL)."
-    return cause(Kind.NO_ANSWER, text, seconds=patience)
-
-
-def _not_asked(error: StorageError) -> Cause:
-    return cause(Kind.NOT_ASKED, f"Its worker could not be asked where the body is: {error}", error=str(error))

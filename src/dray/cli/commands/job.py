@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import dray
-from dray import ops
+from dray import handle
 from dray.cli import shapes, waiting
 from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
@@ -35,6 +35,7 @@ from dray.cli.output import (
 )
 from dray.cli.parsing import Duration, confirm, filters, filters_given
 from dray.model.job import CancelResult
+from dray.ops import listing
 from dray.sanitize import escape_control
 from dray.wording import counted, span
 
@@ -76,7 +77,7 @@ def show(ids: Sequence[str], *, show_args: bool) -> None:
 def logs(job_id: str, limit: int, after: int) -> None:
     """Show what was logged inside a job, oldest first. In a pipe: at, level, logger, message."""
     app = app_on_tables()
-    found = app.job(ops.job_named(app.backend, job_id))
+    found = app.job(listing.job_named(app.backend, job_id))
     lines = [shapes.log_line(each) for each in found.logs(after=after, limit=limit)]
     put_either(
         lines,
@@ -224,7 +225,7 @@ def _command(action: _Action) -> click.Command:
 
 def _named(app: dray.App, parts: Sequence[str]) -> list[str]:
     """Returns the ids of the jobs that parts of ids name, each once; raises if one of them does not exist."""
-    ids = list(dict.fromkeys(ops.job_named(app.backend, part) for part in parts))
+    ids = list(dict.fromkeys(listing.job_named(app.backend, part) for part in parts))
     for job_id in ids:
         app.job(job_id)
     return ids
@@ -264,7 +265,7 @@ def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bo
 
 
 def _cancel(app: dray.App, ids: Sequence[str]) -> list[str]:
-    return [job_id for job_id, result in ops.cancel(app, ids).items() if result is not CancelResult.FINAL]
+    return [job_id for job_id, result in handle.cancel(app, ids).items() if result is not CancelResult.FINAL]
 
 
 def _delete(app: dray.App, ids: Sequence[str]) -> list[str]:
@@ -278,7 +279,7 @@ _ACTIONS = (
         about="Start ended jobs over, with their attempts at 0.",
         why_not="it has not ended, or its arguments were not kept",
         states=("failed",),
-        act=ops.retry,
+        act=handle.retry,
     ),
     _Action(
         verb="cancel",

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from dray import ops
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, is_terminal, put_list, relative, short, state, tries
 from dray.cli.parsing import filters, filters_given
+from dray.ops import listing
 from dray.wording import span
 
 
@@ -44,7 +44,7 @@ _KEYS = (
 
 @click.command()
 @filters
-@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
+@option("--limit", type=click.IntRange(1, listing.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
 @option("--after", metavar="ID", help="Those that come after this job in the list.")
 @shared
 def jobs(limit: int, after: str | None, **options: Any) -> None:
@@ -54,7 +54,7 @@ def jobs(limit: int, after: str | None, **options: Any) -> None:
     finished_at, error, separated by tabs.
     """
     app = app_on_tables()
-    cursor = None if after is None else ops.job_named(app.backend, after)
+    cursor = None if after is None else listing.job_named(app.backend, after)
     found = app.jobs(**filters_given(options), limit=limit, after=cursor)
     put_list([shapes.job(job) for job in found], _COLUMNS, _KEYS, "no jobs")
     if len(found) == limit and is_terminal() and not wants_json():

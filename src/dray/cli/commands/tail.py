@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import dray
-from dray import ops
 from dray.backends.watch import Watch
 from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
@@ -21,6 +20,7 @@ from dray.cli.options import option, shared, wants_json
 from dray.cli.output import ago, cell, has_colours, is_terminal, json_line, line, put, short
 from dray.cli.parsing import Since, State
 from dray.errors import StorageError
+from dray.ops import listing
 from dray.ops.tail import Tail, Wanted
 from dray.wording import span
 
@@ -73,13 +73,13 @@ def tail(
 
 
 def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: Any) -> Wanted:
-    fit = ops.job_filter(app.backend, state=state or None, queue=options["queue"], task=options["task"])
+    fit = listing.job_filter(app.backend, state=state or None, queue=options["queue"], task=options["task"])
     if not options["events"] and not options["logs"]:
         raise click.UsageError("--no-events and --no-logs leave nothing to follow")
     return Wanted(
         queue=fit.queue,
         task=fit.task,
-        job=None if part is None else app.job(ops.job_named(app.backend, part)).id,
+        job=None if part is None else app.job(listing.job_named(app.backend, part)).id,
         states=fit.states if state else None,
         reason=fit.reason,
         events=options["events"],
@@ -88,7 +88,7 @@ def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: 
 
 
 def _start(app: dray.App, since: Any) -> int | None:
-    return None if since is None else ops.job_filter(app.backend, since=since).since
+    return None if since is None else listing.job_filter(app.backend, since=since).since
 
 
 @dataclass(slots=True)

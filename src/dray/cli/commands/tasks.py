@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,7 +67,7 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
     if schema and not wants_json():
         put_json(schemas)
         return
-    found: list[dict[str, Any]] = [asdict(info) for info in ops.tasks(chosen, _live_workers(app))]
+    found = ops.tasks(chosen, _live_workers(app))
     if schema:
         found = [{**shape, "schema": schemas[shape["name"]]} for shape in found]
     put_list(found, _COLUMNS, _KEYS, "no tasks; decorate a function with @app.task")

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from dray import ops
 from dray.cli.apps import app_on_tables, load_tasks
 from dray.cli.options import option, shared
 from dray.cli.output import line, one_or_all, put_either, short, state
+from dray.ops import listing
 from dray.ops.why import Why
 from dray.ops.why import why as explain
 from dray.sanitize import escape_control
@@ -32,7 +32,7 @@ def why(ids: Sequence[str], *, no_stack: bool) -> None:
     """
     app = app_on_tables()
     load_tasks(app)
-    wanted = dict.fromkeys(ops.job_named(app.backend, part) for part in ids)
+    wanted = dict.fromkeys(listing.job_named(app.backend, part) for part in ids)
     new_id = None if no_stack else app.new_id
     found = [explain(app.backend, job_id, registry=app.registry, new_id=new_id) for job_id in wanted]
     is_one = len(found) == 1

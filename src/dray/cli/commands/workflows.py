@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import dray
-from dray import ops
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
 from dray.cli.drawing import ASCII, BOXES, Ink, Spot, draw, tally
@@ -31,6 +30,7 @@ from dray.cli.output import (
     short,
     state,
 )
+from dray.ops import listing
 from dray.sanitize import escape_control
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def workflows(ctx: click.Context) -> None:
 
 
 @workflows.command(name="list")
-@option("--limit", type=click.IntRange(1, ops.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
+@option("--limit", type=click.IntRange(1, listing.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
 @shared
 def list_(limit: int) -> None:
     """List the newest workflows, as `dray workflows` does."""
@@ -72,7 +72,7 @@ def list_(limit: int) -> None:
 
 
 def _put_list(limit: int) -> None:
-    found = [shapes.workflow(info) for info in ops.workflows(app_on_tables().backend, limit)]
+    found = [shapes.workflow(info) for info in listing.workflows(app_on_tables().backend, limit)]
     put_list(found, _COLUMNS, _KEYS, "no workflows; create one with app.workflow()")
 
 
@@ -88,7 +88,7 @@ def show(part: str, *, graph: bool, watch: bool) -> int:
     an empty line after each time, with --json one object per line.
     """
     app = app_on_tables()
-    run_id = ops.workflow_named(app.backend, part)
+    run_id = listing.workflow_named(app.backend, part)
     shape = _shape(app, run_id)
     if watch:
         return _watch(app, run_id, shape, draws=is_terminal() or graph)
@@ -97,7 +97,7 @@ def show(part: str, *, graph: bool, watch: bool) -> int:
 
 
 def _shape(app: dray.App, run_id: str) -> Shape:
-    return shapes.whole_workflow(*ops.workflow(app.backend, run_id))
+    return shapes.whole_workflow(*listing.workflow(app.backend, run_id))
 
 
 def _watch(app: dray.App, run_id: str, shape: Shape, *, draws: bool) -> int:
@@ -174,7 +174,7 @@ def retry(parts: Sequence[str], *, cancelled: bool) -> int:
 
 def _each(parts: Sequence[str], act: Callable[[Run], int], done: str, otherwise: str) -> int:
     app = app_on_tables()
-    ids = dict.fromkeys(ops.workflow_named(app.backend, part) for part in parts)
+    ids = dict.fromkeys(listing.workflow_named(app.backend, part) for part in parts)
     runs = [app.workflow_run(run_id) for run_id in ids]
     found: list[dict[str, Any]] = [{"id": run.id, done: act(run)} for run in runs]
     columns = (Column("workflow", "id", short), Column(f"jobs {done}", done, is_number=True))

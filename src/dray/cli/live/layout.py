@@ -6,7 +6,7 @@ one; on a tiny screen the most important numbers and that list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ def screen(view: View, width: int, height: int, problem: str | None = None, ahea
 def _header(view: View, width: int, height: int, problem: str | None, ahead: float) -> list[Line]:
     snapshot = None if view.contents is None else view.contents.snapshot
     clock = "" if snapshot is None else f"{(snapshot.at + timedelta(seconds=ahead)).astimezone():%H:%M:%S} "
-    what = [Span("dray top ", "bold"), Span(escape_control(view.place), "dim")]
+    what = [Span("dray top ", "bold"), Span(escape_control(view.app.settings.place), "dim")]
     first = [Span(clock), *(what if problem is None else [Span(f"! {escape_control(problem)}", "bold red")])]
     if snapshot is None:
         return [first]
@@ -61,7 +61,7 @@ def _numbers(snapshot: Snapshot) -> list[Span]:
     """Returns counts and rates, the most important first."""
     counts = snapshot.counts
     states = [
-        Span(f"{state} {count(counts.get(state, 0))}", _TONES.get(state, "") if counts.get(state) else "dim")
+        Span(f"{state} {_count(counts.get(state, 0))}", _TONES.get(state, "") if counts.get(state) else "dim")
         for state in _STATES
     ]
     always = {"enqueued", "completed"}
@@ -109,6 +109,7 @@ def _heights(counts: dict[str, int], room: int, focused: str) -> dict[str, int]:
 
 
 def _list(view: View, panel: Panel, shapes: list[dict[str, Any]], width: int, height: int) -> list[Line]:
+    """Returns the names of the columns with the title, and the visible rows."""
     selected = view.number if panel is view.panel else None
     visible = max(1, height - 1)
     top = view.tops.get(panel.name, 0)
@@ -116,9 +117,31 @@ def _list(view: View, panel: Panel, shapes: list[dict[str, Any]], width: int, he
         top = min(max(top, selected - visible + 1), selected)
         view.page = visible
     view.tops[panel.name] = top = max(0, min(top, len(shapes) - visible))
+    words = {column: [column.word(shape) for shape in shapes] for column in panel.columns}
+    widths = fitted(words, width - 1)
     note = f" with {escape_control(view.filter)}" if view.filter else ""
-    drawn = lines(panel, shapes, Viewport(width, height, selected, top), note)
+    head = _head(widths, f"{panel.name} {len(shapes)}{note}", width)
+    drawn: list[Line] = [[Span(head, "bold" if selected is None else "bold reverse")]]
+    for number in range(top, min(len(shapes), top + height - 1)):
+        cells = {column: _cell(column, words[column][number], size) for column, size in widths.items()}
+        drawn.append(_row(panel, shapes[number], cells, is_selected=number == selected))
     return [*drawn, *[[Span("")]] * (height - len(drawn))]
+
+
+def _head(widths: Mapping[Column, int], title: str, width: int) -> str:
+    head = " " + GAP.join(_cell(column, column.title, size) for column, size in widths.items())
+    # Without room for the title the names of the columns say what the list is.
+    gap = width - cell_len(head) - cell_len(title) - 1
+    return f"{head}{' ' * gap}{title} " if gap > 0 else head
+
+
+def _row(panel: Panel, shape: Shape, cells: Mapping[Column, str], *, is_selected: bool) -> Line:
+    spans = [Span(">" if is_selected else " ", "reverse" if is_selected else "")]
+    for at, (column, cell) in enumerate(cells.items()):
+        paint = panel.styles.get(column.key)
+        tone = "reverse" if is_selected else paint(shape) if paint else ""
+        spans.append(Span((GAP if at else "") + cell, tone))
+    return spans
 
 
 def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
@@ -149,13 +172,9 @@ class Panel:
     styles: Mapping[str, Callable[[Shape], str]]  # of a column's cells, by its key
 
 
-def count(number: int) -> str:
+def _count(jobs: int, _: Shape | None = None) -> str:
     """Returns a number of jobs; counting stops at a limit."""
-    return f"{number:,}+" if number >= COUNTED else f"{number:,}"
-
-
-def _count(value: Any, _: Shape) -> str:
-    return count(value)
+    return f"{jobs:,}+" if jobs >= COUNTED else f"{jobs:,}"
 
 
 def _paused(value: Any, shape: Shape) -> str:
@@ -208,7 +227,7 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
                 Column("progress", "progress", progress, rank=2),
                 Column("queue", "queue", is_elastic=True, rank=4),
                 Column("attempt", "attempt", tries, rank=6),
-                Column("worker", "worker", short, rank=5),
+                Column("worker", "worker_id", short, rank=5),
                 Column("", "progress_message", is_elastic=True, rank=3),
             ),
             {"progress": lambda _: "cyan"},
@@ -245,54 +264,13 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
 
 def rows(snapshot: Snapshot, panel: Panel, wanted: str) -> list[dict[str, Any]]:
     """Returns the rows of a panel that contain a text."""
-    found = [{**_shape(each), "now": snapshot.at} for each in getattr(snapshot, panel.name)]
+    found = [{**row, "now": snapshot.at} for row in getattr(snapshot, panel.name)]
     return [shape for shape in found if not wanted or _holds(shape, wanted)]
-
-
-def _shape(each: Any) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in each.__slots__}
 
 
 def _holds(shape: Shape, wanted: str) -> bool:
     texts = (value for value in shape.values() if isinstance(value, str))
     return any(wanted.lower() in text.lower() for text in texts)
-
-
-@dataclass(frozen=True, slots=True)
-class Viewport:
-    """The part of a panel that is visible."""
-
-    width: int
-    height: int  # with the title
-    selected: int | None  # the number of the selected row; None: the panel has no focus
-    top: int = 0  # the first visible row
-
-
-def lines(panel: Panel, shapes: Sequence[Shape], port: Viewport, note: str = "") -> list[Line]:
-    """Returns the title with the names of the columns, and the visible rows."""
-    words = {column: [column.word(shape) for shape in shapes] for column in panel.columns}
-    widths = fitted(words, port.width - 1)
-    style = "bold reverse" if port.selected is not None else "bold"
-    title = f"{panel.name} {len(shapes)}{note}"
-    head = f" {_cells(widths, {column: column.title for column in widths})}"
-    # Without room for the title the names of the columns say what the list is.
-    gap = port.width - cell_len(head) - cell_len(title) - 1
-    first = [Span(f"{head}{' ' * gap}{title} " if gap > 0 else head, style)]
-    shown: list[Line] = [first]
-    for number in range(port.top, min(len(shapes), port.top + port.height - 1)):
-        is_selected = number == port.selected
-        spans = [Span(">" if is_selected else " ", "reverse" if is_selected else "")]
-        for at, (column, width) in enumerate(widths.items()):
-            cell = _cell(column, words[column][number], width)
-            paint = panel.styles.get(column.key)
-            tone = "reverse" if is_selected else paint(shapes[number]) if paint else ""
-            spans.append(Span((GAP if at else "") + cell, tone))
-        shown.append(spans)
-    return shown
-
-
-def _cells(widths: Mapping[Column, int], words: Mapping[Column, str]) -> str:
-    return GAP.join(_cell(column, words[column], width) for column, width in widths.items())
 
 
 def _cell(column: Column, word: str, width: int) -> str:

@@ -6,34 +6,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-import dray
-from dray import ops
 from dray.app import App
+from dray.backends.watch import Watch
 from dray.cli.live import layout
 from dray.cli.live.paint import Brush
 from dray.cli.live.screen import Screen
-from dray.cli.live.view import Actions, Contents, View, job_lines, log_lines
-from dray.cli.output import has_colours, is_ascii_only, short
+from dray.cli.live.view import Contents, View
+from dray.cli.output import has_colours, is_ascii_only
 from dray.errors import DrayError, UnknownJob
-from dray.model.job import CancelResult
 from dray.ops.top import Top
-
-if TYPE_CHECKING:
-    from dray.backends.watch import Watch
-
 
 _SECOND = 1.0
 _PAUSE = 0.25  # seconds between two looks
 _LOOK = 1.0
 _OUTAGE = 1.0
-_CANCELLED = {
-    CancelResult.CANCELLED: "is cancelled",
-    CancelResult.REQUESTED: "is asked to stop",
-    CancelResult.FINAL: "had ended already",
-    CancelResult.UNKNOWN: "is gone",
-}
 
 
 class Feed:
@@ -44,7 +32,7 @@ class Feed:
     `latest` is new.
     """
 
-    def __init__(self, app: dray.App, look: Callable[[], Contents], ring: Callable[[], None]) -> None:
+    def __init__(self, app: App, look: Callable[[], Contents], ring: Callable[[], None]) -> None:
         self.latest: Contents | None = None
         self.problem: str | None = None  # why the contents are old
         self.problem_since = 0.0
@@ -65,25 +53,22 @@ class Feed:
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
-        self._call()
+        self.look_now()
         # With a limit: the thread may wait for a server that does not reply. It is a daemon.
         self._thread.join(_PAUSE)
 
     def ask(self, work: Callable[[], str]) -> None:
         """Runs an action on the thread; its sentence goes to `said`."""
         self._asked.append(work)
-        self._call()
-
-    def look_now(self) -> None:
-        """Looks at the database at once."""
-        self._call()
+        self.look_now()
 
     def check(self) -> None:
         """Raises the error that ended the thread."""
         if self._failure is not None:
             raise self._failure
 
-    def _call(self) -> None:
+    def look_now(self) -> None:
+        """Looks at the database at once."""
         self._called.set()
         watch = self._watch
         if watch is not None:
@@ -132,7 +117,7 @@ class Feed:
 def run(app: App, *, read_only: bool) -> None:
     """Shows the view until a key or a signal ends it."""
     brush = Brush(colours=has_colours(), ascii_only=is_ascii_only())
-    view = View(app.settings.place, _actions(app), read_only, brush.ascii_only)
+    view = View(app, read_only, brush.ascii_only)
     source = Top(app.backend)
     view.contents = Contents(source.look())  # an error of the database is reported before the screen is taken
 
@@ -160,7 +145,8 @@ def _loop(view: View, brush: Brush, screen: Screen, feed: Feed) -> None:
         if feed.said:
             view.said = feed.said.popleft()
         width, height = screen.size
-        problem = None if feed.problem is None else f"{_silent(feed.problem_since)}: {feed.problem}"
+        silent = f"no answer for {int(time.monotonic() - feed.problem_since)}s"
+        problem = None if feed.problem is None else f"{silent}: {feed.problem}"
         # Whole seconds: the ages on the screen tick together, and between two ticks nothing is sent.
         ahead = float(int(time.monotonic() - seen_at))
         screen.draw([brush.render(line, width) for line in layout.screen(view, width, height, problem, ahead)])
@@ -179,32 +165,3 @@ def _hand_over(view: View, screen: Screen, feed: Feed) -> None:
     if view.wants_redraw:
         screen.redraw()
     view.wants_text = view.wants_redraw = False
-
-
-def _silent(since: float) -> str:
-    return f"no answer for {int(time.monotonic() - since)}s"
-
-
-def _actions(app: App) -> Actions:
-    def pause(queue: str) -> str:
-        return f"queue {queue} is paused" if app.pause(queue) else f"queue {queue} was paused already"
-
-    def resume(queue: str) -> str:
-        return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
-
-    def retry(job_id: str) -> str:
-        done = ops.retry(app, [job_id])
-        why_not = "it has not ended, is gone, or its arguments were not kept"
-        return f"job {short(job_id)} starts over" if done else f"job {short(job_id)} was not retried: {why_not}"
-
-    def cancel(job_id: str) -> str:
-        return f"job {short(job_id)} {_CANCELLED[ops.cancel(app, [job_id])[job_id]]}"
-
-    return Actions(
-        pause=pause,
-        resume=resume,
-        retry=retry,
-        cancel=cancel,
-        job=lambda job_id: job_lines(app, job_id),
-        logs=lambda job_id: log_lines(app, job_id),
-    )

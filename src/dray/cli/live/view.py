@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dray import handle
 from dray.app import App
 from dray.cli import shapes
 from dray.cli.commands.job import described
 from dray.cli.live.layout import Panel, panels, rows
 from dray.cli.output import cell, short
+from dray.model.job import CancelResult
 from dray.ops.top import Snapshot
 from dray.ops.why import why
 from dray.sanitize import escape_control
 
 _LOG_LINES = 1_000
-
+_CANCELLED = {
+    CancelResult.CANCELLED: "is cancelled",
+    CancelResult.REQUESTED: "is asked to stop",
+    CancelResult.FINAL: "had ended already",
+    CancelResult.UNKNOWN: "is gone",
+}
 _KEYS = """\
 tab, shift-tab    next list, previous list
 up, down, j, k    row above, row below; page up, page down, home, end
@@ -49,24 +56,11 @@ class Contents(NamedTuple):
     text: list[str] | None = None  # and its lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Actions:
-    """What keys can do. Actions return a sentence about the outcome, the last two return lines to read."""
-
-    pause: Callable[[str], str]
-    resume: Callable[[str], str]
-    retry: Callable[[str], str]
-    cancel: Callable[[str], str]
-    job: Callable[[str], list[str]]
-    logs: Callable[[str], list[str]]
-
-
 @dataclass(slots=True)
 class View:
     """The state of the screen. Keys come in by `press`; what they ask for goes out by `asked` and `reading`."""
 
-    place: str
-    actions: Actions
+    app: App
     read_only: bool
     ascii_only: bool
     contents: Contents | None = None
@@ -185,13 +179,13 @@ class View:
 
     def _enter(self, row: dict[str, Any]) -> None:
         if self.panel.name in _JOBS:
-            self._open(f"job {row['id']}", lambda: self.actions.job(row["id"]))
+            self._open(f"job {row['id']}", lambda: _job_lines(self.app, row["id"]))
         else:
-            self._open(f"{self.panel.name}: {escape_control(row['name'])}", lambda: row_lines(row))
+            self._open(f"{self.panel.name}: {escape_control(row['name'])}", lambda: _row_lines(row))
 
     def _logs(self, row: dict[str, Any]) -> None:
         if self.panel.name in _JOBS:
-            self._open(f"logs of job {row['id']}", lambda: self.actions.logs(row["id"]))
+            self._open(f"logs of job {row['id']}", lambda: _log_lines(self.app, row["id"]))
         else:
             self.said = "select a job: only jobs have logs"
 
@@ -200,51 +194,70 @@ class View:
         if queue is None:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
-            act = self.actions.resume if self._is_paused(queue) else self.actions.pause
-            self.asked.append(lambda: act(queue))
+            act = _resume if self._is_paused(queue) else _pause
+            self.asked.append(lambda: act(self.app, queue))
 
     def _is_paused(self, queue: str) -> bool:
         queues = [] if self.contents is None else self.contents.snapshot.queues
-        return any(each.name == queue and each.paused_at is not None for each in queues)
+        return any(each["name"] == queue and each["paused_at"] is not None for each in queues)
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel.name != "failures":
             self.said = "select a failed job"
         elif self._may_act():
-            self.asked.append(lambda: self.actions.retry(row["id"]))
+            self.asked.append(lambda: _retry(self.app, row["id"]))
 
     def _cancel(self, row: dict[str, Any]) -> None:
         if self.panel.name != "running":
             self.said = "select a running job"
         elif self._may_act():
             question = f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
-            self.question = question, lambda: self.actions.cancel(row["id"])
+            self.question = question, lambda: _cancel(self.app, row["id"])
 
     def _may_act(self) -> bool:
         self.said = "this view is read-only" if self.read_only else ""
         return not self.read_only
 
 
-def job_lines(app: App, job_id: str) -> list[str]:
+# What is done and read on the thread of the database; actions return a sentence about the outcome
+
+
+def _pause(app: App, queue: str) -> str:
+    return f"queue {queue} is paused" if app.pause(queue) else f"queue {queue} was paused already"
+
+
+def _resume(app: App, queue: str) -> str:
+    return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
+
+
+def _retry(app: App, job_id: str) -> str:
+    why_not = "it has not ended, is gone, or its arguments were not kept"
+    what = "starts over" if handle.retry(app, [job_id]) else f"was not retried: {why_not}"
+    return f"job {short(job_id)} {what}"
+
+
+def _cancel(app: App, job_id: str) -> str:
+    return f"job {short(job_id)} {_CANCELLED[handle.cancel(app, [job_id])[job_id]]}"
+
+
+def _job_lines(app: App, job_id: str) -> list[str]:
     """Returns what `dray why` and `dray job show` say about a job."""
     found = described(shapes.whole_job(app.job(job_id)))
     causes = why(app.backend, job_id).causes
     return [*(escape_control(cause.text) for cause in causes), "", *found]
 
 
-def log_lines(app: App, job_id: str) -> list[str]:
+def _log_lines(app: App, job_id: str) -> list[str]:
     """Returns the lines that were logged inside a job."""
-    found = [shapes.log_line(line) for line in app.job(job_id).logs(limit=_LOG_LINES)]
-    return [_log_line(line) for line in found] or ["nothing was logged"]
+    found = [
+        f"{line.at.astimezone():%H:%M:%S} {cell(line.level).lower():<7} {cell(line.logger)}: {cell(line.message)}"
+        for line in app.job(job_id).logs(limit=_LOG_LINES)
+    ]
+    return found or ["nothing was logged"]
 
 
-def _log_line(line: dict[str, Any]) -> str:
-    when = line["at"].astimezone()
-    return f"{when:%H:%M:%S} {cell(line['level']).lower():<7} {cell(line['logger'])}: {cell(line['message'])}"
-
-
-def row_lines(shape: dict[str, Any], left_out: Sequence[str] = ("now",)) -> list[str]:
+def _row_lines(row: dict[str, Any]) -> list[str]:
     """Returns a row of a list, a line for each value."""
-    there = {name.replace("_", " "): value for name, value in shape.items() if name not in left_out}
+    there = {name.replace("_", " "): value for name, value in row.items() if name != "now"}
     width = max(map(len, there))
     return [f"{name:<{width}}  {cell(value)}" for name, value in there.items()]
