@@ -47,31 +47,22 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
     if len(graph.spots) > MOST_ROWS:
         return None
     lanes = _Lanes(ink)
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[str, Spot]] = []
     for name in order(graph.parents):
         spot = graph.spots[name]
         column = lanes.enter(name)
-        rows.append((lanes.row(column, ink.marks.get(_first_word(spot.state), ink.other)), _words(spot)))
-        rows += [(line, "") for line in lanes.leave(column, graph.children[name])]
-        if lanes.width > _MOST_LANES:
+        rows.append((lanes.row(column, ink.marks.get(_first_word(spot.state), ink.other)), spot))
+        rows += [(line, Spot("", "", "")) for line in lanes.leave(column, graph.children[name])]
+        if len(lanes.lanes) > _MOST_LANES:
             return None
     width = max(len(line) for line, _ in rows)
-    labels = max((len(words.partition("\t")[0]) for _, words in rows), default=0)
-    return [_joined(line, words, width, labels) for line, words in rows]
+    labels = max(len(spot.label) for _, spot in rows)
+    return [f"{line:<{width}}  {spot.label:<{labels}}  {spot.state}".rstrip() for line, spot in rows]
 
 
 def tally(states: Iterable[str]) -> str:
     """Returns how often each state occurs: ``3 completed, 1 failed``."""
     return ", ".join(f"{count:,} {state}" for state, count in sorted(Counter(states).items()))
-
-
-def _joined(line: str, words: str, width: int, labels: int) -> str:
-    label, _, state = words.partition("\t")
-    return f"{line:<{width}}  {label:<{labels}}  {state}".rstrip()
-
-
-def _words(spot: Spot) -> str:
-    return f"{spot.label}\t{spot.state}"
 
 
 def _first_word(text: str) -> str:
@@ -122,10 +113,6 @@ class _Lanes:
 
     ink: Ink
     lanes: list[str | None] = field(default_factory=list[str | None])
-
-    @property
-    def width(self) -> int:
-        return len(self.lanes)
 
     def enter(self, name: str) -> int:
         """Returns the column of a step: that of its line, or a free one."""

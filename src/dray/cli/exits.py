@@ -9,20 +9,7 @@ from enum import IntEnum
 
 import click
 
-from dray.errors import (
-    ConfigError,
-    DrayError,
-    GraphError,
-    JobEnded,
-    PayloadError,
-    SchemaMissing,
-    StorageError,
-    StorageFull,
-    UnknownJob,
-    UnknownSchedule,
-    UnknownTask,
-    UnknownWorkflow,
-)
+from dray import errors
 from dray.sanitize import escape_control, redact
 from dray.wording import close_matches
 
@@ -42,19 +29,13 @@ class Code(IntEnum):
 
 
 # The first match counts.
-_CODES: tuple[tuple[type[BaseException], Code], ...] = (
-    (SchemaMissing, Code.NO_DATABASE),
-    (StorageFull, Code.FAILED),
-    (StorageError, Code.NO_DATABASE),
-    (UnknownJob, Code.NOT_FOUND),
-    (UnknownTask, Code.NOT_FOUND),
-    (UnknownSchedule, Code.NOT_FOUND),
-    (UnknownWorkflow, Code.NOT_FOUND),
-    (JobEnded, Code.JOB_ENDED),
-    (ConfigError, Code.USAGE),
-    (PayloadError, Code.USAGE),
-    (GraphError, Code.USAGE),
-    (DrayError, Code.FAILED),
+_CODES = (
+    (errors.SchemaMissing, Code.NO_DATABASE),
+    (errors.StorageFull, Code.FAILED),
+    (errors.StorageError, Code.NO_DATABASE),
+    ((errors.UnknownJob, errors.UnknownTask, errors.UnknownSchedule, errors.UnknownWorkflow), Code.NOT_FOUND),
+    (errors.JobEnded, Code.JOB_ENDED),
+    ((errors.ConfigError, errors.PayloadError, errors.GraphError), Code.USAGE),
     (TimeoutError, Code.TIMED_OUT),
 )
 
@@ -69,7 +50,7 @@ class Failure(click.ClickException):
 
 def code_of(error: BaseException) -> Code:
     """Returns the exit code for an error."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.FAILED)
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), Code.FAILED)
 
 
 def say(message: str) -> None:

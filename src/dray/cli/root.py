@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,17 +14,13 @@ from dray.cli.exits import did_you_mean
 from dray.cli.options import shared
 
 
-class LazyCommand(NamedTuple):
-    """Where a command is defined, and what it does in a few words."""
-
-    module: str
-    about: str
-
-
 class LazyGroup(click.Group):
-    """A group whose commands are loaded when they are used. In its module a command has the name it is called by."""
+    """A group whose commands are loaded when they are used.
 
-    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **kwargs: Any) -> None:
+    ``lazy``: the module of each command, in which it has the name it is called by, and what it does in a few words.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy
 
@@ -32,10 +28,10 @@ class LazyGroup(click.Group):
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = self._lazy.get(cmd_name)
-        if found is None:
+        if cmd_name not in self._lazy:
             return None
-        command: click.Command = getattr(import_module(found.module), cmd_name)
+        module, _ = self._lazy[cmd_name]
+        command: click.Command = getattr(import_module(f"dray.cli.{module}"), cmd_name)
         if ctx.resilient_parsing:
             from dray.cli.completing import equip  # noqa: PLC0415 - only for a shell that completes a word
 
@@ -43,11 +39,8 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        found = [
-            CompletionItem(name, help=command.about)
-            for name, command in self._lazy.items()
-            if name.startswith(incomplete)
-        ]
+        fitting = {name: about for name, (_, about) in self._lazy.items() if name.startswith(incomplete)}
+        found = [CompletionItem(name, help=about) for name, about in fitting.items()]
         return found + click.Command.shell_complete(self, ctx, incomplete)  # not Group's: it would load them all
 
     def resolve_command(
@@ -59,36 +52,33 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.about) for name, command in self._lazy.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in self._lazy.items()])
 
 
 _COMMANDS = {
-    name: LazyCommand(f"dray.cli.{module}", about)
-    for name, module, about in (
-        ("demo", "commands.demo", "a tour in a minute, on a scratch SQLite file"),
-        ("dev", "commands.dev", "run jobs, and restart when the code changes"),
-        ("worker", "commands.worker", "run jobs"),
-        ("enqueue", "commands.enqueue", "put a job into its queue"),
-        ("run", "commands.enqueue", "run a task here and now, without the queue"),
-        ("tasks", "commands.tasks", "list the tasks of the app"),
-        ("jobs", "commands.jobs", "list jobs"),
-        ("job", "commands.job", "show, wait for, retry, cancel or delete jobs"),
-        ("why", "commands.why", "explain a job: why it waits, failed or what it is doing now"),
-        ("queues", "commands.queues", "list, pause, resume and set queues"),
-        ("workers", "commands.tasks", "list workers"),
-        ("workflows", "commands.workflows", "list, draw, cancel and retry graphs of jobs"),
-        ("schedules", "commands.schedules", "list, add, preview, run, pause, resume and remove schedules"),
-        ("stats", "commands.queues", "numbers: jobs by state and queue, rates, run times"),
-        ("top", "commands.top", "a live view of queues, running jobs, failures and workers"),
-        ("tail", "commands.tail", "follow events and log lines as they happen"),
-        ("db", "commands.db", "create, upgrade, check, copy and prune the tables"),
-        ("audit", "commands.audit", "check that the tables keep their invariants"),
-        ("doctor", "commands.doctor", "look for problems, and say how to fix them"),
-        ("health", "commands.doctor", "one line and an exit code for probes: does the queue work?"),
-        ("bench", "commands.bench", "measure what this database can do, on a scratch file or schema beside it"),
-        ("config", "commands.config", "show every setting, and where it comes from"),
-        ("completion", "completing", "print the script that lets a shell complete commands, options and values"),
-    )
+    "demo": ("commands.demo", "a tour in a minute, on a scratch SQLite file"),
+    "dev": ("commands.dev", "run jobs, and restart when the code changes"),
+    "worker": ("commands.worker", "run jobs"),
+    "enqueue": ("commands.enqueue", "put a job into its queue"),
+    "run": ("commands.enqueue", "run a task here and now, without the queue"),
+    "tasks": ("commands.tasks", "list the tasks of the app"),
+    "jobs": ("commands.jobs", "list jobs"),
+    "job": ("commands.job", "show, wait for, retry, cancel or delete jobs"),
+    "why": ("commands.why", "explain a job: why it waits, failed or what it is doing now"),
+    "queues": ("commands.queues", "list, pause, resume and set queues"),
+    "workers": ("commands.tasks", "list workers"),
+    "workflows": ("commands.workflows", "list, draw, cancel and retry graphs of jobs"),
+    "schedules": ("commands.schedules", "list, add, preview, run, pause, resume and remove schedules"),
+    "stats": ("commands.queues", "numbers: jobs by state and queue, rates, run times"),
+    "top": ("commands.top", "a live view of queues, running jobs, failures and workers"),
+    "tail": ("commands.tail", "follow events and log lines as they happen"),
+    "db": ("commands.db", "create, upgrade, check, copy and prune the tables"),
+    "audit": ("commands.audit", "check that the tables keep their invariants"),
+    "doctor": ("commands.doctor", "look for problems, and say how to fix them"),
+    "health": ("commands.doctor", "one line and an exit code for probes: does the queue work?"),
+    "bench": ("commands.bench", "measure what this database can do, on a scratch file or schema beside it"),
+    "config": ("commands.config", "show every setting, and where it comes from"),
+    "completion": ("completing", "print the script that lets a shell complete commands, options and values"),
 }
 
 

@@ -84,13 +84,13 @@ def config() -> None:
     settings = [
         _app_setting(found, spec),
         *_of_app(app, _url_source(found)),
-        *_of_workers(variables, os.environ),
-        *_of_other_commands(variables, os.environ),
+        *_of_workers(variables),
+        *_of_other_commands(variables),
         *_of_retention(),
         *_of_limits(),
     ]
     put_list([asdict(setting) for setting in settings], _COLUMNS, _KEYS, "")
-    for complaint in _complaints(variables, os.environ, keys):
+    for complaint in _complaints(variables, keys):
         say(complaint)
     if os.environ.get("DRAY_URL") and found is not None and found.settings.is_url_given and not told("typed_url"):
         say("DRAY_URL is set and does nothing: the app's own code names its database")
@@ -148,7 +148,7 @@ def _plain(name: str, value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def _of_workers(variables: Mapping[str, Variable], environment: Mapping[str, str]) -> Iterator[Setting]:
+def _of_workers(variables: Mapping[str, Variable]) -> Iterator[Setting]:
     """Yields the settings of a worker that is started here without options."""
     from dray.runtime.worker import GRACE, LEASE, default_concurrency  # noqa: PLC0415 - `--help` needs no worker
 
@@ -158,19 +158,19 @@ def _of_workers(variables: Mapping[str, Variable], environment: Mapping[str, str
         if command != "worker" or word in {"url", "app", "json"}:
             continue
         unit = "seconds" if word in {"grace", "lease"} else None
-        if environment.get(name):
-            yield Setting(setting, _read(option, environment[name]), _ENVIRONMENT, name, unit)
+        if os.environ.get(name):
+            yield Setting(setting, _read(option, os.environ[name]), _ENVIRONMENT, name, unit)
         else:
             default = None if option.multiple else option.to_info_dict()["default"]
             yield Setting(setting, defaults.get(word, default), unit=unit)
 
 
-def _of_other_commands(variables: Mapping[str, Variable], environment: Mapping[str, str]) -> Iterator[Setting]:
+def _of_other_commands(variables: Mapping[str, Variable]) -> Iterator[Setting]:
     """Yields the options of other commands that a variable sets."""
     for name, (setting, option) in variables.items():
         is_listed = setting.startswith("worker.") or setting in {"url", "app"}
-        if environment.get(name) and not is_listed:
-            yield Setting(setting, _read(option, environment[name]), _ENVIRONMENT, name)
+        if os.environ.get(name) and not is_listed:
+            yield Setting(setting, _read(option, os.environ[name]), _ENVIRONMENT, name)
 
 
 def _of_retention() -> Iterator[Setting]:
@@ -220,11 +220,9 @@ def _read(option: click.Option, text: str) -> Any:
     return value if isinstance(value, bool | int | float) else redact(text)
 
 
-def _complaints(
-    variables: Mapping[str, Variable], environment: Mapping[str, str], keys: Sequence[str]
-) -> Iterator[str]:
+def _complaints(variables: Mapping[str, Variable], keys: Sequence[str]) -> Iterator[str]:
     """Yields what is set but unknown or invalid."""
-    for name in sorted(environment):
+    for name in sorted(os.environ):
         if not name.startswith("DRAY_") or name in _INTERNAL:
             continue
         if name not in variables:
@@ -232,7 +230,7 @@ def _complaints(
             continue
         option = variables[name].option
         try:
-            for word in option.type.split_envvar_value(environment[name]) if option.multiple else [environment[name]]:
+            for word in option.type.split_envvar_value(os.environ[name]) if option.multiple else [os.environ[name]]:
                 option.type.convert(word, option, None)
         except click.BadParameter as error:
             yield f"{name}: {redact(error.message)}"

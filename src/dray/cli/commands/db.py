@@ -16,7 +16,7 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, fields, progress, put, put_either, put_json, seconds
 from dray.cli.parsing import Duration, State, confirm
-from dray.cli.root import LazyCommand, LazyGroup
+from dray.cli.root import LazyGroup
 from dray.model.circumstances import Closed
 from dray.model.job import FINAL, states_named
 from dray.ops import pruning
@@ -24,17 +24,14 @@ from dray.ops.backup import backup as run_backup
 from dray.wording import counted
 
 _COMMANDS = {
-    name: LazyCommand(f"dray.cli.commands.{module}", about)
-    for name, module, about in (
-        ("init", "db", "create the tables, and the file; upgrade them"),
-        ("migrate", "db", "upgrade the tables"),
-        ("status", "db", "show where the tables are, and their version"),
-        ("sql", "db", "print the SQL that creates the tables"),
-        ("check", "audit", "check the database for damage, and that the tables keep their invariants"),
-        ("backup", "db", "copy the database while workers run"),
-        ("move", "db_move", "move everything into another database"),
-        ("prune", "db", "remove jobs that ended long ago"),
-    )
+    "init": ("commands.db", "create the tables, and the file; upgrade them"),
+    "migrate": ("commands.db", "upgrade the tables"),
+    "status": ("commands.db", "show where the tables are, and their version"),
+    "sql": ("commands.db", "print the SQL that creates the tables"),
+    "check": ("commands.audit", "check the database for damage, and that the tables keep their invariants"),
+    "backup": ("commands.db", "copy the database while workers run"),
+    "move": ("commands.db_move", "move everything into another database"),
+    "prune": ("commands.db", "remove jobs that ended long ago"),
 }
 
 

@@ -87,10 +87,8 @@ def enqueue(
         raise click.UsageError(str(error)) from None
     if job.duplicate:
         say(f"job {short(job.id)} has this unique key; nothing was enqueued")
-    return _await(app, job, timeout) if wait else _put_job(job)
-
-
-def _put_job(job: Job[Any]) -> int:
+    if wait:
+        return _await(app, job, timeout)
     if wants_json():
         put_json({**shapes.job(job), "duplicate": job.duplicate})
     else:
@@ -188,11 +186,17 @@ def _context(name: str, job_id: str) -> dray.Context:
 
 def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeout: float | None) -> Any:
     body = partial(task.function, *call[0], **call[1])
-    with _end_at_last(task.name, timeout), _prints_on_stderr():
+    with contextlib.ExitStack() as around:
+        if not sys.stdout.isatty():
+            # Away from the result; a debugger on a terminal needs both.
+            around.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if timeout is not None:
+            around.enter_context(_ended_at_last(task.name, timeout))
         if is_coroutine(task.function):
             return _awaited(body(), timeout)
-        with _alarm(timeout):
-            return body()
+        if timeout is not None:
+            around.enter_context(_alarm(timeout))
+        return body()
 
 
 def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
@@ -212,11 +216,8 @@ def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
 
 
 @contextlib.contextmanager
-def _alarm(timeout: float | None) -> Generator[None]:
+def _alarm(timeout: float) -> Generator[None]:
     """Raises into the body when its time is over."""
-    if timeout is None:
-        yield
-        return
     with handling({signal.SIGALRM: _ring}):
         signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
         try:
@@ -230,11 +231,8 @@ def _ring(_: int, __: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _end_at_last(name: str, timeout: float | None) -> Generator[None]:
+def _ended_at_last(name: str, timeout: float) -> Generator[None]:
     """Ends the process if a body is in a call that cannot be interrupted, or catches the exception."""
-    if timeout is None:
-        yield
-        return
 
     def end() -> None:
         say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
@@ -247,16 +245,6 @@ def _end_at_last(name: str, timeout: float | None) -> Generator[None]:
         yield
     finally:
         timer.cancel()
-
-
-@contextlib.contextmanager
-def _prints_on_stderr() -> Generator[None]:
-    """In a pipe, sends what the body prints to stderr, away from the result. A debugger on a terminal needs both."""
-    if sys.stdout.isatty():
-        yield
-        return
-    with contextlib.redirect_stdout(sys.stderr):
-        yield
 
 
 def _put_result(task: Task[..., Any], value: Any) -> int:
