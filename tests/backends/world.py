@@ -28,7 +28,8 @@ class World:
         self.rng = random.Random(7)
 
     def new(self, task: str = "task", **options: Any) -> NewJob:
-        return NewJob(**{"id": self.ids.new(), "task": task} | options)
+        values: dict[str, Any] = {"id": self.ids.new(), "task": task, **options}
+        return NewJob(**values)
 
     def enqueue(self, task: str = "task", **options: Any) -> str:
         return self.backend.jobs.enqueue([self.new(task, **options)])[0].id
