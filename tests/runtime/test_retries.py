@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,6 +13,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.handle import Job
+from dray.runtime.execution import FAILED_ATTEMPT
 from tests.runtime.watching import LONG, outcomes, sql, state_of
 
 FLOOR = {1: 2.0, 2: 4.0, 3: 8.0}  # of the default policy, in seconds
@@ -121,6 +123,19 @@ def test_no_more_attempts_than_allowed_are_made(app: App) -> None:
     for n, job in jobs.items():
         assert (state_of(job), job.attempt, outcomes(job)) == ("failed(error)", n, ["error"] * n)
     assert outcomes(one_off) == ["error"] * 2
+
+
+def test_the_log_records_of_failed_attempts_are_marked_and_no_others(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`dray dev` leaves them out: it shows each failed attempt itself."""
+    caplog.set_level(logging.INFO, "dray")
+    job = failing(app, max_attempts=2, retry=0).enqueue()
+    app.worker(concurrency=1).run_until_idle()
+
+    marked = [record for record in caplog.records if hasattr(record, FAILED_ATTEMPT)]
+    assert [(record.name, record.levelname) for record in marked] == [("dray", "INFO"), ("dray", "WARNING")]
+    assert [record for record in caplog.records if f"job {job.id} (fails), attempt" in record.getMessage()] == marked
 
 
 def test_an_operators_retry_starts_the_count_over(app: App) -> None:

@@ -343,13 +343,13 @@ class Engine:
         self._outage.eases()
         self._in_flight.has_written = True
         self._notes.keep(answer.late)
-        written = self._in_flight.written(batch, answer.settled)
+        any_final, queues = self._in_flight.written(batch, answer.settled)
         self._in_flight.fanout_pending |= answer.has_more_children
         self._claim_policy.claimed(demand, len(answer.claims))
         self._dispatch(answer.claims)
-        if written.any_final:
+        if any_final:
             self._tell_done()
-        queues = written.queues.union(answer.promoted)
+        queues = queues.union(answer.promoted)
         if queues:
             self._backend.announce(queues)
         # Notes that go with an outcome do not count: while the row is locked, both are tried again and again.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
+    from collections.abc import Callable
 
     from dray.backends import Backend
     from dray.clock import Clock, Rng
@@ -49,49 +51,31 @@ class StopCause(StrEnum):
     LOST = "lost"  # another worker has the job: the outcome is not written
 
 
+_no_steps: Callable[[], list[NewJob]] = list
+
+
+@dataclass(slots=True, eq=False)
 class Execution:
     """An attempt, running or about to. Only the runner that has it changes `started` and `is_over`."""
 
-    __slots__ = (
-        "abandon_at",
-        "claim",
-        "deadline",
-        "fanout_pending",
-        "grown",
-        "is_over",
-        "is_stuck",
-        "is_written",
-        "lines",
-        "link",
-        "report",
-        "runner",
-        "started",
-        "stop",
-        "stopped_at",
-        "task",
-        "told_at",
-        "worker_id",
-    )
-
-    def __init__(self, claim: Claim, task: Task[..., Any], worker_id: str, link: Link) -> None:
-        self.claim = claim
-        self.task = task
-        self.worker_id = worker_id
-        self.link = link
-        self.runner: Any = None  # the runner that has it
-        self.started: int | None = None  # readings of the steady clock, as all times here
-        self.deadline: int | None = None  # when its timeout is over
-        self.stop: StopCause | None = None  # the first cause counts
-        self.stopped_at: int | None = None  # when it first had to stop
-        self.abandon_at: int | None = None  # when force is used
-        self.told_at: int | None = None  # when its runner last told it to stop
-        self.is_over = False
-        self.is_stuck = False  # it did not stop, and nothing more can be done
-        self.fanout_pending = True  # if it is written by its body, children may wait for it
-        self.is_written = False  # the body has completed the job in a transaction of its own
-        self.grown: list[NewJob] = []  # steps for its workflow, written if and when it completes
-        self.lines: deque[LogLine] | None = None  # captured and not yet written
-        self.report: tuple[float | None, str | None] | None = None  # progress that is not yet written
+    claim: Claim
+    task: Task[..., Any]
+    worker_id: str
+    link: Link
+    runner: Any = None  # the runner that has it
+    started: int | None = None  # readings of the steady clock, as all times here
+    deadline: int | None = None  # when its timeout is over
+    stop: StopCause | None = None  # the first cause counts
+    stopped_at: int | None = None  # when it first had to stop
+    abandon_at: int | None = None  # when force is used
+    told_at: int | None = None  # when its runner last told it to stop
+    is_over: bool = False
+    is_stuck: bool = False  # it did not stop, and nothing more can be done
+    fanout_pending: bool = True  # if it is written by its body, children may wait for it
+    is_written: bool = False  # the body has completed the job in a transaction of its own
+    grown: list[NewJob] = field(default_factory=_no_steps)  # steps for its workflow, written if and when it completes
+    lines: deque[LogLine] | None = None  # captured and not yet written
+    report: tuple[float | None, str | None] | None = None  # progress that is not yet written
 
     def begin(self, now: int) -> None:
         """The body starts. Its timeout counts from here, not from the claim."""
@@ -117,6 +101,8 @@ def deliver_stop() -> None:
         execution.told_at = execution.stopped_at
         raise Interrupted(execution.stop)
 
+
+FAILED_ATTEMPT = "dray_failed_attempt"  # marks log records about one; `dray dev` shows these attempts itself
 
 # The execution whose body runs here: log records and Context find it.
 current: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("dray_execution", default=None)

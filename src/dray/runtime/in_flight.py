@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
 from dray.model.job import FINAL, Held, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released, snoozed
 from dray.runtime import outcome
-from dray.runtime.execution import Execution, StopCause
+from dray.runtime.execution import FAILED_ATTEMPT, Execution, StopCause
 from dray.sanitize import escape_control
 from dray.wording import counted
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from dray.backends.store.why import Asked
 
 log = logging.getLogger("dray")
-
-
-class Written(NamedTuple):
-    """What a batch of outcomes led to."""
-
-    any_final: bool
-    queues: set[str]  # in which jobs are ready again
 
 
 class InFlight:
@@ -174,8 +167,11 @@ class InFlight:
 
     # Claims
 
-    def written(self, batch: Sequence[Settlement], settled: Settled) -> Written:
-        """A batch of outcomes was written, as far as `settled` says."""
+    def written(self, batch: Sequence[Settlement], settled: Settled) -> tuple[bool, set[str]]:
+        """A batch of outcomes was written, as far as `settled` says.
+
+        Returns whether any job has ended, and the queues in which jobs are ready again.
+        """
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
         any_final = False
         queues: set[str] = set()
@@ -196,7 +192,7 @@ class InFlight:
             if execution is not None and not execution.is_over:
                 self.lost.append(execution)  # the job has ended although its body goes on
         _say_lost("their outcomes change nothing", lost)
-        return Written(any_final, queues)
+        return any_final, queues
 
     def _was_written(self, settlement: Settlement) -> None:
         """The body has completed the job on a connection of its own. What it did afterwards does not count."""
@@ -258,6 +254,7 @@ def _say_failed(execution: Execution, settlement: Settlement) -> None:
         claim.max_attempts,
         escape_control(settlement.error or ""),
         settlement.state if settlement.state in FINAL else again,
+        extra={FAILED_ATTEMPT: True},
     )
 
 

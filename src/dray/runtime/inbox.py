@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from dray.backends.watch import Bell, rest
 from dray.model.settlement import Settlement
@@ -16,27 +15,15 @@ from dray.model.worker import Beat
 from dray.runtime.execution import Execution
 
 
-class BodyEnd(NamedTuple):
-    execution: Execution
-    settlement: Settlement | None  # None: nothing is to be written
-
-
-class HeardBeat(NamedTuple):
-    """A beat, and the id it was made under: the engine may have come back under another one meanwhile."""
-
-    worker_id: str
-    beat: Beat
-    is_proven: bool
-
-
 class Inbox:
     """The methods of the first part are for any thread. The attributes, `open` and the naps are for the engine's."""
 
     def __init__(self) -> None:
-        self.ended: deque[BodyEnd] = deque()
+        self.ended: deque[tuple[Execution, Settlement | None]] = deque()  # None: nothing is to be written
         self.refused: deque[Execution] = deque()  # there was nothing to run them in
-        self.stuck: deque[BodyEnd] = deque()  # bodies that do not stop; no settlement: only the slot is given up
-        self.beats: deque[HeardBeat] = deque()
+        self.stuck: deque[tuple[Execution, Settlement | None]] = deque()  # bodies that do not stop
+        # Each with the id it was made under: the engine may have come back under another one meanwhile.
+        self.beats: deque[tuple[str, Beat, bool]] = deque()
         self.is_draining = self.is_cut_off = False
         self.leaves_locked = False
         self.is_poked = self.is_recalled = False
@@ -48,7 +35,7 @@ class Inbox:
 
     def report(self, execution: Execution, settlement: Settlement | None) -> None:
         """An execution is over."""
-        self.ended.append(BodyEnd(execution, settlement))
+        self.ended.append((execution, settlement))
         self.ring()
 
     def refuse(self, executions: Sequence[Execution]) -> None:
@@ -56,20 +43,16 @@ class Inbox:
         self.refused.extend(executions)
         self.ring()
 
-    def give_up(self, execution: Execution) -> None:
-        """A body does not stop: its slot is replaced, and its claim is kept until it ends."""
-        self.stuck.append(BodyEnd(execution, None))
-        self.ring()
-
-    def settle_stuck(self, execution: Execution, settlement: Settlement) -> None:
-        """Ends a job although its body goes on."""
-        self.stuck.append(BodyEnd(execution, settlement))
+    def report_stuck(self, execution: Execution, settlement: Settlement | None) -> None:
+        """A body does not stop. Its job ends with this settlement although the body goes on; None: only its slot is
+        given up, and its claim is kept until it ends."""
+        self.stuck.append((execution, settlement))
         self.ring()
 
     def hear(self, worker_id: str, beat: Beat, *, is_proven: bool = True) -> None:
         """A beat under this id returned; `is_proven`: the proof of life stands."""
         self.is_cut_off = False
-        self.beats.append(HeardBeat(worker_id, beat, is_proven))
+        self.beats.append((worker_id, beat, is_proven))
         self.ring()
 
     def cut_off(self) -> None:

@@ -24,7 +24,7 @@ from dray.cli.parsing import Duration, given
 from dray.cli.reloading import RELOADED, Reloader, places_of
 from dray.cli.source import configured_app
 from dray.instants import SECOND
-from dray.runtime.execution import Execution, current
+from dray.runtime.execution import FAILED_ATTEMPT, Execution, current
 from dray.runtime.signals import SUPERVISED
 from dray.runtime.supervisor import Supervisor
 from dray.sanitize import escape_control, redact
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _SHOWN = 30  # tasks
 _ERROR_LINES = 12
 _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error": "red", "critical": "red"}
-_SAID_BY_US = ("dray", "_say_failed")  # `_BodyLines` writes a failed attempt with its traceback
 _STATES = {"completed": "green", "failed": "red", "cancelled": "yellow"}
 
 
@@ -160,7 +159,8 @@ def _put(text: str) -> None:
 
 
 def _configure(level: str) -> None:
-    logs.configure(level, _DevFormatter(), lambda record: (record.name, record.funcName) != _SAID_BY_US)
+    # `_BodyLines` writes a failed attempt, with its traceback.
+    logs.configure(level, _DevFormatter(), lambda record: not hasattr(record, FAILED_ATTEMPT))
 
 
 def _styled(text: str, colour: str | None) -> str:
