@@ -30,7 +30,7 @@ def report(team: int, day: date | None = None) -> str:
 def tick(app: App) -> None:
     """Runs the worker's schedule duty once."""
     tasks = {task.name: task.options for task in app.registry}
-    Scheduler(app.backend, app.clock, app.ids, tasks).tick()
+    Scheduler(app.backend, app.clock, app.ids, tasks, None).tick()
 
 
 def the_only(app: App) -> ScheduleInfo:

@@ -409,7 +409,7 @@ def test_where_no_boot_is_named_a_lease_of_before_the_last_start_keeps_no_job_fo
     clock, backend = unnamed(path)
     with closing(backend):
         add_worker(backend, "1:2", boot=UNKNOWN_BOOT, lease_us=365 * 24 * LONG)
-        rescuer = Rescuer(backend, None, clock, random.Random(7))
+        rescuer = Rescuer(backend, None, clock, random.Random(7), 15 * SECOND, lambda: None)
         for _ in range(20):
             rescuer.tick()
             clock.advance(SECOND)

@@ -76,7 +76,7 @@ class Firing(Operation):
 
     def act(self, backend: Backend) -> None:
         options = {"task": TaskOptions(name="task")}
-        Scheduler(backend, self.world.clock, self.world.ids, options).tick()
+        Scheduler(backend, self.world.clock, self.world.ids, options, None).tick()
 
     def verify(self, backend: Backend) -> None:
         jobs = [job for job in self.direct.jobs.newest() if job.schedule is not None]

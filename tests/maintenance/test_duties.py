@@ -16,9 +16,9 @@ from dray.maintenance.pruner import Pruner
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
-from dray.model.retention import Budget, Retention
+from dray.model.retention import Budget
 from tests.backends import raw
-from tests.backends.world import World
+from tests.backends.world import LEASE_US, World
 from tests.maintenance.conftest import Counts
 
 # Promotion and expiry
@@ -174,15 +174,6 @@ def test_by_default_completed_jobs_go_after_a_week(world: World) -> None:
     Pruner(world.backend, world.rng).tick()
 
     assert [job.id for job in world.backend.jobs.get(old + recent)] == recent
-
-
-def test_what_is_to_be_kept_for_ever_is_kept(world: World) -> None:
-    ids = _completed(world)
-    world.clock.advance(1_000 * DAY)
-
-    Pruner(world.backend, world.rng, Retention(completed_us=None)).tick()
-
-    assert len(world.backend.jobs.get(ids)) == 1
 
 
 @pytest.fixture
@@ -371,7 +362,7 @@ def test_all_duties_can_be_done_by_two_keepers_at_once(world: World) -> None:
     workers = [world.worker() for _ in range(2)]
     for worker in workers:
         world.clock.advance(SECOND)
-        rescuer = Rescuer(world.backend, worker, world.clock, world.rng)
+        rescuer = Rescuer(world.backend, worker, world.clock, world.rng, LEASE_US, lambda: None)
         for duty in (rescuer, *duties(world.backend, world.clock, world.rng)):
             duty.tick()
             duty.tick()

@@ -57,7 +57,7 @@ def _runners(world: World, worker_id: str, *chores: Duty) -> tuple[DutyRunner, D
     def take_over() -> None:
         runner.look_for_duties()
 
-    rescuer = Rescuer(world.backend, worker_id, world.clock, world.rng, on_burial=take_over)
+    rescuer = Rescuer(world.backend, worker_id, world.clock, world.rng, LEASE_US, take_over)
     rescue = DutyRunner(world.backend, worker_id, (rescuer,), world.clock, random.Random(7))
     runner = DutyRunner(world.backend, worker_id, chores, world.clock, random.Random(7), beside=rescue)
     return rescue, runner

@@ -23,8 +23,8 @@ from tests.maintenance.conftest import Counts
 from tests.manual_clock import ManualClock
 
 
-def _rescuer(world: World, worker_id: str | None = None) -> Rescuer:
-    return Rescuer(world.backend, worker_id, world.clock, world.rng)
+def _rescuer(world: World, worker_id: str | None = None, lease_us: int = LEASE_US) -> Rescuer:
+    return Rescuer(world.backend, worker_id, world.clock, world.rng, lease_us, lambda: None)
 
 
 def _pass(world: World, seconds: float, *each_second: Callable[[], object]) -> None:
@@ -210,13 +210,13 @@ def test_a_rescuer_that_looks_regularly_rescues_within_two_seconds_of_the_lease(
     assert world.job(job_id).state == "scheduled"
 
 
-def test_a_rescuer_learns_a_short_lease_from_its_own(world: World) -> None:
+def test_a_rescuer_with_a_short_lease_trusts_leases_again_as_soon(world: World) -> None:
     job_id = world.enqueue()
     dead, own = (NewWorker(id=world.ids.new(), name="w", host="h", pid=1, boot=world.clock.boot) for _ in range(2))
     for worker in (dead, own):
         world.backend.workers.register(worker, 3 * SECOND)
     world.claim_one(dead.id)
-    rescuer = _rescuer(world, own.id)
+    rescuer = _rescuer(world, own.id, 3 * SECOND)
 
     def tick() -> None:
         world.backend.workers.beat(own.id, 3 * SECOND)

@@ -56,7 +56,7 @@ def stored(world: World, name: str = "beat") -> Schedule:
 
 def scheduler(world: World, *, is_deputy: bool = False, knows: bool = True) -> Scheduler:
     tasks = {"task": OPTIONS} if knows else {}
-    return Scheduler(world.backend, world.clock, world.ids, tasks, 9.0, is_deputy=is_deputy)
+    return Scheduler(world.backend, world.clock, world.ids, tasks, 9.0, is_exclusive=not is_deputy)
 
 
 def slots(world: World, name: str = "beat") -> list[int]:

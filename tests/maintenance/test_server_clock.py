@@ -101,7 +101,7 @@ class Rescue:
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.id = backend, worker(backend)
-        self.rescuer = Rescuer(backend, self.id, SystemClock(), random.Random(7), LEASE_US)
+        self.rescuer = Rescuer(backend, self.id, SystemClock(), random.Random(7), LEASE_US, lambda: None)
 
         self._beat_at = 0.0
 

@@ -68,15 +68,13 @@ class Link:
 class Stage:
     """A process runner and its child processes; no process is left when the block ends."""
 
-    def __init__(
-        self, size: int = 2, lock: int | None = None, url: str = "sqlite:///unused.db", **options: Any
-    ) -> None:
+    def __init__(self, size: int = 2, lock: int | None = None, url: str = "sqlite:///unused.db") -> None:
         self.link = Link()
         self._over: Queue[tuple[Execution, Settlement | None]] = Queue()
         self._before = descendants()
         self.refused: list[Execution] = []
         clock = self.link.clock
-        self.runner = ProcessRunner(size, self._report, self.refused.extend, clock, lambda: lock, url, **options)
+        self.runner = ProcessRunner(size, self._report, self.refused.extend, clock, lambda: lock, url)
 
     def __enter__(self) -> Stage:
         return self

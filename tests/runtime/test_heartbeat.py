@@ -98,9 +98,9 @@ def live_on(heartbeat: Heartbeat, clock: ManualClock, far: Far, bodies: Bodies, 
     ends = clock.steady() + 2 * LEASE
     while clock.steady() < ends:
         pause = heartbeat.tick()
-        bodies.watch_lease(clock.steady())
+        heartbeat.lease.watch_over(clock.steady(), bodies.cut_off)
         clock.advance(max(1_000, int(pause * SECOND)))
-        bodies.watch_lease(clock.steady())
+        heartbeat.lease.watch_over(clock.steady(), bodies.cut_off)
 
 
 def test_the_beat_comes_before_the_look_at_the_proof(heartbeat: Heartbeat, far: Far) -> None:
@@ -133,10 +133,10 @@ def test_a_beat_that_hangs_is_seen_twice_before_bodies_stop(
     clock.advance(LEASE - MARGIN)
 
     def look(*_: object, **__: object) -> Beat:
-        again = bodies.watch_lease(clock.steady())
+        again = heartbeat.lease.watch_over(clock.steady(), bodies.cut_off)
         assert bodies.stopped_at is None
         clock.advance(again - clock.steady())
-        bodies.watch_lease(clock.steady())
+        heartbeat.lease.watch_over(clock.steady(), bodies.cut_off)
         return Beat(alive=True, held=[])
 
     far.workers.beat = look  # type: ignore[method-assign]

@@ -18,6 +18,7 @@ import pytest
 from dray.clock import SystemClock
 from dray.model.limits import LOG_LINES
 from dray.runtime import loading
+from dray.runtime.runners import process
 from dray.task import Task
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Link, Stage, await_file, await_that, descendants, is_alive
@@ -309,9 +310,10 @@ def test_what_has_not_started_can_be_taken_back(tmp_path: Path) -> None:
         assert stage.result(bodies.add, a=1, b=2) == 3
 
 
-def test_idle_children_end_but_for_one() -> None:
+def test_idle_children_end_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_IDLE", 0.05)
     before = descendants()
-    with Stage(size=3, idle=0.05) as stage:
+    with Stage(size=3) as stage:
         for _ in range(3):
             stage.start(bodies.add, a=1, b=2)
         for _ in range(3):
@@ -416,7 +418,8 @@ def test_a_task_that_is_not_there_in_a_child_is_an_error_of_the_attempt(
 def test_a_start_that_takes_too_long_is_an_error_of_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Stage(start_timeout=0.5) as stage:
+    monkeypatch.setattr(process, "_START", 0.5)
+    with Stage() as stage:
         task = _module(tmp_path, monkeypatch, then="import time; time.sleep(60)")
 
         settlement = stage.run(task)

@@ -208,10 +208,9 @@ def test_questions_are_answered_one_at_a_time_and_each_once(app: App) -> None:
     stacks.hear([first, second])
     assert woken == ["woken", "woken"]
 
-    stacks.answer_one(app.backend, app.new_id())
-    assert stacks.has_more
-    stacks.answer_one(app.backend, app.new_id())
-    assert not stacks.has_more
+    assert stacks.answer_one(app.backend, app.new_id()), "there is another"
+    assert not stacks.answer_one(app.backend, app.new_id())
+    assert not stacks.answer_one(app.backend, app.new_id())
 
 
 def test_a_stack_is_no_larger_than_a_traceback_and_shows_no_password() -> None:

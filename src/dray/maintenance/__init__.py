@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
+from dray.app_interface import AppInterface
+from dray.backends import Backend
+from dray.clock import Clock, Rng
+from dray.errors import StorageError
 from dray.maintenance.checkpointer import Checkpointer
 from dray.maintenance.duty_runner import Duty, DutyRunner
 from dray.maintenance.pruner import Pruner
 from dray.maintenance.rescuer import Rescuer
 from dray.maintenance.scheduler import Declarer, Scheduler
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.clock import Clock, Rng
-    from dray.model.retention import Retention
 
 
 class WorkerDuties:
@@ -26,21 +25,29 @@ class WorkerDuties:
 
     def __init__(
         self,
+        app: AppInterface,
         backend: Backend,
         worker_id: str,
-        clock: Clock,
-        rng: Rng,
         lease_us: int,
-        declarer: Declarer,
-        schedulers: tuple[Scheduler, ...],
+        rng: Rng,
         wake_others: Callable[[], None],
     ) -> None:
-        self._declarer = declarer
+        clock = app.clock
         self._wake_others = wake_others
-        self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, on_burial=self._take_over)
+        self._declarer = Declarer(backend, app.declare_schedules)
+        options = {task.name: task.options for task in app.registry}
+        holder, deputy = (
+            Scheduler(backend, clock, app.ids, options, app.settings.default_timeout, is_exclusive=is_exclusive)
+            for is_exclusive in (True, False)
+        )
+        # Before the first look for jobs: a worker that runs until nothing is due has to see what schedules owe.
+        with suppress(StorageError):  # the duty runner tries again, and logs it
+            self._declarer.tick()
+            holder.tick()
+        self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over)
         self.rescue = DutyRunner(backend, worker_id, (self._rescuer,), clock, rng)
-        others = (*duties(backend, clock, rng), declarer, *schedulers)
-        self.others = DutyRunner(backend, worker_id, others, clock, rng, beside=self.rescue)
+        others = (*duties(backend, clock, rng), self._declarer, holder, deputy)
+        self.others = DutyRunner(backend, worker_id, others, clock, rng, self.rescue)
 
     def rename(self, worker_id: str) -> None:
         """The worker came back under a new id."""
@@ -61,19 +68,7 @@ class WorkerDuties:
         self._wake_others()
 
 
-def duties(backend: Backend, clock: Clock, rng: Rng, retention: Retention | None = None) -> tuple[Duty, ...]:
-    """The duties of any worker, in the order they are done. Without rescue, and schedules, which need its tasks.
-
-    Without a retention the default holds.
-    """
+def duties(backend: Backend, clock: Clock, rng: Rng) -> tuple[Duty, ...]:
+    """The duties of any worker, in the order they are done. Without rescue, and schedules, which need its tasks."""
     file = (Checkpointer(backend, clock, rng),) if backend.has_file else ()
-    return (
-        Promoter(backend),
-        Fanner(backend, rng),
-        *file,
-        Pruner(backend, rng, retention),
-        Reconciler(backend, rng),
-    )
-
-
-__all__ = ["Declarer", "Duty", "DutyRunner", "Rescuer", "Scheduler", "WorkerDuties", "duties"]
+    return (Promoter(backend), Fanner(backend, rng), *file, Pruner(backend, rng), Reconciler(backend, rng))

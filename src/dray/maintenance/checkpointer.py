@@ -8,15 +8,13 @@ over, and would grow for ever: past a limit the checkpoint keeps writers out for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from dray.backends import Backend
+from dray.backends.database import LogFile
+from dray.clock import Clock, Rng
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.backends.database import LogFile
-    from dray.clock import Clock, Rng
 
 _PAUSE = 1.0
 _BUSY_PAUSE = 0.25
@@ -28,18 +26,19 @@ _VACUUM_US = 60 * SECOND
 _PAGES = 1_000
 
 
+@dataclass
 class Checkpointer:
     name = "checkpoint"
     is_exclusive = True
 
-    def __init__(self, backend: Backend, clock: Clock, rng: Rng) -> None:
-        self._backend = backend
-        self._clock = clock
-        self._rng = rng
-        self._log: LogFile | None = None  # as it was when it was last copied back
-        self._frames = 0
-        self._copied_at = self._due_at = 0
-        self._vacuum_at = 0
+    _backend: Backend
+    _clock: Clock
+    _rng: Rng
+    _log: LogFile | None = None  # as it was when it was last copied back
+    _frames: int = 0
+    _copied_at: int = 0
+    _due_at: int = 0
+    _vacuum_at: int = 0
 
     def tick(self) -> float:
         now = self._clock.steady()

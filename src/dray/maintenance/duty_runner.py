@@ -10,17 +10,14 @@ both retry with longer and longer pauses.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from dray.backends import Backend
+from dray.clock import Clock, Rng
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.clock import Clock, Rng
 
 log = logging.getLogger("dray")
 
@@ -33,15 +30,8 @@ _LOCKED_TRIES = 4  # with the waits between them about 10 seconds
 class Duty(Protocol):
     """Something that has to be done over and over. Safe to do twice, anywhere, at the same time."""
 
-    @property
-    def name(self) -> str:
-        """The name of its lease."""
-        ...
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether only the worker that has its lease does it. That saves work and nothing else."""
-        ...
+    name: str  # of its lease
+    is_exclusive: bool  # only the worker that has its lease does it. That saves work and nothing else
 
     def tick(self) -> float:
         """Does one bounded step. Returns the seconds until the next."""
@@ -77,14 +67,13 @@ class DutyRunner:
         worker_id: str,
         duties: Sequence[Duty],
         clock: Clock,
-        rng: Rng | None = None,
-        *,
+        rng: Rng,
         beside: DutyRunner | None = None,
     ) -> None:
         self._backend = backend
         self._worker_id = worker_id
         self._clock = clock
-        self._rng = rng or random.Random()  # noqa: S311 - spreads work, hides nothing
+        self._rng = rng
         self._always = [_Part(duty.name, duty.tick) for duty in duties if not duty.is_exclusive]
         self._leases = _Part("leases", self._look)
         self._exclusive = [_Part(duty.name, duty.tick) for duty in duties if duty.is_exclusive]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from dray.backends import Backend
+from dray.backends.store.history import Pruned
+from dray.clock import Rng
 from dray.instants import DAY, MINUTE
 from dray.maintenance.duty_runner import jittered
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import Retention
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.backends.store.history import Pruned
-    from dray.clock import Rng
 
 WORKERS_KEPT_US = DAY
 STACKS_KEPT_US = MINUTE  # `dray why` waits for seconds
@@ -21,21 +19,20 @@ _SOON = 0.05  # seconds between two steps, as long as a step takes: others want 
 _SHORTEST, _LONGEST = 60.0, 600.0
 
 
+@dataclass
 class Pruner:
     name = "prune"
     is_exclusive = True
 
-    def __init__(self, backend: Backend, rng: Rng, retention: Retention | None = None) -> None:
-        self._backend = backend
-        self._rng = rng
-        self._retention = retention or Retention()
-        self._pause = _SHORTEST
-        self._steps: Iterator[Pruned] | None = None  # of the pass under way
-        self._removed = 0  # rows, in this pass
+    _backend: Backend
+    _rng: Rng
+    _pause: float = _SHORTEST
+    _steps: Iterator[Pruned] | None = None  # of the pass under way
+    _removed: int = 0  # rows, in this pass
 
     def tick(self) -> float:
         if self._steps is None:
-            self._steps, self._removed = self._backend.history.prune_steps(self._retention), 0
+            self._steps, self._removed = self._backend.history.prune_steps(Retention()), 0
         steps, self._steps = self._steps, None  # a step that fails ends the pass: the next tick starts another
         step = next(steps, None)
         if step is not None:

@@ -15,56 +15,42 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
+from dray.backends import Backend
+from dray.clock import Clock, Rng
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
 from dray.model.worker import DeathVerdict, Judgement, Rescued
 from dray.wording import counted
 
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.clock import Clock, Rng
-
 log = logging.getLogger("dray")
 
-LEASE_US = 15 * SECOND
 _CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing
 _LOOK = 1.0  # where only the database can tell
 _LOOK_ANYWAY = 2 * SECOND  # for what a glance does not show: leases, and jobs without a worker
 
 
+@dataclass
 class Rescuer:
     """Judges workers, buries the dead and takes their jobs back."""
 
     name = "rescue"
     is_exclusive = False
 
-    def __init__(
-        self,
-        backend: Backend,
-        worker_id: str | None,
-        clock: Clock,
-        rng: Rng,
-        lease_us: int | None = None,
-        *,
-        on_burial: Callable[[], None] | None = None,
-    ) -> None:
-        self.worker_id = worker_id  # that rescues; it may come back under another id
-        self._on_burial = on_burial
-        self._backend = backend
-        self._clock = clock
-        self._rng = rng
-        # Not given: read from what is left of the worker's own, which is wrong if the server's clock was set back.
-        self._is_lease_given = lease_us is not None
-        self._lease_us = lease_us or 0
-        self._look_at = 0
-        self._looked_at: int | None = None
-        self._ahead_us: int | None = None  # how far the clock that gives the leases is ahead of ours
-        self._trusts_leases_at = 0
-        self._strangers: dict[DeathVerdict, int] = {}
+    _backend: Backend
+    worker_id: str | None  # that rescues; it may come back under another id
+    _clock: Clock
+    _rng: Rng
+    _lease_us: int
+    _on_burial: Callable[[], None]
+    _look_at: int = 0
+    _looked_at: int | None = None
+    _ahead_us: int | None = None  # how far the clock that gives the leases is ahead of ours
+    _trusts_leases_at: int = 0
+    _strangers: dict[DeathVerdict, int] = field(default_factory=dict[DeathVerdict, int])
 
     def tick(self) -> float:
         suspects = self._backend.workers.suspects()
@@ -88,8 +74,6 @@ class Rescuer:
     def _doubt(self, now: int, judgement: Judgement) -> None:
         """Distrusts leases for a while after this rescuer was cut off itself, or when its clock disagrees."""
         left_us, ahead_us = judgement.left_us, judgement.clock_at - now
-        if not self._is_lease_given:
-            self._lease_us = max(self._lease_us, left_us or 0) or LEASE_US
         beat_us = self._lease_us // 3
         was_away = self._looked_at is not None and now - self._looked_at > beat_us + _LOOK_ANYWAY
         is_late = self.worker_id is not None and (left_us is None or left_us < self._lease_us - 2 * beat_us)
@@ -116,5 +100,5 @@ class Rescuer:
         self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
-        if verdicts and self._on_burial is not None:
+        if verdicts:
             self._on_burial()

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from dray.backends import Backend
+from dray.clock import Clock, Ids
 from dray.errors import DrayError, StorageError
 from dray.instants import SECOND
-from dray.model.schedule import due
+from dray.model.schedule import Schedule, due
 from dray.task.job_options import job_of
 from dray.task.options import TaskOptions
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.clock import Clock, Ids
-    from dray.model.schedule import Schedule
 
 log = logging.getLogger("dray")
 
@@ -36,28 +33,18 @@ _CHUNK = 100
 _DECLARER_PAUSE = 3600.0  # seconds; it has something to do only after it was asked
 
 
+@dataclass
 class Scheduler:
-    """`tasks`: the options of the tasks that are known here. `timeout`: for jobs of other tasks."""
-
     name = "schedule"
 
-    def __init__(
-        self,
-        backend: Backend,
-        clock: Clock,
-        ids: Ids,
-        tasks: Mapping[str, TaskOptions],
-        timeout: float | None = None,
-        *,
-        is_deputy: bool = False,
-    ) -> None:
-        self.is_exclusive = not is_deputy
-        self._backend = backend
-        self._clock = clock
-        self._ids = ids
-        self._tasks = tasks
-        self._timeout = timeout
-        self._patience_us = _DEPUTY_US if is_deputy else 0
+    _backend: Backend
+    _clock: Clock
+    _ids: Ids
+    _tasks: Mapping[str, TaskOptions]  # the options of the tasks that are known here
+    _timeout: float | None  # for jobs of other tasks
+    is_exclusive: bool = True  # False: a deputy
+
+    def __post_init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}  # name -> slot and when it was first seen to be due
         self._unusable: dict[str, str] = {}  # name -> what was logged about it
 
@@ -82,8 +69,8 @@ class Scheduler:
         if slot != schedule.next_at:
             since = now
             self._seen[schedule.name] = (schedule.next_at, since)
-        patience_us = self._patience_us + (0 if schedule.task in self._tasks else _STRANGER_US)
-        return now - since >= patience_us
+        deputy_us = 0 if self.is_exclusive else _DEPUTY_US
+        return now - since >= deputy_us + (0 if schedule.task in self._tasks else _STRANGER_US)
 
     def _fire(self, schedule: Schedule, now: int) -> set[str]:
         """Fires the slots that are due. Returns the queues that got jobs: none if another worker was faster."""
@@ -118,16 +105,16 @@ class Scheduler:
             log.error("%s", message)
 
 
+@dataclass
 class Declarer:
     """Writes the schedules that a worker's code declares: when it starts, and when it is asked to."""
 
     name = "declare"
     is_exclusive = False  # each worker knows the code it was started with
 
-    def __init__(self, backend: Backend, declare: Callable[[Backend], None]) -> None:
-        self._backend = backend
-        self._declare = declare
-        self._is_asked = True
+    _backend: Backend
+    _declare: Callable[[Backend], None]
+    _is_asked: bool = True
 
     def ask(self) -> None:
         """There may be a new schedule to write."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from dray.backends import Backend
+from dray.clock import Rng
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.clock import Rng
 
 log = logging.getLogger("dray")
 
@@ -23,14 +21,14 @@ _RECONCILER_PAUSE, _RECONCILER_SOON = 60.0, 0.05
 _SHOWN = 10
 
 
+@dataclass
 class Promoter:
     """Queues jobs that are due and cancels those not started in time. Workers that claim do so on the way."""
 
     name = "promote"
     is_exclusive = True
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    _backend: Backend
 
     def tick(self) -> float:
         upcoming = self._backend.jobs.upcoming()
@@ -51,15 +49,15 @@ class Promoter:
         return min(max(nearest_us / SECOND, _SHORTEST), _LONGEST)
 
 
+@dataclass
 class Fanner:
     """Frees or cancels the children of ended jobs where the worker that ended them was cut off before it could."""
 
     name = "fan-out"
     is_exclusive = True
 
-    def __init__(self, backend: Backend, rng: Rng) -> None:
-        self._backend = backend
-        self._rng = rng
+    _backend: Backend
+    _rng: Rng
 
     def tick(self) -> float:
         if not self._backend.jobs.upcoming().has_fanout:
@@ -69,15 +67,15 @@ class Fanner:
         return 0.0 if step.left and step.decided else jittered(_FANNER_PAUSE, self._rng)
 
 
+@dataclass
 class Reconciler:
     """Repairs waiting jobs that nothing would ever free. There should be none: each is a defect."""
 
     name = "reconcile"
     is_exclusive = True
 
-    def __init__(self, backend: Backend, rng: Rng) -> None:
-        self._backend = backend
-        self._rng = rng
+    _backend: Backend
+    _rng: Rng
 
     def tick(self) -> float:
         found = self._backend.graph.reconcile()

@@ -135,7 +135,7 @@ def returned(execution: Execution, value: Any) -> Settlement | None:
                 execution.claim.id,
             )
         return None
-    return outcome.returned(execution, value, execution.link.clock.steady())
+    return outcome.returned(execution, value)
 
 
 def raised(execution: Execution, error: BaseException) -> Settlement | None:
@@ -147,7 +147,7 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
             outcome.traced(error),
         )
         return None
-    return outcome.raised(execution, error, execution.link.clock.steady(), execution.link.rng)
+    return outcome.raised(execution, error)
 
 
 def _begin(execution: Execution) -> Call | Settlement:
@@ -166,19 +166,19 @@ def _prepare(execution: Execution) -> Call | Settlement:
         context = Context(execution) if task.signature.contexts else None
         return task.arguments(claim.args, context=context, parent_results=results)
     except Misfit as error:
-        return _misfitting(execution, error)
+        return _misfitting(execution, str(error))
     except PayloadError as error:
-        return outcome.unreadable(execution, error, link.clock.steady())
+        return outcome.unreadable(execution, error)
     except StorageError as error:
         log.warning("job %s: the results of its parents cannot be read now: %s", claim.id, error)
         return settlement.postponed(claim, link.clock.steady(), _STORAGE_PAUSE)
     except Interrupted:
         raise
     except BaseException as error:  # noqa: BLE001 - a model's own code reads the arguments, and may raise anything
-        return _misfitting(execution, Misfit(f"reading the arguments raised {outcome.described(error)}"))
+        return _misfitting(execution, f"reading the arguments raised {outcome.described(error)}")
 
 
-def _misfitting(execution: Execution, error: Misfit) -> Settlement:
+def _misfitting(execution: Execution, what: str) -> Settlement:
     """The row's own error tells since when the arguments have not fitted: workers come and go."""
     link = execution.link
     now = to_datetime(link.clock.now())
@@ -188,19 +188,16 @@ def _misfitting(execution: Execution, error: Misfit) -> Settlement:
         log.warning("job %s: since when its arguments do not fit cannot be read now: %s", execution.claim.id, unread)
         return settlement.postponed(execution.claim, link.clock.steady(), _STORAGE_PAUSE)
     since = _since(rows[0].error if rows else None) or now
-    shown = f"{_SINCE}{since:%Y-%m-%dT%H:%M:%SZ}: {error}"
     since_us = from_datetime(now) - from_datetime(since)
-    return outcome.misfitting(execution, Misfit(shown), link.clock.steady(), since_us)
+    return outcome.misfitting(execution, f"{since.strftime(_SINCE)}: {what}", since_us)
 
 
-_SINCE = "since "
-_PREFIX = f"Misfit: {_SINCE}"
+_SINCE = "since %Y-%m-%dT%H:%M:%SZ"
 
 
 def _since(error: str | None) -> datetime | None:
-    if error is None or not error.startswith(_PREFIX):
-        return None
+    """Reads back what `_misfitting` has written."""
     try:
-        return datetime.strptime(error[len(_PREFIX) :][:20], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        return datetime.strptime((error or "")[:34], f"Misfit: {_SINCE}").replace(tzinfo=UTC)
     except ValueError:
         return None

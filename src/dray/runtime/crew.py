@@ -4,48 +4,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
+from dray.clock import Clock
 from dray.errors import ConfigError
+from dray.model.job import Claim
 from dray.runtime import loading
 from dray.runtime.claiming import Capacity
 from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
 from dray.runtime.runners import Refuse, Report, Runner
 from dray.runtime.runners.thread import ThreadRunner
-
-if TYPE_CHECKING:
-    from dray.clock import Clock
-    from dray.model.job import Claim
-    from dray.task import Task
+from dray.task import Task
 
 _FAREWELL = 1.0  # seconds for child processes to end
 
 log = logging.getLogger("dray")
 
 
+@dataclass(eq=False)
 class Crew:
     """One runner of each kind at most."""
 
-    def __init__(
-        self,
-        size: int,
-        report: Report,
-        refuse: Refuse,
-        clock: Clock,
-        tasks: Mapping[str, Task[..., Any]],
-        url: str,
-        lock_fd: Callable[[], int | None],
-    ) -> None:
-        self._size = size
-        self._report = report
-        self._refuse = refuse
-        self._clock = clock
-        self._tasks = tasks
-        self._url = url
-        self._lock_fd = lock_fd
-        self._runners: dict[str, Runner] = {}
-        self._not_isolated: set[str] = set()
+    _size: int
+    _report: Report
+    _refuse: Refuse
+    _clock: Clock
+    _tasks: Mapping[str, Task[..., Any]]
+    _url: str
+    _lock_fd: Callable[[], int | None]
+    _runners: dict[str, Runner] = field(default_factory=dict[str, Runner])
+    _not_isolated: set[str] = field(default_factory=set[str])
 
     def check(self) -> None:
         """Raises `ConfigError` for a task that could not run in the runner it asks for."""
@@ -90,15 +80,16 @@ class Crew:
 
     def _make(self, kind: str) -> Runner:
         # Each pays for itself only: asyncio alone is a fifth of an idle worker's memory.
+        shared = self._size, self._report, self._refuse, self._clock
         if kind == "async":
             from dray.runtime.runners.loop import LoopRunner  # noqa: PLC0415 - it loads asyncio
 
-            return LoopRunner(self._size, self._report, self._refuse, self._clock)
+            return LoopRunner(*shared)
         if kind == "process":
             from dray.runtime.runners.process import ProcessRunner  # noqa: PLC0415 - only for tasks that ask for processes
 
-            return ProcessRunner(self._size, self._report, self._refuse, self._clock, self._lock_fd, self._url)
-        return ThreadRunner(self._size, self._report, self._refuse, self._clock)
+            return ProcessRunner(*shared, self._lock_fd, self._url)
+        return ThreadRunner(*shared)
 
     def _can_isolate(self, name: str) -> bool:
         if name in self._not_isolated:

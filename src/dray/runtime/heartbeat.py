@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dray.backends import Backend
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dray")
 
+LEASE, POOLER_LEASE = 15 * SECOND, 60 * SECOND
 _MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop
 _LAST_MOMENT = SECOND  # before the lease ends, by which bodies are made to stop
 _LOOK = SECOND // 3  # between two looks at a beat that is late
@@ -54,7 +54,7 @@ class WorkerLease:
         self._outage = Outage("renew its lease")
         self._has_stopped_bodies = False
         self._is_away = False  # the database was, at the last beat
-        self._began: int | None = None  # the beat that is on its way
+        self.beat_began: int | None = None  # the beat that is on its way; the heartbeat sets it
         self._seen: int | None = None  # the beat that was on its way at the last look
 
     def renewed(self, worker_id: str, proof: Proof) -> None:
@@ -77,13 +77,6 @@ class WorkerLease:
     def obstacle(self) -> Obstacle:
         """The last beat that got through. There always is one; it only matters if it was long ago."""
         return Obstacle(self._trusted_until - self.duration_us, self._outage.reason)
-
-    def beat_begins(self, now: int) -> None:
-        self._began = now
-
-    def beat_returns(self) -> None:
-        """With or without success."""
-        self._began = None
 
     def beat_succeeded(self, began: int) -> None:
         self._outage.ends()
@@ -108,9 +101,9 @@ class WorkerLease:
             return now + self.duration_us
         if now < self._stops_at:
             return self._stops_at
-        if self._is_away or (self._began is not None and self._began == self._seen):
+        if self._is_away or (self.beat_began is not None and self.beat_began == self._seen):
             self._stop_if_due(now, stop_bodies)
-        self._seen = self._began
+        self._seen = self.beat_began
         return now + _LOOK
 
     @property
@@ -162,28 +155,20 @@ class Heartbeat(Service):
         lease, flight = self.lease, self._in_flight
         began, worker_id, proof = self._clock.steady(), lease.worker_id, lease.proof
         is_durable, flight.has_written = flight.has_written, False
-        lease.beat_begins(began)
+        lease.beat_began = began
         try:
             beat = self.beat(self._backend, worker_id, durable=is_durable)
         except StorageError as error:
             flight.has_written |= is_durable
             return self._fail(error)
         finally:
-            lease.beat_returns()
+            lease.beat_began = None
         lease.beat_succeeded(began)
-        # After the beat, which nothing may hold up: the database has answered, whatever has become of the proof.
+        # After the beat, which nothing may hold up: the lease is renewed, whatever has become of the proof.
         self._inbox.hear(worker_id, beat, is_proven=proof.check())
-        if self.stacks.has_more:
-            self._answer(worker_id)
-            if self.stacks.has_more:
-                return 0.0
+        if self.stacks.answer_one(self._backend, worker_id):
+            return 0.0
         return max(0.05, (lease.period_us - (self._clock.steady() - began)) / SECOND)
-
-    def _answer(self, worker_id: str) -> None:
-        try:
-            self.stacks.answer_one(self._backend, worker_id)
-        except StorageError as error:
-            log.debug("the answer where a body is could not be written: %s", error)  # the next look asks again
 
     def _fail(self, error: StorageError) -> float:
         if not self.lease.proof.is_held:
@@ -195,32 +180,21 @@ class Heartbeat(Service):
 class Identity:
     """Who a worker is: its id, its proof of life and its row. After it was declared dead it gets new ones.
 
-    The proof is held from the start; the row is there when `register` has returned.
+    The proof is held from the start; the row is there when `register` has returned. `worker`: its row but for the id
+    and the lock.
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        watch: Watch,
-        clock: Clock,
-        ids: Ids,
-        *,
-        name: str,
-        queues: Sequence[str],
-        tasks: Sequence[str],
-        concurrency: int,
-        lease_us_of: Callable[[Proof], int],
+        self, backend: Backend, watch: Watch, clock: Clock, ids: Ids, worker: NewWorker, lease_us: int | None
     ) -> None:
         self._backend = backend
         self._watch = watch
         self._clock = clock
         self._ids = ids
-        self._name = name
-        self._queues = tuple(queues)
-        self._tasks = tuple(tasks)
-        self._concurrency = concurrency
+        self._worker = worker
         self._prove()
-        self.lease_us = lease_us_of(self.proof)
+        # Without a proof of life (behind a pooler) only the lease shows that a worker lives, so it is longer.
+        self.lease_us = lease_us or (LEASE if self.proof.is_held else POOLER_LEASE)
 
     def _prove(self) -> None:
         self.id = self._ids.new()
@@ -231,17 +205,7 @@ class Identity:
         return self.proof.fileno()
 
     def register(self) -> None:
-        new = NewWorker(
-            id=self.id,
-            name=self._name,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            boot=self._clock.boot,
-            lock=self.proof.lock,
-            queues=self._queues,
-            tasks=self._tasks,
-            concurrency=self._concurrency,
-        )
+        new = replace(self._worker, id=self.id, lock=self.proof.lock)
         self._backend.workers.register(new, self.lease_us)
 
     def register_patiently(self, is_over: Callable[[], bool]) -> None:
@@ -270,11 +234,11 @@ class Identity:
 
 
 class Stacks:
-    """Answers `dray why`, which asks through the database where a body is.
+    """Tells `dray why` where a body is. The question comes through the database.
 
-    The engine hears of questions where it hears of cancels. They are answered on the heartbeat's thread, one a beat:
-    a child process may take a quarter of a second to say where it is, and neither outcomes nor the lease should wait
-    long. So `hear` is for the engine's thread, all else for the heartbeat's.
+    The engine reads questions together with cancels. The heartbeat's thread replies to one of them a beat: a child
+    process may take a quarter of a second to show its stack, and neither outcomes nor the lease should wait long. So
+    `hear` is for the engine's thread, all else for the heartbeat's.
     """
 
     def __init__(self, find: Callable[[Asked], Execution | None], wake: Callable[[], None]) -> None:
@@ -283,27 +247,31 @@ class Stacks:
         self._lock = threading.Lock()
         self._asked: dict[str, Asked] = {}
 
-    @property
-    def has_more(self) -> bool:
-        return bool(self._asked)
-
     def hear(self, asked: Iterable[Asked]) -> None:
-        """Takes in the questions of a look, which shows each again until it is answered."""
+        """Takes in the questions of a look, which shows each again until the reply is written."""
         with self._lock:
             new = {each.id: each for each in asked if each.id not in self._asked}
             self._asked |= new
         if new:
             self._wake()
 
-    def answer_one(self, backend: Backend, worker_id: str) -> None:
-        """Answers the oldest question. It is kept until the answer is written: until then looks show it again."""
+    def answer_one(self, backend: Backend, worker_id: str) -> bool:
+        """Replies to the oldest question, if there is one. Returns whether there are more.
+
+        A question is kept until the reply is written: until then looks show it again.
+        """
         with self._lock:
-            asked = next(iter(self._asked.values()))
+            asked = next(iter(self._asked.values()), None)
+        if asked is None:
+            return False
         try:
             execution = self._find(asked)
             stack = None if execution is None else execution.runner.stack(execution)
             if backend.stacks.answer(worker_id, asked.id, outcome.shown_stack(stack or "")):
                 backend.announce_done()
+        except StorageError as error:
+            log.debug("the stack of a body could not be written: %s", error)  # the next look asks again
         finally:
             with self._lock:
                 del self._asked[asked.id]
+        return bool(self._asked)

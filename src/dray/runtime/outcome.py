@@ -11,7 +11,7 @@ import threading
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dray.errors import PayloadError
 from dray.instants import DAY, SECOND
@@ -19,128 +19,124 @@ from dray.job_control import Cancel, Fail, Retry, Snooze
 from dray.model import settlement
 from dray.model.job import FINAL, Outcome, Reason, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
+from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, StopCause
 from dray.sanitize import bounded, clean, clean_traceback, escape_lines, redact
 from dray.task import next_delay_us, policy_delay_us
 
-if TYPE_CHECKING:
-    from dray.clock import Rng
-    from dray.model.settlement import Settlement
-
 _KIND_BYTES = 200
 _LAST_MOMENTS = 2 * SECOND  # from a worker's last write to the end of its process
 _FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
-_OURS = str(Path(__file__).parent)  # frames of modules below this folder call bodies
+_OURS = f'  File "{Path(__file__).parent}'  # frames of modules below this folder call bodies
 _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
 
 
-def returned(execution: Execution, value: Any, now: int) -> Settlement:
+def returned(execution: Execution, value: Any) -> Settlement:
     """The body returned."""
-    claim, started = execution.claim, _started(execution, now)
+    claim, times = execution.claim, _times(execution)
     try:
         text = None if value is None else execution.task.encode_result(value)
     except BaseException as error:  # noqa: BLE001 - a result's own methods may raise anything; the body must not run again
         message = f"the body returned, but its result cannot be stored: {_message(error)}"
-        return settlement.failed(claim, started, now, Reason.RESULT, _kind(error), message, _trace(error))
-    return settlement.completed(claim, started, now, text, keep_args=execution.task.options.keep_args)
+        return settlement.failed(claim, *times, Reason.RESULT, _kind(error), message, _trace(error))
+    return settlement.completed(claim, *times, text, keep_args=execution.task.options.keep_args)
 
 
 def ungrown(execution: Execution, ended: Settlement, error: BaseException) -> Settlement:
     """The body returned, but the steps that it added to its workflow cannot be written."""
     message = f"the body returned, but the steps it added cannot be written: {_message(error)}"
-    return settlement.failed(
-        execution.claim, ended.started, ended.finished, Reason.RESULT, _kind(error), message, None
-    )
+    times = ended.started, ended.finished
+    return settlement.failed(execution.claim, *times, Reason.RESULT, _kind(error), message, None)
 
 
-def raised(execution: Execution, error: BaseException, now: int, rng: Rng) -> Settlement | None:
+def raised(execution: Execution, error: BaseException) -> Settlement | None:
     """The body raised; None: nothing is to be written."""
     if execution.stop is not None:
-        return stopped(execution, now, rng, error)
-    claim, started = execution.claim, _started(execution, now)
+        return stopped(execution, error)
+    claim, times = execution.claim, _times(execution)
     if isinstance(error, Snooze):
-        return settlement.snoozed(claim, started, now, error.delay_us)
+        return settlement.snoozed(claim, *times, error.delay_us)
     if isinstance(error, Cancel):
-        return settlement.cancelled(claim, started, now, _message(error) or None)
-    kind, message, trace = _kind(error), _message(error), _trace(error)
+        return settlement.cancelled(claim, *times, _message(error) or None)
+    shown = _kind(error), _message(error), _trace(error)
     if isinstance(error, Retry):
-        delay_us = _policy_us(execution, rng) if error.delay_us is None else error.delay_us
-        return settlement.errored(claim, started, now, Outcome.RETRY, delay_us, kind, message, trace)
-    delay_us = None if isinstance(error, Fail) else _delay_us(execution, error, rng)
+        delay_us = _policy_us(execution) if error.delay_us is None else error.delay_us
+        return settlement.errored(claim, *times, Outcome.RETRY, delay_us, *shown)
+    delay_us = None if isinstance(error, Fail) else _delay_us(execution, error)
     if delay_us is None:
-        return settlement.failed(claim, started, now, Reason.ERROR, kind, message, trace)
-    return settlement.errored(claim, started, now, Outcome.ERROR, delay_us, kind, message, trace)
+        return settlement.failed(claim, *times, Reason.ERROR, *shown)
+    return settlement.errored(claim, *times, Outcome.ERROR, delay_us, *shown)
 
 
-def stopped(
-    execution: Execution, now: int, rng: Rng, error: BaseException | None = None, stack: str | None = None
-) -> Settlement | None:
+def stopped(execution: Execution, error: BaseException | None = None, stack: str | None = None) -> Settlement | None:
     """The body was stopped, or its outcome no longer counts; None: nothing is to be written."""
-    claim, started = execution.claim, _started(execution, now)
+    claim, times = execution.claim, _times(execution)
     if execution.stop is StopCause.LOST:
         return None
     if execution.stop is StopCause.SHUTDOWN:
-        return settlement.released(claim, now)
+        return settlement.released(claim, times[1])
     if execution.stop is StopCause.CANCEL:
-        return settlement.cancelled(claim, started, now, "cancelled while it ran")
+        return settlement.cancelled(claim, *times, "cancelled while it ran")
     message = f"ran longer than its timeout of {claim.timeout or 0:g} s"
-    trace = stack if error is None else _trace(error)
-    delay_us = _delay_us(execution, TimeoutError(message), rng)
+    shown = "Timeout", message, stack if error is None else _trace(error)
+    delay_us = _delay_us(execution, TimeoutError(message))
     if delay_us is None:
-        return settlement.failed(claim, started, now, Reason.TIMEOUT, "Timeout", message, trace)
-    return settlement.errored(claim, started, now, Outcome.TIMEOUT, delay_us, "Timeout", message, trace)
+        return settlement.failed(claim, *times, Reason.TIMEOUT, *shown)
+    return settlement.errored(claim, *times, Outcome.TIMEOUT, delay_us, *shown)
 
 
-def out_of_time(execution: Execution, now: int, stack: str | None) -> Settlement:
+def out_of_time(execution: Execution, stack: str | None) -> Settlement:
     """The body did not stop, and this was the last attempt: the job ends while the body still runs."""
     message = f"ran longer than its timeout of {execution.claim.timeout or 0:g} s and did not stop when told to"
-    return settlement.failed(
-        execution.claim, _started(execution, now), now, Reason.TIMEOUT, "Timeout", message, _cut(stack)
-    )
+    shown = "Timeout", message, _cut(stack)
+    return settlement.failed(execution.claim, *_times(execution), Reason.TIMEOUT, *shown)
 
 
-def left_behind(execution: Execution, now: int, rng: Rng) -> Settlement | None:
+def left_behind(execution: Execution) -> Settlement | None:
     """The body still runs and ends with its process, in a moment. The job must not start again before that."""
-    ended = stopped(execution, now, rng)
+    ended = stopped(execution)
     if ended is None or ended.state in FINAL:
         return ended
     return ended._replace(state=State.SCHEDULED, delay_us=max(ended.delay_us or 0, _LAST_MOMENTS))
 
 
-def died(execution: Execution, now: int, rng: Rng, message: str, stack: str | None = None) -> Settlement | None:
+def died(execution: Execution, message: str, stack: str | None) -> Settlement | None:
     """The child process that ran the body is gone."""
     if execution.stop is not None:
-        return stopped(execution, now, rng, stack=_cut(stack))
-    delay_us = _policy_us(execution, rng)
-    return settlement.child_died(
-        execution.claim, _started(execution, now), now, delay_us, _stored(message), _cut(stack)
-    )
+        return stopped(execution, stack=_cut(stack))
+    delay_us = _policy_us(execution)
+    return settlement.child_died(execution.claim, *_times(execution), delay_us, _stored(message), _cut(stack))
 
 
-def unreadable(execution: Execution, error: PayloadError, now: int) -> Settlement:
+def unreadable(execution: Execution, error: PayloadError) -> Settlement:
     """The stored arguments cannot be read by any code."""
-    return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, _kind(error), _message(error), None)
+    shown = _kind(error), _message(error), None
+    return settlement.failed(execution.claim, *_times(execution), Reason.ARGUMENTS, *shown)
 
 
-def misfitting(execution: Execution, error: BaseException, now: int, since_us: int) -> Settlement:
+def misfitting(execution: Execution, message: str, since_us: int) -> Settlement:
     """The arguments do not fit the code here. After a day the job fails."""
-    message = _message(error)
+    claim, times = execution.claim, _times(execution)
     if since_us >= DAY:
-        return settlement.failed(execution.claim, now, now, Reason.ARGUMENTS, "Misfit", message, None)
-    return settlement.misfit(execution.claim, now, misfit_delay_us(since_us), message)
+        return settlement.failed(claim, *times, Reason.ARGUMENTS, "Misfit", _stored(message), None)
+    # It waits for as long as they have not fitted so far, between 5 seconds and 5 minutes.
+    delay_us = max(5 * SECOND, min(since_us, 300 * SECOND))
+    return settlement.misfit(claim, times[1], delay_us, _stored(message))
 
 
-def misfit_delay_us(since_us: int) -> int:
-    """As long as they have not fitted so far, between 5 seconds and 5 minutes."""
-    return max(5 * SECOND, min(since_us, 300 * SECOND))
+def _times(execution: Execution) -> tuple[int, int]:
+    """When the body started, if it did, and now."""
+    now = execution.link.clock.steady()
+    return now if execution.started is None else execution.started, now
 
 
-def _started(execution: Execution, now: int) -> int:
-    return now if execution.started is None else execution.started
+def _delay_us(execution: Execution, error: BaseException) -> int | None:
+    return next_delay_us(execution.task.options, execution.claim.attempt, error, execution.link.rng)
 
 
-def _delay_us(execution: Execution, error: BaseException, rng: Rng) -> int | None:
-    return next_delay_us(execution.task.options, execution.claim.attempt, error, rng)
+def _policy_us(execution: Execution) -> int:
+    """The delay before an attempt that follows in any case."""
+    return policy_delay_us(execution.task.options, execution.claim.attempt, execution.link.rng)
 
 
 def described(error: BaseException) -> str:
@@ -151,11 +147,6 @@ def described(error: BaseException) -> str:
 def traced(error: BaseException) -> str:
     """An error with its traceback, for a log."""
     return escape_lines((_trace(error) or described(error)).rstrip("\n"))
-
-
-def _policy_us(execution: Execution, rng: Rng) -> int:
-    """The delay before an attempt that follows in any case."""
-    return policy_delay_us(execution.task.options, execution.claim.attempt, rng)
 
 
 def _kind(error: BaseException) -> str:
@@ -207,17 +198,12 @@ def _cut(text: str | None) -> str | None:
 def shown_stack(stack: str) -> str:
     """A stack as `traceback` formats it, outermost frame first, without the frames that call the body."""
     frames = _FRAME.split(stack)
-    ours = _frames_of(_OURS, threading.__file__)
-    while frames and (not frames[0] or frames[0].startswith(ours)):
+    while frames and (not frames[0] or frames[0].startswith((_OURS, f'  File "{threading.__file__}'))):
         del frames[0]
     return clean_traceback(redact("".join(frames).rstrip("\n")), TRACEBACK_BYTES)
 
 
 def shown_dump(dump: str) -> str:
     """A stack as `faulthandler` dumps it, a line a frame, innermost first, without the frames that call the body."""
-    ours = (*_frames_of(_OURS), '  File "<string>", line 1 in <module>')  # the latter: the forker's program
+    ours = (_OURS, '  File "<string>", line 1 in <module>')  # the latter: the forker's program
     return "\n".join(line for line in dump.split("\n") if not line.startswith(ours))
-
-
-def _frames_of(*places: str) -> tuple[str, ...]:
-    return tuple(f'  File "{place}' for place in places)

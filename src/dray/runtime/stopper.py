@@ -78,16 +78,11 @@ class Stopper(Service):
             if not (execution.is_over or execution.is_written):
                 self.stop(execution, StopCause.SHUTDOWN, by)
 
-    def watch_lease(self, now: int) -> int:
-        """Returns when to look again."""
-        return self._lease.watch_over(now, self.cut_off)
-
     def tick(self) -> float:
         now = self._clock.steady()
         self._wake_at = now + _LONGEST  # a body that begins from here on wakes this again
         at = min((self._attend(execution, now) for execution in self._executions()), default=now + _LONGEST)
-        at = min(at, self.watch_lease(now))
-        self._wake_at = min(at, now + _LONGEST)
+        self._wake_at = min(at, self._lease.watch_over(now, self.cut_off), now + _LONGEST)
         return max(0, self._wake_at - now) / SECOND
 
     def _attend(self, execution: Execution, now: int) -> int:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
-from dray.maintenance import Declarer, Scheduler, WorkerDuties
+from dray.maintenance import WorkerDuties
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.values import duration_us
+from dray.model.worker import NewWorker
 from dray.runtime import loading, notes, outcome
 from dray.runtime.claiming import ClaimPolicy, parse_queues
 from dray.runtime.condition import Condition, SelfCheck
@@ -39,14 +40,11 @@ from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.app_interface import AppInterface
-    from dray.backends.database import Proof
     from dray.model.settlement import Settlement
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
 
-LEASE = 15.0
-POOLER_LEASE = 60.0
 GRACE = 25.0
 _PATIENCE = 2.0  # seconds that the engine waits for the write lock before it does other things and tries again
 _LAST_WRITE = 10.0  # seconds for the last outcomes before the process ends
@@ -253,11 +251,17 @@ class Worker:
             self._watch,
             app.clock,
             app.ids,
-            name=self._name,
-            queues=tuple(self._queues or ()),
-            tasks=tuple(tasks),
-            concurrency=self._concurrency,
-            lease_us_of=self._lease_us_of,
+            NewWorker(
+                id="",
+                name=self._name,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                boot=app.clock.boot,
+                queues=tuple(self._queues or ()),
+                tasks=tuple(tasks),
+                concurrency=self._concurrency,
+            ),
+            self._lease_us,
         )
         undo.callback(identity.close)
         inbox, in_flight, note_buffer = Inbox(), InFlight(), NoteBuffer()
@@ -284,33 +288,11 @@ class Worker:
             Hooks(app.waiter.poke, self._became_idle, self._ask_to_stop),
             durable=settings.durability == "full",
         )
-        declarer, schedulers = self._scheduling()
-        self._duties = WorkerDuties(
-            self._beats, identity.id, app.clock, self._rng, lease.duration_us, declarer, schedulers, self._wake_duties
-        )
+        self._duties = WorkerDuties(app, self._beats, identity.id, lease.duration_us, self._rng, self._wake_duties)
         self._duties_loop = Loop("dray-duties", self._duties.others.tick)
         self._rescue_loop = Loop("dray-rescuer", self._duties.rescue.tick)
         engine_loop = EngineLoop(self._engine, inbox)
         self._services = (stopper, beat, self._duties_loop, self._rescue_loop, engine_loop)
-
-    def _lease_us_of(self, proof: Proof) -> int:
-        """Without a proof of life (behind a pooler) only the lease shows that a worker lives, so it is longer."""
-        usual = LEASE if proof.is_held else POOLER_LEASE
-        return int(usual * SECOND) if self._lease_us is None else self._lease_us
-
-    def _scheduling(self) -> tuple[Declarer, tuple[Scheduler, Scheduler]]:
-        app, beats = self._app, self._beats
-        options = {task.name: task.options for task in app.registry}
-        declarer = Declarer(beats, app.declare_schedules)
-        holder, deputy = (
-            Scheduler(beats, app.clock, app.ids, options, app.settings.default_timeout, is_deputy=is_deputy)
-            for is_deputy in (False, True)
-        )
-        # Before the first look for jobs: a worker that runs until nothing is due has to see what schedules owe.
-        with suppress(StorageError):  # the duty runner tries again, and logs it
-            declarer.tick()
-            holder.tick()
-        return declarer, (holder, deputy)
 
     def _take_new_id(self) -> str:
         """After this worker was declared dead or lost its proof. On the engine's thread."""
@@ -355,7 +337,7 @@ class Worker:
         claim = execution.claim
         if execution.stop is StopCause.TIMEOUT and claim.attempt >= claim.max_attempts:
             stack = execution.runner.stack(execution)
-            self._inbox.settle_stuck(execution, outcome.out_of_time(execution, self._app.clock.steady(), stack))
+            self._inbox.report_stuck(execution, outcome.out_of_time(execution, stack))
         if self._owns_process:
             log.warning("job %s does not stop (%s); renewing this process", claim.id, execution.stop)
             self._wants_renewal = True
@@ -373,7 +355,7 @@ class Worker:
             return
         log.warning("job %s does not stop (%s); it keeps its thread until it ends", claim.id, execution.stop)
         execution.runner.replace(execution)
-        self._inbox.give_up(execution)
+        self._inbox.report_stuck(execution, None)
 
     # The end
 
@@ -402,12 +384,11 @@ class Worker:
         self._end(self._duties_loop, self._rescue_loop, self._stopper)
         self._crew.close()
         self._deregister(self._duties.others.resign)
-        now = self._app.clock.steady()
         for execution in stuck:
             execution.is_stuck = True  # the stopper leaves it alone
-            settlement = outcome.left_behind(execution, now, self._rng)
+            settlement = outcome.left_behind(execution)
             if settlement is not None:
-                self._inbox.settle_stuck(execution, settlement)
+                self._inbox.report_stuck(execution, settlement)
         if not self._engine.settles_down(_LAST_WRITE):
             log.warning("outcomes could not be written; their jobs will be taken back and run again")
 

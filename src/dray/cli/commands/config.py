@@ -150,9 +150,10 @@ def _plain(name: str, value: Any) -> Any:
 
 def _of_workers(variables: Mapping[str, Variable]) -> Iterator[Setting]:
     """Yields the settings of a worker that is started here without options."""
-    from dray.runtime.worker import GRACE, LEASE, default_concurrency  # noqa: PLC0415 - `--help` needs no worker
+    from dray.runtime import heartbeat, worker  # noqa: PLC0415 - `--help` needs no worker
 
-    defaults = {"concurrency": default_concurrency(), "grace": GRACE, "lease": LEASE}
+    lease = heartbeat.LEASE / SECOND
+    defaults = {"concurrency": worker.default_concurrency(), "grace": worker.GRACE, "lease": lease}
     for name, (setting, option) in variables.items():
         command, _, word = setting.rpartition(".")
         if command != "worker" or word in {"url", "app", "json"}:

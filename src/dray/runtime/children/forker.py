@@ -16,29 +16,25 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from types import FrameType
-from typing import NamedTuple
 
 from dray.runtime.children import kernel, wire
 
 _LAST_GRACE = 5.0  # seconds for children to end in, once everything else has
 
 
-class ChildEnds(NamedTuple):
-    """What connects a new child with its worker."""
-
-    sock: socket.socket
-    flags: int
+ChildEnds = tuple[socket.socket, int]  # what connects a new child with its worker: messages, and flags
 
 
+@dataclass
 class _ForkedChild:
     """A child, as the forker knows it."""
 
-    def __init__(self, status: socket.socket) -> None:
-        self.status = status
-        self.has_ended = False
-        self.is_reaped = False  # otherwise it keeps its number
-        self.is_let_go = False  # the worker does not ask for it any more
+    status: socket.socket
+    has_ended: bool = False
+    is_reaped: bool = False  # otherwise it keeps its number
+    is_let_go: bool = False  # the worker does not ask for it any more
 
 
 def main(command: int, worker_pid: int) -> None:
@@ -55,7 +51,7 @@ def main(command: int, worker_pid: int) -> None:
     ends = forker.serve()
     if ends is None:
         os._exit(0)  # there is nothing to tidy up that the kernel does not
-    child.main(ends.sock, ends.flags)
+    child.main(*ends)
 
 
 class _Forker:
@@ -162,7 +158,7 @@ class _Forker:
             end.close()
         for child in self._children.values():
             child.status.close()
-        return ChildEnds(socket.socket(fileno=sock), flags)
+        return socket.socket(fileno=sock), flags
 
     def _look_after(self) -> None:
         """Reports children that have ended, and reaps those that were let go."""
@@ -171,9 +167,10 @@ class _Forker:
                 found = kernel.ended(pid)
                 if found is None:
                     continue
-                child.has_ended, child.is_reaped = True, found.is_reaped
+                code, child.is_reaped = found
+                child.has_ended = True
                 if not child.is_let_go:
-                    _tell(child, {"status": found.code})
+                    _tell(child, {"status": code})
             if child.is_let_go:
                 if not child.is_reaped:
                     os.waitpid(pid, 0)

@@ -9,7 +9,7 @@ import ctypes
 import os
 import signal
 import time
-from typing import NamedTuple
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -50,38 +50,28 @@ def ask_for_stack(pid: int) -> bool:
     return True
 
 
-class ChildExit(NamedTuple):
-    """How a child of this process has ended."""
-
-    code: int  # negative: the signal that killed it
-    is_reaped: bool  # its number may be another process's from here on
-
-
-def ended(pid: int) -> ChildExit | None:
-    """How a child has ended, if it has. It keeps its number until it is reaped, where an end can be told alone."""
+def ended(pid: int) -> tuple[int, bool] | None:
+    """The exit code of a child (negative: the signal that killed it) if it has ended, and whether it is reaped: from
+    then on its number may be another process's. Where an end can be told alone, it keeps its number."""
     if hasattr(os, "waitid"):
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if found is None:
             return None
-        return ChildExit(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status, is_reaped=False)
+        return (found.si_status if found.si_code == os.CLD_EXITED else -found.si_status), False
     found_pid, status = os.waitpid(pid, os.WNOHANG)
-    return ChildExit(os.waitstatus_to_exitcode(status), is_reaped=True) if found_pid else None
+    return (os.waitstatus_to_exitcode(status), True) if found_pid else None
 
 
 def kill(pid: int, number: int) -> None:
     """Sends a signal, if the process is still there."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def kill_group(group: int) -> None:
     """Kills each process of a group, if there is any left."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # the latter: what is left runs as another user
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # the latter: what is left runs as another user
-        return
 
 
 def await_end_of_group(group: int, seconds: float) -> bool:
@@ -98,7 +88,7 @@ def _has_members(group: int) -> bool:
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - as are the next: there may be thousands
     except OSError:
-        return _answers(group)
+        return _can_be_signalled(group)
     for name in names:
         if not name.isdigit():
             continue
@@ -112,8 +102,8 @@ def _has_members(group: int) -> bool:
     return False
 
 
-def _answers(group: int) -> bool:
-    """The same without /proc: whether a signal could be sent to any of them."""
+def _can_be_signalled(group: int) -> bool:
+    """The same without /proc."""
     try:
         os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):  # the latter: macOS says so of those that have ended

@@ -49,11 +49,7 @@ class NoChild(DrayError):
 
 
 class Died(Exception):
-    """The child is gone. `how` says so in words."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__(how)
-        self.how = how
+    """The child is gone. The message says how."""
 
 
 class ForkerHandle:

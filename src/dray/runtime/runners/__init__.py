@@ -2,71 +2,101 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from threading import Thread
+from typing import ClassVar, TypeVar
 
+from dray.clock import Clock
 from dray.model.settlement import Settlement
 from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
 
 E = TypeVar("E", Execution, Execution | None)
+Slot = TypeVar("Slot", bound=Thread)
 
 Report = Callable[[Execution, Settlement | None], None]  # an execution is over; None: nothing is to be written
 Refuse = Callable[[Sequence[Execution]], None]  # there is nothing to run them in: they go back, uncounted
 
 
-class Runner(Protocol):
+@dataclass(eq=False)
+class Runner(ABC):
     """Takes executions and reports each exactly once when it is over, or refuses it. No method blocks.
 
     A machine may have no thread or process left. The runner then refuses what it cannot run, and makes what it lacks
     later, in `mend`. Until that has succeeded, `outage` is on and `capacity` is less than was asked for.
     """
 
-    outage: Outage  # of threads or processes
+    needs: ClassVar[str]  # to run bodies
+    _size: int
+    _report: Report
+    _refuse: Refuse
+    _clock: Clock
+
+    def __post_init__(self) -> None:
+        self.outage = Outage(f"start {self.needs}")
 
     @property
+    @abstractmethod
     def capacity(self) -> int:
         """How many bodies it can run at a time, with the threads and processes that it has or may have."""
-        ...
 
+    @abstractmethod
     def start(self, executions: Sequence[Execution]) -> None:
         """Runs these as soon as it can, in this order. From the engine's thread."""
-        ...
 
     def mend(self) -> None:
         """Makes what could not be made, if the pause since the last try is over. From the engine's thread."""
-        ...
+        if self.outage.is_on and self._clock.steady() >= self.outage.retry_at:
+            self._mend()
 
+    @abstractmethod
+    def _mend(self) -> None: ...
+
+    @abstractmethod
     def stop(self, execution: Execution) -> bool:
         """Tells the body to stop; `execution.stop` says why. From any thread, any number of times. False: not at this
         moment; try again soon."""
-        ...
 
     def abandon(self, execution: Execution) -> None:
-        """Uses force on a body that was told to stop and has not. From any thread."""
-        ...
+        """Uses force on a body that was told to stop and has not, if there is any. From any thread."""
+        self.stop(execution)
 
+    @abstractmethod
     def replace(self, execution: Execution) -> None:
         """Gives the slot of a body that nothing stops to another. What the body runs in ends with it."""
-        ...
 
+    @abstractmethod
     def take_back(self) -> list[Execution]:
         """Returns those whose bodies have not started, and now never will. They are not reported."""
-        ...
 
+    @abstractmethod
     def stack(self, execution: Execution) -> str | None:
         """Where the body is at the moment, for people to read."""
-        ...
 
-    def join(self, timeout: float) -> bool:
-        """After `close`: waits for what would outlive the worker. Returns whether all of it has ended."""
-        ...
-
+    @abstractmethod
     def close(self) -> None:
         """No more executions come. Ends its threads and processes as soon as they are free."""
-        ...
+
+    def join(self, timeout: float) -> bool:  # noqa: ARG002
+        """After `close`: waits for what would outlive the worker. Returns whether all of it has ended."""
+        return True
+
+    def _start_slots(self, slots: list[Slot], count: int, make: Callable[[int], Slot]) -> bool:
+        """Starts threads until there are `count`. False: one could not be started, and the outage has begun."""
+        while len(slots) < count:
+            slot = make(len(slots) + 1)
+            slots.append(slot)  # before the start: `stop` looks here
+            try:
+                slot.start()
+            except (RuntimeError, MemoryError) as error:
+                slots.remove(slot)
+                self.outage.goes_on(error, self._clock.steady())
+                return False
+        return True
 
 
 class Line:

@@ -22,14 +22,12 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from dray.clock import Clock
 from dray.model.job import State
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.body import Leash
-from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution, current
-from dray.runtime.runners import Refuse, Report, in_order
+from dray.runtime.runners import Report, Runner, in_order
 from dray.sanitize import escape_control
 
 log = logging.getLogger("dray")
@@ -38,15 +36,13 @@ _TASK_GRACE = 5.0  # seconds for the tasks of a body that has ended
 _CUT_GRACE = 1.0
 
 
-class LoopRunner:
+class LoopRunner(Runner):
     """At most `size` coroutines at a time."""
 
-    def __init__(self, size: int, report: Report, refuse: Refuse, clock: Clock) -> None:
-        self.outage = Outage("start a thread for its event loop")
-        self._size = size
-        self._report = report
-        self._refuse = refuse
-        self._clock = clock
+    needs = "a thread for its event loop"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._ready: deque[Execution] = deque()
         self._lock = threading.Lock()  # around the loops: the engine starts them, the stopper gives them up
         self._current: _LoopThread | None = None
@@ -62,9 +58,8 @@ class LoopRunner:
         self._ready.extend(executions)
         self._go_on()
 
-    def mend(self) -> None:
-        if self.outage.is_on and self._clock.steady() >= self.outage.retry_at:
-            self._go_on()
+    def _mend(self) -> None:
+        self._go_on()
 
     def stop(self, execution: Execution) -> bool:
         for loop in self._loops():
@@ -272,15 +267,14 @@ class _LoopThread:
         self._end_if_empty()
 
     async def _outcome(self, execution: Execution, found: _Body) -> Settlement | None:
-        link = execution.link
         if execution.stop is not None:
-            return outcome.stopped(execution, link.clock.steady(), link.rng)
+            return outcome.stopped(execution)
         try:
             settlement = await body.arun(execution, found.leash)
         except BaseException as error:  # noqa: BLE001 - mostly: cancelled before the body had begun
             settlement = body.raised(execution, error)
         if found.leash.is_cut and not execution.is_written:
-            return outcome.stopped(execution, link.clock.steady(), link.rng, stack=found.last_stack)
+            return outcome.stopped(execution, stack=found.last_stack)
         return settlement
 
     async def _end_subtasks(self, found: _Body) -> None:

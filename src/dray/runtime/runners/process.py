@@ -11,19 +11,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from queue import Empty
 from typing import Any
 
-from dray.clock import Clock
 from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
 from dray.runtime import loading, outcome
 from dray.runtime.children import wire, worker_side
 from dray.runtime.children.worker_side import ChildHandle, Died, ForkerHandle, NoChild, StartFailed
-from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution, StopCause
-from dray.runtime.runners import Line, Refuse, Report
+from dray.runtime.runners import Line, Runner
 from dray.sanitize import escape_control, escape_lines
 from dray.task import Task
 
@@ -33,33 +32,19 @@ _IDLE = 60.0  # seconds that a child waits for another job
 _START = 60.0  # seconds to load a task in a child
 
 
-class ProcessRunner:
+@dataclass(eq=False)
+class ProcessRunner(Runner):
     """At most `size` children, started as they are needed and used again."""
 
-    def __init__(
-        self,
-        size: int,
-        report: Report,
-        refuse: Refuse,
-        clock: Clock,
-        lock_fd: Callable[[], int | None],
-        url: str,
-        *,
-        idle: float = _IDLE,
-        start_timeout: float = _START,
-    ) -> None:
-        self.outage = Outage("start a child process")
+    needs = "a child process"
+    lock_fd: Callable[[], int | None]
+    url: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.is_closing = threading.Event()
-        self.lock_fd = lock_fd
-        self.url = url
-        self.idle = idle
-        self.start_timeout = start_timeout
         self.forker = ForkerHandle()
-        self._report = report
-        self._refuse = refuse
-        self._clock = clock
         self.ready = Line()
-        self._size = size
         self._wanted = 0  # slots, when one could not be made
         self.slots: list[_Slot] = []
         self._locations: dict[Task[..., Any], loading.TaskLocation] = {}
@@ -81,25 +66,17 @@ class ProcessRunner:
         if not has_all:
             self.give_back(self.ready.take_back(excess))
 
-    def mend(self) -> None:
+    def _mend(self) -> None:
         """Makes slots. Those without a child try again by themselves."""
         with self._lock:
-            is_time = self.outage.is_on and self._clock.steady() >= self.outage.retry_at
-            if is_time and len(self.slots) < self._wanted and self._add_slots(self._wanted):
+            if len(self.slots) < self._wanted and self._add_slots(self._wanted):
                 self._end_outage()
 
     def _add_slots(self, count: int) -> bool:
-        while len(self.slots) < count:
-            slot = _Slot(self, len(self.slots) + 1)
-            self.slots.append(slot)
-            try:
-                slot.start()
-            except (RuntimeError, MemoryError) as error:
-                self.slots.remove(slot)
-                self._wanted = count
-                self.outage.goes_on(error, self._clock.steady())
-                return False
-        return True
+        if self._start_slots(self.slots, count, lambda number: _Slot(self, number)):
+            return True
+        self._wanted = count
+        return False
 
     def lacks_child(self, slot: _Slot, error: NoChild) -> float:
         """A slot could not get a child. Returns the seconds until it tries again."""
@@ -147,11 +124,10 @@ class ProcessRunner:
         self.is_closing.set()
         self.ready.extend([None] * len(self.slots))
 
-    def join(self, timeout: float | None = None) -> bool:
-        """After `close`: waits until no child is left. Returns whether none is."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def join(self, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
         for slot in self.slots:
-            slot.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            slot.join(max(0.0, deadline - time.monotonic()))
         return not any(slot.is_alive() for slot in self.slots)
 
     def over(self, execution: Execution, settlement: Settlement | None) -> None:
@@ -229,7 +205,7 @@ class _Slot(threading.Thread):
 
     def _take(self) -> bool:
         try:
-            execution = self._runner.ready.take(self._runner.idle if self.has_child else None)
+            execution = self._runner.ready.take(_IDLE if self.has_child else None)
         except Empty:
             if not self._runner.is_last(self):
                 self._dismiss()
@@ -243,11 +219,11 @@ class _Slot(threading.Thread):
             if execution.stop is None:
                 self._runner.give_back([execution])
             else:
-                self._runner.over(execution, _stopped(execution))
+                self._runner.over(execution, outcome.stopped(execution))
             return self._await_child(pause)
         except Exception as error:  # a defect of ours must cost neither the slot nor, silently, the job
             log.exception("%s: unexpected error", self.name)
-            settlement = _not_started(execution, error)
+            settlement = outcome.raised(execution, error)
         with self._guard:
             self.execution = None
         self._runner.over(execution, settlement)
@@ -269,19 +245,18 @@ class _Slot(threading.Thread):
     def _perform(self, execution: Execution) -> Settlement | None:
         child = self._engage(execution)
         if child is None:
-            return _stopped(execution)
+            return outcome.stopped(execution)
         is_whole = False
         try:
             settlement = self._converse(child, execution)
             is_whole = execution.stop is None
         except Died as death:
-            settlement = _died(execution, death.how, child)
+            settlement = outcome.died(execution, str(death), child.last_stack())
         except StartFailed as error:
-            settlement = _not_started(execution, error)
+            settlement = outcome.raised(execution, error)
         except wire.Garbled as error:
-            settlement = _died(
-                execution, f"the process that ran it sent a message that cannot be understood: {error}", child
-            )
+            how = f"the process that ran it sent a message that cannot be understood: {error}"
+            settlement = outcome.died(execution, how, child.last_stack())
         finally:
             if not is_whole:
                 # Before the attempt is reported: nothing of it may live beside the next.
@@ -313,18 +288,17 @@ class _Slot(threading.Thread):
             "log_level": logging.getLogger().level,
         }
         child.give(job, self._runner.lock_fd())
-        deadline: float | None = time.monotonic() + self._runner.start_timeout
+        deadline: float | None = time.monotonic() + _START
         while True:
             try:
                 message = child.hear(deadline)
             except TimeoutError:
-                seconds = self._runner.start_timeout
-                raise StartFailed(f"task {execution.task.name} was not loaded within {seconds:g} s") from None
+                raise StartFailed(f"task {execution.task.name} was not loaded within {_START:g} s") from None
             try:
                 if "end" in message:
                     return _outcome(execution, message)
                 if "stopped" in message:
-                    return _stopped(execution, child)
+                    return outcome.stopped(execution, stack=child.last_stack())
                 if "refused" in message:
                     raise _refused(execution, message)
                 if "began" in message:
@@ -383,23 +357,7 @@ def _outcome(execution: Execution, message: wire.Message) -> Settlement | None:
     return worker_side.checked_settlement(execution.claim, message["end"], execution.link.clock.steady())
 
 
-def _stopped(execution: Execution, child: ChildHandle | None = None) -> Settlement | None:
-    link = execution.link
-    stack = None if child is None else child.last_stack()
-    return outcome.stopped(execution, link.clock.steady(), link.rng, stack=stack)
-
-
-def _died(execution: Execution, how: str, child: ChildHandle) -> Settlement | None:
-    link = execution.link
-    return outcome.died(execution, link.clock.steady(), link.rng, how, child.last_stack())
-
-
 def _refused(execution: Execution, message: wire.Message) -> StartFailed:
     error = StartFailed(f"a child process could not load task {execution.task.name}: {message['refused']}")
     error.add_note(str(message["trace"]))
     return error
-
-
-def _not_started(execution: Execution, error: Exception) -> Settlement | None:
-    link = execution.link
-    return outcome.raised(execution, error, link.clock.steady(), link.rng)

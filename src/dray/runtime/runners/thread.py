@@ -16,23 +16,19 @@ import traceback
 from collections.abc import Sequence
 from types import FrameType
 
-from dray.clock import Clock
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
-from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution, Interrupted
-from dray.runtime.runners import Line, Refuse, Report
+from dray.runtime.runners import Line, Report, Runner
 
 
-class ThreadRunner:
-    """At most `size` threads, started as they are needed."""
+class ThreadRunner(Runner):
+    """At most `size` threads, started as they are needed. They end with the process."""
 
-    def __init__(self, size: int, report: Report, refuse: Refuse, clock: Clock) -> None:
-        self.outage = Outage("start a thread")
-        self._size = size
-        self._report = report
-        self._refuse = refuse
-        self._clock = clock
+    needs = "a thread"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._ready = Line()
         self._slots: list[_Slot] = []
         self._started = 0  # executions that came here; both counts only grow
@@ -49,8 +45,8 @@ class ThreadRunner:
         if len(self._slots) < self._size:
             self._need(min(self._size, self._here))
 
-    def mend(self) -> None:
-        if self.outage.is_on and self._clock.steady() >= self.outage.retry_at and self._add_slots(self._wanted):
+    def _mend(self) -> None:
+        if self._add_slots(self._wanted):
             self._wanted = 0
             self.outage.ends()
 
@@ -70,22 +66,10 @@ class ThreadRunner:
             self._refuse(excess)
 
     def _add_slots(self, count: int) -> bool:
-        while len(self._slots) < count:
-            slot = _Slot(self._ready, self._report, len(self._slots) + 1)
-            self._slots.append(slot)  # before the start: `stop` looks here
-            try:
-                slot.start()
-            except (RuntimeError, MemoryError) as error:
-                self._slots.remove(slot)
-                self.outage.goes_on(error, self._clock.steady())
-                return False
-        return True
+        return self._start_slots(self._slots, count, lambda number: _Slot(self._ready, self._report, number))
 
     def stop(self, execution: Execution) -> bool:
         return all(slot.strike(execution) for slot in list(self._slots))
-
-    def abandon(self, execution: Execution) -> None:
-        self.stop(execution)
 
     def replace(self, execution: Execution) -> None:
         """Gives up the thread of a body that does not stop; it ends with the body."""
@@ -103,10 +87,6 @@ class ThreadRunner:
         frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         frame = next((frames.get(slot.ident or 0) for slot in self._slots if slot.execution is execution), None)
         return None if frame is None else "".join(traceback.format_stack(frame))
-
-    def join(self, timeout: float) -> bool:  # noqa: ARG002
-        """Nothing to wait for: its threads end with the process."""
-        return True
 
     def close(self) -> None:
         self._ready.extend([None] * len(self._slots))
@@ -138,7 +118,7 @@ class _Slot(threading.Thread):
 
     def _perform(self, execution: Execution) -> Settlement | None:
         if execution.stop is not None:
-            return _stopped(execution)
+            return outcome.stopped(execution)
         settlement: Settlement | None = None
         is_done = False
         try:
@@ -154,7 +134,7 @@ class _Slot(threading.Thread):
         while True:
             try:
                 self._leave()
-                return settlement if is_done else _stopped(execution)
+                return settlement if is_done else outcome.stopped(execution)
             except Interrupted:
                 continue
 
@@ -190,9 +170,7 @@ def _may_be_struck(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code is not body.run.__code__:
         name = _module(frame)
         if frame.f_code is threading.Thread.start.__code__:
-            return (
-                False  # CPython would raise into the thread that is being started, and this one wait for it for ever
-            )
+            return False  # CPython would raise into the thread being started, and this one wait for it for ever
         if name.partition(".")[0] in _NOT_HERE or (name.startswith("dray.") and not is_waiting):
             return False
         is_in_body = True
@@ -205,11 +183,6 @@ def _module(frame: FrameType) -> str:
 
 
 _NOT_HERE = {"logging", "importlib", "_frozen_importlib", "_frozen_importlib_external", "zipimport"}
-
-
-def _stopped(execution: Execution) -> Settlement | None:
-    link = execution.link
-    return outcome.stopped(execution, link.clock.steady(), link.rng)
 
 
 def _raise_into(thread_id: int, kind: type[BaseException] | None) -> None:
