@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
 
     from dray.backends import Backend
     from dray.clock import Clock, Rng
@@ -51,9 +50,6 @@ class StopCause(StrEnum):
     LOST = "lost"  # another worker has the job: the outcome is not written
 
 
-_no_steps: Callable[[], list[NewJob]] = list
-
-
 @dataclass(slots=True, eq=False)
 class Execution:
     """An attempt, running or about to. Only the runner that has it changes `started` and `is_over`."""
@@ -73,7 +69,8 @@ class Execution:
     is_stuck: bool = False  # it did not stop, and nothing more can be done
     fanout_pending: bool = True  # if it is written by its body, children may wait for it
     is_written: bool = False  # the body has completed the job in a transaction of its own
-    grown: list[NewJob] = field(default_factory=_no_steps)  # steps for its workflow, written if and when it completes
+    # Steps for its workflow, written if and when it completes.
+    grown: list[NewJob] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
     lines: deque[LogLine] | None = None  # captured and not yet written
     report: tuple[float | None, str | None] | None = None  # progress that is not yet written
 
