@@ -186,7 +186,7 @@ def dray_insert(backend: Backend, count: int, args: str) -> None:
 
 def dray_drain(backend: Backend, worker: str, batch: int, jobs: int, tasks: tuple[str, ...] = ("bench",)) -> int:
     demand = Demand(("default",), tasks, batch)
-    done, held = 0, backend.work.claim(worker, demand)
+    done, held = 0, backend.work.exchange(worker, (), demand).claims
     while done < jobs:
         now = CLOCK.steady()
         exchange = backend.work.exchange(worker, [completed(claim, now, now, "null") for claim in held], demand)

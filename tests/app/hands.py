@@ -13,6 +13,7 @@ from dray.model import settlement as model
 from dray.model.job import Claim, Demand, Outcome, Reason
 from dray.model.settlement import Settlement
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.manual_clock import ManualClock
 
 LEASE_US = 15 * SECOND
@@ -38,7 +39,7 @@ class Hands:
     def claim(self, job: Job[Any]) -> Claim:
         """Claims a job, which must be the first of its queue and task."""
         row = self.app.job(job.id).row
-        (claim,) = self.app.backend.work.claim(self.worker, Demand((row.queue,), (row.task,), 1))
+        (claim,) = verbs.claim(self.app.backend, self.worker, Demand((row.queue,), (row.task,), 1))
         assert claim.id == job.id
         return claim
 
@@ -61,6 +62,6 @@ class Hands:
         self.settle(model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, "Traceback: here"))
 
     def settle(self, settlement: Settlement) -> None:
-        settled = self.app.backend.work.settle(self.worker, [settlement])
+        settled = verbs.settle(self.app.backend, self.worker, [settlement])
         assert settled == ([], [], [], [], [])
         self.app.backend.announce_done()

@@ -19,6 +19,7 @@ from dray.handle import AttemptError, Job, Progress
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
 from dray.model.job import LogLine, Reason
+from tests import verbs
 from tests.app.hands import LEASE_US, Hands
 from tests.manual_clock import ManualClock
 
@@ -86,7 +87,7 @@ def test_progress_is_what_the_body_said_last(app: App, hands: Hands) -> None:
     assert job.progress == Progress(None, None)
 
     claim = hands.claim(job)
-    app.backend.work.progress(hands.worker, [Report(claim.id, claim.claim, 42.5, "half way")])
+    verbs.progress(app.backend, hands.worker, [Report(claim.id, claim.claim, 42.5, "half way")])
 
     percent, message = job.refresh().progress
     assert (percent, message) == (42.5, "half way")
@@ -96,7 +97,7 @@ def test_logs_are_read_in_order_and_on_from_a_line(app: App, hands: Hands, clock
     job = app.enqueue("x")
     claim, at = hands.claim(job), clock.steady()
     lines = [LogLine(job.id, claim.claim, at, "INFO", "shop", f"line {n}") for n in range(3)]
-    app.backend.work.write_logs(hands.worker, lines)
+    verbs.write_logs(app.backend, hands.worker, lines)
 
     found = job.logs()
 
@@ -425,7 +426,7 @@ def test_a_crash_is_shown_as_an_attempt(app: App, hands: Hands, clock: ManualClo
     job = app.enqueue("x", max_attempts=1)
     hands.claim(job)
     clock.advance(LEASE_US + SECOND)
-    app.backend.workers.rescue(app.backend.workers.overdue(), rng=hands.rng)
+    app.backend.workers.rescue(verbs.overdue(app.backend), rng=hands.rng)
 
     with pytest.raises(JobFailed, match="lost its worker") as raised:
         job.result()

@@ -16,6 +16,7 @@ from dray.backends.database import Proof
 from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.backends.processes import PATIENCE, drop_privileges, hear, run, tell
 
 LEASE_US = 60_000_000
@@ -29,7 +30,7 @@ def live(url: str, lease_us: int = LEASE_US, claims: int = 0) -> None:
     proof = backend.workers.prove(worker_id, watch)
     register(backend, worker_id, proof, lease_us)
     if claims:
-        backend.work.claim(worker_id, Demand(("default",), ("task",), claims))
+        verbs.claim(backend, worker_id, Demand(("default",), ("task",), claims))
     tell({"id": worker_id, "lock": proof.lock, "is_held": proof.is_held})
     orders: dict[str, Callable[[], Any]] = {
         "check": lambda: [proof.check(), proof.is_held],

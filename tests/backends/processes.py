@@ -28,7 +28,6 @@ from typing import Any
 from dray.address import PostgresAddress, SqliteAddress, parse_address
 from dray.backends import Backend, migrate, open_backend
 from dray.backends.sqlite import SqliteDatabase
-from dray.backends.sqlite import database as sqlite_database
 from dray.backends.store import jobs
 from dray.clock import Ids, SystemClock
 from dray.errors import DrayError
@@ -273,17 +272,17 @@ def migrate_database(url: str) -> int:
 def migrate_and_hang(url: str) -> None:
     """Hangs in the middle of a migration, inside its transaction, until it is killed."""
 
-    def half(connection: Any, text: str) -> None:
-        connection.execute(text[: text.index(";") + 1])
-        tell("half-way")
-        hear()
+    upgrade = migrate.upgrade
 
-    if isinstance(parse_address(url), SqliteAddress):
-        sqlite_database.run_script = half
-    else:
-        from dray.backends.postgres import database as postgres_database
+    def half_way(dialect: Any, known: Any, place: str, script: Callable[[str], object], note: Any) -> int:
+        def half(text: str) -> None:
+            script(text[: text.index(";") + 1])
+            tell("half-way")
+            hear()
 
-        postgres_database._run_script = half
+        return upgrade(dialect, known, place, half, note)
+
+    migrate.upgrade = half_way
     open_backend(url).migrate()
 
 

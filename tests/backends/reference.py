@@ -324,7 +324,7 @@ class Reference:
         due = sorted(due, key=lambda job: job.run_at)[:limit]
         return [self._change(job.id, state=State.QUEUED).queue for job in due]
 
-    def jobs_next_due(self) -> int | None:
+    def verbs_next_due(self) -> int | None:
         return min((job.run_at for job in self._in_state(State.SCHEDULED)), default=None)
 
     def jobs_expire(self, limit: int = 1000) -> list[str]:
@@ -339,7 +339,7 @@ class Reference:
         # Whether it has children is checked only at fan-out.
         return [self._end(job_id, State.CANCELLED, Reason.EXPIRED, fanout_pending=True) for _, job_id in over]
 
-    def history_prune(self, retention: Retention, limit: int = 1000) -> int:
+    def verbs_prune(self, retention: Retention, limit: int = 1000) -> int:
         now, cutoffs = self.clock.now(), retention.cutoffs(self.clock.now())
 
         def is_past(job: Job) -> bool:
@@ -398,10 +398,10 @@ class Reference:
             self._pass_on()
         return Exchange(settled, promoted, claims)
 
-    def work_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
+    def verbs_claim(self, worker_id: str, demand: Demand) -> list[Claim]:
         return self.work_exchange(worker_id, (), demand).claims
 
-    def work_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
+    def verbs_settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
         return self.work_exchange(worker_id, settlements, _NO_CLAIMS, durable=durable).settled
 
     def outcomes_leave(self, worker_id: str, ended: Sequence[tuple[Settlement, Sequence[NewJob]]]) -> None:
@@ -538,10 +538,10 @@ class Reference:
         )
         return Claim(*(getattr(job, name) for name in Claim._fields))
 
-    def work_probe(self, demand: Demand) -> bool:
+    def verbs_probe(self, demand: Demand) -> bool:
         return any(self._ready(queue, demand.tasks) for queue in demand.queues)
 
-    def work_progress(
+    def verbs_progress(
         self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
     ) -> list[bool]:
         noted: list[bool] = []
@@ -556,7 +556,7 @@ class Reference:
     def history_attempts(self, job_id: str) -> list[Attempt]:
         return [attempt for key, attempt in sorted(self.attempts.items()) if key[0] == job_id]
 
-    def work_write_logs(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+    def verbs_write_logs(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
         written = [self._may_tell(worker_id, line.job_id, line.claim) for line in lines]
         for line in [line for line, was_written in zip(lines, written, strict=True) if was_written]:
             kept = replace(line, at=self.clock.now() - (self.clock.steady() - line.at))
@@ -622,7 +622,7 @@ class Reference:
         newest = sorted(self.workers.values(), key=lambda worker: worker.id, reverse=True)
         return sorted(newest, key=lambda worker: worker.state not in LIVE_WORKER)[:limit]
 
-    def workers_overdue(self) -> list[DeathVerdict]:
+    def verbs_overdue(self) -> list[DeathVerdict]:
         steady = self.clock.steady()
         late = [w for w in self.workers.values() if w.state in LIVE_WORKER and w.lease_until < steady]
         return [DeathVerdict(worker.id, worker.lease_until) for worker in late]
@@ -680,12 +680,12 @@ class Reference:
         self.leases[duty] = Lease(duty, holder, lease.term + 1, self.clock.now())
         return lease.term + 1
 
-    def leases_renew(self, duty: str, holder: str, term: int) -> bool:
+    def verbs_is_held(self, duty: str, holder: str, term: int) -> bool:
         lease = self.leases.get(duty)
         return lease is not None and (lease.holder, lease.term) == (holder, term)
 
     def leases_resign(self, duty: str, holder: str, term: int) -> bool:
-        is_held = self.leases_renew(duty, holder, term)
+        is_held = self.verbs_is_held(duty, holder, term)
         if is_held:
             self.leases[duty] = replace(self.leases[duty], holder=None)
         return is_held

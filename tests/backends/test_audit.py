@@ -26,6 +26,7 @@ from dray.model.job import LogLine
 from dray.model.schedule import Schedule
 from dray.model.workflow import Workflow
 from dray.ops.audit import RULES, audit
+from tests import verbs
 from tests.backends.world import World
 from tests.manual_clock import ManualClock
 
@@ -76,7 +77,7 @@ def logged(world: World) -> Made:
     job, worker = world.enqueue(), world.worker()
     claim = world.claim_one(worker)
     line = LogLine(job, claim.claim, world.clock.steady(), "INFO", "shop", "hello")
-    assert world.backend.work.write_logs(worker, [line]) == [True]
+    assert verbs.write_logs(world.backend, worker, [line]) == [True]
     return {"id": job}
 
 

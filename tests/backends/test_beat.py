@@ -8,6 +8,7 @@ from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import Held
 from dray.model.worker import DeathVerdict, NewWorker, Worker
+from tests import verbs
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
 
@@ -18,7 +19,7 @@ def _row(world: World, worker: str) -> Worker:
 
 
 def _overdue(world: World) -> list[str]:
-    return [verdict.worker_id for verdict in world.backend.workers.overdue()]
+    return [verdict.worker_id for verdict in verbs.overdue(world.backend)]
 
 
 def test_a_registered_worker_reads_back_with_its_first_lease(world: World) -> None:
@@ -61,7 +62,7 @@ def test_a_worker_is_overdue_once_its_lease_is_over_and_not_before(world: World)
     world.clock.advance(1)
 
     assert at_the_end == []
-    assert world.backend.workers.overdue() == [DeathVerdict(worker, _row(world, worker).lease_until)]
+    assert verbs.overdue(world.backend) == [DeathVerdict(worker, _row(world, worker).lease_until)]
 
 
 def test_a_beat_renews_the_lease(world: World) -> None:
@@ -124,7 +125,7 @@ def test_a_claim_whose_answer_was_dropped_is_found_by_the_beat_and_released_unbu
     world.claim_one(worker)
 
     (held,) = world.backend.workers.beat(worker, LEASE_US).held
-    settled = world.backend.work.settle(worker, [model.released(held, world.clock.steady())])
+    settled = verbs.settle(world.backend, worker, [model.released(held, world.clock.steady())])
 
     assert settled == ([], [], [], [], [])
     job = world.job(job_id)

@@ -13,6 +13,7 @@ from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Claim, Demand, Outcome, Reason
 from dray.model.settlement import Settlement
+from tests import verbs
 from tests.backends import raw
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_a_body_that_stops_when_asked_is_cancelled(world: World) -> None:
     worker, claim = _asked_to_stop(world)
     now = world.clock.steady()
 
-    settled = world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
+    settled = verbs.settle(world.backend, worker, [model.cancelled(claim, now, now)])
 
     assert settled == ([], [], [], [], [])
     job = world.job(claim.id)
@@ -95,7 +96,7 @@ def test_a_body_that_stops_when_asked_is_cancelled(world: World) -> None:
 def test_after_a_request_a_job_put_back_ends_as_cancelled(world: World, outcome: str) -> None:
     worker, claim = _asked_to_stop(world)
 
-    settled = world.backend.work.settle(worker, [PUT_BACK[outcome](claim, world.clock.steady())])
+    settled = verbs.settle(world.backend, worker, [PUT_BACK[outcome](claim, world.clock.steady())])
 
     assert settled.cancelled == [claim.id]
     job = world.job(claim.id)
@@ -118,7 +119,7 @@ def test_after_a_request_a_rescued_job_ends_as_cancelled(world: World) -> None:
     worker, claim = _asked_to_stop(world)
     world.clock.advance(60 * SECOND)
 
-    (rescued,) = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
+    (rescued,) = world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng)
 
     assert (rescued.id, rescued.worker_id, rescued.state) == (claim.id, worker, "cancelled")
     job = world.job(claim.id)
@@ -160,7 +161,8 @@ def test_a_batch_of_outcomes_says_which_of_them_were_cancelled(world: World) -> 
     world.backend.jobs.cancel([ids[1], ids[3]])
     now = world.clock.steady()
 
-    settled = world.backend.work.settle(
+    settled = verbs.settle(
+        world.backend,
         worker,
         [
             model.released(claims[0], now),

@@ -190,7 +190,7 @@ class Explained(Machine):
         """A worker finds that the arguments do not fit its code."""
         held = self.held(n, is_stale=False)
         if held is not None:
-            self.ask("work.settle", held[0], [model.misfit(held[1], self.clock.steady(), 5 * SECOND, MISFIT)])
+            self.ask("verbs.settle", held[0], [model.misfit(held[1], self.clock.steady(), 5 * SECOND, MISFIT)])
 
     @precondition(lambda self: self.running())
     @rule(n=some, reason=st.sampled_from((Reason.ERROR, Reason.TIMEOUT, Reason.CRASHED, Reason.RESULT)))
@@ -198,7 +198,7 @@ class Explained(Machine):
         held = self.held(n, is_stale=False)
         if held is not None:
             now = self.clock.steady()
-            self.ask("work.settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words")])
+            self.ask("verbs.settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words")])
 
     @invariant()
     def every_job_is_explained(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dray.instants import HOUR, SECOND
 from dray.model.job import Demand
+from tests import verbs
 from tests.backends import raw
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def test_a_queue_named_first_is_emptied_first(world: World) -> None:
     low = world.enqueue(queue="mail", priority=-5)
     high = world.enqueue(queue="default", priority=5)
 
-    claims = world.backend.work.claim(world.worker(), Demand(("mail", "default"), ("task",), 2))
+    claims = verbs.claim(world.backend, world.worker(), Demand(("mail", "default"), ("task",), 2))
 
     assert [claim.id for claim in claims] == [low, high]
 
@@ -103,7 +104,7 @@ def test_a_queue_not_named_is_left_alone(world: World) -> None:
     other = world.enqueue(queue="other")
     mine = world.enqueue(queue="mail")
 
-    claims = world.backend.work.claim(world.worker(), Demand(("default", "mail"), ("task",), 5))
+    claims = verbs.claim(world.backend, world.worker(), Demand(("default", "mail"), ("task",), 5))
 
     assert [claim.id for claim in claims] == [mine]
     assert world.job(other).state == "queued"
@@ -122,16 +123,16 @@ def test_a_job_of_an_unknown_task_is_neither_claimed_nor_burned(world: World) ->
     assert [claim.id for claim in claims] == [known]
     job = world.job(unknown)
     assert (job.state, job.attempt, job.claim) == ("queued", 0, 0)
-    assert not world.backend.work.probe(Demand(("default",), ("old.task",), 5))
-    assert world.backend.work.probe(Demand(("default",), ("old.task", "new.task"), 5))
+    assert not verbs.probe(world.backend, Demand(("default",), ("old.task",), 5))
+    assert verbs.probe(world.backend, Demand(("default",), ("old.task", "new.task"), 5))
 
 
 def test_a_worker_that_knows_no_task_claims_nothing(world: World) -> None:
     job_id = world.enqueue()
     demand = Demand(("default",), (), 5, 5)
 
-    assert world.backend.work.claim(world.worker(), demand) == []
-    assert not world.backend.work.probe(demand)
+    assert verbs.claim(world.backend, world.worker(), demand) == []
+    assert not verbs.probe(world.backend, demand)
     assert world.job(job_id).state == "queued"
 
 
@@ -139,8 +140,8 @@ def test_a_worker_of_no_queue_claims_nothing(world: World) -> None:
     world.enqueue()
     demand = Demand((), ("task",), 5, 5)
 
-    assert world.backend.work.claim(world.worker(), demand) == []
-    assert not world.backend.work.probe(demand)
+    assert verbs.claim(world.backend, world.worker(), demand) == []
+    assert not verbs.probe(world.backend, demand)
 
 
 # Look-ahead
@@ -205,7 +206,7 @@ def test_a_look_ahead_goes_on_into_the_next_queue_with_its_own_rule(world: World
     safe = world.enqueue(queue="default", priority=1)
     beyond = world.enqueue(queue="default")
 
-    claims = world.backend.work.claim(world.worker(), Demand(("mail", "default"), ("task",), 1, 2))
+    claims = verbs.claim(world.backend, world.worker(), Demand(("mail", "default"), ("task",), 1, 2))
 
     assert [claim.id for claim in claims] == [mail, safe]
     assert [job.state for job in world.backend.jobs.get([unsafe, beyond])] == ["queued", "queued"]
@@ -285,7 +286,7 @@ def test_racing_workers_share_the_jobs_and_nobody_gets_one_twice(world: World) -
         mine: list[str] = []
         for _ in range(200):
             mine += [claim.id for claim in world.claim(worker, 3, ahead=4)]
-            if not world.backend.work.probe(Demand(("default",), ("task",), 1)):
+            if not verbs.probe(world.backend, Demand(("default",), ("task",), 1)):
                 break
         return mine
 

@@ -17,6 +17,7 @@ from dray.instants import HOUR, MINUTE
 from dray.model import settlement as model
 from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends import raw
 from tests.backends.test_schedules import make
 from tests.backends.world import LEASE_US, World
@@ -134,7 +135,7 @@ def rescue(world: World) -> Act:
     world.enqueue()
     world.claim_one(worker)
     world.clock.advance(LEASE_US + 1)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     return lambda: world.backend.workers.rescue(verdicts, rng=world.rng)
 
 
@@ -165,7 +166,7 @@ def _ended(world: World) -> tuple[str, Settlement]:
 
 def settle(world: World, *, durable: bool) -> Act:
     worker, settlement = _ended(world)
-    return lambda: world.backend.work.settle(worker, [settlement], durable=durable)
+    return lambda: verbs.settle(world.backend, worker, [settlement], durable=durable)
 
 
 def grow(world: World, *, durable: bool) -> Act:

@@ -17,6 +17,7 @@ from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued, Job, Outcome
 from dray.model.limits import ARGS_BYTES
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -312,7 +313,7 @@ def test_a_lost_answer_to_a_completion_leaves_one_outcome(world: World, monkeypa
     settlement = model.completed(world.claim_one(worker), world.clock.steady(), world.clock.steady(), '"one"')
     beside.lose_next_answer(world.backend, monkeypatch)
 
-    settled = beside.insist(lambda: world.backend.work.settle(worker, [settlement]))
+    settled = beside.insist(lambda: verbs.settle(world.backend, worker, [settlement]))
     world.backend.graph.fan_out()
 
     assert (settled.already, settled.stale, settled.locked, settled.refused) == ([job_id], [], [], [])
@@ -327,7 +328,7 @@ def test_a_lost_answer_to_a_failure_leaves_one_attempt(world: World, monkeypatch
     settlement = model.errored(world.claim_one(worker), now, now, Outcome.ERROR, SECOND, "ValueError", "no")
     beside.lose_next_answer(world.backend, monkeypatch)
 
-    settled = beside.insist(lambda: world.backend.work.settle(worker, [settlement]))
+    settled = beside.insist(lambda: verbs.settle(world.backend, worker, [settlement]))
 
     assert (settled.already, settled.stale) == ([job_id], [])
     assert [(a.claim, a.attempt, a.outcome) for a in world.backend.history.attempts(job_id)] == [(1, 1, "error")]

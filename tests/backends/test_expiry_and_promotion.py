@@ -9,6 +9,7 @@ from dray.model import settlement as model
 from dray.model.job import Demand
 from dray.model.limits import PROMOTE_CHUNK
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.backends.world import World
 
 
@@ -173,25 +174,25 @@ def test_an_exchange_promotes_and_claims_what_became_due(world: World) -> None:
 
 def test_the_next_time_is_that_of_the_earliest_scheduled_job(world: World) -> None:
     now = world.clock.now()
-    assert world.backend.jobs.next_due() is None
+    assert verbs.next_due(world.backend) is None
     world.enqueue()
     world.enqueue(run_at=now + HOUR)
     early = world.enqueue(run_at=now + MINUTE)
     waiting = world.enqueue(run_at=now + SECOND, parents=(world.enqueue("parent"),))
     assert world.job(waiting).state == "waiting"
 
-    assert world.backend.jobs.next_due() == now + MINUTE
+    assert verbs.next_due(world.backend) == now + MINUTE
     world.backend.jobs.cancel([early])
-    assert world.backend.jobs.next_due() == now + HOUR
+    assert verbs.next_due(world.backend) == now + HOUR
     world.clock.advance(HOUR)
     world.backend.jobs.promote()
-    assert world.backend.jobs.next_due() is None
+    assert verbs.next_due(world.backend) is None
 
 
 def test_a_retry_with_a_delay_is_promoted_when_it_is_over(world: World) -> None:
     job_id, worker = world.enqueue(), world.worker()
     world.fail(worker, world.claim_one(worker), delay_us=MINUTE)
-    assert (state(world, job_id), world.backend.jobs.next_due()) == (
+    assert (state(world, job_id), verbs.next_due(world.backend)) == (
         ["scheduled"],
         world.clock.now() + MINUTE,
     )
@@ -219,7 +220,7 @@ def test_a_clock_set_and_set_back_forgets_nothing(world: World, step: int) -> No
     world.clock.step(step)
     now = world.clock.steady()
     world.fail(worker, held, delay_us=MINUTE)
-    world.backend.work.settle(worker, [model.snoozed(asleep, now, now, MINUTE)])
+    verbs.settle(world.backend, worker, [model.snoozed(asleep, now, now, MINUTE)])
     for claim in world.claim(worker, 9):
         world.complete(worker, claim)
     world.clock.step(-step)
@@ -235,7 +236,7 @@ def test_a_job_ready_before_the_clock_was_set_back_is_still_ready(world: World) 
     job_id = world.enqueue()
     world.clock.step(-DAY)
 
-    assert world.backend.work.probe(Demand(("default",), ("task",), 1)) is True
+    assert verbs.probe(world.backend, Demand(("default",), ("task",), 1)) is True
     assert world.claim_one(world.worker()).id == job_id
 
 
@@ -247,7 +248,7 @@ def test_a_clock_set_forward_kills_no_worker_and_takes_no_job_back(world: World)
 
     world.clock.step(DAY)
 
-    assert world.backend.workers.overdue() == []
+    assert verbs.overdue(world.backend) == []
     assert world.backend.workers.rescue([], rng=world.rng) == []
     assert state(world, job_id) == ["running"]
 

@@ -15,6 +15,7 @@ from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand, LogLine, Outcome, Reason
 from dray.model.settlement import Settled, Settlement
+from tests import verbs
 from tests.backends import raw
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ WRITES = [*OUTCOMES, "progress", "log"]
 def is_refused(world: World, worker: str, claim: Claim, write: str) -> bool:
     """Writes under a claim; returns whether the claim is reported as lost, or as having ended the job before."""
     if write == "progress":
-        return world.backend.work.progress(worker, [(claim.id, claim.claim, 50.0, "half")]) == [False]
+        return verbs.progress(world.backend, worker, [(claim.id, claim.claim, 50.0, "half")]) == [False]
     if write == "log":
         line = LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "late")
-        return world.backend.work.write_logs(worker, [line]) == [False]
-    settled = world.backend.work.settle(worker, [OUTCOMES[write](claim, world.clock.steady())])
+        return verbs.write_logs(world.backend, worker, [line]) == [False]
+    settled = verbs.settle(world.backend, worker, [OUTCOMES[write](claim, world.clock.steady())])
     lost = Settled(stale=[claim.id], already=[], locked=[], refused=[], cancelled=[])
     return settled in (lost, lost._replace(stale=[], already=[claim.id]))
 
@@ -57,9 +58,9 @@ def claimed(world: World, *, max_attempts: int = 3) -> tuple[str, Claim]:
     world.enqueue(args='{"a": "%s"}' % ("x" * 2_000), max_attempts=max_attempts)
     worker = world.worker()
     claim = world.claim_one(worker)
-    world.backend.work.progress(worker, [(claim.id, claim.claim, 10.0, "begun")])
-    world.backend.work.write_logs(
-        worker, [LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "begun")]
+    verbs.progress(world.backend, worker, [(claim.id, claim.claim, 10.0, "begun")])
+    verbs.write_logs(
+        world.backend, worker, [LogLine(claim.id, claim.claim, world.clock.steady(), "INFO", "job", "begun")]
     )
     return worker, claim
 
@@ -209,7 +210,7 @@ def test_an_outcome_from_before_a_job_was_deleted_and_enqueued_again_is_stale(wo
     world.backend.jobs.enqueue([new])
     claim, now = world.claim_one(worker), world.clock.steady()
     old = model.completed(claim, now, now, None)
-    world.backend.work.settle(worker, [model.released(claim, now)])
+    verbs.settle(world.backend, worker, [model.released(claim, now)])
     world.backend.jobs.delete([claim.id])
     world.backend.jobs.enqueue([new])
 
@@ -226,7 +227,7 @@ def test_a_stale_outcome_does_not_stop_those_beside_it(world: World) -> None:
     raw.forget_claim(world.backend, ids[1])
     now = world.clock.steady()
 
-    settled = world.backend.work.settle(worker, [model.completed(claim, now, now) for claim in claims])
+    settled = verbs.settle(world.backend, worker, [model.completed(claim, now, now) for claim in claims])
 
     assert settled.stale == [ids[1]]
     assert [job.state for job in world.backend.jobs.get(ids)] == [
@@ -240,7 +241,7 @@ def test_a_stale_outcome_does_not_stop_those_beside_it(world: World) -> None:
 def test_a_rescue_decided_before_a_completion_cannot_undo_it(world: World) -> None:
     worker, claim = claimed(world)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     assert [verdict.worker_id for verdict in verdicts] == [worker]
     world.complete(worker, claim, '"done"')
     before = raw.stored(world.backend, claim.id)
@@ -259,7 +260,7 @@ def test_where_settle_and_rescue_race_each_job_has_one_outcome_and_the_worker_kn
     world.backend.jobs.enqueue([world.new() for _ in range(120)])
     claims = world.claim(worker, 120)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     ready = threading.Barrier(2, timeout=30)
 
     def settle() -> set[str]:
@@ -270,7 +271,7 @@ def test_where_settle_and_rescue_race_each_job_has_one_outcome_and_the_worker_kn
             if not left:
                 return stale
             batch = list(left.values())[:5]
-            settled = world.backend.work.settle(worker, batch)
+            settled = verbs.settle(world.backend, worker, batch)
             stale.update(settled.stale)
             left = {i: s for i, s in left.items() if s not in batch or i in settled.locked}
         raise AssertionError("rows stayed locked")

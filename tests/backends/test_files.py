@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.backends.sqlite import SqliteDatabase, files
+from dray.backends.sqlite import trust
 from dray.errors import DrayError, StorageError, StorageLocked, StorageUnavailable
 from tests.backends.processes import (
     Process,
@@ -468,7 +468,7 @@ def lies_on(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
     def found(_: Path) -> str | None:
         return kind
 
-    monkeypatch.setattr(files, "_file_system", found)
+    monkeypatch.setattr(trust, "kind_of", found)
 
 
 NETWORK = (
@@ -526,18 +526,6 @@ def test_a_network_file_system_is_refused_for_an_existing_file_too(
     assert tree(tmp_path) == before
 
 
-def test_a_network_file_system_is_used_where_somebody_insists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lies_on(monkeypatch, "nfs4")
-    backend = Backend(SqliteDatabase(tmp_path / "jobs.db", allow_network=True))
-
-    made = enqueue(backend)
-
-    backend.close()
-    assert job_ids(str(tmp_path / "jobs.db")) == [made]
-
-
 LOCAL = (
     "ext4",
     "xfs",
@@ -593,7 +581,7 @@ def test_one_that_may_be_shared_is_used_and_doubted_once_a_process(
 def test_only_what_lies_on_a_disk_is_this_machines_alone(monkeypatch: pytest.MonkeyPatch, kind: str | None) -> None:
     lies_on(monkeypatch, kind)
 
-    assert not files.is_on_disk(Path("/"))
+    assert not trust.is_disk(trust.kind_of(Path("/")))
 
 
 def test_where_there_is_no_proc_nothing_is_known_and_nothing_refused(
@@ -635,14 +623,14 @@ def test_a_file_with_a_device_of_its_own_is_found_by_the_mount_it_lies_under(
         f"39 35 999:5 / {shown}er rw - xfs /dev/c rw\n",
     )
 
-    assert files._file_system(folder) == "fuse.sshfs"
-    assert files._file_system(tmp_path / "link") == "fuse.sshfs"
-    assert files._file_system(tmp_path) == "ext4"
+    assert trust.kind_of(folder) == "fuse.sshfs"
+    assert trust.kind_of(tmp_path / "link") == "fuse.sshfs"
+    assert trust.kind_of(tmp_path) == "ext4"
 
 
 def test_the_kernel_tells_what_a_path_lies_on() -> None:
-    assert files._file_system(Path("/proc")) == "proc"
-    assert files._file_system(Path("/nowhere at all")) is None
+    assert trust.kind_of(Path("/proc")) == "proc"
+    assert trust.kind_of(Path("/nowhere at all")) is None
 
 
 def test_the_file_system_is_found_by_device_among_all_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -655,7 +643,7 @@ def test_the_file_system_is_found_by_device_among_all_mounts(tmp_path: Path, mon
 
     mounted(monkeypatch, mounts)
 
-    assert files._file_system(tmp_path) == "nfs4"
+    assert trust.kind_of(tmp_path) == "nfs4"
 
 
 def test_a_mount_with_an_odd_name_elsewhere_does_not_matter(tmp_path: Path, private_mounts: list[str]) -> None:

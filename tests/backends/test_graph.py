@@ -16,6 +16,7 @@ from dray.model.limits import FANOUT_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -93,7 +94,7 @@ def test_five_parents_settled_in_one_batch_free_their_child_once(world: World) -
     now = world.clock.steady()
     claims = world.claim(worker, 5)
 
-    world.backend.work.settle(worker, [model.completed(claim, now, now) for claim in claims])
+    verbs.settle(world.backend, worker, [model.completed(claim, now, now) for claim in claims])
 
     assert (state(world, child), world.job(child).waiting_on) == (["queued"], 0)
 
@@ -177,7 +178,7 @@ def cancel_running(world: World) -> None:
     def stopped(worker: str, claim: model.Claim) -> None:
         world.backend.jobs.cancel([claim.id])
         now = world.clock.steady()
-        world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
+        verbs.settle(world.backend, worker, [model.cancelled(claim, now, now)])
 
     run(world, "parent", stopped)
 
@@ -720,7 +721,7 @@ def test_pruning_leaves_the_parent_of_a_held_child(world: World) -> None:
     fail(world)
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(Retention(0, 0, 0)) == 0
+    assert verbs.prune(world.backend, Retention(0, 0, 0)) == 0
     assert state(world, parent, child) == ["failed(error)", "waiting"]
 
 
@@ -730,8 +731,8 @@ def test_pruning_leaves_a_completed_parent_until_its_freed_child_has_ended_too(w
     complete(world)
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(Retention(0, 0, 0)) == 0
+    assert verbs.prune(world.backend, Retention(0, 0, 0)) == 0
     assert (state(world, child), world.backend.graph.edges(child)) == (["queued"], [(parent, child, 1)])
     run(world, "child")
     world.clock.advance(SECOND)
-    assert world.backend.history.prune(Retention(0, 0, 0)) == 2
+    assert verbs.prune(world.backend, Retention(0, 0, 0)) == 2

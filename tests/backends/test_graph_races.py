@@ -27,6 +27,7 @@ from dray.model.job import CancelResult, Claim
 from dray.model.retention import Retention
 from dray.model.settlement import Settled, Settlement
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -45,7 +46,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def settle(world: World, worker: str, settlement: Settlement) -> Settled:
     """Settles as a worker does: retries while another transaction has locked the row."""
     while True:
-        settled = world.backend.work.settle(worker, [settlement])
+        settled = verbs.settle(world.backend, worker, [settlement])
         if not settled.locked:
             return settled
         time.sleep(0.001)
@@ -152,7 +153,7 @@ def test_a_child_started_over_while_its_parent_settles_does_not_wait_for_ever(
     ended = completed(world, world.claim_one(worker, tasks=("parent",)))
 
     _, settled = beside.Gate(monkeypatch, "retry_child_edges").interleave(
-        pool, lambda: world.backend.jobs.retry([child]), lambda: world.backend.work.settle(worker, [ended])
+        pool, lambda: world.backend.jobs.retry([child]), lambda: verbs.settle(world.backend, worker, [ended])
     )
     if settled.locked:  # as a worker does; outcomes already written are not written again
         settle(world, worker, ended)
@@ -314,7 +315,7 @@ def test_a_parent_is_not_pruned_that_gets_a_child_while_it_is_looked_up(
     statement = "workflow_prune_pick" if of_a_workflow else "prune_pick"
     pruned, child = beside.Stall(world.backend, monkeypatch, statement).interleave(
         pool,
-        lambda: world.backend.history.prune(Retention(None, None, 0)),
+        lambda: verbs.prune(world.backend, Retention(None, None, 0)),
         lambda: world.enqueue(parents=(parent.id,), on_parent_failure="hold"),
     )
 
@@ -342,7 +343,7 @@ def test_a_workflow_started_over_while_it_is_being_pruned_goes_before_or_stays_w
     ids = ended_flow(world)
 
     pruned, retried = beside.Gate(monkeypatch, "workflow_prune_pick").interleave(
-        pool, lambda: world.backend.history.prune(Retention(0, 0, 0)), lambda: world.backend.jobs.retry(ids[:1])
+        pool, lambda: verbs.prune(world.backend, Retention(0, 0, 0)), lambda: world.backend.jobs.retry(ids[:1])
     )
 
     assert (pruned, retried) in [(0, ids[:1]), (3, [])]  # SQLite has one writer: there the prune comes first
@@ -359,7 +360,7 @@ def test_a_workflow_pruned_while_it_is_being_started_over_stays_whole(
     retried, pruned = beside.Gate(monkeypatch, "retry_child_edges").interleave(
         pool,
         lambda: world.backend.jobs.retry(ids[:1]),
-        lambda: world.backend.history.prune(Retention(0, 0, 0), limit),
+        lambda: verbs.prune(world.backend, Retention(0, 0, 0), limit),
     )
 
     assert (retried, pruned) == (ids[:1], 0)
@@ -472,7 +473,7 @@ def test_a_parent_is_not_pruned_beside_an_open_enqueue_of_a_child_it_holds(
     world.clock.advance(SECOND)
     with beside.connect(url) as user:
         child = open_child(world, user, new.id, on_parent_failure="hold")
-        pruning = alongside(pool, lambda: world.backend.history.prune(Retention(0, 0, 0)))
+        pruning = alongside(pool, lambda: verbs.prune(world.backend, Retention(0, 0, 0)))
         user.commit()
         assert pruning.result(10) == 0
 
@@ -509,14 +510,14 @@ def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
     with beside.connect(postgres_url) as user:
         child = open_child(world, user, parent)
 
-        settled = pool.submit(world.backend.work.settle, worker, settlements).result(PROMPT)
+        settled = pool.submit(verbs.settle, world.backend, worker, settlements).result(PROMPT)
 
         assert settled == Settled(stale=[], already=[], locked=[parent], refused=[], cancelled=[])
         assert state(world, parent, *others) == ["running"] + ["completed"] * 8
         user.commit() if ends == "commit" else user.rollback()
 
     (own,) = (settlement for settlement in settlements if settlement.id == parent)
-    assert world.backend.work.settle(worker, [own]) == Settled([], [], [], [], [])
+    assert verbs.settle(world.backend, worker, [own]) == Settled([], [], [], [], [])
     assert state(world, parent) == ["completed"]
     assert [job.state for job in world.backend.jobs.get([child])] == ["queued"] * (ends == "commit")
 
@@ -532,7 +533,7 @@ def test_a_parent_does_not_end_while_it_is_counted_who_its_children_wait_for(
     ended = completed(world, world.claim_one(worker, tasks=("live",)))
 
     settled = beside.Gate(monkeypatch, statement).overtake(
-        pool, lambda: world.backend.jobs.retry([jobs[over]]), lambda: world.backend.work.settle(worker, [ended])
+        pool, lambda: world.backend.jobs.retry([jobs[over]]), lambda: verbs.settle(world.backend, worker, [ended])
     )
 
     assert settled.locked == [jobs["live"]]
@@ -596,5 +597,5 @@ def test_an_open_enqueue_holds_up_neither_claims_nor_expiry_nor_pruning(
 
         assert pool.submit(world.claim_one, worker).result(PROMPT).id == other
         assert pool.submit(world.backend.jobs.expire).result(PROMPT) == []
-        assert pool.submit(world.backend.history.prune, Retention(0, 0, 0)).result(PROMPT) == 0
+        assert pool.submit(verbs.prune, world.backend, Retention(0, 0, 0)).result(PROMPT) == 0
         assert pool.submit(world.backend.graph.fan_out).result(PROMPT) == (0, False)

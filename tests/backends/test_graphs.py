@@ -26,6 +26,7 @@ from dray.model.job import FINAL, Claim, Job
 from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -125,7 +126,7 @@ class Play:
             self.world.fail(worker, claim)
         elif fate == "stop":
             self.world.backend.jobs.cancel([claim.id])
-            self.world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
+            verbs.settle(self.world.backend, worker, [model.cancelled(claim, now, now)])
         else:
             self.hands = [(other, held) for other, held in self.hands if other != worker]
             self.world.bury(worker)
@@ -145,7 +146,7 @@ class Play:
         """Removes ended jobs as far as allowed."""
         self.note_ends()
         if self.rng.random() < 0.5:
-            self.world.backend.history.prune(EVERYTHING, limit=self.rng.choice((1, 1000)))
+            verbs.prune(self.world.backend, EVERYTHING, limit=self.rng.choice((1, 1000)))
         elif self.ends:
             self.world.backend.jobs.delete([self.rng.choice(sorted(self.ends))])
         self.check_needed_parents()
@@ -269,7 +270,7 @@ def test_every_graph_ends_as_its_policies_say_and_can_be_completed_later(
         assert {job.state for job in play.there()} <= {"completed"}
 
         world.clock.advance(SECOND)
-        world.backend.history.prune(EVERYTHING)
+        verbs.prune(world.backend, EVERYTHING)
         assert (beside.count(url, "dray_jobs"), beside.count(url, "dray_edges")) == (0, 0)
 
 

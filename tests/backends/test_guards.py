@@ -14,6 +14,7 @@ from dray.backends import open_backend
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import Ids
 from dray.instants import SECOND
+from tests import verbs
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World
 from tests.manual_clock import ManualClock
@@ -78,7 +79,7 @@ def test_a_worker_that_drains_keeps_its_duties(world: World) -> None:
     held = [(lease.duty, lease.holder, lease.term) for lease in world.backend.leases.held()]
     assert held == [("prune", worker, 1)]
     assert world.backend.leases.take("prune", other) is None
-    assert world.backend.leases.renew("prune", worker, 1)
+    assert verbs.is_held(world.backend, "prune", worker, 1)
 
 
 def test_a_worker_that_drains_renews_its_lease(world: World) -> None:
@@ -92,7 +93,7 @@ def test_a_worker_that_drains_renews_its_lease(world: World) -> None:
     assert beat.alive
     assert [row.id for row in beat.held] == [job]
     world.clock.advance(LEASE_US - SECOND)
-    assert world.backend.workers.overdue() == []
+    assert verbs.overdue(world.backend) == []
     assert world.complete(worker, claim).stale == []
 
 
@@ -115,7 +116,7 @@ def test_a_worker_that_drains_and_dies_is_buried(world: World) -> None:
     world.backend.workers.beat(worker, LEASE_US, "draining")
 
     world.clock.advance(LEASE_US + SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     assert [verdict.worker_id for verdict in verdicts] == [worker]
     assert world.backend.workers.judge().overdue == verdicts
     rescued = world.backend.workers.rescue(verdicts, rng=world.rng)

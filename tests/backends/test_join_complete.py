@@ -16,6 +16,7 @@ from dray.errors import StaleClaim
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.settlement import Settlement
+from tests import verbs
 from tests.backends import beside, raw, users
 from tests.backends.users import User
 from tests.backends.world import World
@@ -105,7 +106,7 @@ def test_a_lost_claim_completes_nothing(world: World, url: str, kind: str, why: 
     if why == "rescued":
         world.bury(held.worker)
     elif why == "cancelled":
-        world.backend.work.settle(held.worker, [model.cancelled(held.claim, 0, 0)])
+        verbs.settle(world.backend, held.worker, [model.cancelled(held.claim, 0, 0)])
     elif why == "settled":
         world.fail(held.worker, held.claim)
     elif why == "wrong claim":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dray.instants import DAY, SECOND
 from dray.model.worker import Lease
+from tests import verbs
 from tests.backends import raw
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def test_a_duty_that_nobody_ever_held_is_taken_under_term_1(world: World) -> Non
     worker = world.worker()
 
     assert world.backend.leases.take("prune", worker) == 1
-    assert world.backend.leases.renew("prune", worker, 1)
+    assert verbs.is_held(world.backend, "prune", worker, 1)
     assert world.backend.leases.all() == [Lease("prune", worker, 1, world.clock.now())]
 
 
@@ -40,7 +41,7 @@ def test_a_duty_has_no_clock(world: World) -> None:
     world.clock.step(-DAY)
 
     assert world.backend.leases.take("prune", world.worker()) is None
-    assert world.backend.leases.renew("prune", worker, 1)
+    assert verbs.is_held(world.backend, "prune", worker, 1)
 
 
 def test_duties_are_apart_from_each_other(world: World) -> None:
@@ -58,7 +59,7 @@ def test_a_resigned_duty_is_free_and_its_next_term_higher(world: World) -> None:
 
     assert world.backend.leases.resign("prune", first, 1)
 
-    assert not world.backend.leases.renew("prune", first, 1)
+    assert not verbs.is_held(world.backend, "prune", first, 1)
     assert [lease.holder for lease in world.backend.leases.all()] == [None]
     assert world.backend.leases.take("prune", second) == 2
 
@@ -69,7 +70,7 @@ def test_the_term_goes_up_even_when_the_same_worker_takes_a_duty_again(world: Wo
     world.backend.leases.resign("prune", worker, 1)
 
     assert world.backend.leases.take("prune", worker) == 2
-    assert not world.backend.leases.renew("prune", worker, 1)
+    assert not verbs.is_held(world.backend, "prune", worker, 1)
 
 
 def test_the_duty_of_a_dead_worker_is_free_and_its_next_term_higher(world: World) -> None:
@@ -80,8 +81,8 @@ def test_the_duty_of_a_dead_worker_is_free_and_its_next_term_higher(world: World
 
     assert world.backend.leases.take("prune", second) == 2
 
-    assert not world.backend.leases.renew("prune", first, 1)
-    assert world.backend.leases.renew("prune", second, 2)
+    assert not verbs.is_held(world.backend, "prune", first, 1)
+    assert verbs.is_held(world.backend, "prune", second, 2)
 
 
 def test_the_duty_of_a_worker_that_is_not_known_is_free(world: World) -> None:
@@ -100,10 +101,10 @@ def test_a_worker_that_leaves_frees_all_its_duties_and_no_others(world: World) -
 
     world.backend.workers.deregister(first)
 
-    assert not world.backend.leases.renew("prune", first, 1)
+    assert not verbs.is_held(world.backend, "prune", first, 1)
     assert world.backend.leases.take("prune", second) == 2
     assert world.backend.leases.take("rescue", second) == 2
-    assert world.backend.leases.renew("promote", second, 1)
+    assert verbs.is_held(world.backend, "promote", second, 1)
 
 
 def test_held_are_the_duties_of_live_workers_and_no_others(world: World) -> None:
@@ -121,9 +122,9 @@ def test_only_the_holder_under_its_own_term_renews(world: World) -> None:
     holder, other = world.worker(), world.worker()
     world.backend.leases.take("prune", holder)
 
-    assert not world.backend.leases.renew("prune", other, 1)
-    assert not world.backend.leases.renew("prune", holder, 2)
-    assert not world.backend.leases.renew("rescue", holder, 1)
+    assert not verbs.is_held(world.backend, "prune", other, 1)
+    assert not verbs.is_held(world.backend, "prune", holder, 2)
+    assert not verbs.is_held(world.backend, "rescue", holder, 1)
 
 
 def test_only_the_holder_under_its_own_term_resigns(world: World) -> None:
@@ -147,7 +148,7 @@ def test_a_late_holder_cannot_resign_its_successors_duty(world: World) -> None:
     world.backend.leases.take("prune", second)
 
     assert not world.backend.leases.resign("prune", first, 1)
-    assert world.backend.leases.renew("prune", second, 2)
+    assert verbs.is_held(world.backend, "prune", second, 2)
 
 
 def test_of_racing_takers_one_gets_the_duty(world: World) -> None:

@@ -12,6 +12,7 @@ from dray.instants import HOUR, MINUTE, SECOND
 from dray.model import settlement as model
 from dray.model.job import Reason, State, states_named
 from dray.model.workflow import Workflow, workflow_state
+from tests import verbs
 from tests.backends.world import World
 
 
@@ -27,7 +28,7 @@ def settle(world: World, task: str, reason: Reason | None = None) -> str:
     ended = model.completed(claim, now, now)
     if reason is not None:
         ended = model.failed(claim, now, now, reason, "Error", "no")
-    world.backend.work.settle(worker, [ended])
+    verbs.settle(world.backend, worker, [ended])
     return claim.id
 
 
@@ -233,7 +234,8 @@ def test_half_of_the_bodies_ran_no_longer_than_the_median(world: World) -> None:
     world.backend.jobs.enqueue([world.new() for _ in range(100)])
     now = world.clock.steady()
     seconds = random.Random(3).sample(range(1, 101), 100)
-    world.backend.work.settle(
+    verbs.settle(
+        world.backend,
         worker,
         [
             model.completed(claim, now - ran * SECOND, now)
@@ -253,7 +255,7 @@ def test_one_body_is_its_own_median_to_the_microsecond(world: World) -> None:
     worker = world.worker()
     world.enqueue()
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.completed(world.claim_one(worker), now - 1_234_567, now)])
+    verbs.settle(world.backend, worker, [model.completed(world.claim_one(worker), now - 1_234_567, now)])
 
     stats = world.backend.history.stats(HOUR)
 

@@ -16,6 +16,7 @@ from dray.ops import top
 from dray.ops.events import Event, JobEvent, LogEvent, WorkerEvent
 from dray.ops.tail import Tail, Wanted
 from dray.ops.top import Top
+from tests import verbs
 from tests.backends.world import World
 
 Told = list[tuple[str, str]]
@@ -94,7 +95,7 @@ def test_an_end_that_is_written_long_after_the_body_ended_is_told(world: World, 
     for _ in range(3):
         passing(world, HOUR)
         tail.look()
-    world.backend.work.settle(worker, [model.completed(claim, ended_at, ended_at)])
+    verbs.settle(world.backend, worker, [model.completed(claim, ended_at, ended_at)])
 
     assert told(tail.look()) == [("completed", job)]
     assert tail.look() == []
@@ -108,7 +109,7 @@ def test_an_end_that_lies_a_little_before_the_last_look_is_told(world: World, ta
     tail.look()
     claim = world.claim_one(worker)
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.completed(claim, now - 100_000, now - 100_000)])
+    verbs.settle(world.backend, worker, [model.completed(claim, now - 100_000, now - 100_000)])
 
     assert told(tail.look()) == [("completed", job)]
 
@@ -184,7 +185,7 @@ def test_what_lies_before_the_end_of_a_full_page_is_told_when_it_comes_into_sigh
     tail.look()
     claim = world.claim_one(worker)
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.completed(claim, now - 100_000, now - 100_000)])
+    verbs.settle(world.backend, worker, [model.completed(claim, now - 100_000, now - 100_000)])
 
     assert ("completed", jobs[2]) in told(tail.look())
 
@@ -242,7 +243,7 @@ def test_a_job_that_is_handed_back_is_told(world: World, tail: Tail) -> None:
     job = world.enqueue()
     claim = world.claim_one(worker)
     tail.look()
-    world.backend.work.settle(worker, [model.released(claim, world.clock.steady())])
+    verbs.settle(world.backend, worker, [model.released(claim, world.clock.steady())])
 
     assert told(tail.look()) == [("returned", job)]
 
@@ -290,7 +291,7 @@ def test_workers_and_queues_come_and_go(world: World, tail: Tail) -> None:
 def said(world: World, worker: str, claim: Claim, *messages: str) -> None:
     at = world.clock.steady()
     lines = [LogLine(claim.id, claim.claim, at, "INFO", "shop", message) for message in messages]
-    world.backend.work.write_logs(worker, lines)
+    verbs.write_logs(world.backend, worker, lines)
 
 
 def test_lines_are_told_once_and_in_order(world: World, tail: Tail) -> None:

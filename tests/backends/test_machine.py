@@ -16,9 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import isfunction
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, cast
 from unittest.mock import patch
 
@@ -35,7 +37,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dray.backends import Backend, open_backend, rows, store
+from dray.backends import Backend, open_backend, rows
 from dray.backends.postgres.adapt import adapt
 from dray.backends.store import jobs, work, workers
 from dray.backends.store.graph import GraphStore
@@ -50,6 +52,7 @@ from dray.model.schedule import Schedule
 from dray.model.settlement import Settlement
 from dray.model.worker import DeathVerdict, Lease, NewWorker, Worker
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends.reference import Reference
 from tests.manual_clock import ManualClock
 
@@ -484,8 +487,8 @@ class Machine(RuleBasedStateMachine):
             self.register_worker(LEASE_US)
         elif paused := [queue.name for queue in self.reference.queues_all() if queue.paused_at is not None]:
             self.ask("queues.resume", paused[0])
-        elif self.reference.work_probe(EVERYTHING):
-            self.take(worker, self.ask("work.claim", worker, EVERYTHING))
+        elif self.reference.verbs_probe(EVERYTHING):
+            self.take(worker, self.ask("verbs.claim", worker, EVERYTHING))
         else:
             policy = ("cancel", "run", "hold")[self.numbers % 3]
             parent, child = Wish("mail", "send", {}, [], [], "cancel"), Wish("bulk", "scan", {}, [], [0], policy)
@@ -493,12 +496,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(n=some, demand=demands)
     def claim(self, n: int, demand: Demand) -> None:
-        self.take(self.worker(n), self.ask("work.claim", self.worker(n), demand))
+        self.take(self.worker(n), self.ask("verbs.claim", self.worker(n), demand))
 
-    @precondition(lambda self: self.reference.work_probe(EVERYTHING))
+    @precondition(lambda self: self.reference.verbs_probe(EVERYTHING))
     @rule(n=st.integers(0, 1), limit=st.integers(1, 4))
     def claim_anything(self, n: int, limit: int) -> None:
-        self.take(self.worker(n), self.ask("work.claim", self.worker(n), Demand(QUEUES, TASKS, limit)))
+        self.take(self.worker(n), self.ask("verbs.claim", self.worker(n), Demand(QUEUES, TASKS, limit)))
 
     def take(self, worker: str, claims: list[Claim]) -> None:
         self.claims += [(worker, claim) for claim in claims]
@@ -508,7 +511,7 @@ class Machine(RuleBasedStateMachine):
     def settle(self, chosen: list[tuple[int, str, tuple[int, int]]], dies: bool) -> None:
         worker, settlements = self.settlements(chosen, is_stale=False)
         with self.cut_off(dies):
-            self.ask("work.settle", worker, settlements, order=_settled)
+            self.ask("verbs.settle", worker, settlements, order=_settled)
 
     @precondition(lambda self: self.claims)
     @rule(chosen=endings, is_stale=rarely())
@@ -539,7 +542,7 @@ class Machine(RuleBasedStateMachine):
     @rule(chosen=endings, n=some, is_other=rarely())
     def settle_what_was_lost(self, chosen: list[tuple[int, str, tuple[int, int]]], n: int, is_other: bool) -> None:
         worker, settlements = self.settlements(chosen, is_stale=True)
-        self.ask("work.settle", self.worker(n) if is_other else worker, settlements, order=_settled)
+        self.ask("verbs.settle", self.worker(n) if is_other else worker, settlements, order=_settled)
 
     @rule(chosen=endings, demand=demands, is_stale=rarely(), durable=st.booleans(), dies=rarely())
     def exchange(
@@ -568,7 +571,7 @@ class Machine(RuleBasedStateMachine):
         held = [each for each in (self.held(*one) for one in chosen) if each is not None]
         worker = self.worker(n) if is_other or not held else held[0][0]
         reports = [(claim.id, claim.claim, percent, "so far") for _, claim in held]
-        self.ask("work.progress", worker, reports)
+        self.ask("verbs.progress", worker, reports)
 
     @precondition(lambda self: self.running())
     @rule(chosen=st.lists(st.tuples(some, rarely()), min_size=1, max_size=6), n=some, is_other=rarely())
@@ -580,7 +583,7 @@ class Machine(RuleBasedStateMachine):
             LogLine(claim.id, claim.claim, at - place, "INFO", "body", f"line {place}")
             for place, (_, claim) in enumerate(held)
         ]
-        self.ask("work.write_logs", worker, lines)
+        self.ask("verbs.write_logs", worker, lines)
 
     # Operators
 
@@ -653,8 +656,8 @@ class Machine(RuleBasedStateMachine):
     def prune(self, retention: Retention, limit: int) -> None:
         self.clock.advance(1)
         # Which jobs go first is undefined. Compared are their number, and the rows after all have gone.
-        self.ask("history.prune", retention, limit)
-        self.ask("history.prune", retention)
+        self.ask("verbs.prune", retention, limit)
+        self.ask("verbs.prune", retention)
 
     @rule(limit=limits)
     def fan_out(self, limit: int) -> None:
@@ -704,7 +707,7 @@ class Machine(RuleBasedStateMachine):
         self.ask("workers.prune", self.clock.now() - ago_us)
 
     def judge(self) -> None:
-        self.verdicts += self.ask("workers.overdue", order=sorted)
+        self.verdicts += self.ask("verbs.overdue", order=sorted)
 
     @rule(
         chosen=st.lists(some, max_size=3),
@@ -728,7 +731,7 @@ class Machine(RuleBasedStateMachine):
         if term is not None:
             self.terms.append((duty, self.worker(n), term))
         held = self.terms[-1 - n % len(self.terms)]
-        self.ask("leases.renew", *held)
+        self.ask("verbs.is_held", *held)
         if resigns:
             self.ask("leases.resign", *held)
 
@@ -802,7 +805,7 @@ class Machine(RuleBasedStateMachine):
     @rule(chosen=st.lists(some, min_size=1, max_size=3))
     def look_at_jobs(self, chosen: list[int]) -> None:
         ids = self.job_ids(chosen)
-        self.ask("work.probe", EVERYTHING)
+        self.ask("verbs.probe", EVERYTHING)
         self.ask("jobs.get", ids, order=_wordless)
         self.ask("history.attempts", ids[0], order=_wordless)
         self.ask("graph.edges", ids[0])
@@ -811,7 +814,7 @@ class Machine(RuleBasedStateMachine):
     @rule(window_us=st.sampled_from((0, MINUTE, DAY)), limit=limits)
     def look_around(self, window_us: int, limit: int) -> None:
         self.ask("history.stats", window_us, order=astuple)
-        self.ask("jobs.next_due")
+        self.ask("verbs.next_due")
         self.ask("queues.all")
         self.ask("workers.all", limit)
         self.ask("leases.all")
@@ -863,11 +866,17 @@ def _answer(
     order: Callable[[Any], Any] | None,
 ) -> Any:
     try:
-        call = getattr(side, verb.replace(".", "_")) if isinstance(side, Reference) else attrgetter(verb)(side)
-        answer = call(*given, **named)
+        answer = _verb(side, verb)(*given, **named)
     except DrayError as error:
         return Raised(type(error).__name__, str(error))
     return order(answer) if order is not None else answer
+
+
+def _verb(side: Backend | Reference, verb: str) -> Callable[..., Any]:
+    noun, _, name = verb.partition(".")
+    if isinstance(side, Reference):
+        return getattr(side, f"{noun}_{name}")
+    return partial(getattr(verbs, name), side) if noun == "verbs" else attrgetter(verb)(side)
 
 
 def _differences(theirs: Any, ours: Any) -> list[tuple[Any, Any]]:
@@ -944,8 +953,7 @@ def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]
 
 # Not about rows, or a variant of another verb: each has its own tests.
 ASIDE = {
-    *("migrate", "schema_version", "now", "close", "watch", "announce", "announce_done"),
-    *("transaction", "atransaction", "transfer", "jobs.enqueue_async", "work.complete", "work.complete_async"),
+    *("transaction", "atransaction", "jobs.enqueue_async", "work.complete", "work.complete_async"),
     *(
         "work.look",
         "jobs.ended",
@@ -956,18 +964,19 @@ ASIDE = {
     ),  # other ways to read the same rows
     *("why.circumstances", "history.prunable", "history.prune_steps", "workflows.find"),
     *("live.changes", "live.newest_times", "live.last_line", "live.panels", "live.numbers"),
-    *("examine", "verify", "copier", "audit.part", "audit.whole", "audit.orphans"),
+    *("examine", "audit.part", "audit.whole", "audit.orphans"),
     *("workers.prove", "workers.suspects", "workers.judge", "workers.gone"),
     *("stacks.ask", "stacks.read", "stacks.answer", "stacks.drop", "stacks.prune"),
-    *("has_file", "file_log", "file_checkpoint", "file_vacuum"),
     *("graph.fan_out_all", "outcomes.find", "outcomes.write"),  # parts of other verbs
 }
 
 
 def _verbs() -> Generator[str]:
+    yield from (f"verbs.{name}" for name, verb in vars(verbs).items() if isfunction(verb) and name[0] != "_")
+    yield from (f"verbs.{name}" for name, verb in vars(verbs).items() if isfunction(verb) and name[0] != "_")
     for name, value in vars(Backend).items():
-        if isinstance(value, cached_property):
-            noun = getattr(store, value.func.__annotations__["return"].removeprefix("store."))
+        if isinstance(value, cached_property) and name != "transfer":
+            noun = type(value.func(SimpleNamespace(db=None)))
             yield from (f"{name}.{verb}" for verb in vars(noun) if not verb.startswith("_"))
         elif not name.startswith("_"):
             yield name

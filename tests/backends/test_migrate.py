@@ -15,6 +15,7 @@ from dray.backends import Backend, migrate, open_backend
 from dray.backends.statements import Dialect
 from dray.errors import DrayError, SchemaTooNew, StorageLocked
 from dray.model.job import Demand
+from tests import verbs
 from tests.backends.processes import (
     Process,
     enqueue,
@@ -28,8 +29,8 @@ from tests.backends.processes import (
 USES: dict[str, Callable[[Backend], Any]] = {
     "enqueue": enqueue,
     "list": lambda backend: backend.jobs.newest(),
-    "claim": lambda backend: backend.work.claim(register(backend), Demand(("default",), ("task",), 1)),
-    "probe": lambda backend: backend.work.probe(Demand(("default",), ("task",), 1)),
+    "claim": lambda backend: verbs.claim(backend, register(backend), Demand(("default",), ("task",), 1)),
+    "probe": lambda backend: verbs.probe(backend, Demand(("default",), ("task",), 1)),
     "pause": lambda backend: backend.queues.pause("default"),
     "migrate": lambda backend: backend.migrate(),
 }

@@ -21,6 +21,7 @@ from dray.clock import SystemClock
 from dray.errors import StorageUnavailable
 from dray.model.job import Demand
 from dray.model.settlement import completed
+from tests import verbs
 from tests.backends.processes import enqueue, job_ids, new_job, raw_sql, register
 from tests.server import GUARDED, Server
 
@@ -119,7 +120,7 @@ def hold_connections(backend: Backend, count: int) -> None:
 USES: dict[str, Callable[[Backend], Any]] = {
     "enqueue": enqueue,
     "read": lambda backend: backend.jobs.newest(),
-    "claim": lambda backend: backend.work.claim("00000000-0000-7000-8000-000000000000", DEMAND),
+    "claim": lambda backend: verbs.claim(backend, "00000000-0000-7000-8000-000000000000", DEMAND),
     "version": lambda backend: backend.schema_version(),
     "migrate": lambda backend: backend.migrate(),
     "time": lambda backend: backend.now(),
@@ -202,7 +203,7 @@ def test_a_claim_that_a_crash_forgot_is_no_ones_but_the_next_claimers(
     """The number of a lost claim is used again: only together with the worker's id does it identify a claim."""
     job_id = enqueue(backend)
     old, new = register(backend), register(backend)
-    (lost,) = backend.work.claim(old, DEMAND)
+    (lost,) = verbs.claim(backend, old, DEMAND)
     server.crash()
     if not forgotten(address, job_id):
         # Once the server had written the claim in time, once it had not.
@@ -210,21 +211,21 @@ def test_a_claim_that_a_crash_forgot_is_no_ones_but_the_next_claimers(
             address,
             "UPDATE dray_jobs SET state = 'queued', worker_id = NULL, started_at = NULL, claim = 0, attempt = 0",
         )
-    (again,) = persistently(lambda: backend.work.claim(new, DEMAND))
+    (again,) = persistently(lambda: verbs.claim(backend, new, DEMAND))
     assert (again.id, again.claim) == (lost.id, lost.claim) == (job_id, 1)
     before = raw_sql(address, "SELECT * FROM dray_jobs")
 
     now = SystemClock().steady()
-    settled = backend.work.settle(old, [completed(lost, now, now, '"the old one"')])
+    settled = verbs.settle(backend, old, [completed(lost, now, now, '"the old one"')])
 
     assert settled.stale == [job_id]
     assert raw_sql(address, "SELECT * FROM dray_jobs") == before
     assert backend.workers.beat(old, 60_000_000).held == []
     assert [held.id for held in backend.workers.beat(new, 60_000_000).held] == [job_id]
-    assert not any(backend.work.settle(new, [completed(again, now, now, '"the new one"')]))
+    assert not any(verbs.settle(backend, new, [completed(again, now, now, '"the new one"')]))
     (job,) = backend.jobs.get([job_id])
     assert (job.state, job.result, job.worker_id) == ("completed", '"the new one"', new)
-    assert backend.work.settle(old, [completed(lost, now, now, '"the old one"')]).stale == [job_id]
+    assert verbs.settle(backend, old, [completed(lost, now, now, '"the old one"')]).stale == [job_id]
     assert backend.jobs.get([job_id]) == [job]
 
 
@@ -236,14 +237,14 @@ def forgotten(address: str, job_id: str) -> bool:
 def test_a_settle_that_a_crash_forgot_can_be_written_again(server: Server, backend: Backend, address: str) -> None:
     job_id = enqueue(backend)
     worker = register(backend)
-    (claim,) = backend.work.claim(worker, DEMAND)
+    (claim,) = verbs.claim(backend, worker, DEMAND)
     enqueue(backend)  # durable, with everything before it: the claim survives
     now = SystemClock().steady()
     outcome = completed(claim, now, now)
-    backend.work.settle(worker, [outcome])
+    verbs.settle(backend, worker, [outcome])
     server.crash()
 
-    settled = persistently(lambda: backend.work.settle(worker, [outcome]))
+    settled = persistently(lambda: verbs.settle(backend, worker, [outcome]))
 
     assert settled.stale == []
     (job,) = backend.jobs.get([job_id])
@@ -254,9 +255,9 @@ def test_a_durable_settle_outlives_a_crash(server: Server, backend: Backend) -> 
     for _ in range(2):
         job_id = enqueue(backend)
         worker = register(backend)
-        (claim,) = backend.work.claim(worker, DEMAND)
+        (claim,) = verbs.claim(backend, worker, DEMAND)
         now = SystemClock().steady()
-        backend.work.settle(worker, [completed(claim, now, now)], durable=True)
+        verbs.settle(backend, worker, [completed(claim, now, now)], durable=True)
         server.crash()
 
         (job,) = persistently(lambda: backend.jobs.get([job_id]))  # noqa: B023

@@ -16,6 +16,7 @@ from dray.model.job import Claim, Outcome, Reason
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.model.worker import Rescued
+from tests import verbs
 from tests.backends import raw
 from tests.backends.world import World
 
@@ -223,7 +224,7 @@ def test_it_waits_for_no_lock_of_the_row(postgres_url: str) -> None:
         done = model.completed(claim, *times(world), "1")
         with psycopg.connect(address.conninfo) as user:
             user.execute(f'SELECT 1 FROM "{address.schema}".dray_jobs FOR UPDATE'.encode())
-            assert backend.work.settle(worker, [done]).locked == [claim.id]
+            assert verbs.settle(backend, worker, [done]).locked == [claim.id]
             backend.outcomes.leave(worker, [(done, [])])
             backend.workers.deregister(worker)
             assert backend.workers.rescue([], rng=world.rng) == []

@@ -26,7 +26,6 @@ SOME_IDS = json.dumps([IDS.new() for _ in range(100)])
 HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_promote": ({"limit": 1000}, "dray_jobs_due"),
     "job_expire": ({"limit": 1000}, "dray_jobs_expires"),
-    "job_next_due": ({}, "dray_jobs_due"),
     "job_upcoming": ({}, "dray_jobs_expires"),
     "rescue_look": ({}, "dray_jobs_running"),
     "fanout_freed": ({"ids": SOME_IDS}, "PRIMARY"),
@@ -99,7 +98,6 @@ POSTGRES_HOT: dict[str, tuple[dict[str, Any], str]] = {
         "dray_jobs_ready",
     ),
     "work_tend": ({"limit": 1000}, "dray_jobs_due"),
-    "job_ready": ({"queues": '["default"]', "tasks": '["t", "u"]'}, "dray_jobs_ready"),
     "job_look": (
         {"queues": '["default"]', "tasks": '["t", "u"]', "limit": 1, "all": True, "id": WORKER},
         "dray_jobs_ready",
@@ -226,7 +224,7 @@ def empty_tables(postgres_server: str) -> Generator[OwnConnection]:
 
 
 _READS_A_TABLE = re.compile(r"(Seq|Index|Index Only|Bitmap Heap) Scan .*\bon dray_(jobs|edges|logs|attempts)\b")
-_LOOKS_AT_ENDS = {"job_next_due", "job_upcoming", "fanout_mark", "fanout_left", "job_look"}  # read one row
+_LOOKS_AT_ENDS = {"job_upcoming", "fanout_mark", "fanout_left", "job_look"}  # read one row
 _READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads"}
 
 

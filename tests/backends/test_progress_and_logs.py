@@ -16,6 +16,7 @@ from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, LogLine, Reason
 from dray.model.settlement import Settlement
+from tests import verbs
 from tests.backends import raw
 from tests.backends.world import World
 
@@ -41,7 +42,7 @@ def test_progress_is_shown_on_the_running_job(world: World) -> None:
     worker, claim = _claimed(world)
     world.clock.advance(SECOND)
 
-    noted = world.backend.work.progress(worker, [(claim.id, claim.claim, 12.5, "třetina 🐎")])
+    noted = verbs.progress(world.backend, worker, [(claim.id, claim.claim, 12.5, "třetina 🐎")])
 
     assert noted == [True]
     job = world.job(claim.id)
@@ -51,9 +52,9 @@ def test_progress_is_shown_on_the_running_job(world: World) -> None:
 
 def test_the_latest_progress_replaces_the_one_before(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.work.progress(worker, [(claim.id, claim.claim, 10.0, "first")])
+    verbs.progress(world.backend, worker, [(claim.id, claim.claim, 10.0, "first")])
 
-    world.backend.work.progress(worker, [(claim.id, claim.claim, None, "second")])
+    verbs.progress(world.backend, worker, [(claim.id, claim.claim, None, "second")])
 
     assert (world.job(claim.id).progress, world.job(claim.id).progress_message) == (None, "second")
 
@@ -64,23 +65,23 @@ def test_each_report_of_a_batch_has_its_own_answer(world: World) -> None:
     claims = world.claim(worker, 3)
     world.fail(worker, claims[1])
 
-    noted = world.backend.work.progress(worker, [(claim.id, claim.claim, 50.0, None) for claim in claims])
+    noted = verbs.progress(world.backend, worker, [(claim.id, claim.claim, 50.0, None) for claim in claims])
 
     assert noted == [True, False, True]
     assert [job.progress for job in world.backend.jobs.get(ids)] == [50.0, None, 50.0]
 
 
 def test_no_report_is_no_work(world: World) -> None:
-    assert world.backend.work.progress(world.worker(), []) == []
+    assert verbs.progress(world.backend, world.worker(), []) == []
 
 
 def test_progress_stays_when_the_job_ends_and_starts_over_when_it_runs_again(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.work.progress(worker, [(claim.id, claim.claim, 90.0, "nearly")])
+    verbs.progress(world.backend, worker, [(claim.id, claim.claim, 90.0, "nearly")])
     world.fail(worker, claim)
     put_back = world.job(claim.id)
     again = world.claim_one(worker)
-    world.backend.work.progress(worker, [(again.id, again.claim, 99.0, "last")])
+    verbs.progress(world.backend, worker, [(again.id, again.claim, 99.0, "last")])
     world.complete(worker, again)
     ended = world.job(claim.id)
 
@@ -95,7 +96,7 @@ def test_a_log_line_reads_back_as_it_was_written(world: World) -> None:
     worker, claim = _claimed(world)
     message = 'příliš 🐎\nsecond line "quoted" %s :name'
 
-    kept = world.backend.work.write_logs(worker, [_line(world, claim, message)])
+    kept = verbs.write_logs(world.backend, worker, [_line(world, claim, message)])
 
     assert kept == [True]
     ((_, line),) = world.backend.history.log_lines(claim.id)
@@ -110,7 +111,7 @@ def test_a_line_has_the_time_it_was_logged_though_it_was_written_late_and_the_cl
     world.clock.step(HOUR)
     world.clock.advance(30 * SECOND)
 
-    world.backend.work.write_logs(worker, [line])
+    verbs.write_logs(world.backend, worker, [line])
 
     ((_, kept),) = world.backend.history.log_lines(claim.id)
     assert kept.at == world.clock.now() - 30 * SECOND
@@ -120,18 +121,18 @@ def test_lines_stay_in_the_order_they_were_written(world: World) -> None:
     worker, claim = _claimed(world)
     messages = [str(n) for n in range(50)]
 
-    world.backend.work.write_logs(worker, [_line(world, claim, message) for message in messages])
+    verbs.write_logs(world.backend, worker, [_line(world, claim, message) for message in messages])
 
     assert _messages(world, claim) == messages
 
 
 def test_a_reader_goes_on_after_the_last_line_it_saw(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.work.write_logs(worker, [_line(world, claim, str(n)) for n in range(5)])
+    verbs.write_logs(world.backend, worker, [_line(world, claim, str(n)) for n in range(5)])
 
     page = world.backend.history.log_lines(claim.id, limit=2)
     cursor = page[-1][0]
-    world.backend.work.write_logs(worker, [_line(world, claim, "new")])
+    verbs.write_logs(world.backend, worker, [_line(world, claim, "new")])
 
     assert [line.message for _, line in page] == ["0", "1"]
     assert _messages(world, claim, after=cursor) == ["2", "3", "4", "new"]
@@ -141,10 +142,10 @@ def test_a_reader_goes_on_after_the_last_line_it_saw(world: World) -> None:
 
 def test_the_newest_1000_lines_of_a_job_are_kept(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.work.write_logs(worker, [_line(world, claim, str(n)) for n in range(990)])
+    verbs.write_logs(world.backend, worker, [_line(world, claim, str(n)) for n in range(990)])
     seen, _ = world.backend.history.log_lines(claim.id, limit=2_000)[-1]
 
-    world.backend.work.write_logs(worker, [_line(world, claim, str(n)) for n in range(990, 1_005)])
+    verbs.write_logs(world.backend, worker, [_line(world, claim, str(n)) for n in range(990, 1_005)])
 
     assert _messages(world, claim) == [str(n) for n in range(5, 1_005)]
     assert _messages(world, claim, after=seen) == [str(n) for n in range(990, 1_005)]
@@ -155,9 +156,9 @@ def test_one_jobs_many_lines_cost_another_none(world: World) -> None:
     world.enqueue()
     world.enqueue()
     quiet, loud = world.claim(worker, 2)
-    world.backend.work.write_logs(worker, [_line(world, quiet, "kept")])
+    verbs.write_logs(world.backend, worker, [_line(world, quiet, "kept")])
 
-    world.backend.work.write_logs(worker, [_line(world, loud, str(n)) for n in range(1_001)])
+    verbs.write_logs(world.backend, worker, [_line(world, loud, str(n)) for n in range(1_001)])
 
     assert _messages(world, quiet) == ["kept"]
     assert len(_messages(world, loud)) == 1_000
@@ -170,23 +171,23 @@ def test_each_line_of_a_batch_has_its_own_answer(world: World) -> None:
     claims = world.claim(worker, 3)
     world.fail(worker, claims[1])
 
-    kept = world.backend.work.write_logs(worker, [_line(world, claim, "here") for claim in claims])
+    kept = verbs.write_logs(world.backend, worker, [_line(world, claim, "here") for claim in claims])
 
     assert kept == [True, False, True]
     assert [_messages(world, claim) for claim in claims] == [["here"], [], ["here"]]
 
 
 def test_no_line_is_no_work(world: World) -> None:
-    assert world.backend.work.write_logs(world.worker(), []) == []
+    assert verbs.write_logs(world.backend, world.worker(), []) == []
 
 
 def test_the_lines_of_every_attempt_are_kept_under_its_claim(world: World) -> None:
     worker, claim = _claimed(world)
-    world.backend.work.write_logs(worker, [_line(world, claim, "first")])
+    verbs.write_logs(world.backend, worker, [_line(world, claim, "first")])
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.snoozed(claim, now, now, 0)])
+    verbs.settle(world.backend, worker, [model.snoozed(claim, now, now, 0)])
     again = world.claim_one(worker)
-    world.backend.work.write_logs(worker, [_line(world, again, "second")])
+    verbs.write_logs(world.backend, worker, [_line(world, again, "second")])
 
     lines = [(line.claim, line.message) for _, line in world.backend.history.log_lines(claim.id)]
 

@@ -14,6 +14,7 @@ from dray.backends import Backend, open_backend
 from dray.clock import Ids
 from dray.instants import SECOND
 from dray.model.worker import DeathVerdict, Judgement, NewWorker
+from tests import verbs
 from tests.backends import raw
 from tests.backends.lives import live, until
 from tests.backends.processes import Process, enqueue
@@ -214,7 +215,7 @@ def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_th
         raw.run(backend, sql.format("1000 days", "interval '1000 days'") + " WHERE id = ?", late.id)
 
         judgement = backend.workers.judge()
-        buried = backend.workers.rescue(backend.workers.overdue(), rng=random.Random(7))
+        buried = backend.workers.rescue(verbs.overdue(backend), rng=random.Random(7))
 
         assert [verdict.worker_id for verdict in judgement.overdue] == [late.id]
         assert buried == []

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.backends.sqlite import files
+from dray.backends.sqlite import trust
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import UNKNOWN_BOOT, Ids, SystemClock
 from dray.errors import StorageUnavailable
@@ -347,7 +347,7 @@ def test_of_a_worker_of_another_boot_on_a_shared_file_system_nothing_is_known(
     def network(_: Path) -> str:
         return "nfs4"
 
-    monkeypatch.setattr(files, "_file_system", network)
+    monkeypatch.setattr(trust, "kind_of", network)
     stranger = add_worker(backend, "1:2", boot="another-boot:7")
 
     judgement = backend.workers.judge()
@@ -439,7 +439,7 @@ def test_on_a_shared_file_system_a_free_lock_of_a_boot_without_a_name_proves_not
         return "nfs4"
 
     _, backend = unnamed(path)
-    monkeypatch.setattr(files, "_file_system", network)
+    monkeypatch.setattr(trust, "kind_of", network)
     with closing(backend):
         gone = ids.new()
         worker = NewWorker(id=gone, name="w", host="h", pid=1, boot=UNKNOWN_BOOT, lock=add_lock_file(path, gone))

@@ -15,6 +15,7 @@ from dray.model.job import LogLine, Reason
 from dray.model.retention import Retention
 from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -34,7 +35,7 @@ def ended(world: World, as_state: str, **options: Any) -> str:
     settlement: Settlement = model.completed(claim, now, now)
     if as_state == "failed":
         settlement = model.failed(claim, now, now, Reason.ERROR, "ValueError", "no")
-    world.backend.work.settle(worker, [settlement])
+    verbs.settle(world.backend, worker, [settlement])
     return job_id
 
 
@@ -69,7 +70,7 @@ def test_each_final_state_is_kept_for_its_own_time(
     ids = {state: ended(world, state) for state in ("completed", "cancelled", "failed")}
     world.clock.advance(round(days * DAY))
 
-    assert world.backend.history.prune(retention) == len(gone.split())
+    assert verbs.prune(world.backend, retention) == len(gone.split())
 
     assert left(world) == {job_id for state, job_id in ids.items() if state not in gone.split()}
 
@@ -77,10 +78,10 @@ def test_each_final_state_is_kept_for_its_own_time(
 def test_retention_counts_from_the_end_to_the_microsecond(world: World) -> None:
     ended(world, "completed")
     world.clock.advance(7 * DAY)
-    assert world.backend.history.prune(Retention()) == 0
+    assert verbs.prune(world.backend, Retention()) == 0
     world.clock.advance(1)
 
-    assert world.backend.history.prune(Retention()) == 1
+    assert verbs.prune(world.backend, Retention()) == 1
 
 
 def test_live_jobs_are_never_pruned(world: World) -> None:
@@ -92,7 +93,7 @@ def test_live_jobs_are_never_pruned(world: World) -> None:
     before = left(world)
     world.clock.advance(5_000 * DAY)
 
-    assert world.backend.history.prune(AT_ONCE) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 0
     assert left(world) == before
 
 
@@ -103,11 +104,11 @@ def test_no_more_than_the_limit_goes_at_a_time_and_the_oldest_first(world: World
         world.clock.advance(SECOND)
     completed, failed = ids[0::2], ids[1::2]
 
-    assert world.backend.history.prune(AT_ONCE, 3) == 3
+    assert verbs.prune(world.backend, AT_ONCE, 3) == 3
     assert left(world) == {completed[3], *failed}
-    assert world.backend.history.prune(AT_ONCE, 3) == 3
+    assert verbs.prune(world.backend, AT_ONCE, 3) == 3
     assert left(world) == {failed[2]}
-    assert [world.backend.history.prune(AT_ONCE, 3) for _ in range(2)] == [1, 0]
+    assert [verbs.prune(world.backend, AT_ONCE, 3) for _ in range(2)] == [1, 0]
 
 
 # What is deleted with a job
@@ -120,14 +121,14 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
     world.fail(worker, world.claim_one(worker))
     claim = world.claim_one(worker)
     line = LogLine(job_id, claim.claim, world.clock.steady(), "INFO", "app", "hello")
-    assert world.backend.work.write_logs(worker, [line, line]) == [True, True]
+    assert verbs.write_logs(world.backend, worker, [line, line]) == [True, True]
     world.complete(worker, claim, LARGE)
     world.backend.jobs.cancel([child])
     tables = ("dray_attempts", "dray_logs", "dray_edges")
     assert [beside.count(url, table) for table in tables] == [1, 2, 1]
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(Retention(0, None, None)) == 1
+    assert verbs.prune(world.backend, Retention(0, None, None)) == 1
 
     assert [beside.count(url, table) for table in tables] == [0, 0, 0]
     assert left(world) == {child}
@@ -139,7 +140,7 @@ def test_all_that_belongs_to_a_job_goes_with_it(world: World, url: str) -> None:
 def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
     parent = ended(world, "completed")
     world.clock.advance(SECOND)
-    world.backend.history.prune(AT_ONCE)
+    verbs.prune(world.backend, AT_ONCE)
 
     with pytest.raises(UnknownJob, match=parent):
         world.enqueue(parents=(parent,))
@@ -151,11 +152,11 @@ def test_a_pruned_parent_is_unknown_to_new_children(world: World) -> None:
 def test_a_job_is_kept_as_long_as_its_unique_window(world: World) -> None:
     job_id = ended(world, "completed", unique_key="k", unique_us=DAY)
     world.clock.advance(HOUR)
-    assert world.backend.history.prune(AT_ONCE) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 0
     assert world.enqueue(unique_key="k") == job_id
     world.clock.advance(DAY)
 
-    assert world.backend.history.prune(AT_ONCE) == 1
+    assert verbs.prune(world.backend, AT_ONCE) == 1
 
 
 def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +168,9 @@ def test_a_job_whose_end_is_still_to_be_passed_on_is_kept(world: World, monkeypa
         world.complete(worker, world.claim_one(worker, tasks=("parent",)))
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(Retention(0, None, None)) == 0
+    assert verbs.prune(world.backend, Retention(0, None, None)) == 0
     world.backend.graph.fan_out()
-    assert world.backend.history.prune(Retention(0, None, None)) == 1
+    assert verbs.prune(world.backend, Retention(0, None, None)) == 1
     assert left(world) == {child}
 
 
@@ -193,13 +194,13 @@ def test_the_parent_of_a_live_child_is_kept(world: World, parents_state: str, st
     world.clock.advance(SECOND)
     assert world.job(child).state == state
 
-    assert world.backend.history.prune(AT_ONCE) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 0
     assert world.backend.history.prunable(AT_ONCE) == {"completed": 0, "failed": 0, "cancelled": 0}
     assert world.backend.jobs.delete([parent]) == []
     world.bury(worker)
     world.backend.jobs.cancel([child])
     world.clock.advance(SECOND)
-    assert world.backend.history.prune(AT_ONCE) == 2
+    assert verbs.prune(world.backend, AT_ONCE) == 2
     assert left(world) == {held}
 
 
@@ -220,12 +221,12 @@ def flow(world: World, *states: str) -> tuple[str, list[str]]:
 def test_a_workflow_goes_once_all_its_jobs_have_ended(world: World, url: str) -> None:
     workflow_id, ids = flow(world, "completed", "cancelled", "queued")
     world.clock.advance(SECOND)
-    assert world.backend.history.prune(AT_ONCE) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 0
     assert len(left(world)) == 3
     world.backend.jobs.cancel(ids[-1:])
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(AT_ONCE) == 3
+    assert verbs.prune(world.backend, AT_ONCE) == 3
 
     assert left(world) == set()
     assert world.backend.workflows.get(workflow_id) is None
@@ -235,10 +236,10 @@ def test_a_workflow_goes_once_all_its_jobs_have_ended(world: World, url: str) ->
 def test_a_workflow_is_kept_until_the_last_of_its_jobs_may_go(world: World) -> None:
     _, ids = flow(world, "completed", "failed")
     world.clock.advance(8 * DAY)
-    assert world.backend.history.prune(Retention()) == 0
+    assert verbs.prune(world.backend, Retention()) == 0
     world.clock.advance(23 * DAY)
 
-    assert world.backend.history.prune(Retention()) == len(ids)
+    assert verbs.prune(world.backend, Retention()) == len(ids)
 
 
 @pytest.mark.parametrize("kept", ["completed", "cancelled", "failed"])
@@ -247,7 +248,7 @@ def test_a_workflow_with_a_job_that_is_kept_for_ever_is_kept_for_ever(world: Wor
     world.clock.advance(5_000 * DAY)
     by_state = {"completed_us": DAY, "cancelled_us": DAY, "failed_us": DAY, f"{kept}_us": None}
 
-    assert world.backend.history.prune(Retention(**by_state)) == 0
+    assert verbs.prune(world.backend, Retention(**by_state)) == 0
 
     assert left(world) == set(ids)
 
@@ -256,10 +257,10 @@ def test_a_workflow_waits_for_the_longest_of_its_jobs_retentions(world: World) -
     _, ids = flow(world, "completed", "cancelled")
     retention = Retention(completed_us=DAY, cancelled_us=9 * DAY)
     world.clock.advance(2 * DAY)
-    assert world.backend.history.prune(retention) == 0
+    assert verbs.prune(world.backend, retention) == 0
     world.clock.advance(8 * DAY)
 
-    assert world.backend.history.prune(retention) == len(ids)
+    assert verbs.prune(world.backend, retention) == len(ids)
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
@@ -268,16 +269,16 @@ def test_a_workflow_without_completed_jobs_goes_by_the_retention_of_those_it_has
     by_state = {"completed_us": None, "cancelled_us": DAY, "failed_us": DAY}
     world.clock.advance(2 * DAY)
 
-    assert world.backend.history.prune(Retention(**by_state)) == 2
+    assert verbs.prune(world.backend, Retention(**by_state)) == 2
 
 
 def test_a_workflow_larger_than_the_limit_goes_in_parts(world: World) -> None:
     workflow_id, _ = flow(world, *["completed"] * 5)
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(AT_ONCE, 2) == 2
+    assert verbs.prune(world.backend, AT_ONCE, 2) == 2
     assert world.backend.workflows.get(workflow_id) is not None
-    assert [world.backend.history.prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+    assert [verbs.prune(world.backend, AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
     assert world.backend.workflows.get(workflow_id) is None
 
 
@@ -287,12 +288,12 @@ def test_a_workflow_is_kept_for_a_live_child_outside_it(world: World, state: str
     child = world.enqueue(parents=(ids[0],), **CHILDREN[state])
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(AT_ONCE) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 0
     assert world.backend.history.prunable(AT_ONCE)["failed"] == 0
     assert world.job(child).state == state
     world.backend.jobs.cancel([child])
     world.clock.advance(SECOND)
-    assert world.backend.history.prune(AT_ONCE) == 2
+    assert verbs.prune(world.backend, AT_ONCE) == 2
 
 
 def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> None:
@@ -301,9 +302,9 @@ def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> No
     ended(world, "completed", workflow_id=workflow.id, unique_key="k", unique_us=DAY)
     world.clock.advance(HOUR)
 
-    assert world.backend.history.prune(AT_ONCE) == 0
+    assert verbs.prune(world.backend, AT_ONCE) == 0
     world.clock.advance(DAY)
-    assert world.backend.history.prune(AT_ONCE) == 1
+    assert verbs.prune(world.backend, AT_ONCE) == 1
 
 
 def test_single_jobs_and_workflows_share_one_limit(world: World) -> None:
@@ -311,7 +312,7 @@ def test_single_jobs_and_workflows_share_one_limit(world: World) -> None:
     ended(world, "completed")
     world.clock.advance(SECOND)
 
-    assert [world.backend.history.prune(AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+    assert [verbs.prune(world.backend, AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
 
 
 # Workers

@@ -11,6 +11,7 @@ import pytest
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Demand, Queue
+from tests import verbs
 from tests.backends import raw
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def test_nothing_is_claimed_from_a_paused_queue(world: World) -> None:
 
     assert paused
     assert world.claim(world.worker(), 5, ahead=5) == []
-    assert not world.backend.work.probe(DEFAULT)
+    assert not verbs.probe(world.backend, DEFAULT)
     job = world.job(job_id)
     assert (job.state, job.attempt) == ("queued", 0)
 
@@ -98,7 +99,7 @@ def test_a_resumed_queue_is_claimed_from_again(world: World) -> None:
     resumed = world.backend.queues.resume("default")
 
     assert resumed
-    assert world.backend.work.probe(DEFAULT)
+    assert verbs.probe(world.backend, DEFAULT)
     assert world.claim_one(world.worker()).id == job_id
 
 
@@ -108,8 +109,8 @@ def test_a_paused_queue_does_not_use_up_the_demand_of_the_next(world: World) -> 
     world.backend.queues.pause("mail")
     demand = Demand(("mail", "default"), ("task",), 1)
 
-    assert world.backend.work.probe(demand)
-    assert [claim.id for claim in world.backend.work.claim(world.worker(), demand)] == [job_id]
+    assert verbs.probe(world.backend, demand)
+    assert [claim.id for claim in verbs.claim(world.backend, world.worker(), demand)] == [job_id]
 
 
 def test_a_queue_nobody_has_used_can_be_paused(world: World) -> None:
@@ -143,7 +144,7 @@ def test_jobs_that_run_while_their_queue_is_paused_end_as_usual(world: World) ->
     world.backend.queues.pause("default")
     world.complete(worker, claims[0])
     world.fail(worker, claims[1])
-    world.backend.work.settle(worker, [model.released(claims[2], world.clock.steady())])
+    verbs.settle(world.backend, worker, [model.released(claims[2], world.clock.steady())])
 
     states = [job.state for job in world.backend.jobs.get([done, failed, released])]
 

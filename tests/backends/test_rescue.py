@@ -12,6 +12,7 @@ import pytest
 from dray.backends import open_backend
 from dray.instants import DAY, HOUR, MILLISECOND, SECOND
 from dray.model.worker import Rescued
+from tests import verbs
 from tests.backends import beside, raw
 from tests.backends.world import LEASE_US, World
 
@@ -37,7 +38,7 @@ def test_a_crash_with_attempts_left_brings_the_job_back_after_a_moment(world: Wo
     world.claim_one(worker, queue="mail")
     world.clock.advance(60 * SECOND)
 
-    rescued = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
+    rescued = world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng)
 
     assert rescued == [Rescued(job_id, 1, worker, "scheduled", "mail")]
     job = world.job(job_id)
@@ -91,7 +92,7 @@ def test_a_crash_on_the_last_attempt_fails_the_job(world: World) -> None:
     claim = world.claim_one(worker)
     world.clock.advance(60 * SECOND)
 
-    (rescued,) = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
+    (rescued,) = world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng)
 
     assert rescued == Rescued(job_id, claim.claim, worker, "failed", "default")
     job = world.job(job_id)
@@ -130,7 +131,7 @@ def test_the_progress_of_the_crashed_attempt_is_not_shown_for_the_next(world: Wo
     job_id = world.enqueue()
     worker = world.worker()
     claim = world.claim_one(worker)
-    world.backend.work.progress(worker, [(job_id, claim.claim, 80.0, "nearly")])
+    verbs.progress(world.backend, worker, [(job_id, claim.claim, 80.0, "nearly")])
 
     world.bury(worker)
 
@@ -151,7 +152,7 @@ def test_all_running_jobs_of_a_dead_worker_come_back_and_no_others(world: World)
     queued = world.enqueue()
     world.clock.advance(10 * SECOND)
 
-    rescued = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
+    rescued = world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng)
 
     assert [(job.id, job.worker_id) for job in rescued] == [(job_id, dead) for job_id in lost]
     assert [job.state for job in world.backend.jobs.get([kept, queued])] == ["running", "queued"]
@@ -164,7 +165,7 @@ def test_a_live_workers_job_is_never_rescued_however_long_it_runs(world: World) 
     for _ in range(30):
         world.clock.advance(DAY)
         world.backend.workers.beat(worker, LEASE_US)
-        assert world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng) == []
+        assert world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng) == []
 
     assert (world.job(job_id).state, world.job(job_id).crashes) == ("running", 0)
 
@@ -184,7 +185,7 @@ def test_a_verdict_is_void_once_the_worker_has_renewed_its_lease(world: World) -
     worker = world.worker()
     world.claim_one(worker)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     assert [verdict.worker_id for verdict in verdicts] == [worker]
     world.backend.workers.beat(worker, LEASE_US)
     before = raw.stored(world.backend, job_id)
@@ -199,7 +200,7 @@ def test_a_verdict_is_void_once_the_worker_has_renewed_its_lease(world: World) -
 def test_a_void_verdict_stays_void_when_the_renewed_lease_is_over_too(world: World) -> None:
     worker = world.worker()
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     world.backend.workers.beat(worker, LEASE_US)
     world.clock.advance(60 * SECOND)
 
@@ -214,7 +215,7 @@ def test_a_step_of_the_wall_clock_rescues_nobody(world: World, step: int) -> Non
     world.claim_one(world.worker())
 
     world.clock.step(step)
-    rescued = world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng)
+    rescued = world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng)
 
     assert rescued == []
     assert world.job(job_id).state == "running"
@@ -247,7 +248,7 @@ def test_a_draining_worker_is_alive(world: World) -> None:
     world.claim_one(worker)
     world.backend.workers.beat(worker, LEASE_US, "draining")
 
-    assert world.backend.workers.rescue(world.backend.workers.overdue(), rng=world.rng) == []
+    assert world.backend.workers.rescue(verbs.overdue(world.backend), rng=world.rng) == []
 
 
 def test_a_dead_draining_worker_is_rescued_from(world: World) -> None:
@@ -268,7 +269,7 @@ def test_a_second_rescue_changes_nothing(world: World) -> None:
     job_id = world.enqueue()
     world.claim_one(world.worker())
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     world.backend.workers.rescue(verdicts, rng=world.rng)
     before = raw.stored(world.backend, job_id)
     world.clock.advance(1)
@@ -277,14 +278,14 @@ def test_a_second_rescue_changes_nothing(world: World) -> None:
 
     assert rescued == []
     assert raw.stored(world.backend, job_id) == before
-    assert world.backend.workers.overdue() == []
+    assert verbs.overdue(world.backend) == []
 
 
 def test_a_second_rescue_leaves_the_next_holder_alone(world: World) -> None:
     job_id = world.enqueue()
     world.claim_one(world.worker())
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     world.backend.workers.rescue(verdicts, rng=world.rng)
     world.clock.advance(SECOND)
     worker = world.worker()
@@ -298,7 +299,7 @@ def test_a_large_rescue_goes_on_where_the_last_step_ended(world: World) -> None:
     ids = [world.enqueue() for _ in range(5)]
     world.claim(world.worker(), 5)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
 
     steps = [world.backend.workers.rescue(verdicts, rng=world.rng, limit=2) for _ in range(4)]
 
@@ -310,7 +311,7 @@ def test_racing_rescuers_count_each_crash_once(world: World) -> None:
     ids = [job.id for job in world.backend.jobs.enqueue([world.new() for _ in range(60)])]
     world.claim(world.worker(), 60)
     world.clock.advance(60 * SECOND)
-    verdicts = world.backend.workers.overdue()
+    verdicts = verbs.overdue(world.backend)
     ready = threading.Barrier(4, timeout=30)
 
     def rescue() -> list[str]:
@@ -336,7 +337,7 @@ def test_on_postgres_a_worker_whose_session_holds_its_lock_is_alive_whatever_its
         worker = world.worker()
         world.claim_one(worker)
         clock.advance(60 * SECOND)
-        verdicts = backend.workers.overdue()
+        verdicts = verbs.overdue(backend)
 
         with raw.postgres_proof_of_life(backend, worker):
             rescued_while_alive = backend.workers.rescue(verdicts, rng=world.rng)

@@ -12,6 +12,7 @@ from dray.backends.postgres.session import PostgresSession
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, LogLine
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -99,7 +100,7 @@ def test_the_completed_attempt_is_kept_in_the_history(world: World) -> None:
     claim = world.claim_one(worker)
     world.clock.advance(SECOND)
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.completed(claim, now - SECOND, now, '"one"')])
+    verbs.settle(world.backend, worker, [model.completed(claim, now - SECOND, now, '"one"')])
     ended = world.job(job_id)
     assert world.backend.history.attempts(job_id) == []
 
@@ -146,7 +147,7 @@ def test_a_cancel_that_was_asked_for_is_forgotten(world: World) -> None:
     claim = world.claim_one(worker)
     world.backend.jobs.cancel([job_id])
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.cancelled(claim, now, now)])
+    verbs.settle(world.backend, worker, [model.cancelled(claim, now, now)])
 
     world.backend.jobs.retry([job_id])
 
@@ -199,7 +200,7 @@ def test_a_deleted_job_takes_all_that_belongs_to_it_along(world: World, url: str
     job_id, worker = world.enqueue(args=LARGE, max_attempts=1), world.worker()
     world.enqueue("child", parents=(job_id,))
     claim = world.claim_one(worker)
-    world.backend.work.write_logs(worker, [LogLine(job_id, claim.claim, 0, "INFO", "app", "hello")])
+    verbs.write_logs(world.backend, worker, [LogLine(job_id, claim.claim, 0, "INFO", "app", "hello")])
     world.fail(worker, claim)
 
     assert world.backend.jobs.delete([job_id]) == [job_id]

@@ -16,6 +16,7 @@ from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand, LogLine, Outcome, Reason
 from dray.model.settlement import Settled, Settlement
+from tests import verbs
 from tests.backends import raw
 from tests.backends.world import World
 
@@ -88,7 +89,7 @@ def test_arguments_not_kept_are_dropped_once_the_job_completed_and_not_before(wo
     assert claim.args == args
 
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.completed(claim, now, now, '"done"', keep_args=False)])
+    verbs.settle(world.backend, worker, [model.completed(claim, now, now, '"done"', keep_args=False)])
 
     job = world.job(job_id)
     assert (job.args, job.result) == (None, '"done"')
@@ -102,7 +103,7 @@ def test_the_error_is_short_in_the_jobs_row_and_whole_in_its_attempt(world: Worl
     claim, now = world.claim_one(worker), world.clock.steady()
 
     settlement = model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, trace)
-    world.backend.work.settle(worker, [settlement])
+    verbs.settle(world.backend, worker, [settlement])
 
     error = world.job(job_id).error
     assert error is not None
@@ -117,7 +118,7 @@ def test_every_attempt_is_recorded_but_the_completed_one_that_the_row_shows(worl
     world.fail(worker, world.claim_one(worker))
     claim, now = world.claim_one(other), world.clock.steady()
     timeout = model.errored(claim, now, now, Outcome.TIMEOUT, 0, "Timeout", "5 s", None)
-    world.backend.work.settle(other, [timeout])
+    verbs.settle(world.backend, other, [timeout])
     world.complete(worker, world.claim_one(worker))
 
     recorded = [(a.claim, a.attempt, a.worker_id, a.outcome) for a in world.backend.history.attempts(job_id)]
@@ -225,7 +226,7 @@ def test_an_attempt_that_must_not_be_repeated_ends_the_job_with_attempts_left(wo
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    world.backend.work.settle(worker, [model.failed(claim, now, now, Reason.ARGUMENTS, "TypeError", "no x")])
+    verbs.settle(world.backend, worker, [model.failed(claim, now, now, Reason.ARGUMENTS, "TypeError", "no x")])
 
     job = world.job(job_id)
     assert (job.state, job.reason, job.attempt, job.error) == ("failed", "arguments", 1, "TypeError: no x")
@@ -236,7 +237,7 @@ def test_a_body_that_cancels_itself_ends_as_cancelled(world: World) -> None:
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    settled = world.backend.work.settle(worker, [model.cancelled(claim, now, now, "not needed")])
+    settled = verbs.settle(world.backend, worker, [model.cancelled(claim, now, now, "not needed")])
 
     assert settled == WRITTEN
     job = world.job(job_id)
@@ -249,7 +250,7 @@ def test_a_snooze_moves_the_job_gives_the_attempt_back_and_leaves_no_record(worl
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    settled = world.backend.work.settle(worker, [model.snoozed(claim, now, now, 60 * SECOND)])
+    settled = verbs.settle(world.backend, worker, [model.snoozed(claim, now, now, 60 * SECOND)])
 
     assert settled == WRITTEN
     job = world.job(job_id)
@@ -264,7 +265,7 @@ def test_a_job_can_snooze_for_ever(world: World) -> None:
     for n in range(1, 20):
         claim, now = world.claim_one(worker), world.clock.steady()
         assert (claim.attempt, claim.claim) == (1, n)
-        world.backend.work.settle(worker, [model.snoozed(claim, now, now, 0)])
+        verbs.settle(world.backend, worker, [model.snoozed(claim, now, now, 0)])
 
 
 def test_a_release_gives_the_attempt_back_and_leaves_no_record(world: World) -> None:
@@ -272,7 +273,7 @@ def test_a_release_gives_the_attempt_back_and_leaves_no_record(world: World) -> 
     worker = world.worker()
     claim = world.claim_one(worker)
 
-    settled = world.backend.work.settle(worker, [model.released(claim, world.clock.steady())])
+    settled = verbs.settle(world.backend, worker, [model.released(claim, world.clock.steady())])
 
     assert settled == WRITTEN
     job = world.job(job_id)
@@ -285,7 +286,7 @@ def errors_after(world: World, end: Callable[[Claim, int], Settlement]) -> tuple
     job_id, worker = world.enqueue(), world.worker()
     world.fail(worker, world.claim_one(worker))
     before, claim = world.job(job_id).error, world.claim_one(worker)
-    world.backend.work.settle(worker, [end(claim, world.clock.steady())])
+    verbs.settle(world.backend, worker, [end(claim, world.clock.steady())])
     return before, world.job(job_id).error
 
 
@@ -319,7 +320,7 @@ def test_a_released_job_keeps_its_place_in_the_queue_and_a_snoozed_one_goes_behi
     world.clock.advance(SECOND)
     now = world.clock.steady()
 
-    world.backend.work.settle(worker, [model.snoozed(claims[0], now, now, 0), model.released(claims[1], now)])
+    verbs.settle(world.backend, worker, [model.snoozed(claims[0], now, now, 0), model.released(claims[1], now)])
 
     assert world.job(second).run_at == place
     assert world.job(first).run_at == world.clock.now()
@@ -370,7 +371,7 @@ def test_times_are_those_of_the_body_though_the_settle_came_late(world: World) -
     finished, finished_at = world.clock.steady(), world.clock.now()
     world.clock.advance(30 * SECOND)
 
-    world.backend.work.settle(worker, [model.completed(claim, started, finished)])
+    verbs.settle(world.backend, worker, [model.completed(claim, started, finished)])
 
     job = world.job(job_id)
     assert (job.started_at, job.finished_at) == (started_at, finished_at)
@@ -388,7 +389,8 @@ def test_a_step_of_the_wall_clock_does_not_change_how_long_a_body_ran(world: Wor
     world.clock.step(step)
     world.clock.advance(30 * SECOND)
 
-    world.backend.work.settle(
+    verbs.settle(
+        world.backend,
         worker,
         [
             model.completed(first, started, finished),
@@ -413,7 +415,7 @@ def test_the_times_of_an_attempt_that_is_repeated_are_kept_in_its_record(world: 
     world.clock.advance(30 * SECOND)
 
     settlement = model.errored(claim, started, finished, Outcome.ERROR, 10 * SECOND, "ValueError", "no")
-    world.backend.work.settle(worker, [settlement])
+    verbs.settle(world.backend, worker, [settlement])
 
     (attempt,) = world.backend.history.attempts(job_id)
     assert (attempt.started_at, attempt.finished_at) == (started_at, started_at + 3 * SECOND)
@@ -435,11 +437,11 @@ def test_an_outcome_whose_answer_was_lost_can_be_written_again_and_stands_once(w
     job_id = world.enqueue()
     worker = world.worker()
     settlement = REPEATABLE[outcome](world.claim_one(worker), world.clock.steady())
-    assert world.backend.work.settle(worker, [settlement]) == WRITTEN
+    assert verbs.settle(world.backend, worker, [settlement]) == WRITTEN
     before = raw.stored(world.backend, job_id)
     world.clock.advance(500_000)
 
-    again = world.backend.work.settle(worker, [settlement])
+    again = verbs.settle(world.backend, worker, [settlement])
 
     assert again == WRITTEN._replace(already=[job_id])
     assert raw.stored(world.backend, job_id) == before
@@ -450,7 +452,7 @@ def test_an_outcome_given_twice_in_one_batch_is_written_once(world: World) -> No
     worker = world.worker()
     settlement = REPEATABLE["retry"](world.claim_one(worker), world.clock.steady())
 
-    settled = world.backend.work.settle(worker, [settlement, settlement])
+    settled = verbs.settle(world.backend, worker, [settlement, settlement])
 
     assert settled == WRITTEN
     assert (world.job(job_id).state, world.job(job_id).attempt) == ("scheduled", 1)
@@ -494,7 +496,7 @@ def _assert_good_ones_written(world: World, ids: list[str], places: set[int]) ->
 def test_an_outcome_that_the_database_refuses_does_not_block_those_beside_it(world: World, bad: str) -> None:
     worker, ids, settlements = _batch_of_ten(world, REFUSED[bad], {4})
 
-    settled = world.backend.work.settle(worker, settlements)
+    settled = verbs.settle(world.backend, worker, settlements)
 
     assert settled == WRITTEN._replace(refused=[ids[4]])
     _assert_good_ones_written(world, ids, {4})
@@ -507,7 +509,7 @@ def test_several_refused_outcomes_are_all_found(world: World) -> None:
     places = {0, 1, 9}
     worker, ids, settlements = _batch_of_ten(world, REFUSED["no reason"], places)
 
-    settled = world.backend.work.settle(worker, settlements)
+    settled = verbs.settle(world.backend, worker, settlements)
 
     assert sorted(settled.refused) == [ids[0], ids[1], ids[9]]
     _assert_good_ones_written(world, ids, places)
@@ -520,7 +522,7 @@ def test_a_nul_in_an_error_message_does_not_block_the_outcomes_beside_it(world: 
 
     worker, ids, settlements = _batch_of_ten(world, with_nul, {4})
 
-    settled = world.backend.work.settle(worker, settlements)
+    settled = verbs.settle(world.backend, worker, settlements)
 
     _assert_good_ones_written(world, ids, {4})
     # PostgreSQL refuses the character, SQLite stores it. Either way the job has failed and ran once.
@@ -579,7 +581,7 @@ def test_a_refused_outcome_of_a_lost_claim_is_stale_and_fails_nothing(world: Wor
     world.claim_one(world.worker())
     before = raw.stored(world.backend, job_id)
 
-    settled = world.backend.work.settle(worker, [REFUSED["lone surrogate"](claim, now)])
+    settled = verbs.settle(world.backend, worker, [REFUSED["lone surrogate"](claim, now)])
 
     assert settled == WRITTEN._replace(stale=[job_id])
     assert raw.stored(world.backend, job_id) == before
@@ -644,7 +646,7 @@ def test_an_outcome_can_be_made_durable(world: World) -> None:
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    settled = world.backend.work.settle(worker, [model.completed(claim, now, now)], durable=True)
+    settled = verbs.settle(world.backend, worker, [model.completed(claim, now, now)], durable=True)
 
     assert settled == WRITTEN
     assert world.job(job_id).state == "completed"
@@ -683,8 +685,8 @@ def test_on_postgres_a_row_that_somebody_holds_does_not_hold_up_the_outcomes_bes
         settlements = [model.completed(claim, 0, 0) for claim in world.claim(worker, 2)]
 
         with ThreadPoolExecutor(1) as pool, raw.job_held(backend, held):
-            settled = pool.submit(backend.work.settle, worker, settlements).result(timeout=10)
-        again = backend.work.settle(worker, settlements)
+            settled = pool.submit(verbs.settle, backend, worker, settlements).result(timeout=10)
+        again = verbs.settle(backend, worker, settlements)
 
         assert settled == WRITTEN._replace(locked=[held])
         assert again == WRITTEN._replace(already=[free])

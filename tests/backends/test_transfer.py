@@ -26,6 +26,7 @@ from dray.instants import HOUR
 from dray.model.job import LogLine
 from dray.model.schedule import Schedule
 from dray.ops import move
+from tests import verbs
 from tests.backends import test_machine as machine
 from tests.backends.whole import everything, path_of, sql
 from tests.backends.world import LEASE_US, World
@@ -256,7 +257,7 @@ class Moving(machine.Machine):
         lines = [LogLine(claim.id, claim.claim, 1, "INFO", "shop", "words ü") for _, claim in self.claims]
         for side in (self.sides.sqlite, self.sides.postgres):
             for worker in self.workers:
-                side.work.write_logs(worker, lines)
+                verbs.write_logs(side, worker, lines)
         self.clock.advance(2 * LEASE_US)  # all workers are gone
         self.check(self.sides.sqlite, f"sqlite:///{self.sides.sqlite.db.place}", next(self.empty)[1])
         self.check(self.sides.postgres, self.url, next(self.empty)[0])

@@ -13,6 +13,7 @@ from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued
 from dray.model.retention import Retention
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -184,11 +185,11 @@ def test_retries_rescue_promotion_and_snooze_keep_the_key(world: World) -> None:
     assert world.backend.jobs.promote() == ["default"]
     still_held()
     now = world.clock.steady()
-    world.backend.work.settle(worker, [model.snoozed(world.claim_one(worker), now, now, SECOND)])
+    verbs.settle(world.backend, worker, [model.snoozed(world.claim_one(worker), now, now, SECOND)])
     still_held()
     world.clock.advance(SECOND)
     world.backend.jobs.promote()
-    world.backend.work.settle(worker, [model.released(world.claim_one(worker), now)])
+    verbs.settle(world.backend, worker, [model.released(world.claim_one(worker), now)])
     still_held()
     world.claim_one(worker)
     world.bury(worker)
@@ -266,10 +267,10 @@ def test_pruning_frees_no_key_before_its_window_is_over(world: World) -> None:
     at_once = Retention(0, 0, 0)
     world.clock.advance(SECOND)
 
-    assert world.backend.history.prune(at_once) == 0
+    assert verbs.prune(world.backend, at_once) == 0
     assert world.enqueue(unique_key="k") == first
     world.clock.advance(HOUR)
-    assert world.backend.history.prune(at_once) == 1
+    assert verbs.prune(world.backend, at_once) == 1
 
 
 # Concurrent requests

@@ -12,6 +12,7 @@ from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Enqueued, Outcome
 from dray.model.settlement import Settlement
+from tests import verbs
 from tests.backends import beside
 from tests.backends.world import World
 
@@ -65,7 +66,7 @@ class Worker:
                 self.ends += 1
 
     def settle(self, settlement: Settlement) -> None:
-        while self.world.backend.work.settle(self.id, [settlement]).locked:
+        while verbs.settle(self.world.backend, self.id, [settlement]).locked:
             pass  # locked by a producer with an uncommitted replace
 
     def die(self, claim: Claim) -> None:

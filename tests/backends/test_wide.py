@@ -14,6 +14,7 @@ from dray.model.job import Claim, Demand
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.worker import NewWorker
 from dray.task import Task
+from tests import verbs
 
 WIDTH = 10_000
 NOTHING = Demand((), (), 0)
@@ -36,7 +37,7 @@ class Wide:
         app.backend.workers.register(new, 600_000_000)
 
     def claim(self, queue: str, limit: int) -> list[Claim]:
-        return self.app.backend.work.claim(self.worker, Demand((queue,), ("step",), limit))
+        return verbs.claim(self.app.backend, self.worker, Demand((queue,), ("step",), limit))
 
     def settle(self, claims: list[Claim]) -> tuple[float, bool]:
         """Returns how long it took, and whether fan-out is still pending."""

@@ -12,6 +12,7 @@ from dray.model.job import Claim, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends.world import World
 
 
@@ -124,7 +125,7 @@ def test_nothing_moves_a_workflow_that_is_held(world: World, graph: Graph) -> No
     held = graph.step("second", parents=(graph.claim.id,), on_parent_failure="hold")
     world.backend.jobs.enqueue([held, graph.step("third", parents=(held.id,))])
     now = world.clock.steady()
-    world.backend.work.settle(graph.worker, [model.cancelled(graph.claim, now, now)])
+    verbs.settle(world.backend, graph.worker, [model.cancelled(graph.claim, now, now)])
     assert graph.counts == {"cancelled": 1, "waiting": 2}
     assert world.backend.workflows.moved_by(graph.id) == []
 

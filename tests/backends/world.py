@@ -13,6 +13,7 @@ from dray.model.job import Claim, Demand, Job, Outcome
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.manual_clock import ManualClock
 
 LEASE_US = 15 * SECOND
@@ -48,7 +49,7 @@ class World:
         queue: str = "default",
         tasks: tuple[str, ...] = ("task",),
     ) -> list[Claim]:
-        return self.backend.work.claim(worker, Demand((queue,), tasks, limit, ahead))
+        return verbs.claim(self.backend, worker, Demand((queue,), tasks, limit, ahead))
 
     def claim_one(self, worker: str, **options: Any) -> Claim:
         (claim,) = self.claim(worker, 1, **options)
@@ -60,16 +61,16 @@ class World:
 
     def complete(self, worker: str, claim: Claim, result: str | None = None) -> Settled:
         now = self.clock.steady()
-        return self.backend.work.settle(worker, [model.completed(claim, now, now, result)])
+        return verbs.settle(self.backend, worker, [model.completed(claim, now, now, result)])
 
     def fail(self, worker: str, claim: Claim, *, delay_us: int = 0) -> Settled:
         """Settles a body that raised: retried after the delay, or failed if no attempt is left."""
         now = self.clock.steady()
         settlement = model.errored(claim, now, now, Outcome.ERROR, delay_us, "ValueError", "no", "trace")
-        return self.backend.work.settle(worker, [settlement])
+        return verbs.settle(self.backend, worker, [settlement])
 
     def bury(self, worker: str) -> None:
         """Lets a worker's lease expire and rescues its jobs."""
         self.clock.advance(LEASE_US + SECOND)
-        verdicts = [v for v in self.backend.workers.overdue() if v.worker_id == worker]
+        verdicts = [v for v in verbs.overdue(self.backend) if v.worker_id == worker]
         self.backend.workers.rescue(verdicts, rng=self.rng)

@@ -18,6 +18,7 @@ from dray.model.job import Demand
 from dray.model.new_job import NewJob
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.cli.shell import Shell, plain, until
 
 SMALL = ("demo", "--jobs", "300", "--concurrency", "2")
@@ -114,8 +115,8 @@ class Books:
         self.backend.workers.register(
             NewWorker(id=self.worker, name="w", host="h", pid=1, boot=clock.boot), lease_us=60_000_000
         )
-        (claim,) = self.backend.work.claim(self.worker, Demand(("default",), ("resize",), 1))
-        self.backend.work.settle(self.worker, [completed(claim, clock.steady(), clock.steady(), None)])
+        (claim,) = verbs.claim(self.backend, self.worker, Demand(("default",), ("resize",), 1))
+        verbs.settle(self.backend, self.worker, [completed(claim, clock.steady(), clock.steady(), None)])
         self.noted = Counter({(self.job, "begun"): 1, (self.job, "done"): 1})
 
     def problems(self, **changes: Any) -> list[str]:

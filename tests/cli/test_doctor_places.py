@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from dray.app import App
-from dray.backends.sqlite import files, inotify
+from dray.backends.sqlite import inotify, trust
 from dray.clock import SystemClock
 from dray.instants import SECOND
 from dray.model.new_job import NewJob
@@ -148,7 +148,7 @@ def test_a_network_file_system(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def network(_: Path) -> str:
         return "nfs4"
 
-    monkeypatch.setattr(files, "_file_system", network)
+    monkeypatch.setattr(trust, "kind_of", network)
 
     verdict, text = found(str(file), "file-system")
 
@@ -173,7 +173,7 @@ def test_other_file_systems(
     def system(_: Path) -> str | None:
         return kind
 
-    monkeypatch.setattr(files, "_file_system", system)
+    monkeypatch.setattr(trust, "kind_of", system)
 
     seen, text = found(str(file), "file-system")
 

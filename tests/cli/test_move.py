@@ -31,6 +31,7 @@ from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
 from dray.ops import move
 from dray.settings import Settings
+from tests import verbs
 from tests.backends import beside
 from tests.backends.whole import everything, path_of, sql
 from tests.cli.shell import TASKS, Done, Shell, plain, until
@@ -114,17 +115,18 @@ def _work(app: dray.App, count: int) -> None:
     backend, clock = app.backend, SystemClock()
     worker = Ids(clock).new()
     backend.workers.register(NewWorker(id=worker, name="w", host="here", pid=1, boot=clock.boot), LEASE_US)
-    claims = backend.work.claim(worker, Demand(("default",), ("tasks.add",), count))
+    claims = verbs.claim(backend, worker, Demand(("default",), ("tasks.add",), count))
     assert len(claims) == count
     lines = [
         LogLine(claim.id, claim.claim, clock.steady(), "INFO", "shop", f"line {n} ü")
         for claim in claims
         for n in (1, 2)
     ]
-    backend.work.write_logs(worker, lines)
+    verbs.write_logs(backend, worker, lines)
     now = clock.steady()
     failed, later, *good = claims
-    backend.work.settle(
+    verbs.settle(
+        backend,
         worker,
         [
             model.failed(failed, now, now, Reason.ERROR, "ValueError", "no\\u0000", "trace"),
@@ -713,7 +715,7 @@ def test_a_dead_worker_s_job_is_carried_by_force_and_taken_back_in_the_target(
     # The old worker comes too late: its outcome changes nothing, here or there.
     late = open_backend(shell.url)
     with pytest.raises(DatabaseClosed):
-        late.work.write_logs(worker, [LogLine(job, claim, 0, "INFO", "shop", "late")])
+        verbs.write_logs(late, worker, [LogLine(job, claim, 0, "INFO", "shop", "late")])
     late.close()
     with shell.background("worker", DRAY_URL=postgres_url):
         until(lambda: states(postgres_url) == {"completed": 1})

@@ -16,6 +16,7 @@ from dray.instants import MINUTE
 from dray.model import settlement
 from dray.model.job import Claim, Demand, LogLine, Outcome
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.cli.away import way
 from tests.cli.shell import Shell
 from tests.cli.terminal import CTRL_C, CTRL_Z, DOWN, ESCAPE, SHIFT_TAB, UP, Terminal, terminal
@@ -44,19 +45,19 @@ class Stage:
         )
         self.app.backend.workers.register(new, MINUTE)
         claim = self._claim("tasks.sleep")
-        self.app.backend.work.progress(self.worker, [(self.running, claim.claim, 40.0, "half\x1b[2J")])
+        verbs.progress(self.app.backend, self.worker, [(self.running, claim.claim, 40.0, "half\x1b[2J")])
         lines = [LogLine(self.running, claim.claim, SystemClock().steady(), "INFO", "shop", "a \x1b[31mline")]
-        self.app.backend.work.write_logs(self.worker, lines)
+        verbs.write_logs(self.app.backend, self.worker, lines)
         self._fail(self._claim("tasks.fail"), UNKIND)
 
     def _claim(self, task: str) -> Claim:
-        (claim,) = self.app.backend.work.claim(self.worker, Demand(("default",), (task,), 1))
+        (claim,) = verbs.claim(self.app.backend, self.worker, Demand(("default",), (task,), 1))
         return claim
 
     def _fail(self, claim: Claim, message: str) -> None:
         now = SystemClock().steady()
         ended = settlement.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", f"{message}\nmore", "trace")
-        self.app.backend.work.settle(self.worker, [ended])
+        verbs.settle(self.app.backend, self.worker, [ended])
 
     def is_paused(self, queue: str) -> bool:
         return self.app.queue(queue).is_paused

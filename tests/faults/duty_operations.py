@@ -11,6 +11,7 @@ from dray.model.schedule import Schedule
 from dray.model.worker import Rescued
 from dray.model.workflow import Workflow
 from dray.task.options import TaskOptions
+from tests import verbs
 from tests.backends.world import LEASE_US
 from tests.faults.operation import LARGE, Operation
 from tests.faults.verb_worker import VerbWorker
@@ -105,7 +106,7 @@ class Pruning(Operation):
         world.clock.advance(8 * DAY)
 
     def act(self, backend: Backend) -> None:
-        while backend.history.prune(Retention(), limit=3):
+        while verbs.prune(backend, Retention(), limit=3):
             continue
 
     def verify(self, backend: Backend) -> None:
@@ -157,9 +158,10 @@ class FileUpkeep(Operation):
         self.direct.jobs.delete(many)
 
     def act(self, backend: Backend) -> None:
-        backend.file_checkpoint()
-        backend.file_checkpoint(waits=True)
-        backend.file_vacuum(100)
+        if backend.upkeep is not None:
+            backend.upkeep.checkpoint()
+            backend.upkeep.checkpoint(waits=True)
+            backend.upkeep.vacuum(100)
 
     def verify(self, backend: Backend) -> None:
         self.completes(backend, [self.job])

@@ -15,6 +15,7 @@ from dray.model.job import CancelResult, Enqueued
 from dray.model.new_job import NewJob
 from dray.model.workflow import Workflow
 from dray.ops.audit import audit
+from tests import verbs
 from tests.backends.world import LEASE_US
 from tests.faults.operation import LARGE, Operation
 from tests.faults.verb_worker import VerbWorker
@@ -248,7 +249,7 @@ class Retry(Operation):
         self.done = self.world.enqueue()
         self.failed = self.world.enqueue(max_attempts=1)
         self.child = self.world.enqueue(parents=(self.failed,))
-        claims = {claim.id: claim for claim in self.direct.work.claim(worker.id, worker.demand(2))}
+        claims = {claim.id: claim for claim in verbs.claim(self.direct, worker.id, worker.demand(2))}
         self.world.complete(worker.id, claims[self.done], f'"{LARGE}"'[:2_000])
         self.world.fail(worker.id, claims[self.failed])
         assert self.state(self.child) == "cancelled(parent)"
@@ -305,7 +306,7 @@ class Pause(Operation):
             assert self.changed, "it says that the queue was paused before"
 
     def verify(self, backend: Backend) -> None:
-        assert backend.work.claim(self.worker.id, self.worker.demand(1)) == []
+        assert verbs.claim(backend, self.worker.id, self.worker.demand(1)) == []
         assert backend.queues.resume("default")
         self.completes(backend, [self.job], self.worker)
 
@@ -339,7 +340,7 @@ class Look(Operation):
         demand = self.worker.demand(1)
         assert [job.id for job in backend.jobs.newest()] == [self.job]
         assert backend.work.look(self.worker.id, demand, serves_all=True).is_ready
-        assert backend.work.probe(demand)
+        assert verbs.probe(backend, demand)
         assert backend.jobs.ended([self.job]).jobs == []
         assert backend.history.stats(10**9).counts == {"default": {"queued": 1}}
         assert backend.schema_version() is not None

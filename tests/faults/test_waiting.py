@@ -12,6 +12,7 @@ from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.faults.count import Figures
 from tests.faults.databases import FaultyDatabase
 from tests.faults.trial import ALL, RUNS, Trial, Way
@@ -44,7 +45,7 @@ class Waiting:
         count = self._database.count
         job = self.direct.enqueue("any")
         backend = self.direct.backend
-        (claim,) = backend.work.claim(self._worker_id, Demand(("default",), ("any",), 1))
+        (claim,) = verbs.claim(backend, self._worker_id, Demand(("default",), ("any",), 1))
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(self._wait, job.id)
             # A first look that fails raises.
@@ -56,7 +57,7 @@ class Waiting:
             until(lambda: count.injected or time.monotonic() > ends, "the fault")
             injected = count.disarm()
             now = self._clock.steady()
-            backend.work.settle(self._worker_id, [completed(claim, now, now, '"the result"')])
+            verbs.settle(backend, self._worker_id, [completed(claim, now, now, '"the result"')])
             backend.announce_done()
             assert waiting.result(LONG) == "the result"
         return injected

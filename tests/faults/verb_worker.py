@@ -9,6 +9,7 @@ from dray.backends import Backend
 from dray.backends.store.work import NOTHING, SILENCE, Notes
 from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled, Settlement, completed, released
+from tests import verbs
 from tests.backends.world import LEASE_US, World
 
 QUEUES = ("default", "later", "steps")
@@ -36,7 +37,7 @@ class VerbWorker:
             self.outcomes[claim.id] = completed(claim, now, now, '"done"')
 
     def claim(self, backend: Backend, limit: int) -> None:
-        self.run(backend.work.claim(self.id, self.demand(limit)))
+        self.run(verbs.claim(backend, self.id, self.demand(limit)))
 
     def exchange(self, backend: Backend, limit: int = 0, notes: Notes = SILENCE) -> None:
         batch = list(self.outcomes.values())
@@ -69,6 +70,6 @@ class VerbWorker:
             self.exchange(backend, limit=20)
             while backend.graph.fan_out().left:
                 continue
-            if not self.outcomes and not backend.work.probe(self.demand(20)):
+            if not self.outcomes and not verbs.probe(backend, self.demand(20)):
                 return
         raise AssertionError(f"it does not come to an end: {self.outcomes}")

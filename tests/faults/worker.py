@@ -16,6 +16,7 @@ from dray.model.job import Demand
 from dray.model.worker import NewWorker
 from dray.ops.audit import audit
 from dray.runtime.condition import Condition
+from tests import verbs
 from tests.faults.databases import FaultyDatabase, FaultySqlite
 
 T = TypeVar("T")
@@ -149,7 +150,7 @@ class WorkerUnderTest:
         worker = NewWorker(id=self._ids.new(), name="gone", host="here", pid=1, boot=SystemClock().boot)
         backend.workers.register(worker, 1)
         job = self.direct.enqueue("plain", {"label": label}, queue="orphans")
-        claims = backend.work.claim(worker.id, Demand(("orphans",), ("plain",), 1))
+        claims = verbs.claim(backend, worker.id, Demand(("orphans",), ("plain",), 1))
         # The live one may have been faster: then there is nothing to rescue this time.
         assert len(claims) <= 1
         return job.id

@@ -15,6 +15,7 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
+from tests import verbs
 from tests.backends.world import LEASE_US
 from tests.faults.operation import LARGE, Operation
 from tests.faults.producer_operations import Ledger
@@ -182,7 +183,7 @@ class RegisteringAndLeaving(Operation):
         backend.workers.register(self.worker, LEASE_US)
         term = backend.leases.take("prune", self.worker.id)
         assert term is not None, "the duty is free"
-        assert backend.leases.renew("prune", self.worker.id, term)
+        assert verbs.is_held(backend, "prune", self.worker.id, term)
         self.results = [
             backend.leases.resign("prune", self.worker.id, term),
             backend.workers.deregister(self.worker.id),
@@ -215,7 +216,7 @@ class BodyTransaction(Operation):
         self.job = self.world.enqueue()
         self.child = self.world.enqueue(parents=(self.job,))
         self.ledger = Ledger(self)
-        (self.claim,) = self.direct.work.claim(self.worker.id, self.worker.demand(1))
+        (self.claim,) = verbs.claim(self.direct, self.worker.id, self.worker.demand(1))
 
     def act(self, backend: Backend) -> None:
         self._run(backend, self.claim)
@@ -238,11 +239,11 @@ class BodyTransaction(Operation):
         """The body has raised: its outcome is an error, unless the job has ended all the same."""
         now = self.world.clock.steady()
         error = model.errored(self.claim, now, now, Outcome.ERROR, 0, "StorageError", "lost")
-        settled = backend.work.settle(self.worker.id, [error])
+        settled = verbs.settle(backend, self.worker.id, [error])
         if self.state(self.job) == "completed":
             assert settled.already == [self.job]
             return
-        (again,) = backend.work.claim(self.worker.id, self.worker.demand(1))
+        (again,) = verbs.claim(backend, self.worker.id, self.worker.demand(1))
         self._run(backend, again)
 
     def verify(self, backend: Backend) -> None:

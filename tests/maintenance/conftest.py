@@ -23,8 +23,9 @@ def told(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def announce(queues: Iterable[str]) -> None:
         heard.extend(queues)
 
-    monkeypatch.setattr(backend.db, "announce", announce)
-    monkeypatch.setattr(backend.db, "announce_done", lambda: heard.append("done"))
+    for place in (backend, backend.db):
+        monkeypatch.setattr(place, "announce", announce)
+        monkeypatch.setattr(place, "announce_done", lambda: heard.append("done"))
     return heard
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.backends.database import Checkpoint
+from dray.backends.database import Checkpoint, Upkeep
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import Ids
 from dray.instants import SECOND
@@ -32,26 +32,33 @@ def path(tmp_path: Path) -> Path:
 def world(path: Path, clock: ManualClock, ids: Ids) -> Generator[World]:
     with closing(open_backend(f"sqlite:///{path}", clock=clock)) as backend:
         backend.migrate()
-        backend.file_checkpoint()
-        yield World(backend, clock, ids)
+        world = World(backend, clock, ids)
+        _upkeep(world).checkpoint()
+        yield world
 
 
 @pytest.fixture
 def checkpoints(world: World, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Each checkpoint that is made, and whether it waits."""
     made: list[bool] = []
-    checkpoint = world.backend.file_checkpoint
+    upkeep = _upkeep(world)
+    checkpoint = upkeep.checkpoint
 
-    def counting(*, waits: bool = False) -> Checkpoint | None:
+    def counting(*, waits: bool = False) -> Checkpoint:
         made.append(waits)
         return checkpoint(waits=waits)
 
-    monkeypatch.setattr(world.backend, "file_checkpoint", counting)
+    monkeypatch.setattr(upkeep, "checkpoint", counting)
     return made
 
 
+def _upkeep(world: World) -> Upkeep:
+    assert world.backend.upkeep is not None
+    return world.backend.upkeep
+
+
 def _checkpointer(world: World) -> Checkpointer:
-    return Checkpointer(world.backend, world.clock, world.rng)
+    return Checkpointer(_upkeep(world), world.clock, world.rng)
 
 
 def _jobs_in_the_file(path: Path) -> int:
@@ -177,13 +184,11 @@ def test_a_reader_in_the_way_does_not_stop_it_for_long(world: World, path: Path)
         reader.execute("SELECT count(*) FROM dray_jobs").fetchall()
         world.enqueue()
 
-        found = [world.backend.file_checkpoint(), world.backend.file_checkpoint(waits=True)]
+        found = [_upkeep(world).checkpoint(), _upkeep(world).checkpoint(waits=True)]
 
         reader.execute("ROLLBACK")
-    assert all(checkpoint is not None and checkpoint.left for checkpoint in found)
-    after = world.backend.file_checkpoint()
-    assert after is not None
-    assert after.left == 0
+    assert all(checkpoint.left for checkpoint in found)
+    assert _upkeep(world).checkpoint().left == 0
 
 
 def test_somebody_elses_checkpoint_or_transaction_is_no_error(world: World, path: Path) -> None:
@@ -191,8 +196,8 @@ def test_somebody_elses_checkpoint_or_transaction_is_no_error(world: World, path
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
 
-        world.backend.file_checkpoint()
-        world.backend.file_checkpoint(waits=True)
+        _upkeep(world).checkpoint()
+        _upkeep(world).checkpoint(waits=True)
 
         writer.execute("ROLLBACK")
     assert _jobs_in_the_file(path) == 1
@@ -312,5 +317,4 @@ def test_a_worker_of_another_boot_is_nobody_to_wait_for(world: World, path: Path
 
 def test_a_server_looks_after_its_own_log(postgres_url: str) -> None:
     with closing(open_backend(postgres_url)) as backend:
-        answers = (backend.has_file, backend.file_log(), backend.file_checkpoint(), backend.file_vacuum(1_000))
-        assert answers == (False, None, None, False)
+        assert backend.upkeep is None

@@ -90,7 +90,7 @@ def _state(backend: Backend, job_id: str) -> str:
 
 
 def _holders(backend: Backend) -> set[str | None]:
-    ours = EXCLUSIVE if backend.has_file else [duty for duty in EXCLUSIVE if duty != "checkpoint"]
+    ours = EXCLUSIVE if backend.upkeep else [duty for duty in EXCLUSIVE if duty != "checkpoint"]
     return {lease.holder for lease in backend.leases.all() if lease.duty in ours}
 
 
@@ -105,7 +105,7 @@ def test_the_jobs_and_the_duties_of_a_killed_worker_are_taken_over(
         worker.hear()
         worker.kill()
 
-        bound = 1.0 if backend.has_file else LEASE_US / SECOND + 2
+        bound = 1.0 if backend.upkeep else LEASE_US / SECOND + 2
         seconds = survivor.live_until(lambda: _state(backend, job_id) != "running", 10 * bound)
         print(f"{seconds:.2f} s, {bound} s are allowed on an idle machine")
         survivor.live_until(lambda: _holders(backend) == {survivor.id}, 10)
@@ -147,7 +147,7 @@ def test_a_worker_that_is_stopped_and_whose_proof_is_taken_away_is_replaced(
         worker.say("beat")
         assert not worker.hear()
         worker.say("check")
-        assert worker.hear()[0] is not backend.has_file
+        assert worker.hear()[0] is (backend.upkeep is None)
 
 
 def _take_proof_away(url: str, backend: Backend, worker_id: str) -> None:

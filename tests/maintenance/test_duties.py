@@ -351,7 +351,7 @@ def test_every_duty_beside_rescue_has_a_name_of_its_own_and_is_one_workers(world
 
     names = [duty.name for duty in found]
     expected = {"promote", "fan-out", "prune", "reconcile"}
-    assert set(names) == (expected | {"checkpoint"} if world.backend.has_file else expected)
+    assert set(names) == (expected | {"checkpoint"} if world.backend.upkeep else expected)
     assert len(set(names)) == len(names)
     assert all(duty.is_exclusive for duty in found)
 

@@ -372,7 +372,7 @@ def test_an_idle_keeper_with_every_duty_asks_little_and_writes_nothing(world: Wo
 
     print(f"{counts.reads} reads, {counts.writes} write transactions a minute")
     assert _held(runner) == {duty.name for duty in _duties(world)}
-    assert counts.reads <= (220 if world.backend.has_file else 260)
+    assert counts.reads <= (220 if world.backend.upkeep else 260)
     assert counts.writes <= 4  # the pruner's, which find nothing to remove
     assert _stamp(world.backend) == before
 
@@ -390,7 +390,7 @@ def test_an_idle_keeper_without_duties_asks_less_and_writes_nothing(world: World
 
     print(f"{counts.reads} reads a minute")
     assert _held(runner) == frozenset()
-    assert counts.reads <= (75 if world.backend.has_file else 115)
+    assert counts.reads <= (75 if world.backend.upkeep else 115)
     assert counts.writes == 0
 
 
@@ -400,13 +400,13 @@ def test_idle_keepers_wake_about_three_times_a_second_at_most(world: World) -> N
     _live(world, 60, *_runners(world, world.worker(), *_duties(world)), also=lambda: ticks.append(1))
 
     print(f"{len(ticks)} wake-ups a minute")
-    assert len(ticks) <= (240 if world.backend.has_file else 190)
+    assert len(ticks) <= (240 if world.backend.upkeep else 190)
 
 
 def _stamp(backend: Backend) -> object:
     """Changes with everything that is written."""
-    if backend.has_file:
-        return backend.file_log()
+    if backend.upkeep:
+        return backend.upkeep.log()
     return [
         raw.run(backend, f"SELECT coalesce(max(xmin::text::bigint), 0), count(*) FROM {table}")
         for table in ("dray_jobs", "dray_workers", "dray_leases")

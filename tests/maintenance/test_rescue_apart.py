@@ -12,6 +12,7 @@ from dray.app import App
 from dray.maintenance.pruner import Pruner
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
+from tests import verbs
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def _left_running(app: App) -> str:
     gone = NewWorker(id=app.new_id(), name="gone", host="here", pid=1, boot=app.clock.boot)
     app.backend.workers.register(gone, 15_000_000)
     job = app.enqueue("task", queue="left")  # which the worker of the test does not serve: it would be faster
-    assert [claim.id for claim in app.backend.work.claim(gone.id, Demand(("left",), ("task",), 1))] == [job.id]
+    assert [claim.id for claim in verbs.claim(app.backend, gone.id, Demand(("left",), ("task",), 1))] == [job.id]
     app.backend.workers.deregister(gone.id)
     return job.id
 

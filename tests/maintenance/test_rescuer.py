@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.backends.sqlite import files
+from dray.backends.sqlite import trust
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import Ids
 from dray.instants import DAY, SECOND
@@ -282,7 +282,7 @@ def test_a_glance_at_the_locks_asks_the_database_nothing(world: World, counts: C
     world.clock.advance(SECOND // 2)
     rescuer.tick()
 
-    assert (glances, counts.reads) == ((0, 1) if world.backend.has_file else (3, 4))
+    assert (glances, counts.reads) == ((0, 1) if world.backend.upkeep else (3, 4))
 
 
 def test_a_worker_of_another_boot_that_nobody_can_prove_is_watched_for_one_lease(
@@ -291,7 +291,7 @@ def test_a_worker_of_another_boot_that_nobody_can_prove_is_watched_for_one_lease
     def network(_: Path) -> str:
         return "nfs4"
 
-    monkeypatch.setattr(files, "_file_system", network)
+    monkeypatch.setattr(trust, "kind_of", network)
     world = file_world
     with closing(world.backend):
         silent, living = (_register(world, boot="another:1", lock="1:2") for _ in range(2))
@@ -316,6 +316,6 @@ def test_a_worker_of_another_boot_that_nobody_can_prove_is_watched_for_one_lease
 def test_looks_are_half_a_second_apart_where_they_are_free_and_a_second_where_not(world: World) -> None:
     pauses = [_rescuer(world).tick() for _ in range(50)]
 
-    longest = 0.5 if world.backend.has_file else 1.0
+    longest = 0.5 if world.backend.upkeep else 1.0
     assert all(0.8 * longest <= pause <= longest for pause in pauses)
     assert len(set(pauses)) > 40

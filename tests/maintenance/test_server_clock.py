@@ -23,6 +23,7 @@ from dray.maintenance import Rescuer
 from dray.model.job import Demand
 from dray.model.new_job import NewJob
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.backends import raw
 
 LEASE_US = SECOND
@@ -88,7 +89,7 @@ def worker(backend: Backend) -> str:
 
 def claimed(backend: Backend, worker_id: str) -> str:
     (job,) = backend.jobs.enqueue([NewJob(id=ids.new(), task="task")])
-    assert [claim.id for claim in backend.work.claim(worker_id, Demand(("default",), ("task",), 1))] == [job.id]
+    assert [claim.id for claim in verbs.claim(backend, worker_id, Demand(("default",), ("task",), 1))] == [job.id]
     return job.id
 
 
@@ -135,7 +136,7 @@ def test_jobs_of_a_worker_that_died_before_the_clock_was_set_back_are_rescued_wi
     assert took < 10  # about one lease and a look
     assert backend.jobs.get([job])[0].state in {"queued", "scheduled"}
     backend.jobs.enqueue([NewJob(id=ids.new(), task="task")])
-    assert backend.work.claim(rescue.id, Demand(("default",), ("task",), 1))  # this one or the one that was rescued
+    assert verbs.claim(backend, rescue.id, Demand(("default",), ("task",), 1))  # this one or the one that was rescued
 
 
 def test_who_died_after_the_clock_was_set_back_is_rescued_as_ever(server: Server, backend: Backend) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.backends.store import work
+from dray.backends.store.work import Notes, WorkStore
 from dray.handle import Job
 from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, state_of, until
@@ -209,13 +209,13 @@ def test_progress_of_one_attempt_is_not_shown_with_the_next(app: App) -> None:
 def count_reports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Records the ids of the jobs whose progress is written, one entry per write."""
     written: list[str] = []
-    keep = work._keep_reports
+    keep = WorkStore._keep_notes
 
-    def counting(tx: Any, worker_id: str, reports: Any) -> Any:
-        written.extend(report.id for report in reports)
-        return keep(tx, worker_id, reports)
+    def counting(self: WorkStore, tx: Any, worker_id: str, notes: Notes) -> Notes:
+        written.extend(report.id for report in notes.reports)
+        return keep(self, tx, worker_id, notes)
 
-    monkeypatch.setattr(work, "_keep_reports", counting)
+    monkeypatch.setattr(WorkStore, "_keep_notes", counting)
     return written
 
 

@@ -17,6 +17,7 @@ from dray.model.settlement import completed, released
 from dray.model.worker import NewWorker
 from dray.runtime.execution import Execution
 from dray.task import Task
+from tests import verbs
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Stage
 
@@ -44,7 +45,7 @@ def claimed(app: dray.App, stage: Stage, task: Task[..., Any], parents: tuple[st
     """Returns a job of a task, claimed by the worker."""
     new = NewJob(id=_ids.new(), task=task.name, parents=parents)
     app.backend.jobs.enqueue([new])
-    (claim,) = app.backend.work.claim(WORKER, Demand(("default",), (task.name,), 1))
+    (claim,) = verbs.claim(app.backend, WORKER, Demand(("default",), (task.name,), 1))
     return Execution(claim, task, WORKER, stage.link)
 
 
@@ -79,7 +80,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, s
     settlement = stage.settled()
     job = app.job(execution.claim.id)
     assert (job.state, settlement.result) == ("completed", '"too late"')
-    assert app.backend.work.settle(WORKER, [settlement]).already == [job.id]
+    assert verbs.settle(app.backend, WORKER, [settlement]).already == [job.id]
     assert job.result() == stage.result(bodies.who_am_i)["pid"]
     assert len(enqueued(app)) == 1
 
@@ -87,7 +88,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, s
 @pytest.mark.parametrize("task", [bodies.complete_with_another_job, bodies.complete_on_a_users_connection])
 def test_a_lost_claim_rolls_everything_back(app: dray.App, stage: Stage, task: Task[..., Any]) -> None:
     execution = claimed(app, stage, task)
-    app.backend.work.settle(WORKER, [released(execution.claim, app.clock.steady())])
+    verbs.settle(app.backend, WORKER, [released(execution.claim, app.clock.steady())])
 
     stage.runner.start([execution])
 
@@ -106,7 +107,7 @@ def test_a_body_enqueues_where_its_worker_works(app: dray.App, stage: Stage) -> 
 def test_a_body_sees_the_results_of_its_parents(app: dray.App, stage: Stage) -> None:
     parent = claimed(app, stage, bodies.add)
     now = app.clock.steady()
-    app.backend.work.settle(WORKER, [completed(parent.claim, now, now, json.dumps(3))])
+    verbs.settle(app.backend, WORKER, [completed(parent.claim, now, now, json.dumps(3))])
     execution = claimed(app, stage, bodies.sum_of_parents, parents=(parent.claim.id,))
 
     stage.runner.start([execution])

@@ -19,6 +19,7 @@ from dray.instants import SECOND
 from dray.model import settlement
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
+from tests import verbs
 from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, sql, state_of, until
 
@@ -303,9 +304,9 @@ def test_a_worker_that_hands_the_job_back_does_not_start_the_time_of_misfitting_
     sql(app, "UPDATE dray_jobs SET run_at = created_at WHERE id = ?", job.id)
     backend, stranger = app.backend, NewWorker(id=app.new_id(), name="w", host="h", pid=1, boot=app.clock.boot)
     backend.workers.register(stranger, 15_000_000)
-    (claim,) = backend.work.claim(stranger.id, Demand(("default",), (job.task,), 1))
+    (claim,) = verbs.claim(backend, stranger.id, Demand(("default",), (job.task,), 1))
 
-    backend.work.settle(stranger.id, [settlement.released(claim, app.clock.steady())])
+    verbs.settle(backend, stranger.id, [settlement.released(claim, app.clock.steady())])
 
     assert (state_of(job), (job.error or "")[:35]) == ("queued", since)
     work_off(app)

@@ -25,6 +25,7 @@ from dray.model.worker import NewWorker
 from dray.ops.why import Why, why
 from dray.runtime.heartbeat import Stacks
 from dray.runtime.outcome import shown_stack
+from tests import verbs
 from tests.backends import raw
 from tests.runtime import child_bodies
 from tests.runtime.watching import LONG, Gate, come_to, until
@@ -158,7 +159,7 @@ def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
     new = NewWorker(id=worker_id, name="w", host="here", pid=1, boot=app.clock.boot, tasks=("wait",))
     app.backend.workers.register(new, 60 * SECOND)
     job = app.enqueue("wait")
-    (claim,) = app.backend.work.claim(worker_id, Demand(("default",), ("wait",), 1))
+    (claim,) = verbs.claim(app.backend, worker_id, Demand(("default",), ("wait",), 1))
     stacks = Stacks(lambda _: None, lambda: None)
 
     def answer() -> None:

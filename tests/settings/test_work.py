@@ -15,7 +15,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.backends import Backend, open_backend
+from dray.backends import open_backend
 from dray.backends.postgres.session import PostgresSession
 from dray.errors import DrayError, JobFailed
 from tests.backends.world import World
@@ -310,8 +310,8 @@ def test_the_tables_can_be_made_while_another_makes_them(place: Place) -> None:
     backends = [open_backend(url) for _ in range(4)]
     try:
         with ThreadPoolExecutor(4) as threads:
-            versions = list(threads.map(Backend.migrate, backends))
-        assert len(set(versions)) == 1
+            versions = [threads.submit(backend.migrate) for backend in backends]
+        assert len({version.result() for version in versions}) == 1
     finally:
         for backend in backends:
             backend.close()

@@ -1,4 +1,4 @@
-"""The storage contract: a backend, its life cycle, and one property for each noun (`backend.jobs.enqueue(…)`).
+"""The storage contract: a backend, its life cycle, and one attribute for each noun (`backend.jobs.enqueue(…)`).
 
 The verbs of a noun are the methods of its class in `store/`: each says what is atomic in it, what it returns and what
 no rows mean. Verbs take batches; one job is a batch of one. They decide nothing: next states, delays and cut-offs
@@ -9,20 +9,43 @@ on every database. Where the backend itself repeats one whose answer was lost, i
 from __future__ import annotations
 
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dray.address import SqliteAddress, parse_address
-from dray.backends import store
 from dray.backends.sqlite import SqliteDatabase
+from dray.backends.store.block import Fence, TransactionBlock, atransaction
 from dray.clock import Clock
 from dray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from dray.backends.database import Checkpoint, Copier, Database, LogFile
-    from dray.backends.watch import Watch
+    from dray.backends.database import Database
+    from dray.backends.store.doctor import AuditStore, Examination
+    from dray.backends.store.graph import GraphStore
+    from dray.backends.store.history import HistoryStore
+    from dray.backends.store.jobs import JobStore, QueueStore, WorkflowStore
+    from dray.backends.store.live import LiveStore
+    from dray.backends.store.outcomes import OutcomeStore
+    from dray.backends.store.schedules import ScheduleStore
+    from dray.backends.store.transfer import Transfer
+    from dray.backends.store.why import StackStore, WhyStore
+    from dray.backends.store.work import WorkStore
+    from dray.backends.store.workers import LeaseStore, WorkerStore
+
+
+def _load(module: str, name: str) -> Any:
+    return getattr(import_module(f"dray.backends.store.{module}"), name)
+
+
+def _noun(module: str, name: str) -> Any:
+    """A class of `store/`, loaded when it is first used."""
+
+    def make(backend: Backend) -> Any:
+        return _load(module, name)(backend.db)
+
+    return cached_property(make)
 
 
 class Backend:
@@ -30,132 +53,32 @@ class Backend:
 
     def __init__(self, db: Database) -> None:
         self.db = db
+        # `Database` says what these do.
+        self.migrate, self.schema_version, self.close, self.now = db.migrate, db.version, db.close, db.now
+        self.watch, self.announce, self.announce_done = db.watch, db.announce, db.announce_done
+        self.verify, self.upkeep = db.verify, db.upkeep
 
-    def migrate(self) -> int:
-        """Creates or upgrades the tables under a lock; returns their version. Any number may run at once."""
-        return self.db.migrate()
+    jobs: JobStore = _noun("jobs", "JobStore")
+    work: WorkStore = _noun("work", "WorkStore")
+    outcomes: OutcomeStore = _noun("outcomes", "OutcomeStore")
+    graph: GraphStore = _noun("graph", "GraphStore")
+    workflows: WorkflowStore = _noun("jobs", "WorkflowStore")
+    queues: QueueStore = _noun("jobs", "QueueStore")
+    schedules: ScheduleStore = _noun("schedules", "ScheduleStore")
+    workers: WorkerStore = _noun("workers", "WorkerStore")
+    leases: LeaseStore = _noun("workers", "LeaseStore")
+    history: HistoryStore = _noun("history", "HistoryStore")
+    live: LiveStore = _noun("live", "LiveStore")
+    why: WhyStore = _noun("why", "WhyStore")
+    stacks: StackStore = _noun("why", "StackStore")
+    audit: AuditStore = _noun("doctor", "AuditStore")
+    transfer: Transfer = _noun("transfer", "Transfer")
 
-    def schema_version(self) -> int | None:
-        """The version of the tables; None: there are none."""
-        return self.db.version()
-
-    def now(self) -> int:
-        """The database's time: the server's where there is one, this machine's otherwise."""
-        return self.db.now()
-
-    def watch(
-        self, *, hears_work: bool = True, hears_done: bool = True, queues: Collection[str] | None = None
-    ) -> Watch:
-        """A new watch on this database, whose tables must be there; look once after making it.
-
-        It need not tell of jobs that are ready, of jobs that have ended, or of other queues than these; where every
-        commit wakes, it does.
-        """
-        return self.db.watch(hears_work=hears_work, hears_done=hears_done, queues=queues)
-
-    def announce(self, queues: Iterable[str]) -> None:
-        """Tells other processes' watches that jobs of these queues are ready, where the commit does not tell."""
-        self.db.announce(queues)
-
-    def announce_done(self) -> None:
-        """Tells other processes' watches that jobs have ended, where the commit does not tell."""
-        self.db.announce_done()
-
-    def verify(self, *, full: bool = False) -> list[str]:
-        """What is wrong with how the tables are stored, by the database's own checks; full ones read all there is."""
-        return self.db.verify(full=full)
-
-    @property
-    def copier(self) -> Copier:
-        """Makes copies of the whole as it is at one moment, while others write."""
-        return self.db.copier
-
-    def close(self) -> None:
-        """Closes this process's connections. Nothing is lost: there is no buffer."""
-        self.db.close()
-
-    # The nouns; each is loaded when it is first used.
-
-    @cached_property
-    def jobs(self) -> store.JobStore:
-        """Jobs as producers and operators see them."""
-        return store.JobStore(self.db)
-
-    @cached_property
-    def work(self) -> store.WorkStore:
-        """Jobs in the hands of workers: claimed, reported on, ended."""
-        return store.WorkStore(self.db)
-
-    @cached_property
-    def outcomes(self) -> store.OutcomeStore:
-        """Outcomes that a worker could not write before it had to go."""
-        return store.OutcomeStore(self.db)
-
-    @cached_property
-    def graph(self) -> store.GraphStore:
-        """Jobs that wait for others."""
-        return store.GraphStore(self.db)
-
-    @cached_property
-    def workflows(self) -> store.WorkflowStore:
-        """Workflows, to look at."""
-        return store.WorkflowStore(self.db)
-
-    @cached_property
-    def queues(self) -> store.QueueStore:
-        """Queues and their pauses."""
-        return store.QueueStore(self.db)
-
-    @cached_property
-    def schedules(self) -> store.ScheduleStore:
-        """Schedules and their slots."""
-        return store.ScheduleStore(self.db)
-
-    @cached_property
-    def workers(self) -> store.WorkerStore:
-        """Workers, their proofs of life, and the jobs of dead ones."""
-        return store.WorkerStore(self.db)
-
-    @cached_property
-    def leases(self) -> store.LeaseStore:
-        """Which worker has which duty."""
-        return store.LeaseStore(self.db)
-
-    @cached_property
-    def history(self) -> store.HistoryStore:
-        """What is kept of the past, until it is pruned."""
-        return store.HistoryStore(self.db)
-
-    @cached_property
-    def live(self) -> store.LiveStore:
-        """What live views read."""
-        return store.LiveStore(self.db)
-
-    @cached_property
-    def why(self) -> store.WhyStore:
-        """What explains where a job is."""
-        return store.WhyStore(self.db)
-
-    @cached_property
-    def stacks(self) -> store.StackStore:
-        """Where running bodies are."""
-        return store.StackStore(self.db)
-
-    @cached_property
-    def audit(self) -> store.AuditStore:
-        """What should never be in the tables."""
-        return store.AuditStore(self.db)
-
-    @property
-    def transfer(self) -> store.Transfer:
-        """This database as one side of a move into another."""
-        return store.Transfer(self.db)
-
-    def examine(self, seconds: float = 1.0) -> store.Examination:
+    def examine(self, seconds: float = 1.0) -> Examination:
         """Reads a database in whatever state, and changes nothing. `seconds`: the time limit of each question."""
-        return store.Examination(self.db, seconds)
+        return _load("doctor", "Examination")(self.db, seconds)
 
-    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> store.TransactionBlock:
+    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> TransactionBlock:
         """A fresh connection of the driver's (sqlite3.Connection, psycopg.Connection) for the body of a job.
 
         Its transaction is durable, commits at the end of the block and rolls back after an error. With a fence
@@ -164,31 +87,11 @@ class Backend:
         the end tells. After an error of the commit itself only the job's row says whether it happened: settle by the
         same fence.
         """
-        return store.TransactionBlock(self.db, fence and store.Fence(*fence))
+        return TransactionBlock(self.db, fence and Fence(*fence))
 
     def atransaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractAsyncContextManager[Any]:
         """As `transaction`, for an event loop: sqlite3.Connection (of the loop's thread), psycopg.AsyncConnection."""
-        return store.atransaction(self.db, fence and store.Fence(*fence))
-
-    # The file, where there is no server to look after it
-
-    @property
-    def has_file(self) -> bool:
-        """Whether this database is a file, which needs upkeep."""
-        return self.db.upkeep is not None
-
-    def file_log(self) -> LogFile | None:
-        """The write-ahead log as the file system shows it; it has been written if that differs."""
-        return None if self.db.upkeep is None else self.db.upkeep.log()
-
-    def file_checkpoint(self, *, waits: bool = False) -> Checkpoint | None:
-        """Copies the write-ahead log back into the file. Waits: keeps writers out until the log can start over, if
-        that takes no longer than a second."""
-        return None if self.db.upkeep is None else self.db.upkeep.checkpoint(waits=waits)
-
-    def file_vacuum(self, pages: int) -> bool:
-        """Gives at most `pages` unused pages back to the file system; returns whether there are more."""
-        return self.db.upkeep is not None and self.db.upkeep.vacuum(pages)
+        return atransaction(self.db, fence and Fence(*fence))
 
 
 def open_backend(
@@ -210,14 +113,9 @@ def open_backend(
     """
     address = parse_address(url)
     if isinstance(address, SqliteAddress):
+        create = create is not False
         return Backend(
-            SqliteDatabase(
-                address.path,
-                clock=clock,
-                busy_timeout=busy_timeout,
-                file_mode=file_mode,
-                create=create is not False,
-            )
+            SqliteDatabase(address.path, clock=clock, busy_timeout=busy_timeout, file_mode=file_mode, create=create)
         )
     # psycopg costs 200 ms and 20 MB to import: only those pay who use PostgreSQL.
     try:

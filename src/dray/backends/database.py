@@ -74,21 +74,14 @@ class Session(Protocol):
         """At most `limit` jobs before an id that match every given filter, newest first."""
         ...
 
-    def ready(self, demand: Demand) -> Later[bool]:
-        """Whether anything of a demand is ready; looks at the index only."""
-        ...
-
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         """Opens a worker's transaction, in order with pauses of these queues."""
-        ...
 
     def forget_results(self, ids: Sequence[str]) -> None:
         """Drops results that are kept outside the jobs' rows."""
-        ...
 
     def begin_pause(self, queue: str) -> None:
         """Opens the transaction of a pause: waits until claims under way on that queue are over."""
-        ...
 
     @property
     def tables(self) -> Tables:
@@ -109,39 +102,22 @@ class OpenTransaction(Protocol):
 
     def commit(self) -> None:
         """Commits it; a deferred constraint of the user's own is reported as the driver does."""
-        ...
 
     def end(self) -> None:
         """Rolls back what was not committed and closes the connection; at any point, more than once."""
-        ...
 
 
 class Database(Protocol):
     """A database that holds Dray's tables."""
 
-    @property
-    def clock(self) -> Clock:
-        """This process's clock."""
-        ...
-
-    @property
-    def place(self) -> str:
-        """The file or address, fit to be shown."""
-        ...
+    clock: Clock  # this process's
+    place: str  # the file or address, fit to be shown
+    proofs: Proofs  # how workers here prove that they live
+    upkeep: Upkeep | None  # what has to be done for the file, where there is one
 
     @property
     def boot(self) -> str | None:
         """The boot within which leases can be compared; None where the server's clock decides."""
-        ...
-
-    @property
-    def proofs(self) -> Proofs:
-        """How workers here prove that they live."""
-        ...
-
-    @property
-    def upkeep(self) -> Upkeep | None:
-        """What has to be done for the file, where there is one."""
         ...
 
     @property
@@ -224,11 +200,9 @@ class Database(Protocol):
 
     def announce(self, queues: Iterable[str]) -> None:
         """Tells other processes that jobs of these queues are ready; after the commit, where it does not tell."""
-        ...
 
     def announce_done(self) -> None:
         """Tells other processes that jobs have ended; as `announce`."""
-        ...
 
     def known(self, *, seconds: float) -> dict[str, str]:
         """The versions that the tables note, by a look as `inspect` takes it; empty: there are no tables."""
@@ -249,7 +223,6 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Closes every connection of this process."""
-        ...
 
 
 def write_and_recall(db: Database, work: Callable[[Session], T], *, durable: bool = True) -> T:
@@ -280,14 +253,11 @@ Progress = Callable[[int, int | None], None]  # how much is done, of how much in
 class Copier(Protocol):
     """Makes copies of one database."""
 
+    ending: str  # of the names of copies
+
     @property
     def name(self) -> str:
         """What a copy may be called, without an ending."""
-        ...
-
-    @property
-    def ending(self) -> str:
-        """Of the names of copies."""
         ...
 
     def mode(self) -> int:
@@ -296,7 +266,6 @@ class Copier(Protocol):
 
     def refuse(self, target: Path) -> None:
         """An error if a copy must not be put there, even where what is there may be replaced."""
-        ...
 
     def copy(self, draft: Path, progress: Progress) -> int | None:
         """Fills a file that is there, empty and private, and checks it: it needs no other file beside it. Returns the
@@ -386,20 +355,14 @@ class Proof(Protocol):
     that cannot be looked at means nothing, and only then the lease decides.
     """
 
-    @property
-    def lock(self) -> str | None:
-        """What the worker's row says of it, so that others know it from another; None where the id is enough."""
-        ...
+    lock: str | None  # what the worker's row says of it, so that others know it from another; None: the id is enough
+    # It stands for as long as the process does. Otherwise a network is in between, and that it is held is only what
+    # this side believes.
+    is_certain: bool
 
     @property
     def is_held(self) -> bool:
         """Whether there is a proof beside the lease now. Never behind a pooler."""
-        ...
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it stands for as long as the process does. Otherwise a network is in between, and that it is held
-        is only what this side believes."""
         ...
 
     def fileno(self) -> int | None:
@@ -414,7 +377,6 @@ class Proof(Protocol):
 
     def close(self) -> None:
         """Gives the proof up: others may judge by the lease from here on. A second time does nothing."""
-        ...
 
 
 class Proofs(Protocol):
@@ -434,8 +396,6 @@ class Proofs(Protocol):
 
     def forget(self, worker_ids: Collection[str]) -> None:
         """Removes what workers that were declared dead left behind."""
-        ...
 
     def sweep(self, live_ids: Collection[str]) -> None:
         """Removes what was left behind by workers that are not known."""
-        ...

@@ -42,7 +42,7 @@ def upgrade(
     dialect: Dialect,
     known: Mapping[str, str],
     place: str,
-    script: Callable[[str], None],
+    script: Callable[[str], object],
     note: Callable[[str, int], object],
 ) -> int:
     """Applies what is missing, inside the caller's transaction and under its lock; returns the new version."""
@@ -80,7 +80,7 @@ _FILE = """\
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
 """
-_SCHEMA = """\
+SCHEMA = """\
 CREATE SCHEMA IF NOT EXISTS "{schema}";
 SET LOCAL search_path TO "{schema}";
 """
@@ -120,7 +120,7 @@ def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> st
         (
             _FILE if dialect == "sqlite" and makes_all else "",
             _BEGIN[dialect],
-            _SCHEMA.format(schema=schema) if schema is not None else "",
+            SCHEMA.format(schema=schema) if schema is not None else "",
             text,
             _VERSION.format(version=version, oldest_code=OLDEST_CODE),
             "COMMIT;\n",

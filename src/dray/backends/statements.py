@@ -91,12 +91,17 @@ _HAS_ARGS = """
 # `$now` is the time of the statement, not of the transaction: a user's transaction may be open for an hour.
 # statement_timestamp() and not clock_timestamp(): a volatile function cannot be compared through an index.
 _POSTGRES_INSTANT = r"(timestamptz 'epoch' + CAST(:\1 AS bigint) * interval '1 microsecond')"
+_COMMON_WORDS = (
+    (r"\$fits\b", _FITS),
+    (r"\$stays\b", _STAYS),
+    (r"\$rows_of\((\w+)\)", _ROWS_OF),
+    (r"\$live_columns\b", _LIVE_COLUMNS),
+    (r"\$schedule_columns\b", _SCHEDULE_COLUMNS),
+)
 _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     "sqlite": (
-        (r"\$fits\b", _FITS),
-        (r"\$stays\b", _STAYS),
+        *_COMMON_WORDS,
         (r"\$needed\((\w+)\)", _NEEDED),
-        (r"\$rows_of\((\w+)\)", _ROWS_OF),
         (r"\$now\b", ":now"),
         (r"\$steady\b", ":steady"),
         (r"\$at\((\w+)\)", r":\1"),
@@ -110,22 +115,15 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
             r"\$job_columns\b",
             _JOB_COLUMNS.format(args="coalesce(j.args, p.args)", result="coalesce(j.result, p.result)"),
         ),
-        (r"\$live_columns\b", _LIVE_COLUMNS),
-        (r"\$schedule_columns\b", _SCHEDULE_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j LEFT JOIN dray_payloads AS p ON p.job_id = j.id"),
         (r"\$tags\b", "json_each(j.tags)"),
-        (
-            r"\$has_args\b",
-            _HAS_ARGS,
-        ),
+        (r"\$has_args\b", _HAS_ARGS),
         (r"\$skip_(locked|referred)(_\w)?\b", ""),
         (r"\$for_(share|update)\b", ""),
     ),
     "postgres": (
-        (r"\$fits\b", _FITS),
-        (r"\$stays\b", _STAYS),
+        *_COMMON_WORDS,
         (r"\$needed\((\w+)\)", _NEEDED.replace("IS NULL)", "IS NULL OFFSET 0)")),
-        (r"\$rows_of\((\w+)\)", _ROWS_OF),
         (r"\$now\b", "coalesce($at(now), statement_timestamp())"),
         (r"\$steady\b", "coalesce($at(steady), statement_timestamp())"),
         (r"\$at\((\w+)\)", _POSTGRES_INSTANT),
@@ -138,8 +136,6 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$by_text\((\w+)\)", r'\1 COLLATE "C"'),  # as SQLite and Python order text, whatever the database's locale
         (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),
         (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
-        (r"\$live_columns\b", _LIVE_COLUMNS),
-        (r"\$schedule_columns\b", _SCHEDULE_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j"),
         (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
         (r"\$has_args\b", "args IS NOT NULL"),

@@ -65,32 +65,25 @@ class Tables(Protocol):
 
     def append(self, shape: Shape, rows: Sequence[Row]) -> None:
         """Writes rows whose keys are not there."""
-        ...
 
     def mend(self, shape: Shape, rows: Sequence[Row]) -> None:
         """Writes rows over those that have their keys."""
-        ...
 
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
         """Removes rows, and what refers to them."""
-        ...
 
     def clear(self, table: Table) -> None:
         """Removes all rows, and what refers to them."""
-        ...
 
     def close(self, sentence: str) -> None:
         """Has every change of every table refused with this sentence, also on connections that were open before;
         not in a transaction that has noted a `pass` in dray_meta and takes it back before its end."""
-        ...
 
     def open(self) -> None:
         """Undoes `close`."""
-        ...
 
     def tidy(self, tables: Iterable[Table]) -> None:
         """After many rows were written with numbers of their own: what the database has to know to go on."""
-        ...
 
 
 def slots(table: Table, columns: Sequence[str] = ()) -> dict[str, str]:

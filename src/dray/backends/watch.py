@@ -23,19 +23,12 @@ class Watch(Protocol):
     `close` does no harm; make another one there.
     """
 
+    is_direct: bool  # connected to the database itself, and to no pooler
+    hears_own: bool  # what this very process commits is a change too
+
     @property
     def is_pushed(self) -> bool:
         """Whether changes are known to arrive by themselves, and not by polling."""
-        ...
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether it is connected to the database itself, and to no pooler."""
-        ...
-
-    @property
-    def hears_own(self) -> bool:
-        """Whether what this very process commits is a change too."""
         ...
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -47,11 +40,9 @@ class Watch(Protocol):
 
     def poke(self) -> None:
         """Ends the wait under way, or the next one. For any thread and any signal handler; many count as one."""
-        ...
 
     def close(self) -> None:
         """Lets go of everything. A second time does nothing."""
-        ...
 
 
 class Bell:

@@ -70,5 +70,5 @@ class WorkerDuties:
 
 def duties(backend: Backend, clock: Clock, rng: Rng) -> tuple[Duty, ...]:
     """The duties of any worker, in the order they are done. Without rescue, and schedules, which need its tasks."""
-    file = (Checkpointer(backend, clock, rng),) if backend.has_file else ()
+    file = (Checkpointer(backend.upkeep, clock, rng),) if backend.upkeep is not None else ()
     return (Promoter(backend), Fanner(backend, rng), *file, Pruner(backend, rng), Reconciler(backend, rng))

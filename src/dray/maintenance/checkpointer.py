@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dray.backends import Backend
-from dray.backends.database import LogFile
+from dray.backends.database import LogFile, Upkeep
 from dray.clock import Clock, Rng
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
@@ -31,7 +30,7 @@ class Checkpointer:
     name = "checkpoint"
     is_exclusive = True
 
-    _backend: Backend
+    _upkeep: Upkeep
     _clock: Clock
     _rng: Rng
     _log: LogFile | None = None  # as it was when it was last copied back
@@ -44,26 +43,24 @@ class Checkpointer:
         now = self._clock.steady()
         is_busy = self._copy_back(now)
         if now >= self._vacuum_at:
-            if self._backend.file_vacuum(_PAGES):
+            if self._upkeep.vacuum(_PAGES):
                 return _BUSY_PAUSE
             self._vacuum_at = now + _VACUUM_US
         return jittered(_BUSY_PAUSE if is_busy else _PAUSE, self._rng)
 
     def _copy_back(self, now: int) -> bool:
         """Copies the log if it is worth it. Returns whether it grows so fast that the next look should come soon."""
-        log = self._backend.file_log()
+        log = self._upkeep.log()
         if log is None or log == self._log:
             return False
         grown = log.size - (self._log.size if self._log else 0)
         if grown < _GROWTH and now < self._due_at:
             return self._due_at - now < _PAUSE * SECOND
-        found = self._backend.file_checkpoint()
-        if found is None:
-            return False
+        found = self._upkeep.checkpoint()
         has_started_over = self._log is None or log.starts != self._log.starts
         new_frames = found.frames if has_started_over else found.frames - self._frames
         if found.frames >= _LIMIT:
-            self._backend.file_checkpoint(waits=True)
+            self._upkeep.checkpoint(waits=True)
         enough_us = (now - self._copied_at) * _FRAMES // max(1, new_frames)
         self._due_at = now + min(max(enough_us, _SOONEST_US), _LATEST_US)
         # As read before: what was written meanwhile counts as new.

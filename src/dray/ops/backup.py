@@ -33,7 +33,7 @@ def backup(backend: Backend, target: Path | None, *, force: bool, progress: Prog
 
     What is there is replaced only by force, and only by a copy that was checked and is on disk.
     """
-    began, copier = time.monotonic(), backend.copier
+    began, copier = time.monotonic(), backend.db.copier
     path = _place(backend, target)
     copier.refuse(path)
     if path.exists() and not force:
@@ -55,7 +55,7 @@ def _place(backend: Backend, target: Path | None) -> Path:
     if not target.is_dir():
         return target
     made_at = to_datetime(backend.now())
-    return target / f"{backend.copier.name}-{made_at:%Y%m%dT%H%M%SZ}{backend.copier.ending}"
+    return target / f"{backend.db.copier.name}-{made_at:%Y%m%dT%H%M%SZ}{backend.db.copier.ending}"
 
 
 def _there(path: Path) -> OSError:

@@ -8,7 +8,10 @@ itself is at the other end, with each transaction behind a pooler, which gives e
 from __future__ import annotations
 
 import logging
-from typing import Any, LiteralString
+import os
+import weakref
+from collections.abc import Iterable
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -151,6 +154,33 @@ class Connector:
         if self._prepares:
             log.warning("%s: prepared statements do not last here (a pooler?); going on without them", self._place)
         self._prepares = False
+
+
+def leave_to_parent(connections: Iterable[psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None]) -> None:
+    """In a forked child: the sockets are the parent's. Anything we said on them, even good-bye, would be said in its
+    name."""
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in connections:
+        if connection is not None and not connection.closed:
+            os.dup2(nowhere, connection.fileno(), inheritable=False)
+    os.close(nowhere)
+
+
+class Forkable(Protocol):
+    """What has to know that it is in a child now."""
+
+    def after_fork_in_child(self) -> None: ...
+
+
+forkable: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def _tell_child() -> None:
+    for each in list(forkable):
+        each.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_tell_child)
 
 
 def drop_schema(conninfo: str, schema: str) -> None:

@@ -11,12 +11,11 @@ from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
-from psycopg.sql import SQL, Identifier
 
 from dray.address import PostgresAddress
 from dray.backends import migrate, user_connection
 from dray.backends.awaiting import in_a_thread, to_the_end
-from dray.backends.database import Copier, DataRefused, Later, Row, TookTooLong, Upkeep
+from dray.backends.database import Copier, DataRefused, Later, Proofs, Row, TookTooLong, Upkeep
 from dray.backends.postgres import faults, tables
 from dray.backends.postgres.connect import READ, WRITE, Connector, OwnConnection
 from dray.backends.postgres.copier import PostgresCopier
@@ -60,7 +59,6 @@ class PostgresDatabase:
         *,
         clock: Clock | None = None,
         busy_timeout: float = 30.0,
-        connections: int = _CONNECTIONS,
         create: bool = False,
         notify: bool = True,
         listen_url: str | None = None,
@@ -68,12 +66,12 @@ class PostgresDatabase:
         self.place = address.place
         self.schema = address.schema
         self.clock: Clock = clock or SystemClock()
-        self.proofs = PostgresProofs()
+        self.proofs: Proofs = PostgresProofs()
         self._follows_server = clock is None
         self._create = create
         self._catalogue = catalogue("postgres", address.schema)
         self._connector = Connector(address.conninfo, self.place, busy_timeout)
-        self._pool = Pool(self._connector, self.place, connections, busy_timeout)
+        self._pool = Pool(self._connector, self.place, _CONNECTIONS, busy_timeout)
         self._schema_is_open = False
         self._has_asked_users = False
         self._identity: Row | None = None
@@ -126,7 +124,7 @@ class PostgresDatabase:
         self._open_schema()
         return PostgresSnapshot(self._pool, self._session)
 
-    def identity(self) -> Row | None:
+    def identity(self) -> Row:
         return self._persist(lambda connection: self._identity_of(self._session(connection)))
 
     def glance(self, name: str, /, **params: Any) -> list[Row]:
@@ -140,9 +138,7 @@ class PostgresDatabase:
             return self._run(work, WRITE, durable=durable)
         return self._again(lambda connection: self._transact(connection, work, durable=durable))
 
-    def _transact(
-        self, connection: OwnConnection, work: Callable[[PostgresSession], T], *, durable: bool = True
-    ) -> T:
+    def _transact(self, connection: OwnConnection, work: Callable[[PostgresSession], T], *, durable: bool) -> T:
         """A transaction outside a pipeline, which can neither COPY nor read through a cursor of the server's."""
         connection.begin(WRITE, durable=durable)
         answer = work(self._session(connection))
@@ -151,22 +147,28 @@ class PostgresDatabase:
 
     def exchange(self, work: Callable[[PostgresSession], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
-        def statements(connection: OwnConnection, pipeline: psycopg.Pipeline) -> Later[T]:
-            connection.begin(WRITE)
-            answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
-            connection.execute("COMMIT")
-            return answer
-
-        return self._again(lambda connection: _pipelined(connection, statements)())
+        return self._again(lambda connection: self._pipelined(connection, work, WRITE, durable=True)())
 
     def _run(self, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool) -> T:
-        def statements(connection: OwnConnection, pipeline: psycopg.Pipeline) -> T:
-            connection.begin(begin, durable=durable)
-            answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
-            connection.execute("COMMIT")
-            return answer
+        return self._again(lambda connection: self._pipelined(connection, work, begin, durable=durable))
 
-        return self._again(lambda connection: _pipelined(connection, statements))
+    def _pipelined(
+        self, connection: OwnConnection, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool
+    ) -> T:
+        """A transaction in a pipeline. An error is taken out of it by hand: on its own way out it would be logged."""
+        with connection.pipeline() as pipeline:
+            try:
+                connection.begin(begin, durable=durable)
+                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+                connection.execute("COMMIT")
+                pipeline.sync()
+            except psycopg.Error as error:
+                failure = error
+                with suppress(psycopg.Error):
+                    pipeline.sync()
+            else:
+                return answer
+        raise failure
 
     def _again(self, transaction: Callable[[OwnConnection], T]) -> T:
         """Runs a transaction; after a conflict, or on a fresh connection when the one at hand was dead."""
@@ -285,8 +287,7 @@ class PostgresDatabase:
         theirs, ours = self._identity_of(session), self._identity
         if ours is None or theirs != ours:
             # Ours may have been noted before the server was restarted, or the tables made.
-            ours = self._persist(lambda connection: self._identity_of(self._session(connection)))
-            self._identity = ours
+            ours = self._identity = self.identity()
         if theirs[:2] != ours[:2]:
             raise ConfigError(
                 f"this connection leads to another database ({theirs[0]!r}) than the queue ({self.place}); "
@@ -320,12 +321,11 @@ class PostgresDatabase:
     def watch(
         self, *, hears_work: bool = True, hears_done: bool = True, queues: Collection[str] | None = None
     ) -> PostgresWatch:
-        listen_url = self._listen_url
         return PostgresWatch(
             self._conninfo,
             self.schema,
             self._notify,
-            listen_url=listen_url,
+            listen_url=self._listen_url,
             hears_work=hears_work,
             hears_done=hears_done,
             queues=queues,
@@ -361,10 +361,7 @@ class PostgresDatabase:
         self._schema_is_open = True
 
     def _meta(self) -> dict[str, str]:
-        def look(connection: OwnConnection) -> dict[str, str]:
-            return self._known_of(PostgresSession(connection, self._catalogue, self._times()))
-
-        return self._persist(look)
+        return self._persist(lambda connection: self._known_of(self._session(connection)))
 
     def _known_of(self, session: PostgresSession) -> dict[str, str]:
         found = session.rows("meta_table", table="dray_meta", schema=self.schema)
@@ -375,28 +372,21 @@ class PostgresDatabase:
 
     def migrate(self) -> int:
         def transaction(connection: OwnConnection) -> int:
-            return self._transact(connection, lambda _: self._upgrade(connection))
+            return self._transact(connection, lambda session: self._upgrade(connection, session), durable=True)
 
         version = self._persist(transaction)
         self._schema_is_open = True
         return version
 
-    def _upgrade(self, connection: OwnConnection) -> int:
-        session = PostgresSession(connection, self._catalogue, self._times())
+    def _upgrade(self, connection: OwnConnection, session: PostgresSession) -> int:
         session.rows("migrate_lock", space=MIGRATE_SPACE, key=lock_key(self.schema or ""))
-        known = self._known_of(session)
-        if not migrate.is_behind("postgres", known):
-            migrate.admit("postgres", known, self.place)
-            return int(known["version"])  # and no right to create anything is needed
-        if self.schema is not None:
-            name = Identifier(self.schema)
-            connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
-            connection.execute(SQL("SET LOCAL search_path TO {}").format(name))
+        # With each migration, and not before: no right to create anything is needed where none is missing.
+        schema = "" if self.schema is None else migrate.SCHEMA.format(schema=self.schema)
         return migrate.upgrade(
             "postgres",
-            known,
+            self._known_of(session),
             self.place,
-            lambda text: _run_script(connection, text),
+            lambda text: connection.execute(cast(QueryNoTemplate, schema + text)),
             lambda name, value: session.run("meta_set", name=name, value=str(value)),
         )
 
@@ -436,22 +426,3 @@ class PostgresSnapshot(CleanExit):
 
     def cleanup(self) -> None:
         self._loan.end()
-
-
-def _pipelined(connection: OwnConnection, statements: Callable[[OwnConnection, psycopg.Pipeline], T]) -> T:
-    """Runs statements in a pipeline. An error is taken out of it by hand: on its own way out it would be logged."""
-    with connection.pipeline() as pipeline:
-        try:
-            answer = statements(connection, pipeline)
-            pipeline.sync()
-        except psycopg.Error as error:
-            failure = error
-            with suppress(psycopg.Error):
-                pipeline.sync()
-        else:
-            return answer
-    raise failure
-
-
-def _run_script(connection: OwnConnection, text: str) -> None:
-    connection.execute(cast(QueryNoTemplate, text))

@@ -27,9 +27,8 @@ import os
 import random
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -37,7 +36,7 @@ from psycopg.sql import SQL, Identifier
 
 from dray.address import PostgresAddress, parse_address
 from dray.backends.postgres.adapt import Connection
-from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE
+from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE, forkable, leave_to_parent
 from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, rest
@@ -78,13 +77,8 @@ _PID = "SELECT pg_backend_pid()"
 _LISTEN = SQL("LISTEN {}")
 
 
-class _Opened(NamedTuple):
-    """A connection as it is handed over: it listens and holds what it should, as far as it may."""
-
-    connection: Connection
-    is_direct: bool
-    is_listening: bool
-    held: str | None
+# A connection that is handed over, whether the server itself is at the other end, and the worker whose lock it holds.
+_Opened = tuple[Connection, bool, str | None]
 
 
 class PostgresWatch:
@@ -124,11 +118,11 @@ class PostgresWatch:
         self._retry_at = 0.0
         self._worker_id: str | None = None
         self._start_anew(0.0)
-        _forkable.add(self)
+        forkable.add(self)
 
     def _start_anew(self, now: float) -> None:
         """What is known of a connection that is new or not there."""
-        self._is_direct = False
+        self.is_direct = False  # the server itself is at the other end, and no pooler
         self._is_listening = False
         self._is_proven = False
         self._was_proven = False
@@ -141,11 +135,6 @@ class PostgresWatch:
     @property
     def is_pushed(self) -> bool:
         return self._is_proven and self._is_listening
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether the server itself is at the other end, and no pooler."""
-        return self._is_direct
 
     @property
     def holds(self) -> bool:
@@ -163,9 +152,7 @@ class PostgresWatch:
         self._refuse_if_over()
         with self._lock:
             before = self._connection
-            if not self.holds or self._worker_id != worker_id:
-                self._lock_at = 0.0
-            self._worker_id = worker_id
+            self._want(worker_id)
             self._tend(time.monotonic())
             is_moved = self._connection is not before
         if is_moved or self._heard or not self.holds:
@@ -179,14 +166,17 @@ class PostgresWatch:
         if not self._lock.acquire(blocking=False):
             return  # the thread that has it does what is due
         try:
-            if not self.holds or self._worker_id != worker_id:
-                self._lock_at = 0.0
-            self._worker_id = worker_id
+            self._want(worker_id)
             self._tend(time.monotonic(), may_wait=False)
         finally:
             self._lock.release()
         if self._heard:
             self._bell.ring()
+
+    def _want(self, worker_id: str) -> None:
+        if not self.holds or self._worker_id != worker_id:
+            self._lock_at = 0.0
+        self._worker_id = worker_id
 
     def release(self, worker_id: str) -> None:
         """Gives the lock of a worker back, unless another one's is held by now; a lost connection has done so."""
@@ -242,7 +232,8 @@ class PostgresWatch:
             self._take_in(self._connection)
             self._prove(now)
             if may_wait:
-                self._catch_up(self._connection, now)
+                self._listen(self._connection)
+                self._take_lock(self._connection, now)
             elif self._is_behind(now):
                 self._do_aside(self._catch_up_aside, now)
         except psycopg.Error as error:
@@ -271,7 +262,7 @@ class PostgresWatch:
             with self._lock:
                 self._is_aside = False
                 if self._closed:
-                    opened.connection.close()
+                    opened[0].close()
                 else:
                     self._install(opened, time.monotonic())
         self._nudge.ring()  # a waiting thread has to wait on the new connection, or try again in time
@@ -298,29 +289,26 @@ class PostgresWatch:
         except BaseException:
             connection.close()
             raise
-        return _Opened(connection, is_direct, is_direct, held)
+        return connection, is_direct, held
 
     def _install(self, opened: _Opened, now: float) -> None:
         self._start_anew(now)
-        self._connection, self._is_direct, self._is_listening, self._held = opened
-        self._socket = opened.connection.fileno()
+        connection, self.is_direct, self._held = opened
+        self._connection, self._is_listening = connection, self.is_direct
+        self._socket = connection.fileno()
         # For those that arrive together with the result of something else.
-        opened.connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
+        connection.add_notify_handler(lambda note: self._hear(note.channel, note.payload))
         self._heard = True  # no thread has been told what happened until now
         if not self.holds:
             self._lock_at = now + _LOCK_PAUSE  # it was just tried
 
     def _is_behind(self, now: float) -> bool:
-        """Whether `_catch_up` would ask the server something."""
-        is_to_listen = not self._is_listening and (self._is_direct or self._is_proven)
+        """Whether to `_listen` or to `_take_lock` would ask the server something."""
+        is_to_listen = not self._is_listening and (self.is_direct or self._is_proven)
         return is_to_listen or now >= self._wants_lock_at() or self._held not in (None, self._worker_id)
 
-    def _catch_up(self, connection: Connection, now: float) -> None:
-        self._listen(connection)
-        self._take_lock(connection, now)
-
     def _listen(self, connection: Connection) -> None:
-        if self._is_listening or not (self._is_direct or self._is_proven):
+        if self._is_listening or not (self.is_direct or self._is_proven):
             return
         for channel in self._hears:
             connection.execute(_LISTEN.format(Identifier(channel)))
@@ -366,14 +354,14 @@ class PostgresWatch:
         self._is_proven = False
         self._misses += 1
         self._ping_at = min(self._ping_at, time.monotonic() + _UNPROVEN_PING)
-        if not self._is_direct or (self._was_proven and self._misses >= _MISSES):
+        if not self.is_direct or (self._was_proven and self._misses >= _MISSES):
             raise psycopg.OperationalError("it does not deliver")
 
     def _take_lock(self, connection: Connection, now: float) -> None:
         if self._held is not None and self._held != self._worker_id:
             connection.execute(_UNLOCK, (WORKER_SPACE, lock_key(self._held)))
             self._held = None
-        if self.holds or self._worker_id is None or not self._is_direct or now < self._lock_at:
+        if self.holds or self._worker_id is None or not self.is_direct or now < self._lock_at:
             return
         self._lock_at = now + _LOCK_PAUSE
         if _lock(connection, self._worker_id):
@@ -385,19 +373,15 @@ class PostgresWatch:
         return min(self._ping_at if self._proof_until is None else self._proof_until, self._wants_lock_at())
 
     def _wants_lock_at(self) -> float:
-        is_wanted = self._worker_id is not None and self._is_direct and not self.holds
+        is_wanted = self._worker_id is not None and self.is_direct and not self.holds
         return self._lock_at if is_wanted else math.inf
 
     def _lose(self, error: psycopg.Error, now: float) -> None:
+        level = logging.DEBUG if self._failures or self._has_warned else logging.WARNING
         said = redact(str(error).strip().partition("\n")[0])
-        log.log(
-            logging.DEBUG if self._failures or self._has_warned else logging.WARNING,
-            "%s: the connection that listens is lost: %s; trying again",
-            self._place,
-            said,
-        )
+        log.log(level, "%s: the connection that listens is lost: %s; trying again", self._place, said)
         # A pooler that took LISTEN and does not deliver will not do so in a second's time either.
-        is_hopeless = self._misses > 0 and not self._is_direct and not self._was_proven
+        is_hopeless = self._misses > 0 and not self.is_direct and not self._was_proven
         backoff = min(_SHORTEST_BACKOFF * 2 ** min(self._failures, 10), _LONGEST_BACKOFF)
         self._failures += 1
         self._let_go()
@@ -423,11 +407,7 @@ class PostgresWatch:
         self._lock = threading.Lock()
         self._forked = self._closed = True
         self._is_aside = False
-        if self._connection is not None and not self._connection.closed:
-            # The socket is the parent's: a good-bye on it would be said in its name.
-            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            os.dup2(nowhere, self._connection.fileno(), inheritable=False)
-            os.close(nowhere)
+        leave_to_parent([self._connection])
         self._let_go()
         self._start_anew(0.0)
 
@@ -475,14 +455,3 @@ def _lock(connection: Connection, worker_id: str) -> bool:
 def _is_direct(connection: Connection) -> bool:
     """A pooler makes up the process number it greets with; the server knows its own."""
     return connection.execute(_PID).fetchall()[0][0] == connection.info.backend_pid
-
-
-_forkable: weakref.WeakSet[PostgresWatch] = weakref.WeakSet()
-
-
-def _tell_child() -> None:
-    for watch in list(_forkable):
-        watch.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_tell_child)

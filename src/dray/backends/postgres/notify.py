@@ -7,10 +7,8 @@ a transaction of its own, and debounced.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +17,7 @@ from typing import LiteralString, NamedTuple
 
 import psycopg
 
+from dray.backends.postgres.connect import forkable
 from dray.errors import DrayError
 
 log = logging.getLogger("dray")
@@ -65,10 +64,11 @@ class Notifier:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._start_anew()
-        _notifiers.add(self)
+        self.after_fork_in_child()
+        forkable.add(self)
 
-    def _start_anew(self) -> None:
+    def after_fork_in_child(self) -> None:
+        """Starts with nothing."""
         self._lock = threading.Lock()  # around all below; a Condition may be left half locked by an interrupt
         self._bell: SimpleQueue[None] = SimpleQueue()  # rung for the thread
         self._free_at: dict[Note, float] = {}
@@ -156,17 +156,3 @@ class Notifier:
             self._send(note.channel, note.payload)
         except (DrayError, psycopg.Error, OSError) as error:
             log.debug("a notification on %s was not sent: %s", note.channel, error)
-
-    def after_fork_in_child(self) -> None:
-        self._start_anew()
-
-
-_notifiers: weakref.WeakSet[Notifier] = weakref.WeakSet()
-
-
-def _tell_child() -> None:
-    for notifier in list(_notifiers):
-        notifier.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_tell_child)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,7 +21,7 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from dray.backends.postgres import faults
-from dray.backends.postgres.connect import Connector, OwnConnection
+from dray.backends.postgres.connect import Connector, OwnConnection, forkable, leave_to_parent
 from dray.errors import DrayError, StorageLocked
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ class Pool:
         self.size = size
         self.patience = patience
         self._start_over()
-        _pools.add(self)
+        forkable.add(self)
 
     def _start_over(self) -> None:
         self.lock = threading.Lock()  # around the three below
@@ -60,12 +59,7 @@ class Pool:
         self.forget_idle()
 
     def after_fork_in_child(self) -> None:
-        # The sockets are the parent's: anything we said on them, even good-bye, would be said in its name.
-        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for connection in [*self.idle, *(loan.connection for loan in self.loans)]:
-            if connection is not None and not connection.closed:
-                os.dup2(nowhere, connection.fileno(), inheritable=False)
-        os.close(nowhere)
+        leave_to_parent([*self.idle, *(loan.connection for loan in self.loans)])
         self._start_over()
 
 
@@ -168,14 +162,3 @@ class Loan:
             and connection.info.transaction_status == TransactionStatus.IDLE
             and connection.pgconn.pipeline_status == PipelineStatus.OFF
         )
-
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-def _tell_child() -> None:
-    for pool in list(_pools):
-        pool.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_tell_child)

@@ -131,10 +131,6 @@ class PostgresSession:
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
         return self.rows("job_list", **fit, before=before, first=FIRST_ID, limit=limit)
 
-    def ready(self, demand: Demand) -> Later[bool]:
-        found = self.later("job_ready", queues=list(demand.queues), tasks=list(demand.tasks))
-        return lambda: bool(found()[0][0])
-
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         tended = cache(self.later("work_tend", limit=limit))
         return (

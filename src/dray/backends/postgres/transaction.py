@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NoReturn
@@ -16,7 +15,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
 from dray.backends.postgres import faults
-from dray.backends.postgres.connect import MAKE_DURABLE
+from dray.backends.postgres.connect import MAKE_DURABLE, forkable, leave_to_parent
 from dray.errors import ConfigError, ForkedConnection, StorageError
 
 log = logging.getLogger("dray")
@@ -189,7 +188,10 @@ class _Owner:
     def __init__(self, connection: PostgresBlock | AsyncPostgresBlock) -> None:
         self._connection = connection
         self._pid = os.getpid()
-        _open.add(connection)
+        forkable.add(self)
+
+    def after_fork_in_child(self) -> None:
+        leave_to_parent([self._connection])
 
     def refuse_unless_whole(self, place: str) -> None:
         """Before a COMMIT that PostgreSQL would answer with ROLLBACK, or that another process has to say."""
@@ -216,18 +218,3 @@ def _translated(place: str) -> Generator[None]:
         raise ConfigError(f"{place}: the address has a part that PostgreSQL does not know") from None
     except psycopg.Error as error:
         raise faults.translate(error, place) from error
-
-
-_open: weakref.WeakSet[PostgresBlock | AsyncPostgresBlock] = weakref.WeakSet()
-
-
-def _leave_to_parent() -> None:
-    # The sockets are the parent's: anything we said on them, even good-bye, would be said in its name.
-    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for connection in list(_open):
-        if not connection.closed:
-            os.dup2(nowhere, connection.fileno(), inheritable=False)
-    os.close(nowhere)
-
-
-os.register_at_fork(after_in_child=_leave_to_parent)

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from dray.backends.sqlite import faults, trust
@@ -90,22 +90,20 @@ def _pause(since: float) -> float:
 def connect(
     path: Path, factory: type[C] = sqlite3.Connection, *, way: Way = Way.WRITE, check_same_thread: bool = False
 ) -> C:
-    """A connection that waits for no lock, opens no transactions by itself and never creates a file."""
+    """As `connect_plainly`, with the settings that a database in use needs."""
     trust.refuse_old(path)
-    connection = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?{way}",
-        uri=True,
-        timeout=0,
-        isolation_level=None,
-        check_same_thread=check_same_thread,
-        cached_statements=256,
-        factory=factory,
-    )
+    connection = connect_plainly(path, way, factory, check_same_thread=check_same_thread, cached_statements=256)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA mmap_size = 0")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_FRAMES}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
     return connection
+
+
+def connect_plainly(path: Path, way: str, factory: type[C] = sqlite3.Connection, **options: Any) -> C:
+    """A connection that waits for no lock, opens no transactions by itself and never creates a file."""
+    url = f"file:{quote(os.fsencode(path))}?{way}"
+    return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, factory=factory, **options)
 
 
 def make_writer(connection: sqlite3.Connection) -> None:

@@ -7,16 +7,15 @@ never end.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from dray.backends.database import Progress
 from dray.backends.sqlite import faults, files
-from dray.backends.sqlite.connect import patiently
+from dray.backends.sqlite.connect import connect_plainly, patiently
+from dray.backends.sqlite.files import Way
 from dray.backends.statements import catalogue
 from dray.errors import StorageError
 
@@ -56,7 +55,7 @@ class SqliteCopier:
     def copy(self, draft: Path, progress: Progress) -> int:
         try:
             with self._snapshot() as source:
-                with closing(_opened(draft, "mode=rw")) as target:
+                with closing(connect_plainly(draft, Way.WRITE)) as target:
                     # No other process has this file, and it is worth nothing unless all is well: no journal, no
                     # syncs.
                     target.execute("PRAGMA journal_mode = OFF")
@@ -87,17 +86,13 @@ class SqliteCopier:
 
 def _checked(source: sqlite3.Connection, draft: Path) -> int:
     """Opened as if nothing else were there; the number of jobs in it."""
-    with closing(_opened(draft, "mode=ro&immutable=1")) as copy:
+    with closing(connect_plainly(draft, Way.FROZEN)) as copy:
         damage = [row[0] for row in copy.execute("PRAGMA quick_check(1)") if row[0] != "ok"]
         counts = [] if damage else copy.execute(_COUNTS).fetchall()
     if damage or counts != source.execute(_COUNTS).fetchall():
         why = damage[0] if damage else "it has not as many rows"
         raise StorageError(f"the copy is not whole ({why}), and was not kept; run `dray db check`")
     return counts[0][0]
-
-
-def _opened(file: Path, way: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(os.fsencode(file))}?{way}", uri=True, timeout=0, isolation_level=None)
 
 
 _COUNTS = catalogue("sqlite")["copy_counts"].text

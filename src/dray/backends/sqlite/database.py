@@ -38,7 +38,7 @@ from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUn
 from dray.interrupts import Lent, OwnedLock, with_cleanup
 
 if TYPE_CHECKING:
-    from dray.backends.database import Copier
+    from dray.backends.database import Copier, Proofs, Upkeep
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -57,7 +57,6 @@ class SqliteDatabase:
         busy_timeout: float = 30.0,
         file_mode: int = 0o600,
         create: bool = True,
-        allow_network: bool = False,
     ) -> None:
         self.path = path
         self.place = str(path)
@@ -65,9 +64,8 @@ class SqliteDatabase:
         self._busy_timeout = busy_timeout
         self._file_mode = file_mode
         self._create = create
-        self._allow_network = allow_network
-        self.proofs = SqliteProofs(path, self.clock)
-        self.upkeep = SqliteUpkeep(path, self._reading, self._exclusive)
+        self.proofs: Proofs = SqliteProofs(path, self.clock)
+        self.upkeep: Upkeep | None = SqliteUpkeep(path, self._reading, self._exclusive)
         self._catalogue = Gradual("sqlite")
         self._joins = Joins(path, self._catalogue, self.clock)
         self._locks = fork.ProcessLocks(path)
@@ -233,7 +231,7 @@ class SqliteDatabase:
         """A connection to a file that may only be read, for one look: the next may find that it can be written."""
         self._refuse_if_broken()
         if way is Way.READ:
-            files.refuse_network(self.path, allow_network=self._allow_network)
+            files.refuse_network(self.path)
         connection = visit.view(lambda: self._connect(way))
         known = self._meta(connection)
         refuse_missing(known, self.place)
@@ -261,7 +259,7 @@ class SqliteDatabase:
         self._let_go()
         raise StorageUnavailable(
             f"{self.place}: the file was removed or replaced while this process had it open; nothing was written. "
-            "Cancellation all that use it before you do that. The next call opens what is there then"
+            "Stop all that use it before you do that. The next call opens what is there then"
         )
 
     def snapshot(self) -> AbstractContextManager[SqliteSession]:
@@ -377,7 +375,7 @@ class SqliteDatabase:
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
         """The writer, on a file that is in order: in WAL mode, its tables made or admitted."""
-        files.prepare(self.path, self._file_mode, create=create, allow_network=self._allow_network)
+        files.prepare(self.path, self._file_mode, create=create)
         if self._locks.are_inherited():
             self._locks.remember()
             self._broken = not self._locks.take()

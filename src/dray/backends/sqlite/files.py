@@ -28,7 +28,7 @@ class Way(StrEnum):
 
     WRITE = "mode=rw"
     READ = "mode=ro&readonly_shm=1"  # its -wal tells what others have written and write
-    FROZEN = "immutable=1"  # no process has it open, so SQLite need not look for a -wal, nor make one
+    FROZEN = "mode=ro&immutable=1"  # no process has it open, so SQLite need not look for a -wal, nor make one
 
 
 def way(path: Path) -> Way | None:
@@ -96,24 +96,13 @@ def beside(path: Path, suffix: str) -> Path:
     return Path(f"{path}{suffix}")  # with_name() raises for "/", which is to be refused in words like any folder
 
 
-def is_on_disk(path: Path) -> bool:
-    """Whether a file lies where only this machine can reach it."""
-    return trust.is_disk(_file_system(path))
-
-
-def kind(path: Path) -> tuple[str | None, bool]:
-    """The file system that a path lies on (None: the kernel does not say), and whether machines share it."""
-    found = _file_system(path)
-    return found, trust.is_shared(found)
-
-
-def prepare(path: Path, mode: int, *, create: bool, allow_network: bool) -> None:
+def prepare(path: Path, mode: int, *, create: bool) -> None:
     """Makes sure there is a file to open, or says why not."""
     trust.refuse_old(path)
     there = is_there(path)
     if not there and not create:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
-    refuse_network(path, allow_network=allow_network)
+    refuse_network(path)
     if not there:
         _refuse_leftovers(path)
         _make(path, mode)
@@ -129,10 +118,10 @@ def _refuse_leftovers(path: Path) -> None:
         )
 
 
-def refuse_network(path: Path, *, allow_network: bool) -> None:
+def refuse_network(path: Path) -> None:
     """An error where other machines use the same file, and a warning, once, where they might."""
-    kind = _file_system(path if path.exists() else path.parent)
-    if trust.is_shared(kind) and not allow_network:
+    kind = trust.kind_of(path if path.exists() else path.parent)
+    if trust.is_shared(kind):
         raise StorageUnavailable(
             f"{path}: lies on a network file system ({kind}), where SQLite's locks cannot be trusted; "
             "use a local disk, or PostgreSQL"
@@ -188,7 +177,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _file_system(where: Path) -> str | None:
-    return trust.kind_of(where)

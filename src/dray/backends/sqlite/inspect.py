@@ -15,12 +15,12 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from dray.backends import migrate
 from dray.backends.database import FileFacts, Row, TookTooLong
-from dray.backends.sqlite import faults, files
-from dray.backends.sqlite.connect import patiently
+from dray.backends.sqlite import faults, files, trust
+from dray.backends.sqlite.connect import connect_plainly, patiently
+from dray.backends.sqlite.files import Way
 from dray.errors import StorageUnavailable
 from dray.wording import counted
 
@@ -34,17 +34,14 @@ _WRITE_LOCK = 120  # the byte of the -shm that a writer has locked
 _HELD = 1.0  # seconds after which a lock is not on its way
 _GLANCE = 0.05
 
-_LIVE = "mode=ro&readonly_shm=1"
-_PLAIN = "mode=ro"
-_FROZEN = "mode=ro&immutable=1"
+_PLAIN = "mode=ro"  # of a file that has no write-ahead log
 
 
 def inspected(path: Path, work: Callable[[sqlite3.Connection], T], seconds: float) -> T:
     """Runs `work` on a connection of its own; `TookTooLong` if it is not over in time."""
     place, deadline = str(path), time.monotonic() + seconds
-    url = f"file:{quote(os.fsencode(path))}?{_way(path)}"
     try:
-        with closing(sqlite3.connect(url, uri=True, timeout=0, isolation_level=None)) as connection:
+        with closing(connect_plainly(path, _way(path))) as connection:
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
             return patiently(lambda: _look(connection, work, place, seconds), seconds, place)
     except sqlite3.Error as error:
@@ -70,13 +67,13 @@ def _way(path: Path) -> str:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
     wal, shm = files.beside(path, "-wal"), files.beside(path, "-shm")
     if wal.exists() and shm.exists():
-        return _LIVE
+        return Way.READ
     if _journal(path) != "wal":
         return _PLAIN
     if wal.exists() and wal.stat().st_size:
         # Without it the file may be half of an old state and half of a new one; reading it would make a -shm.
         raise StorageUnavailable(f"{path}: its -wal has not been read in since it was put here; run `dray db status`")
-    return _FROZEN
+    return Way.FROZEN
 
 
 _headers: dict[tuple[int, int], int] = {}
@@ -104,7 +101,7 @@ def file_facts(path: Path) -> FileFacts:
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(errno.ENOENT, "is not an ordinary file", str(path))
     can_read = os.access(path, os.R_OK, effective_ids=True)
-    file_system, is_network = files.kind(path)
+    file_system = trust.kind_of(path)
     beside = [files.beside(path, suffix) for suffix in ("-wal", "-shm")]
     there = [file for file in beside if file.exists()]
     return FileFacts(
@@ -119,7 +116,7 @@ def file_facts(path: Path) -> FileFacts:
         log_size=beside[0].stat().st_size if beside[0].exists() else None,
         journal=_journal(path) if can_read else None,
         file_system=file_system,
-        is_network=is_network,
+        is_network=trust.is_shared(file_system),
         free=disk.f_bavail * disk.f_frsize,
     )
 

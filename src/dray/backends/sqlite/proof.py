@@ -27,7 +27,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dray.backends.sqlite import files, fork
+from dray.backends.sqlite import files, fork, trust
 from dray.backends.watch import Watch
 from dray.clock import UNKNOWN_BOOT, Clock
 from dray.errors import StorageError, StorageFull, StorageUnavailable
@@ -50,7 +50,7 @@ class SqliteProof:
         self.path = path
         # Not the bare number: closing it and noting that it is closed would be two steps, with room for an interrupt.
         self._file = file
-        self.lock = _identity(os.fstat(file.fileno()))
+        self.lock: str | None = _identity(os.fstat(file.fileno()))
 
     @property
     def is_held(self) -> bool:
@@ -140,7 +140,7 @@ class SqliteProofs:
         theirs, ours = _kernel(worker.boot), _kernel(self._clock.boot)
         if is_held or (theirs == ours != UNKNOWN_BOOT):
             return is_held
-        if not files.is_on_disk(self._path):
+        if not trust.is_disk(trust.kind_of(self._path)):
             return None
         # A boot without a name may be this one: then only what the lock says counts.
         return is_held if UNKNOWN_BOOT in {theirs, ours} else False

@@ -138,15 +138,6 @@ class SqliteSession:
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
         return _listed(self, fit, before, limit)
 
-    def ready(self, demand: Demand) -> Later[bool]:
-        wanted = set(demand.tasks)
-        is_ready = any(
-            not wanted.isdisjoint(row[0] for row in self.rows("ready_tasks", queue=queue))
-            for queue in demand.queues
-            if not self.rows("queue_paused", name=queue)
-        )
-        return lambda: is_ready
-
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         # One look at two index heads instead of two updates that mostly find nothing.
         expired, due = self.rows("tend_due")[0]

@@ -28,48 +28,19 @@ from dray.wording import dotted
 OLDEST, SAFE = (3, 37), (3, 51, 3)  # versions of the library
 
 # By the names of the kernel's own clients and of FUSE daemons, which appear as fuse.NAME.
-_OF_SERVERS = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "afs",
-    "afpfs",
-    "coda",
-    "ncpfs",
-    "9p",
-    "sshfs",
-    "davfs",
-    "curlftpfs",
+_NAMES = {
+    "servers": "nfs nfs4 cifs smb3 smbfs afs afpfs coda ncpfs 9p sshfs davfs curlftpfs",
+    "clusters": "ceph ceph-fuse glusterfs lustre gpfs beegfs fhgfs ocfs2 gfs gfs2 acfs orangefs pvfs2 panfs wekafs"
+    " quobyte mfs lizardfs juicefs seaweedfs hdfs",
+    "object stores": "s3fs s3ql goofys mountpoint-s3 gcsfuse blobfuse blobfuse2 rclone",
+    "hypervisors": "vboxsf vmhgfs vmhgfs-fuse prl_fs drvfs",
+    "one guest": "virtiofs fakeowner grpcfuse osxfs",
+    "local FUSE": "fuse-overlayfs unionfs mergerfs bindfs encfs gocryptfs cryfs ntfs-3g exfat",
+    "disks": "ext2 ext3 ext4 xfs btrfs f2fs bcachefs zfs jfs reiserfs nilfs2 ntfs3 fuseblk exfat vfat hfsplus apfs"
+    " overlay tmpfs",
 }
-_OF_CLUSTERS = {
-    "ceph",
-    "ceph-fuse",
-    "glusterfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "fhgfs",
-    "ocfs2",
-    "gfs",
-    "gfs2",
-    "acfs",
-} | {"orangefs", "pvfs2", "panfs", "wekafs", "quobyte", "mfs", "lizardfs", "juicefs", "seaweedfs", "hdfs"}
-_OF_OBJECT_STORES = {"s3fs", "s3ql", "goofys", "mountpoint-s3", "gcsfuse", "blobfuse", "blobfuse2", "rclone"}
-_OF_HYPERVISORS = {"vboxsf", "vmhgfs", "vmhgfs-fuse", "prl_fs", "drvfs"}
-_SHARED = _OF_SERVERS | _OF_CLUSTERS | _OF_OBJECT_STORES | _OF_HYPERVISORS
-_ONE_GUEST = {"virtiofs", "fakeowner", "grpcfuse", "osxfs"}
-_LOCAL_FUSE = {"fuse-overlayfs", "unionfs", "mergerfs", "bindfs", "encfs", "gocryptfs", "cryfs", "ntfs-3g", "exfat"}
-_DISKS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "jfs", "reiserfs", "nilfs2", "ntfs3"} | {
-    "fuseblk",
-    "exfat",
-    "vfat",
-    "hfsplus",
-    "apfs",
-    "overlay",
-    "tmpfs",
-}
+_OF = {kind: set(names.split()) for kind, names in _NAMES.items()}
+_SHARED = _OF["servers"] | _OF["clusters"] | _OF["object stores"] | _OF["hypervisors"]
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -80,7 +51,7 @@ def is_shared(kind: str | None) -> bool:
 
 def is_disk(kind: str | None) -> bool:
     """Whether only this machine can reach the file."""
-    return kind in _DISKS
+    return kind in _OF["disks"]
 
 
 def doubt(kind: str | None) -> str | None:
@@ -88,12 +59,12 @@ def doubt(kind: str | None) -> str | None:
     if kind is None or is_shared(kind):
         return None
     name = kind.removeprefix("fuse.")
-    if name in _ONE_GUEST:
+    if name in _OF["one guest"]:
         return (
             f"{kind}, a folder of this virtual machine's host: SQLite's locks hold only while no program of the host "
             "and no other guest uses the file"
         )
-    if (kind.startswith("fuse.") or kind == "fuse") and name not in _LOCAL_FUSE:
+    if (kind.startswith("fuse.") or kind == "fuse") and name not in _OF["local FUSE"]:
         return f"{kind}, which is not known here: if it leads to another machine, SQLite's locks do not hold"
     return None
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
 from dray.backends.database import FIRST_ID, LAST_ID, Database, FileFacts, Row, Session
+from dray.backends.store import Noun
 from dray.backends.store.liveness import Life, lives
 from dray.instants import HOUR
 from dray.model.job import Queue
@@ -252,11 +253,8 @@ class Whole(NamedTuple):
     found: list[Odd]
 
 
-class AuditStore:
+class AuditStore(Noun):
     """What should never be."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def part(self, after: str | None, limit: int) -> AuditPart:
         """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
@@ -283,10 +281,10 @@ class AuditStore:
         """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""
 
         def repeated(rule: str, statement: str) -> Repetition:
-            found = self._db.read(lambda tx: tx.rows(statement, limit=limit))
+            found = self._read(statement, limit=limit)
             return Repetition(rule, found[0][1] if found else 0, [row[0] for row in found])
 
-        circles = self._db.read(lambda tx: tx.rows("audit_circles", edges=_EDGES, reach=_REACH))
+        circles = self._read("audit_circles", edges=_EDGES, reach=_REACH)
         return Whole(
             [
                 repeated("unique-holder", "audit_unique"),
@@ -295,10 +293,10 @@ class AuditStore:
             ],
             [
                 *(Odd("circle", row[0]) for row in circles),
-                *(Odd(*row) for row in self._db.read(lambda tx: tx.rows("audit_workers"))),
+                *(Odd(*row) for row in self._read("audit_workers")),
             ],
         )
 
     def orphans(self) -> set[tuple[str, int]]:
         """(id, claim) of running jobs whose worker has ended: they are about to be taken back."""
-        return {(job_id, claim) for job_id, claim in self._db.read(lambda tx: tx.rows("audit_orphans"))}
+        return {(job_id, claim) for job_id, claim in self._read("audit_orphans")}

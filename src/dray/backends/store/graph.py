@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dray.backends.database import Database, Session
+from dray.backends.database import Session
 from dray.backends.rows import FREE, Start
+from dray.backends.store import Noun
 from dray.errors import GraphError, StorageError, UnknownJob
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
@@ -39,11 +40,8 @@ class Reconciled(NamedTuple):
     children: list[str]
 
 
-class GraphStore:
+class GraphStore(Noun):
     """Edges between jobs."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def fan_out(self, limit: int = FANOUT_CHUNK) -> FanOut:
         """Passes the end of parents on to at most `limit` children; the enders do it themselves, this goes on
@@ -109,7 +107,7 @@ class GraphStore:
             return Reconciled(parents, children)
 
         # A look first: it goes through everything that waits, and the write lock is not held for that.
-        found = [row[0] for row in self._db.read(lambda tx: tx.rows("reconcile_look", limit=limit))]
+        found = [row[0] for row in self._read("reconcile_look", limit=limit)]
         if not found:
             return Reconciled([], [])
         repaired = self._db.write(work)
@@ -119,7 +117,7 @@ class GraphStore:
 
     def edges(self, job_id: str) -> list[tuple[str, str, int]]:
         """(parent, child, satisfied) of every edge at a job."""
-        return [(p, c, s) for p, c, s in self._db.read(lambda tx: tx.rows("edge_list", id=job_id))]
+        return [(p, c, s) for p, c, s in self._read("edge_list", id=job_id)]
 
 
 def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Start]:

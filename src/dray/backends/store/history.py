@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from dray.backends.database import FIRST_ID, Database, Session
+from dray.backends.database import FIRST_ID, Session
+from dray.backends.store import Noun
 from dray.model.job import Attempt, LogLine
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import STEP_ROWS, Budget, Retention
@@ -67,19 +68,16 @@ class _PruneStep(NamedTuple):
     workflows: list[str]  # those it may remove
 
 
-class HistoryStore:
+class HistoryStore(Noun):
     """What is kept of the past."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def attempts(self, job_id: str) -> list[Attempt]:
         """The recorded attempts of a job, oldest first, without a completed one that the job itself shows."""
-        return [Attempt(*row) for row in self._db.read(lambda tx: tx.rows("attempt_list", id=job_id))]
+        return [Attempt(*row) for row in self._read("attempt_list", id=job_id)]
 
     def log_lines(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, LogLine]]:
         """(sequence number, line) of a job, oldest first, after a sequence number."""
-        found = self._db.read(lambda tx: tx.rows("log_list", id=job_id, after=after, limit=limit))
+        found = self._read("log_list", id=job_id, after=after, limit=limit)
         return [(seq, LogLine(*line)) for seq, *line in found]
 
     def stats(self, window_us: int) -> JobStats:
@@ -151,12 +149,11 @@ class HistoryStore:
     def _workflows(self, newest: int, kept: dict[str, int], limit: float) -> Generator[Pruned]:
         after = FIRST_ID
         while limit > 0:
-            given = {"newest": newest, "after": after, "limit": _WORKFLOWS}
-            ids = [row[0] for row in self._db.read(lambda tx, given=given: tx.rows("workflow_next", **given))]
+            ids = [row[0] for row in self._read("workflow_next", newest=newest, after=after, limit=_WORKFLOWS)]
             if not ids:
                 return
             after = ids[-1]
-            ended = self._db.read(lambda tx, ids=ids: tx.rows("workflow_ended", ids=ids, **kept))
+            ended = self._read("workflow_ended", ids=ids, **kept)
             yield Pruned(0, 0, 0)  # reading takes its time too
             while ended and limit > 0:
                 # As many as one look shows whole; one that is larger by itself.
@@ -182,7 +179,7 @@ class HistoryStore:
             is_first, ids, limit = False, step.workflows, limit - step.pruned.jobs
 
     def _found(self, statement: str, **params: object) -> list[_Old]:
-        found = self._db.read(lambda tx: tx.rows(statement, most=STEP_ROWS, **params))
+        found = self._read(statement, most=STEP_ROWS, **params)
         return [_Old(job_id, math.inf if rows >= STEP_ROWS else rows, flow) for job_id, rows, flow in found]
 
     def _remove(

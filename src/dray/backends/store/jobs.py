@@ -8,9 +8,9 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import LAST_ID, Database, Session, write_and_recall
+from dray.backends.database import LAST_ID, Database, Row, Session, write_and_recall
 from dray.backends.rows import Holding
-from dray.backends.store import graph
+from dray.backends.store import Noun, graph
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.insert import insert
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
@@ -51,11 +51,11 @@ class Upcoming(NamedTuple):
     has_fanout: bool  # an ended parent whose children have not been told
 
 
-class JobStore:
+class JobStore(Noun):
     """Jobs as producers and operators see them."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        super().__init__(db)
         self._graph = GraphStore(db)
         self._known_queues: set[str] = set()
 
@@ -103,15 +103,11 @@ class JobStore:
 
     def get(self, ids: Sequence[str]) -> list[Job]:
         """The jobs that exist among these ids, oldest first."""
-        return [rows.job(row) for row in self._db.read(lambda tx: tx.rows("job_get", ids=list(ids)))]
+        return [rows.job(row) for row in self._read("job_get", ids=list(ids))]
 
     def find(self, part: str, limit: int = 10) -> list[str]:
         """The ids that contain a part (lower case), newest first. Reads every id: for people, not for loops."""
-        if not is_part_of_id(part):
-            return []
-        return [
-            row[0] for row in self._db.read(lambda tx: tx.rows("job_find_part", pattern=f"%{part}%", limit=limit))
-        ]
+        return _find(self._read, "job_find_part", part, limit)
 
     def ended(self, ids: Sequence[str]) -> Ended:
         """The jobs that have ended among these ids, and the ids that do not exist. Cheap where there are none."""
@@ -145,16 +141,11 @@ class JobStore:
             final = {each.id: each.state for each in starmap(Holding, others)}
             states |= {i: tried[i] for i, state in final.items() if i in tried and state == State.CANCELLED}
             tried.update(states)
-            return {
-                i: CancelResult.REQUESTED
-                if states.get(i) == State.RUNNING
-                else CancelResult.CANCELLED
-                if i in states
-                else CancelResult.FINAL
-                if i in final
-                else CancelResult.UNKNOWN
-                for i in ids
+            moved = {
+                i: CancelResult.REQUESTED if state == State.RUNNING else CancelResult.CANCELLED
+                for i, state in states.items()
             }
+            return {i: moved.get(i, CancelResult.FINAL if i in final else CancelResult.UNKNOWN) for i in ids}
 
         answer = self._db.write(work)
         self._graph.fan_out_all(to_end=True)
@@ -188,8 +179,7 @@ class JobStore:
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Removes jobs with their history, each whole, in as many short transactions as it takes; returns those it
         removed. Never running ones or parents of live ones."""
-        found = self._db.read(lambda tx: tx.rows("job_rows", ids=list(ids), most=STEP_ROWS))
-        rows_of: dict[str, int] = dict(found)
+        rows_of: dict[str, int] = dict(self._read("job_rows", ids=list(ids), most=STEP_ROWS))
         left = sorted(rows_of)
         tried: set[str] = set()
         deleted: set[str] = set()
@@ -217,18 +207,12 @@ class JobStore:
 
     def promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
         """Queues scheduled jobs whose time has come; returns their queues, one entry a job."""
-        return [
-            row[0]
-            for row in write_and_recall(self._db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)
-        ]
-
-    def next_due(self) -> int | None:
-        """When the earliest scheduled job is due."""
-        return self._db.read(lambda tx: tx.rows("job_next_due"))[0][0]
+        promoted = write_and_recall(self._db, lambda tx: tx.rows("job_promote", limit=limit), durable=False)
+        return [row[0] for row in promoted]
 
     def upcoming(self) -> Upcoming:
         """What is to be done to jobs that wait for their time or their parents, and when."""
-        due_at, expires_at, has_fanout, now = self._db.read(lambda tx: tx.rows("job_upcoming"))[0]
+        due_at, expires_at, has_fanout, now = self._read("job_upcoming")[0]
         return Upcoming(
             None if due_at is None else due_at - now,
             None if expires_at is None else expires_at - now,
@@ -257,12 +241,9 @@ def _writing(
     return work
 
 
-def is_part_of_id(part: str) -> bool:
-    """Whether it can be looked for in ids; anything else would be a pattern of its own."""
-    return not set(part) - _ID_CHARS
-
-
-Counts = dict[str, int]
+def _find(read: Callable[..., list[Row]], statement: str, part: str, limit: int) -> list[str]:
+    """The ids that contain a part. What no id contains is not looked for: it would be a pattern of its own."""
+    return [] if set(part) - _ID_CHARS else [row[0] for row in read(statement, pattern=f"%{part}%", limit=limit)]
 
 
 class Node(NamedTuple):
@@ -275,16 +256,13 @@ class Node(NamedTuple):
     reason: str | None
 
 
-class WorkflowStore:
+class WorkflowStore(Noun):
     """Workflows, to look at."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
         """A workflow and how many of its jobs are in which state."""
 
-        def look(tx: Session) -> tuple[Workflow, Counts] | None:
+        def look(tx: Session) -> tuple[Workflow, dict[str, int]] | None:
             found = tx.rows("workflow_get", id=workflow_id)
             if not found:
                 return None
@@ -294,30 +272,26 @@ class WorkflowStore:
 
     def newest(self, *, limit: int = 100, before: str = LAST_ID) -> list[Workflow]:
         """The newest workflows before an id."""
-        return [Workflow(*r) for r in self._db.read(lambda tx: tx.rows("workflow_list", limit=limit, before=before))]
+        return [Workflow(*row) for row in self._read("workflow_list", limit=limit, before=before)]
 
     def tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
         """How many jobs of each of these workflows are in which state."""
-        counts: dict[str, Counts] = {workflow_id: {} for workflow_id in ids}
-        for workflow_id, state, n in self._db.read(lambda tx: tx.rows("workflow_tallies", ids=list(ids))):
+        counts: dict[str, dict[str, int]] = {workflow_id: {} for workflow_id in ids}
+        for workflow_id, state, n in self._read("workflow_tallies", ids=list(ids)):
             counts[workflow_id][state] = n
         return counts
 
     def find(self, part: str, limit: int = 10) -> list[str]:
         """The ids of workflows that contain a part (lower case), newest first."""
-        if not is_part_of_id(part):
-            return []
-        found = self._db.read(lambda tx: tx.rows("workflow_find_part", pattern=f"%{part}%", limit=limit))
-        return [row[0] for row in found]
+        return _find(self._read, "workflow_find_part", part, limit)
 
     def jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
         """The ids of a workflow's jobs in these states."""
-        found = self._db.read(lambda tx: tx.rows("workflow_jobs", id=workflow_id, states=sorted(states)))
-        return [row[0] for row in found]
+        return [row[0] for row in self._read("workflow_jobs", id=workflow_id, states=sorted(states))]
 
     def step(self, workflow_id: str, step: str) -> str | None:
         """The id of the job that is this step."""
-        found = self._db.read(lambda tx: tx.rows("workflow_step", id=workflow_id, step=step))
+        found = self._read("workflow_step", id=workflow_id, step=step)
         return found[0][0] if found else None
 
     def drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
@@ -331,14 +305,11 @@ class WorkflowStore:
 
     def moved_by(self, workflow_id: str, limit: int = 500) -> list[str]:
         """Of a workflow whose live jobs all wait: the jobs whose end will move it. None: it is held."""
-        return [row[0] for row in self._db.read(lambda tx: tx.rows("workflow_moved_by", id=workflow_id, limit=limit))]
+        return [row[0] for row in self._read("workflow_moved_by", id=workflow_id, limit=limit)]
 
 
-class QueueStore:
+class QueueStore(Noun):
     """Queues."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def upsert(self, name: str, priority: int) -> None:
         """Makes a queue, or changes its default priority for jobs to come."""
@@ -359,4 +330,4 @@ class QueueStore:
 
     def all(self) -> list[Queue]:
         """All queues that were enqueued to (other than on a user's connection), served, set or paused."""
-        return [Queue(*row) for row in self._db.read(lambda tx: tx.rows("queue_list"))]
+        return [Queue(*row) for row in self._read("queue_list")]

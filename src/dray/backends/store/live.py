@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dray.backends.database import FIRST_ID, Database, Later, Row, Session
+from dray.backends.database import FIRST_ID, Later, Row, Session
+from dray.backends.store import Noun
 from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
 
@@ -148,11 +149,8 @@ class Numbers(NamedTuple):
     enqueued: int  # of the newest ids
 
 
-class LiveStore:
+class LiveStore(Noun):
     """What live views read."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def changes(self, ask: Ask) -> Changes:
         """What has happened since a reader's positions, of one moment; see `ops/tail.py` for what that
@@ -163,14 +161,17 @@ class LiveStore:
             # before the first answer is read, which is one round trip where there is any.
             now = tx.later("live_now")
             running = tx.later("live_running", limit=_RUNNING)
-            ended = {state: _ended(tx, state, place, ask.page) for state, place in ask.ended.items()}
-            enqueued = tx.later(
-                "live_enqueued", after_id=ask.enqueued_after, until_id=ask.enqueued_until, limit=ask.page
-            )
+            ended = {
+                state: tx.later("live_ended", state=state, after=place.at, after_id=place.id, limit=ask.page)
+                for state, place in ask.ended.items()
+            }
+            between = {"after_id": ask.enqueued_after, "until_id": ask.enqueued_until}
+            enqueued = tx.later("live_enqueued", **between, limit=ask.page)
             put_back = tx.later("live_put_back", since=ask.put_back_since, limit=_NEXT)
             workers = tx.later("live_workers", since=ask.workers_since, limit=_WORKERS)
             queues = tx.later("queue_list")
-            lines = _none if ask.lines_after is None else tx.later("live_logs", after=ask.lines_after, limit=ask.page)
+            after = ask.lines_after
+            lines = list[Row] if after is None else tx.later("live_logs", after=after, limit=ask.page)
             late, late_enqueued = _late(tx, ask)
             is_idle = tx.later("live_idle")
             runs = _jobs(running())
@@ -267,23 +268,15 @@ class LiveStore:
         return self._db.read(work)
 
 
-def _ended(tx: Session, state: str, place: Position, limit: int) -> Later[list[Row]]:
-    return tx.later("live_ended", state=state, after=place.at, after_id=place.id, limit=limit)
-
-
 def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
     """What was cancelled, and what was enqueued, in the stretch that is looked back at."""
     back = ask.back
     if back is None:
-        return _none, _none
+        return list[Row], list[Row]
     return (
         tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
         tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
     )
-
-
-def _none() -> list[Row]:
-    return []
 
 
 def _jobs(found: list[Row]) -> list[LiveJob]:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Session
+from dray.backends.store import Noun
 from dray.backends.store.work import WorkStore
 from dray.errors import GraphError, UnknownJob
 from dray.model.job import State
@@ -30,11 +31,11 @@ class Left(NamedTuple):
     new: list[NewJob]
 
 
-class OutcomeStore:
+class OutcomeStore(Noun):
     """Outcomes that were left."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        super().__init__(db)
         self._work = WorkStore(db)
 
     def leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dray.backends.database import Database, Session, write_and_recall
+from dray.backends.database import Session, write_and_recall
+from dray.backends.store import Noun
 from dray.backends.store.insert import insert
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
-class ScheduleStore:
+class ScheduleStore(Noun):
     """Schedules and their slots."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def upsert(self, schedule: Schedule) -> bool:
         """Creates a schedule or changes its rule. False: it was the same, nothing was written."""
@@ -38,20 +36,20 @@ class ScheduleStore:
 
     def get(self, name: str) -> Schedule | None:
         """One schedule."""
-        found = self._db.read(lambda tx: tx.rows("schedule_get", name=name))
+        found = self._read("schedule_get", name=name)
         return Schedule(*found[0]) if found else None
 
     def all(self) -> list[Schedule]:
         """All schedules by name."""
-        return [Schedule(*row) for row in self._db.read(lambda tx: tx.rows("schedule_list"))]
+        return [Schedule(*row) for row in self._read("schedule_list")]
 
     def due(self, limit: int = 100) -> list[Schedule]:
         """Schedules whose `next_at` has come and that are not paused."""
-        return [Schedule(*row) for row in self._db.read(lambda tx: tx.rows("schedule_due", limit=limit))]
+        return [Schedule(*row) for row in self._read("schedule_due", limit=limit)]
 
     def upcoming(self) -> tuple[int | None, int]:
         """When the earliest schedule is due, and the database's time."""
-        next_at, now = self._db.read(lambda tx: tx.rows("schedule_upcoming"))[0]
+        next_at, now = self._read("schedule_upcoming")[0]
         return next_at, now
 
     def fire(

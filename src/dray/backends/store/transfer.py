@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
+from dray.backends.database import FIRST_ID, LAST_ID, Row, Session
+from dray.backends.store import Noun
 from dray.backends.store.liveness import Evidence, liveness
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
@@ -85,11 +86,8 @@ class Repair(NamedTuple):
 Allowed = Callable[[InUse], None]  # raises where the transaction must not be
 
 
-class Transfer:
+class Transfer(Noun):
     """One side of a move."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def identity(self) -> Row | None:
         """What tells this database from any other while it is up; None: it is not there."""
@@ -97,7 +95,7 @@ class Transfer:
 
     def facts(self) -> dict[str, str]:
         """What dray_meta says."""
-        return dict(self._db.read(lambda tx: tx.rows("meta_list")))
+        return dict(self._read("meta_list"))
 
     def in_use(self) -> InUse:
         """Who works here."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import Database, Session
+from dray.backends.database import Session
+from dray.backends.store import Noun
 from dray.backends.store.liveness import liveness
 from dray.model.circumstances import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Closed, Parent, WorkerView
 from dray.model.job import Attempt, Job, State
@@ -26,11 +27,8 @@ class Asked(NamedTuple):
     claim: int
 
 
-class StackStore:
+class StackStore(Noun):
     """Where running bodies are."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def ask(self, stack_id: str, job_id: str, claim: int) -> bool:
         """Asks the worker that runs a job for the stack of its body; `announce` the queue, so that it looks. False:
@@ -57,11 +55,8 @@ class StackStore:
         return self._db.write(lambda tx: tx.run("stack_prune", before=before, limit=limit), durable=False)
 
 
-class WhyStore:
+class WhyStore(Noun):
     """What explains where a job is."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def circumstances(self, job_id: str) -> Circumstances | None:
         """One job with its queue, parents, the workers there are and what comes before it; None: there is none."""

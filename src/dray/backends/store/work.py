@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dray.backends.database import Database, DataRefused, Later, Row, Session
 from dray.backends.rows import Holding, SettledRow, SettlementRow
+from dray.backends.store import Noun
 from dray.backends.store.block import Fence, hold
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.insert import insert
@@ -79,11 +80,11 @@ class _Turn(NamedTuple):
     claims: list[Claim]
 
 
-class WorkStore:
+class WorkStore(Noun):
     """Jobs in a worker's hands."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        super().__init__(db)
         self._graph = GraphStore(db)
 
     def exchange(
@@ -117,14 +118,6 @@ class WorkStore:
         has_more = bool(has_children and self._graph.fan_out_all())
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
         return Exchange(settled, turn.promoted, turn.claims, has_more, self._late(worker_id, turn.unkept))
-
-    def claim(self, worker_id: str, demand: Demand) -> list[Claim]:
-        """The claiming half of `exchange`."""
-        return self.exchange(worker_id, (), demand).claims
-
-    def settle(self, worker_id: str, settlements: Sequence[Settlement], *, durable: bool = False) -> Settled:
-        """The settling half of `exchange`."""
-        return self.exchange(worker_id, settlements, NOTHING, durable=durable).settled
 
     def _transact(
         self,
@@ -246,7 +239,7 @@ class WorkStore:
         try:
             written, has_children = self._db.write(settle, durable=durable)
         except DataRefused as error:
-            return self.settle(worker_id, [unstorable(settlement, str(error))], durable=durable)
+            return self.exchange(worker_id, [unstorable(settlement, str(error))], NOTHING, durable=durable).settled
         if has_children:
             self._graph.fan_out_all(to_end=True)
         return self._judge(worker_id, [settlement], written, [])
@@ -291,16 +284,9 @@ class WorkStore:
         ended = recorded.union((each.id, each.claim) for each in completed)
         return {job_id for job_id, claim in claims if (job_id, claim) in ended}
 
-    def progress(self, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]) -> list[bool]:
-        """Notes how far jobs are, as `Report`s; False for each whose claim is lost, or whose row is locked."""
-        return self._db.write(lambda tx: _keep_reports(tx, worker_id, reports), durable=False)
-
-    def write_logs(self, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
-        """Keeps log lines (`at` read from the steady clock); False for each whose claim is lost, or whose row
-        another transaction is about to delete. The newest 1,000 a job are kept."""
-        return self._db.write(lambda tx: self._keep_lines(tx, worker_id, lines), durable=False)
-
     def _keep_lines(self, tx: Session, worker_id: str, lines: Sequence[LogLine]) -> list[bool]:
+        """Keeps log lines (`at` read from the steady clock), the newest 1,000 a job; False for each whose claim is
+        lost, or whose row another transaction is about to delete."""
         if not lines:
             return []
         steady = self._db.clock.steady()
@@ -317,7 +303,8 @@ class WorkStore:
         """Writes what bodies had to say, in an open transaction, and waits for no lock; returns what was not written:
         its claim is lost, or another transaction has locked the row."""
         lines = self._keep_lines(tx, worker_id, notes.lines)
-        reports = _keep_reports(tx, worker_id, notes.reports)
+        given = [(each.id, worker_id, each.claim, each.percent, each.message) for each in notes.reports]
+        reports = tx.each("progress_set", given)
         return Notes(
             [line for line, is_written in zip(notes.lines, lines, strict=True) if not is_written],
             [report for report, is_written in zip(notes.reports, reports, strict=True) if not is_written],
@@ -334,10 +321,6 @@ class WorkStore:
         asked = tuple(Asked(*row) for row in json.loads(stacks or "[]"))
         # Of a queue that is new nothing is known yet: a claim will tell.
         return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, stops, asked)
-
-    def probe(self, demand: Demand) -> bool:
-        """Whether anything of a demand is ready, without taking a lock."""
-        return self._db.read(lambda tx: tx.ready(demand))()
 
 
 def _none() -> list[SettledRow]:
@@ -399,10 +382,3 @@ def holdings(tx: Session, ids: Sequence[str]) -> list[Holding]:
 def _recorded(tx: Session, ids: Sequence[str], worker_id: str) -> set[tuple[str, int]]:
     """(id, claim) of the attempts at these jobs that a worker has ended itself."""
     return {(job_id, claim) for job_id, claim in tx.rows("settle_recorded", ids=list(ids), worker_id=worker_id)}
-
-
-def _keep_reports(
-    tx: Session, worker_id: str, reports: Sequence[tuple[str, int, float | None, str | None]]
-) -> list[bool]:
-    given = [(i, worker_id, claim, percent, message) for i, claim, percent, message in reports]
-    return tx.each("progress_set", given) if given else []

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from dray.backends import rows
 from dray.backends.database import Database, Proof, Row, Session, write_and_recall
 from dray.backends.rows import Orphan, SettlementRow
+from dray.backends.store import Noun
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
 from dray.backends.store.outcomes import Left, OutcomeStore, forget
 from dray.backends.store.work import endings
 from dray.backends.watch import Watch
-from dray.clock import UNKNOWN_BOOT
 from dray.model.job import Held
 from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
 from dray.model.worker import Beat, DeathVerdict, Judgement, Lease, NewWorker, Rescued, Worker
 
 
-class WorkerStore:
+class WorkerStore(Noun):
     """Workers."""
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        super().__init__(db)
         self._graph = GraphStore(db)
         self._outcomes = OutcomeStore(db)
 
@@ -82,7 +82,7 @@ class WorkerStore:
 
     def all(self, limit: int = 1000) -> list[Worker]:
         """Live workers first, then those that ended."""
-        return [rows.worker(row) for row in self._db.read(lambda tx: tx.rows("worker_list", limit=limit))]
+        return [rows.worker(row) for row in self._read("worker_list", limit=limit)]
 
     def gone(self) -> set[str]:
         """Workers whose rows say that they live, and which do not: no rescuer has declared them dead yet."""
@@ -121,12 +121,6 @@ class WorkerStore:
             elif evidence is Evidence.LEASE_OVER:
                 judgement.overdue.append(verdict)
         return judgement
-
-    def overdue(self) -> list[DeathVerdict]:
-        """Live workers whose lease is over, where this process can tell."""
-        if self._db.boot == UNKNOWN_BOOT:
-            return []
-        return [DeathVerdict(*row) for row in self._db.read(lambda tx: tx.rows("worker_overdue", boot=self._db.boot))]
 
     def rescue(self, verdicts: Sequence[DeathVerdict], *, rng: Rng, limit: int = 1000) -> list[Rescued]:
         """Declares workers dead and takes back the jobs of all that are dead, stopped or unknown.
@@ -186,20 +180,13 @@ class WorkerStore:
         return self._db.write(work, durable=False)
 
 
-class LeaseStore:
+class LeaseStore(Noun):
     """Who does which duty."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     def take(self, duty: str, holder: str) -> int | None:
         """The term, if the duty was free (never held, resigned, its holder gone: a new one) or is held already."""
         found = self._db.write(lambda tx: tx.rows("lease_take", duty=duty, holder=holder), durable=False)
         return found[0][0] if found else None
-
-    def renew(self, duty: str, holder: str, term: int) -> bool:
-        """Whether the duty is still held under this term."""
-        return bool(self._db.read(lambda tx: tx.rows("lease_renew", duty=duty, holder=holder, term=term))[0][0])
 
     def resign(self, duty: str, holder: str, term: int) -> bool:
         """Gives the duty back. False: another worker has it."""
@@ -208,11 +195,11 @@ class LeaseStore:
 
     def held(self) -> list[Lease]:
         """The duties that a live worker has; all others are free."""
-        return [Lease(*row) for row in self._db.read(lambda tx: tx.rows("lease_held"))]
+        return [Lease(*row) for row in self._read("lease_held")]
 
     def all(self) -> list[Lease]:
         """Who has which duty."""
-        return [Lease(*row) for row in self._db.read(lambda tx: tx.rows("lease_list"))]
+        return [Lease(*row) for row in self._read("lease_list")]
 
 
 def _orphans(tx: Session, limit: int) -> list[Orphan]:

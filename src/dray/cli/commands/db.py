@@ -200,7 +200,8 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
             confirm("remove", total, "nothing was removed")
         with progress("removing") as report:
             removed = pruning.remove(app.backend, kept, lambda done: report(done, max(done, total)))
-        while vacuum and app.backend.file_vacuum(_PAGES):
+        upkeep = app.backend.upkeep if vacuum else None
+        while upkeep is not None and upkeep.vacuum(_PAGES):
             continue
     shape = {"database": app.settings.place, "found": found, "removed": removed}
     put_either(shape, lambda: _prune_words(found, removed, dry_run=dry_run))

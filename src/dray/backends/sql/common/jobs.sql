@@ -83,10 +83,6 @@ UPDATE dray_jobs SET state = 'queued', updated_at = $now
 WHERE id $in_picked
 RETURNING queue
 
--- name: job_next_due
--- When the earliest scheduled job is due.
-SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'
-
 -- name: job_upcoming
 -- When the earliest scheduled job is due, when the earliest job expires, whether children are to be told, and now.
 SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),

@@ -42,11 +42,6 @@ SELECT EXISTS (SELECT 1 FROM holder WHERE id IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM dray_workers AS w WHERE w.id = holder.id AND w.state IN ('active', 'draining')
 )), $steady
 
--- name: worker_overdue
--- Live workers of this boot whose lease is over.
-SELECT id, lease_until FROM dray_workers
-WHERE state IN ('active', 'draining') AND boot = coalesce(CAST(:boot AS text), boot) AND lease_until < $steady
-
 -- name: worker_prune
 -- Forgets some of the workers that ended long ago and left nothing running.
 WITH picked AS MATERIALIZED (
@@ -82,10 +77,6 @@ WHERE dray_leases.holder IS NULL OR dray_leases.holder = excluded.holder OR NOT 
     SELECT 1 FROM dray_workers AS w WHERE w.id = dray_leases.holder AND w.state IN ('active', 'draining')
 )
 RETURNING term
-
--- name: lease_renew
--- Whether a holder still has its term; it writes nothing, a duty has no clock.
-SELECT EXISTS (SELECT 1 FROM dray_leases WHERE duty = :duty AND holder = :holder AND term = :term)
 
 -- name: lease_resign
 -- Gives a duty back, if it is still held under this term.

@@ -105,17 +105,6 @@ WITH m AS MATERIALIZED (
 )
 SELECT CAST(id AS text), NULL FROM expired UNION ALL SELECT NULL, queue FROM promoted
 
--- name: job_ready
--- Whether any of these queues that is not paused has a job of any of these tasks ready.
-SELECT EXISTS (
-    SELECT 1 FROM json_array_elements_text(CAST(:queues AS json)) AS q
-    CROSS JOIN json_array_elements_text(CAST(:tasks AS json)) AS t
-    CROSS JOIN LATERAL
-        (SELECT 1 FROM dray_jobs WHERE state = 'queued' AND queue = q.value AND task = t.value
-            ORDER BY priority DESC, run_at, id LIMIT 1) AS r
-    WHERE NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = q.value AND paused_at IS NOT NULL)
-)
-
 -- name: job_look
 -- What a worker should know before it claims: in one statement, because that is what it costs.
 SELECT

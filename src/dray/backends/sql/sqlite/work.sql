@@ -137,10 +137,6 @@ SELECT id, claim, attempt, worker_id, :outcome, :error_type, :error_message, :tr
 FROM dray_jobs WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 ON CONFLICT DO NOTHING
 
--- name: queue_paused
--- One row if a queue is paused.
-SELECT 1 FROM dray_queues WHERE name = :name AND paused_at IS NOT NULL
-
 -- name: meta_table
 -- One row if Dray's tables are there.
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'dray_meta'
