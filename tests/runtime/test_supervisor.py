@@ -34,11 +34,12 @@ def serve():
 
 _SUPERVISOR = """
 import logging, sys
-from dray.runtime.supervisor import Supervisor
+from dray.runtime import supervisor
 logging.basicConfig(level="INFO", format="%(message)s")
 count, grace, worker, folder, *options = sys.argv[1:]
-options = {name: float(value) for name, value in (each.split("=") for each in options)}
-sys.exit(Supervisor([sys.executable, "-c", worker, folder], int(count), float(grace), **options).run())
+for name, value in (each.split("=") for each in options):
+    setattr(supervisor, f"_{name.upper()}", int(float(value) * 1_000_000))
+sys.exit(supervisor.Supervisor([sys.executable, "-c", worker, folder], int(count), float(grace)).run())
 """
 
 

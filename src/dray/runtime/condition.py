@@ -106,12 +106,12 @@ class Outage:
 
 
 class Condition(NamedTuple):
-    """What a probe is told."""
+    """What a probe is told, as JSON."""
 
-    worker_id: str | None  # None: it has not started yet
+    worker: str | None  # its id; None: it has not started yet
     state: str  # starting, active, draining
     running: int  # bodies
-    beat_age: float | None  # seconds since its lease was last renewed
+    last_beat_age: float | None  # seconds since its lease was last renewed
     is_healthy: bool  # it can claim, run and write, or could two beats ago
     is_ready: bool  # it claims jobs
     reason: str | None = None  # why it is not healthy, or not ready; None also during a graceful shutdown
@@ -136,7 +136,7 @@ class SelfCheck:
             worker_id,
             state,
             running,
-            self._lease.beat_age_us / SECOND,
+            (self._clock.steady() - self._lease.obstacle.since) / SECOND,
             is_healthy=inability is None,
             is_ready=inability is None and idleness is None and not self._inbox.is_draining,
             reason=inability or idleness,

@@ -77,40 +77,30 @@ class Hooks:
     on_failure: Callable[[], None]  # no waiting can repair it
 
 
+@dataclass(eq=False)
 class Engine:
     """Owned by one thread, which calls `tick` and `rest`. Other threads use its inbox, and what says so."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        watch: Watch,
-        claim_policy: ClaimPolicy,
-        bodies: Bodies,
-        ownership: Ownership,
-        self_check: SelfCheck,
-        clock: Clock,
-        hooks: Hooks,
-        *,
-        durable: bool = False,
-    ) -> None:
+    _backend: Backend
+    _watch: Watch
+    _claim_policy: ClaimPolicy
+    _bodies: Bodies
+    _ownership: Ownership
+    _self_check: SelfCheck
+    _clock: Clock
+    _hooks: Hooks
+    _is_durable: bool
+
+    def __post_init__(self) -> None:
         self.is_idle = Signal()  # nothing in flight but what does not stop, nothing to claim
         self.has_ended = Signal()  # it claims no more, and nothing is left to run or to write
-        self._backend = backend
-        self._watch = watch
-        self._claim_policy = claim_policy
-        self._bodies = bodies
-        self._inbox, self._in_flight, self._notes = bodies.inbox, bodies.in_flight, bodies.notes
-        self._ownership = ownership
-        self._self_check = self_check
-        self._outage = self_check.outage
-        self._clock = clock
-        self._hooks = hooks
-        self._durable = durable
-        self._poll_policy = PollPolicy(hears_own=watch.hears_own)
+        self._inbox, self._in_flight, self._notes = self._bodies.inbox, self._bodies.in_flight, self._bodies.notes
+        self._outage = self._self_check.outage
+        self._poll_policy = PollPolicy(hears_own=self._watch.hears_own)
         self._is_drained = False
         self._fanout_waits = 0
         self._is_full = False
-        self._fed_at = clock.steady()
+        self._fed_at = self._clock.steady()
         self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
 
     # For other threads
@@ -335,7 +325,7 @@ class Engine:
         batch = self._in_flight.plain()
         notes = self._notes.collect(self._in_flight, self._clock.steady())
         try:
-            answer = self._backend.work.exchange(self.worker_id, batch, demand, notes, durable=self._durable)
+            answer = self._backend.work.exchange(self.worker_id, batch, demand, notes, durable=self._is_durable)
         except StorageError as error:
             self._notes.keep(notes)
             self._ownership.must_reread |= not isinstance(error, StorageLocked)
@@ -367,7 +357,7 @@ class Engine:
         has_grown = False
         for settlement, new in self._in_flight.growing():
             try:
-                settled = self._backend.work.grow(self.worker_id, settlement, new, durable=self._durable)
+                settled = self._backend.work.grow(self.worker_id, settlement, new, durable=self._is_durable)
             except StorageError as error:
                 self._ownership.must_reread |= not isinstance(error, StorageLocked)
                 self._fail(error)
@@ -456,13 +446,13 @@ class Engine:
         return 0.0
 
 
+@dataclass(eq=False)
 class EngineLoop(Service):
     """The engine's thread. The engine rests by itself: on the database's watch."""
 
-    def __init__(self, engine: Engine, inbox: Inbox) -> None:
-        super().__init__("dray-engine")
-        self._engine = engine
-        self._inbox = inbox
+    name = "dray-engine"
+    _engine: Engine
+    _inbox: Inbox
 
     def tick(self) -> float:
         self._engine.rest(self._engine.tick())

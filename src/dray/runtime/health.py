@@ -100,21 +100,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, _Server)
         condition = self.server.condition()
-        answers = {"/health": condition.is_healthy, "/ready": condition.is_ready}
-        path = self.path.partition("?")[0]
-        if path not in answers:
-            self._answer(HTTPStatus.NOT_FOUND, {"error": "there is /health and /ready"})
-            return
-        found = {
-            "worker": condition.worker_id,
-            "state": condition.state,
-            "running": condition.running,
-            "last_beat_age": condition.beat_age,
-            "is_healthy": condition.is_healthy,
-            "is_ready": condition.is_ready,
-            "reason": condition.reason,
-        }
-        self._answer(HTTPStatus.OK if answers[path] else HTTPStatus.SERVICE_UNAVAILABLE, found)
+        is_well = {"/health": condition.is_healthy, "/ready": condition.is_ready}.get(self.path.partition("?")[0])
+        if is_well is None:
+            self._respond(HTTPStatus.NOT_FOUND, {"error": "there is /health and /ready"})
+        else:
+            self._respond(HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE, condition._asdict())
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -124,14 +114,12 @@ class _Handler(BaseHTTPRequestHandler):
             super().send_error(code, message, explain)
             return
         # The base class calls this for a method without a do_…. A 5xx would read as an unhealthy worker.
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD are answered"}, Allow="GET, HEAD")
+        self._respond(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD are answered"}, Allow="GET, HEAD")
 
-    def _answer(self, status: HTTPStatus, found: dict[str, Any], **headers: str) -> None:
-        body = json.dumps(found).encode()
+    def _respond(self, status: HTTPStatus, content: dict[str, Any], **headers: str) -> None:
+        body = json.dumps(content).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
+        headers |= {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dray.backends import Backend
@@ -69,11 +69,6 @@ class WorkerLease:
         return self.duration_us // 3
 
     @property
-    def beat_age_us(self) -> int:
-        """How long ago the lease was last renewed."""
-        return self._clock.steady() - self.obstacle.since
-
-    @property
     def obstacle(self) -> Obstacle:
         """The last beat that got through. There always is one; it only matters if it was long ago."""
         return Obstacle(self._trusted_until - self.duration_us, self._outage.reason)
@@ -117,29 +112,23 @@ class WorkerLease:
             stop_bodies(self._trusted_until - _LAST_MOMENT)
 
 
+@dataclass(eq=False)
 class Heartbeat(Service):
     """Renews the lease three times as often as it would end, on a thread and a connection of its own."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        lease: WorkerLease,
-        inbox: Inbox,
-        in_flight: InFlight,
-        stopper: Stopper,
-        clock: Clock,
-        trouble: Callable[[], str | None],
-    ) -> None:
-        super().__init__("dray-heartbeat")
+    name = "dray-heartbeat"
+    _backend: Backend
+    lease: WorkerLease
+    _inbox: Inbox
+    _in_flight: InFlight
+    _stopper: Stopper
+    _clock: Clock
+    _trouble: Callable[[], str | None]  # what keeps the worker from working
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.state: str = WorkerState.ACTIVE
-        self.lease = lease
-        self.stacks = Stacks(in_flight.asked_about, self.wake)
-        self._backend = backend
-        self._inbox = inbox
-        self._in_flight = in_flight
-        self._stopper = stopper
-        self._clock = clock
-        self._trouble = trouble  # what keeps the worker from working
+        self.stacks = Stacks(self._in_flight.asked_about, self.wake)
 
     def drain(self) -> None:
         """Shows in the worker's row that it is stopping."""
@@ -177,6 +166,7 @@ class Heartbeat(Service):
         return min(_AGAIN, self.lease.duration_us / 10 / SECOND)
 
 
+@dataclass(eq=False)
 class Identity:
     """Who a worker is: its id, its proof of life and its row. After it was declared dead it gets new ones.
 
@@ -184,17 +174,17 @@ class Identity:
     and the lock.
     """
 
-    def __init__(
-        self, backend: Backend, watch: Watch, clock: Clock, ids: Ids, worker: NewWorker, lease_us: int | None
-    ) -> None:
-        self._backend = backend
-        self._watch = watch
-        self._clock = clock
-        self._ids = ids
-        self._worker = worker
+    _backend: Backend
+    _watch: Watch
+    _clock: Clock
+    _ids: Ids
+    _worker: NewWorker
+    _asked_lease_us: int | None
+
+    def __post_init__(self) -> None:
         self._prove()
         # Without a proof of life (behind a pooler) only the lease shows that a worker lives, so it is longer.
-        self.lease_us = lease_us or (LEASE if self.proof.is_held else POOLER_LEASE)
+        self.lease_us = self._asked_lease_us or (LEASE if self.proof.is_held else POOLER_LEASE)
 
     def _prove(self) -> None:
         self.id = self._ids.new()
@@ -229,10 +219,8 @@ class Identity:
     def deregister(self) -> None:
         self._backend.workers.deregister(self.id)
 
-    def close(self) -> None:
-        self.proof.close()
 
-
+@dataclass(eq=False)
 class Stacks:
     """Tells `dray why` where a body is. The question comes through the database.
 
@@ -241,9 +229,10 @@ class Stacks:
     `hear` is for the engine's thread, all else for the heartbeat's.
     """
 
-    def __init__(self, find: Callable[[Asked], Execution | None], wake: Callable[[], None]) -> None:
-        self._find = find
-        self._wake = wake
+    _find: Callable[[Asked], Execution | None]
+    _wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: dict[str, Asked] = {}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dray.backends import Backend
 from dray.backends.store.work import SILENCE, Notes, Report
@@ -91,24 +92,16 @@ def _copy_out(execution: Execution, lines: list[LogLine], reports: list[Report])
         reports.append(Report(execution.claim.id, execution.claim.claim, *report))
 
 
+@dataclass(eq=False)
 class WorkerLink:
     """The `Link` of bodies that run in the worker's process."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        rng: Rng,
-        backend: Callable[[], Backend],
-        notes: NoteBuffer,
-        ring: Callable[[], None],
-        *on_began: Callable[[Execution], None],
-    ) -> None:
-        self.clock = clock
-        self.rng = rng
-        self._backend = backend
-        self._notes = notes
-        self._ring = ring
-        self._on_began = on_began
+    clock: Clock
+    rng: Rng
+    _backend: Callable[[], Backend]
+    _notes: NoteBuffer
+    _ring: Callable[[], None]
+    _on_began: Sequence[Callable[[Execution], None]]
 
     @property
     def backend(self) -> Backend:

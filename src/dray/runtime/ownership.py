@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from dray.backends import Backend
 from dray.backends.store.work import Look
 from dray.clock import Clock
 from dray.errors import StorageError
+from dray.model.job import Held
 from dray.model.worker import Beat
 from dray.runtime.condition import Obstacle, SelfCheck
 from dray.runtime.execution import Execution, StopCause
@@ -24,32 +26,24 @@ from dray.runtime.stopper import Stopper
 log = logging.getLogger("dray")
 
 
+@dataclass(eq=False)
 class Ownership:
     """Used by the engine's thread alone."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        heartbeat: Heartbeat,
-        in_flight: InFlight,
-        stopper: Stopper,
-        inbox: Inbox,
-        self_check: SelfCheck,
-        clock: Clock,
-        take_new_id: Callable[[], str],
-    ) -> None:
-        self.worker_id = heartbeat.lease.worker_id
-        self.is_dead = False  # it has to come back before anything else
-        self.is_retiring = False  # it claims nothing more, and comes back when what it holds has ended
-        self.must_reread = False  # it does not know what it holds
-        self._backend = backend
-        self._heartbeat = heartbeat
-        self._in_flight = in_flight
-        self._stopper = stopper
-        self._inbox = inbox
-        self._self_check = self_check
-        self._clock = clock
-        self._take_new_id = take_new_id
+    _backend: Backend
+    _heartbeat: Heartbeat
+    _in_flight: InFlight
+    _stopper: Stopper
+    _inbox: Inbox
+    _self_check: SelfCheck
+    _clock: Clock
+    _take_new_id: Callable[[], str]
+    is_dead: bool = False  # it has to come back before anything else
+    is_retiring: bool = False  # it claims nothing more, and comes back when what it holds has ended
+    must_reread: bool = False  # it does not know what it holds
+
+    def __post_init__(self) -> None:
+        self.worker_id = self._heartbeat.lease.worker_id
 
     def hear_beats(self) -> None:
         while self._inbox.beats:
@@ -66,7 +60,7 @@ class Ownership:
     def hear_look(self, seen: Look) -> None:
         """Cancels, and questions of `dray why`."""
         for row in seen.cancels:
-            self._cancel(self._in_flight.find(row))
+            self._cancel(row)
         if seen.asked:
             self._heartbeat.stacks.hear(seen.asked)
 
@@ -94,9 +88,10 @@ class Ownership:
         self._in_flight.release_unknown(beat.held, self._clock.steady())
         for row in beat.held:
             if row.cancel_requested:
-                self._cancel(self._in_flight.find(row))
+                self._cancel(row)
 
-    def _cancel(self, execution: Execution | None) -> None:
+    def _cancel(self, row: Held) -> None:
+        execution = self._in_flight.find(row)
         if execution is not None:
             self._stopper.stop(execution, StopCause.CANCEL)
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dray.interrupts import Signal
 
@@ -15,10 +16,12 @@ _AFTER_A_DEFECT = 5.0
 
 
 class Service(ABC):
-    """Subclasses define `tick`, which does one step and returns the seconds until the next."""
+    """Subclasses are dataclasses and define `tick`, which does one step and returns the seconds until the next."""
 
-    def __init__(self, name: str) -> None:
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+    name: str  # of its thread
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._woken = Signal()
         self._is_ending = False
 
@@ -61,12 +64,12 @@ class Service(ABC):
             return _AFTER_A_DEFECT
 
 
+@dataclass(eq=False)
 class Loop(Service):
     """Calls a given tick."""
 
-    def __init__(self, name: str, tick: Callable[[], float]) -> None:
-        super().__init__(name)
-        self._tick = tick
+    name: str
+    _tick: Callable[[], float]
 
     def tick(self) -> float:
         return self._tick()

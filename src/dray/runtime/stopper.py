@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from dray.clock import Clock
 from dray.instants import MILLISECOND, SECOND
@@ -25,23 +26,19 @@ _VERY_SOON = 2 * MILLISECOND  # until the next try, when the runner could not te
 _LONGEST = 60 * SECOND
 
 
+@dataclass(eq=False)
 class Stopper(Service):
     """Watches over the executions that a worker has begun."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        executions: Callable[[], Collection[Execution]],
-        lease: WorkerLease,
-        inbox: Inbox,
-        on_stuck: Callable[[Execution], None],
-    ) -> None:
-        super().__init__("dray-stopper")
-        self._clock = clock
-        self._executions = executions
-        self._lease = lease
-        self._inbox = inbox
-        self._on_stuck = on_stuck
+    name = "dray-stopper"
+    _clock: Clock
+    _executions: Callable[[], Collection[Execution]]
+    _lease: WorkerLease
+    _inbox: Inbox
+    _on_stuck: Callable[[Execution], None]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._wake_at = 0
         self._lock = threading.Lock()
 
@@ -55,13 +52,11 @@ class Stopper(Service):
         with self._lock:
             if execution.stop is None or cause is StopCause.LOST:
                 execution.stop = cause
-            if execution.abandon_at is not None:
-                execution.abandon_at = execution.abandon_at if by is None else min(execution.abandon_at, by)
-                self.wake()
-                return
-            execution.stopped_at = self._clock.steady()
-            latest = execution.stopped_at + KILL_GRACE
-            execution.abandon_at = latest if by is None else min(latest, by)
+            if execution.abandon_at is None:
+                execution.stopped_at = self._clock.steady()
+                execution.abandon_at = execution.stopped_at + KILL_GRACE
+            if by is not None:
+                execution.abandon_at = min(execution.abandon_at, by)
         self.wake()
 
     def stop_all(self, cause: StopCause) -> None:

@@ -13,11 +13,12 @@ import socket
 import subprocess
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
 from dray.backends.watch import rest
-from dray.clock import Clock, SystemClock
+from dray.clock import SystemClock
 from dray.instants import SECOND
 from dray.runtime.children import kernel
 from dray.runtime.signals import SUPERVISED, ends_by, handling
@@ -27,6 +28,8 @@ log = logging.getLogger("dray")
 RENEW = 75  # exit status of a worker that wants to be restarted at once
 _NO_USE = frozenset({2, 6})  # wrong usage, no database: a restart would end the same way
 _LEEWAY = 15.0  # seconds that a worker may take beyond its grace
+_FIRST_PAUSE, _LONGEST_PAUSE = SECOND // 10, 30 * SECOND  # before a restart
+_PROVEN_AFTER = 60 * SECOND  # a worker that ran for so long could work: failures are counted from there
 _NEVER = 1 << 62  # a reading that the steady clock never reaches
 
 
@@ -53,26 +56,12 @@ class Supervisor:
     A worker whose supervisor is killed gets SIGTERM from the kernel.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        count: int,
-        grace: float,
-        *,
-        clock: Clock | None = None,
-        first_pause: float = 0.1,
-        longest_pause: float = 30.0,
-        proven_after: float = 60.0,
-        reload: Reload | None = None,
-    ) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(self, argv: Sequence[str], count: int, grace: float, reload: Reload | None = None) -> None:
+        self._clock = SystemClock()
         self._grace = grace + _LEEWAY
         self._grace_us = int(self._grace * SECOND)
-        self._first_pause_us = int(first_pause * SECOND)
-        self._longest_pause_us = int(longest_pause * SECOND)
-        self._proven_us = int(proven_after * SECOND)
         self._reload = reload
-        self._workers = [_WorkerProcess(number + 1, list(argv)) for number in range(count)]
+        self._workers = [_WorkerProcess(number + 1, argv) for number in range(count)]
         self._signals: deque[int] = deque()
         self._told: int | None = None  # the first signal
         self._kill_at: int | None = None
@@ -92,9 +81,6 @@ class Supervisor:
                 rest([wakes.fileno()], self._rest())
                 with contextlib.suppress(BlockingIOError):
                     wakes.recv(4096)
-        return self._code()
-
-    def _code(self) -> int:
         if self._exit_code is not None:
             return self._exit_code
         return next((worker.code for worker in self._workers if worker.code), 0)
@@ -159,7 +145,7 @@ class Supervisor:
         try:
             worker.start(now, self._environment())
         except OSError as error:  # no memory, or no more processes: it worked before, and may again
-            worker.due_at = now + self._longest_pause_us
+            worker.due_at = now + _LONGEST_PAUSE
             log.error("worker %d could not be started: %s", worker.number, error)  # noqa: TRY400 - it says all
 
     def _ended(self, worker: _WorkerProcess, code: int, now: int) -> None:
@@ -172,7 +158,7 @@ class Supervisor:
             worker.is_wanted = False
             log.info("worker %d has ended (%s)", worker.number, _shown(code))
             return
-        if code in _NO_USE and worker.starts == 1 and lived_us < self._proven_us:
+        if code in _NO_USE and worker.starts == 1 and lived_us < _PROVEN_AFTER:
             log.error("worker %d could not work (%s); stopping all", worker.number, _shown(code))
             self._exit_code = code
             self._stop(signal.SIGTERM)
@@ -181,9 +167,9 @@ class Supervisor:
             worker.due_at, worker.code = _NEVER, 0
             log.warning("the worker has ended (%s); it restarts when something changes", _shown(code))
             return
-        if lived_us >= self._proven_us or code == RENEW:
+        if lived_us >= _PROVEN_AFTER or code == RENEW:
             worker.failures = 0
-        pause_us = min(self._longest_pause_us, self._first_pause_us << min(worker.failures, 20))
+        pause_us = min(_LONGEST_PAUSE, _FIRST_PAUSE << min(worker.failures, 20))
         if code == RENEW:
             pause_us = 0
         else:
@@ -219,21 +205,21 @@ class Supervisor:
         return {} if self._reload is None else self._reload.environment()
 
 
+@dataclass(eq=False)
 class _WorkerProcess:
     """One of the workers: a process, and the one that replaces it."""
 
-    def __init__(self, number: int, argv: list[str]) -> None:
-        self.number = number
-        self.process: subprocess.Popen[bytes] | None = None
-        self.is_wanted = True  # restarted when it ends
-        self.starts = 0
-        self.failures = 0  # in a row
-        self.started_at = 0  # readings of the steady clock
-        self.due_at = 0
-        self.is_outdated = False  # stopping, to be restarted at once
-        self.kill_at: int | None = None  # if it has not stopped by then
-        self.code = 0  # exit code of the last process
-        self._argv = argv
+    number: int
+    argv: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    is_wanted: bool = True  # restarted when it ends
+    starts: int = 0
+    failures: int = 0  # in a row
+    started_at: int = 0  # readings of the steady clock
+    due_at: int = 0
+    is_outdated: bool = False  # stopping, to be restarted at once
+    kill_at: int | None = None  # if it has not stopped by then
+    code: int = 0  # exit code of the last process
 
     def restart_soon(self, now: int) -> None:
         """Restarts it at the next look, without a pause for earlier failures."""
@@ -253,7 +239,7 @@ class _WorkerProcess:
 
         # A hook between fork and exec is safe here: this process has no threads.
         self.process = subprocess.Popen(  # noqa: S603 - the command that we were given
-            self._argv,
+            self.argv,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **environment, SUPERVISED: "1"},
             process_group=0,
@@ -278,5 +264,5 @@ class _WorkerProcess:
 def _shown(code: int) -> str:
     if code > 128:
         with contextlib.suppress(ValueError):
-            return f"{signal.Signals(code - 128).name}"
+            return signal.Signals(code - 128).name
     return f"exit status {code}"

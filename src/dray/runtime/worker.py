@@ -263,7 +263,7 @@ class Worker:
             ),
             self._lease_us,
         )
-        undo.callback(identity.close)
+        undo.callback(identity.proof.close)
         inbox, in_flight, note_buffer = Inbox(), InFlight(), NoteBuffer()
         crew = Crew(self._concurrency, self._report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd)
         crew.check()
@@ -273,10 +273,8 @@ class Worker:
         self._self_check = check = SelfCheck(lease, inbox, crew, app.clock)
         self._stopper = stopper = Stopper(app.clock, in_flight.executions, lease, inbox, self._on_stuck)
         self._heartbeat = beat = Heartbeat(self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble)
-        watchers = () if self._observer is None else (self._observer.began,)
-        link = WorkerLink(
-            app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, stopper.began, *watchers
-        )
+        on_began = [stopper.began] if self._observer is None else [stopper.began, self._observer.began]
+        link = WorkerLink(app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, on_began)
         self._engine = Engine(
             self._backend,
             self._watch,
@@ -286,7 +284,7 @@ class Worker:
             check,
             app.clock,
             Hooks(app.waiter.poke, self._became_idle, self._ask_to_stop),
-            durable=settings.durability == "full",
+            settings.durability == "full",
         )
         self._duties = WorkerDuties(app, self._beats, identity.id, lease.duration_us, self._rng, self._wake_duties)
         self._duties_loop = Loop("dray-duties", self._duties.others.tick)
@@ -404,7 +402,7 @@ class Worker:
         self._crew.close()
         self._deregister(self._duties.others.resign)
         self._deregister(self._identity.deregister)
-        for part in (self._identity, self._watch, self._backend, self._beats):
+        for part in (self._identity.proof, self._watch, self._backend, self._beats):
             part.close()
         notes.end_capture(self)
         self._has_left = True
