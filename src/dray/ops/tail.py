@@ -22,21 +22,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dray.backends.store.live import Ask, LiveJob, LookBack, Position
-from dray.instants import MILLISECOND, SECOND, to_datetime
-from dray.model.job import FINAL, State
-from dray.ops import events
-from dray.ops.events import Event, JobEvent, LogEvent, QueueEvent
+from dray.backends.store.live import Ask, Changes, LiveJob, LiveLine, LiveWorker, LookBack, Position
+from dray.instants import MILLISECOND, SECOND, moment, to_datetime
+from dray.model.job import FINAL, UNSTARTED, Queue, State
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
-    from dray.backends.store.live import Changes, LiveLine, LiveWorker
-    from dray.model.job import Queue
 
 P = TypeVar("P", Position, str)
+Event = dict[str, Any]  # at, event, and more; see the end of this file
 
+# What happened at the same microsecond is told in this order.
+_ORDER = (
+    *("worker_started", "enqueued", "started", "log", "returned", "retrying", "completed", "failed", "cancelled"),
+    *("worker_stopped", "worker_died", "queue_paused", "queue_resumed"),
+)
 _SLACK = 250 * MILLISECOND  # between a body's end, as it is written down, and the clock of the looks
 _PAGE = 5_000  # rows of a kind in one look
 _TOLD = 100_000  # things remembered as told, of a kind
@@ -62,19 +64,17 @@ class Wanted:
     logs: bool = True
 
     def takes(self, event: Event) -> bool:
-        if isinstance(event, LogEvent):
+        if event["event"] == "log":
             return self.logs and self.states is None and self._fits(event)
-        if isinstance(event, JobEvent):
-            return self.events and self._fits(event) and self._is_in_state(event)
+        if "job" in event:
+            is_in_state = self.states is None or event["state"] in self.states
+            return self.events and self._fits(event) and is_in_state and self.reason in {None, event["reason"]}
         is_of_a_job = self.task is not None or self.job is not None or self.states is not None
-        is_elsewhere = self.queue not in {None, event.queue if isinstance(event, QueueEvent) else None}
-        return self.events and not is_of_a_job and not is_elsewhere
+        return self.events and not is_of_a_job and self.queue in {None, event.get("queue")}
 
-    def _fits(self, event: JobEvent | LogEvent) -> bool:
-        return self.queue in {None, event.queue} and self.task in {None, event.task} and self.job in {None, event.job}
-
-    def _is_in_state(self, event: JobEvent) -> bool:
-        return (self.states is None or event.state in self.states) and self.reason in {None, event.reason}
+    def _fits(self, event: Event) -> bool:
+        wanted = {"queue": self.queue, "task": self.task, "job": self.job}
+        return all(value in {None, event[name]} for name, value in wanted.items())
 
 
 class Tail:
@@ -109,10 +109,10 @@ class Tail:
             self._put_back_since = first
         if self._lines is not None:
             self._lines.last = self._backend.live.last_line(since)
-        start = None if since is None else to_datetime(since)
+        start = moment(since)
         while self.is_behind:
             found = self.look()
-            yield [] if start is None else [event for event in found if event.at >= start]
+            yield [] if start is None else [event for event in found if event["at"] >= start]
 
     def since_last(self, count: int) -> int:
         """The instant since which about `count` events have happened."""
@@ -130,7 +130,7 @@ class Tail:
             *(self._lines.told(found.lines, self._steady) if self._lines is not None else ()),
         ]
         self._advance(found, ask)
-        return events.in_order(told)
+        return sorted(told, key=lambda event: (event["at"], _ORDER.index(event["event"])))
 
     # What to ask for
 
@@ -163,38 +163,38 @@ class Tail:
     def _jobs_told(self, found: Changes) -> Iterator[Event]:
         for job in (*found.enqueued, *found.late_enqueued):
             if self._came.add(job.id):
-                yield events.enqueued(job)
+                yield _enqueued(job)
         for job in found.running:
             if self._running.get(job.id) != job.claim:
-                yield events.of_job(job, "started", job.started_at or job.updated_at)
+                yield _of_job(job, "started", job.started_at or job.updated_at)
         # Under another claim it has been put back and taken again: what it shows is of that one.
         left = [job for job in found.left if self._running[job.id] == job.claim]
         for job in (*left, *(each for page in found.ended.values() for each in page), *found.late):
             if job.state in FINAL and self._ends.add((job.id, job.finished_at)):
-                yield events.of_job(job, job.state, job.finished_at or job.updated_at)
+                yield _of_job(job, job.state, job.finished_at or job.updated_at)
         for job in (*left, *found.put_back):
             if job.state in {State.SCHEDULED, State.QUEUED} and self._returns.add((job.id, job.claim)):
                 # Its attempt failed and another follows, or it was given back: snoozed, or its worker stopped.
-                yield events.of_job(job, "returned" if job.error is None else "retrying", job.updated_at)
+                yield _of_job(job, "returned" if job.error is None else "retrying", job.updated_at)
 
     def _workers_told(self, found: Iterable[LiveWorker]) -> Iterator[Event]:
         before, self._workers = self._workers, {worker.id: worker.state for worker in found}
         for worker in found:
             known = before.get(worker.id)
             if known is None:
-                yield events.of_worker(worker, "worker_started", worker.started_at)
+                yield _of_worker(worker, "worker_started", worker.started_at)
             if worker.stopped_at is not None and known != worker.state:
                 event = "worker_died" if worker.state == "dead" else "worker_stopped"
-                yield events.of_worker(worker, event, worker.stopped_at)
+                yield _of_worker(worker, event, worker.stopped_at)
 
     def _queues_told(self, found: Iterable[Queue], now: int) -> Iterator[Event]:
         before, self._queues = self._queues, {queue.name: queue.paused_at for queue in found}
         for queue in found:
             known = before.get(queue.name)
             if queue.paused_at is not None and known != queue.paused_at:
-                yield QueueEvent(at=to_datetime(queue.paused_at), event="queue_paused", queue=queue.name)
+                yield _of_queue(queue, "queue_paused", queue.paused_at)
             if queue.paused_at is None and known is not None:
-                yield QueueEvent(at=to_datetime(now), event="queue_resumed", queue=queue.name)
+                yield _of_queue(queue, "queue_resumed", now)
 
     # Where to go on
 
@@ -274,7 +274,7 @@ class _LogCursor:
         for line in lines:
             if line.seq not in self._beyond:
                 self._beyond[line.seq] = steady
-                yield events.logged(line)
+                yield _logged(line)
         self._close_up()
         while self._beyond and self._has_waited(min(self._beyond), steady):
             self.last = min(self._beyond) - 1
@@ -287,3 +287,63 @@ class _LogCursor:
         while self.last + 1 in self._beyond:
             self.last += 1
             del self._beyond[self.last]
+
+
+# Events
+
+
+def _enqueued(job: LiveJob) -> Event:
+    """The job as it was when it came, whatever it has become since."""
+    is_later = job.run_at > job.created_at
+    state = job.state if job.state in UNSTARTED else State.SCHEDULED if is_later else State.QUEUED
+    return {
+        **_of_job(job, "enqueued", job.created_at),
+        "state": str(state),
+        "attempt": 0,
+        "run_at": to_datetime(job.run_at) if is_later else None,
+        **dict.fromkeys(("reason", "worker", "error", "seconds")),
+    }
+
+
+def _of_job(job: LiveJob, event: str, at: int) -> Event:
+    """What has just happened to a job, which is still as that left it."""
+    began, finished = job.started_at, job.finished_at
+    waits = job.state in UNSTARTED and job.run_at > job.updated_at
+    return {
+        "at": to_datetime(at),
+        "event": event,
+        "job": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "state": job.state,
+        "reason": job.reason,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "worker": job.worker_id,
+        "error": None if event == "started" else job.error,
+        "run_at": to_datetime(job.run_at) if waits else None,
+        "seconds": (finished - began) / SECOND if job.state in FINAL and began and finished else None,  # of its body
+    }
+
+
+def _logged(line: LiveLine) -> Event:
+    return {
+        "at": to_datetime(line.at),
+        "event": "log",
+        "job": line.job_id,
+        "task": line.task,
+        "queue": line.queue,
+        "seq": line.seq,
+        "level": line.level,
+        "logger": line.logger,
+        "message": line.message,
+    }
+
+
+def _of_worker(worker: LiveWorker, event: str, at: int) -> Event:
+    names = {"worker": worker.id, "name": worker.name, "host": worker.host, "pid": worker.pid}
+    return {"at": to_datetime(at), "event": event, **names}
+
+
+def _of_queue(queue: Queue, event: str, at: int) -> Event:
+    return {"at": to_datetime(at), "event": event, "queue": queue.name}

@@ -5,27 +5,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import dray
 from dray.backends.watch import Watch
 from dray.cli.apps import app_on_tables
-from dray.cli.exits import Code, say
+from dray.cli.exits import say
 from dray.cli.live.following import Stopping, stopping
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import ago, cell, has_colours, is_terminal, json_line, line, put, short
-from dray.cli.parsing import Since, State
+from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
 from dray.ops import listing
-from dray.ops.tail import Tail, Wanted
+from dray.ops.tail import Event, Tail, Wanted
 from dray.wording import span
-
-if TYPE_CHECKING:
-    from dray.ops.events import Event
 
 _LOOK = 0.5  # seconds after which log lines on PostgreSQL are seen, which no watch tells of
 _REST, _LONGEST_REST = 0.05, 0.2  # seconds between two looks
@@ -36,11 +33,11 @@ _OUTAGE = 1.0
 @click.command()
 @option("--events/--no-events", default=True, help="Events of jobs, workers and queues.")
 @option("--logs/--no-logs", default=True, help="Lines logged inside jobs.")
-@option("--state", type=State(), multiple=True, help="Only jobs that enter this state (repeat for several).")
+@state_option(help="Only jobs that enter this state (repeat for several).")
 @option("--queue", help="Only of this queue.")
 @option("--task", help="Only of this task.")
 @option("--job", "part", metavar="ID", help="Only of this job.")
-@option("--since", type=Since(), metavar="TIME", help="Begin at this time: 10m, or 2026-11-15T08:00.")
+@option("--since", type=since, metavar="TIME", help="Begin at this time: 10m, or 2026-11-15T08:00.")
 @option("-n", "--lines", type=click.IntRange(1), metavar="N", help="Begin with the last N events and lines.")
 @option("--jsonl", is_flag=True, help="One JSON object per line, as --json does.")
 @option("--until-idle", is_flag=True, help="End when nothing runs and nothing is ready.")
@@ -53,7 +50,7 @@ def tail(
     jsonl: bool,
     until_idle: bool,
     **options: Any,
-) -> int:
+) -> None:
     """Follow what happens, until Ctrl-C: jobs that are enqueued, start and end, and what they log.
 
     In a pipe: at, event, job, task, queue, worker, and the error, the logged line or the worker's name, separated by
@@ -69,7 +66,6 @@ def tail(
         if is_terminal():
             say(f"following {app.settings.place}; Ctrl-C ends")
         follower.go_on(until_idle=until_idle)
-    return Code.DONE
 
 
 def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: Any) -> Wanted:
@@ -102,7 +98,6 @@ class _Follower:
     _write: Callable[[Event], None]
 
     def begin(self, since: int | None, lines: int | None) -> None:
-        """Writes past events."""
         if since is None and lines is not None:
             since = self._tail.since_last(lines)
         last: deque[Event] = deque(maxlen=lines)
@@ -116,7 +111,6 @@ class _Follower:
         self._tell(last)
 
     def go_on(self, *, until_idle: bool) -> None:
-        """Writes events as they happen, until a signal."""
         while not self._stop.is_over:
             began = time.monotonic()
             found = self._look()
@@ -158,22 +152,20 @@ class _Follower:
 
 
 def _write_json(event: Event) -> None:
-    put(json_line(asdict(event)))
+    put(json_line(event))
 
 
 def _write_values(event: Event) -> None:
-    shape = asdict(event)
-    text = next((shape[name] for name in ("error", "message", "name") if shape.get(name)), None)
-    put(line(*(shape.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text))
+    text = next((event[name] for name in ("error", "message", "name") if event.get(name)), None)
+    put(line(*(event.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text))
 
 
 def _write_words(event: Event) -> None:
-    shape = asdict(event)
-    when = f"{event.at.astimezone():%H:%M:%S.%f}"[:-3]
-    word = event.event.replace("_", " ")
-    who = f"{short(shape['job'])} {cell(shape['task'])}" if "job" in shape else cell(shape.get("queue") or "")
-    words = f"{when} {word:<9} {who} {cell(_text(shape))}".rstrip()
-    colour = _COLOURS.get(event.event if event.event != "log" else shape["level"].lower())
+    kind = event["event"]
+    when = f"{event['at'].astimezone():%H:%M:%S.%f}"[:-3]
+    who = f"{short(event['job'])} {cell(event['task'])}" if "job" in event else cell(event.get("queue") or "")
+    words = f"{when} {kind.replace('_', ' '):<9} {who} {cell(_text(event))}".rstrip()
+    colour = _COLOURS.get(event["level"].lower() if kind == "log" else kind)
     put(click.style(words, fg=colour) if colour and has_colours() else words)
 
 
@@ -191,21 +183,21 @@ _COLOURS = {
 }
 
 
-def _text(shape: dict[str, Any]) -> str:
+def _text(event: Event) -> str:
     """Returns the rest of a line, after the names."""
-    event = shape["event"]
-    if event == "log":
-        return f"{shape['level'].lower()} {shape['logger']}: {shape['message']}"
-    if event.startswith("worker_"):
-        return f"{shape['name']} (process {shape['pid']} on {shape['host']})"
-    if event.startswith("queue_"):
+    kind = event["event"]
+    if kind == "log":
+        return f"{event['level'].lower()} {event['logger']}: {event['message']}"
+    if kind.startswith("worker_"):
+        return f"{event['name']} (process {event['pid']} on {event['host']})"
+    if kind.startswith("queue_"):
         return ""
     words = [
-        f"in {shape['queue']}" if event == "enqueued" else "",
-        f"attempt {shape['attempt']} of {shape['max_attempts']}" if event in {"started", "retrying"} else "",
-        f"({shape['reason']})" if shape["reason"] else "",
-        f"after {span(shape['seconds'])}" if shape["seconds"] is not None else "",
-        f"runs {ago(shape['run_at'], datetime.now(UTC))}" if shape["run_at"] else "",
+        f"in {event['queue']}" if kind == "enqueued" else "",
+        f"attempt {event['attempt']} of {event['max_attempts']}" if kind in {"started", "retrying"} else "",
+        f"({event['reason']})" if event["reason"] else "",
+        f"after {span(event['seconds'])}" if event["seconds"] is not None else "",
+        f"runs {ago(event['run_at'], datetime.now(UTC))}" if event["run_at"] else "",
     ]
     said = " ".join(word for word in words if word)
-    return f"{said}: {shape['error']}".removeprefix(": ") if shape["error"] else said
+    return f"{said}: {event['error']}".removeprefix(": ") if event["error"] else said
