@@ -19,7 +19,7 @@ from benchmarks.figures import Figures
 from benchmarks.places import postgres_place, sqlite_place
 from dray.backends import open_backend
 from dray.clock import Ids, SystemClock
-from dray.ops import move
+from dray.ops import move, move_plan
 
 CLOCK = SystemClock()
 IDS = Ids(CLOCK)
@@ -100,10 +100,10 @@ def measure(figures: Figures, source_url: str, target_url: str, jobs: int) -> No
         if step.is_left and not closed:
             closed.append(time.perf_counter())
 
-    plan = move.plan(move.Side(source, source_url), move.Side(target, target_url))
+    plan = move_plan.plan(move.Side(source, source_url), move.Side(target, target_url))
     moved = move.carry(plan, tell=tell)
-    for each in moved.tables:
-        figures.say(each.table, f"{each.rows:>12,} rows  {each.checksum}")
+    for table, rows in moved.rows.items():
+        figures.say(table, f"{rows:>12,} rows  {moved.checksums[table]}")
     figures.say("the source was closed for", f"{time.perf_counter() - closed[0]:.1f} s")
     figures.say("peak memory", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
     figures.at_most(f"db move, {jobs:,} jobs", moved.seconds, 180.0, " s")

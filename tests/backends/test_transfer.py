@@ -25,7 +25,7 @@ from dray.errors import DatabaseClosed, MoveError
 from dray.instants import HOUR
 from dray.model.job import LogLine
 from dray.model.schedule import Schedule
-from dray.ops import move
+from dray.ops import move, move_plan
 from tests import verbs
 from tests.backends import test_machine as machine
 from tests.backends.whole import everything, path_of, sql
@@ -265,13 +265,12 @@ class Moving(machine.Machine):
     def check(self, source: Backend, source_url: str, target_url: str) -> None:
         before = everything(source_url)
         target = open_backend(target_url, clock=self.clock, create=False)
-        plan = move.plan(move.Side(source, source_url), move.Side(target, target_url), force=True)
+        plan = move_plan.plan(move.Side(source, source_url), move.Side(target, target_url), force=True)
         with patch.object(target.workers, "rescue", return_value=[]):  # comes later
             done = move.carry(plan, portion=Portion(rows=7))
         assert everything(target_url) == before == everything(source_url)
-        counted = {each.table: each.rows for each in done.tables}
-        assert counted == {name: len(rows) for name, rows in before.items()}
-        self.moved.update(counted)
+        assert done.rows == {name: len(rows) for name, rows in before.items()}
+        self.moved.update(done.rows)
         target.close()
         source.transfer.come_back(source.transfer.facts()[MOVE])
 

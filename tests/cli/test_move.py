@@ -29,7 +29,7 @@ from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule
 from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
-from dray.ops import move
+from dray.ops import move, move_plan
 from dray.settings import Settings
 from tests import verbs
 from tests.backends import beside
@@ -178,7 +178,7 @@ def half_fill(source: str, target: str, *, steps: int = 6) -> None:
             raise Cut
 
     with sides(source, target) as (here, there), pytest.raises(Cut):
-        move.carry(move.plan(here, there), portion=Portion(10), tell=tell)
+        move.carry(move_plan.plan(here, there), portion=Portion(10), tell=tell)
 
 
 def close_both(source: str, target: str) -> None:
@@ -189,7 +189,7 @@ def close_both(source: str, target: str) -> None:
             raise Cut
 
     with sides(source, target) as (here, there), pytest.raises(Cut):
-        move.carry(move.plan(here, there), tell=tell)
+        move.carry(move_plan.plan(here, there), tell=tell)
     assert is_closed(source)
     assert is_closed(target)
 
@@ -491,7 +491,7 @@ def test_of_two_moves_of_one_source_one_wins_and_the_other_can_be_taken_back(
             assert moved(shell, shell.url, won).code == 0
 
     with sides(shell.url, lost) as (here, there), pytest.raises(dray.MoveError) as refused:
-        move.carry(move.plan(here, there), tell=tell)
+        move.carry(move_plan.plan(here, there), tell=tell)
     again = moved(shell, shell.url, lost)
 
     for said in (str(refused.value), again.err):
@@ -509,7 +509,7 @@ def test_who_comes_second_to_an_empty_target_is_told_so(shell: Shell, two_target
     fill(shell.url)
     target = two_targets[0]
     with sides(shell.url, target) as (here, there):
-        plan = move.plan(here, there)  # before the other has begun
+        plan = move_plan.plan(here, there)  # before the other has begun
         half_fill(shell.url, target)
         with pytest.raises(dray.MoveError, match="another `dray db move` has begun to fill") as refused:
             move.carry(plan)
@@ -635,10 +635,10 @@ def test_a_worker_that_starts_meanwhile_stands_in_the_way(shell: Shell, postgres
 
     with sides(shell.url, postgres_url) as (here, there):
         with pytest.raises(dray.MoveError, match="1 worker is still at work"):
-            move.carry(move.plan(here, there), tell=tell)
+            move.carry(move_plan.plan(here, there), tell=tell)
         assert not is_closed(shell.url)
         backend.workers.deregister(new.id)
-        move.carry(move.plan(here, there))
+        move.carry(move_plan.plan(here, there))
     backend.close()
     assert everything(postgres_url) == everything(shell.url)
 
@@ -669,7 +669,7 @@ def test_a_worker_that_starts_on_the_target_meanwhile_stands_in_the_way(
     new = NewWorker(id=Ids(clock).new(), name="w", host="here", pid=1, boot=clock.boot)
 
     with sides(source, target) as (here, there):
-        planned = move.plan(here, there)
+        planned = move_plan.plan(here, there)
         backend.workers.register(new, LEASE_US)
         with pytest.raises(dray.MoveError, match="has workers at work"):
             move.carry(planned)
@@ -788,10 +788,10 @@ def test_a_row_that_is_gone_when_both_are_counted_keeps_the_target_closed(
 
     with sides(source, target) as (here, there):
         with pytest.raises(dray.MoveError, match="do not have the same numbers of rows"):
-            move.carry(move.plan(here, there), tell=tell)
+            move.carry(move_plan.plan(here, there), tell=tell)
         assert lost
         assert is_closed(target)
-        move.carry(move.plan(here, there))
+        move.carry(move_plan.plan(here, there))
 
     assert not is_closed(target)
     assert everything(target) == everything(source)
@@ -814,7 +814,7 @@ def test_a_target_is_not_opened_beside_a_source_that_is_open_again(
 
         monkeypatch.setattr(Transfer, "census", counted)
         with pytest.raises(dray.MoveError, match="is not closed for this move any more"):
-            move.carry(move.plan(here, there))
+            move.carry(move_plan.plan(here, there))
 
     assert not is_closed(source)
     assert is_closed(target)

@@ -8,7 +8,7 @@ import pytest
 
 import dray
 from dray.backends import open_backend
-from dray.ops import move
+from dray.ops import move, move_plan
 from dray.settings import Settings
 from tests.cli.shell import Shell
 
@@ -39,7 +39,7 @@ def carry(source: str, target: str, *, is_cut: bool = False) -> None:
 
     here, there = (move.Side(open_backend(url, create=False), Settings.of(url).place) for url in (source, target))
     try:
-        move.carry(move.plan(here, there), tell=tell)
+        move.carry(move_plan.plan(here, there), tell=tell)
     finally:
         here.backend.close()
         there.backend.close()

@@ -16,7 +16,7 @@ from dray.backends.tables import Portion
 from dray.clock import Ids, SystemClock
 from dray.errors import DatabaseClosed, DrayError
 from dray.model.new_job import NewJob
-from dray.ops import move
+from dray.ops import move, move_plan
 from dray.ops.audit import audit
 from tests.backends.whole import everything, sql
 from tests.cli.test_move import fill
@@ -65,7 +65,7 @@ class Move:
 
     def move(self, *, faulty: bool) -> None:
         with self._sides(faulty=faulty) as (source, target):
-            move.carry(move.plan(source, target), portion=_PORTION)
+            move.carry(move_plan.plan(source, target), portion=_PORTION)
 
     def abandon(self) -> None:
         with self._sides(faulty=False) as (source, target):

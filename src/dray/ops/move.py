@@ -30,34 +30,18 @@ from dray.backends.tables import Key, Portion, Shape, Table, Tables
 from dray.clock import Ids, SystemClock
 from dray.errors import MoveError
 from dray.instants import SECOND
-from dray.ops.move_plan import (
-    Moved,
-    Plan,
-    Side,
-    TableMoved,
-    Tally,
-    as_planned,
-    check_left,
-    check_source,
-    check_target,
-    plan,
-    tally,
-)
+from dray.ops.move_plan import Moved, Plan, Side, Tally, as_planned, check_left, check_source, check_target, tally
 from dray.wording import counted
 
 if TYPE_CHECKING:
     from dray.backends import Backend
     from dray.backends.database import Row
 
-__all__ = ["Moved", "Plan", "Progress", "Side", "TableMoved", "abandon", "as_planned", "carry", "plan"]
-
 _LITTLE = 10_000  # rows that may be left when the source is closed: seconds
 _ROUNDS = 5  # before that; a source that outruns us is closed anyway
 
 
 class Progress(NamedTuple):
-    """How far a move is."""
-
     table: str
     done: int  # rows of all tables looked at in this round
     total: int  # that the source had when it began
@@ -95,9 +79,16 @@ def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: 
     check_left(plan, mark)
     plan.target.backend.transfer.finish(carrier.mark, json.dumps({"id": mark.id, "source": plan.source.place}))
     taken_back = _taken_back(plan.target.backend)
-    tables = tuple(TableMoved(name, each.rows, f"{each.checksum:016x}") for name, each in carrier.totals().items())
-    seconds = (clock.steady() - began) / SECOND
-    return Moved(plan.source.place, plan.target.place, True, tables, states, taken_back, seconds)  # noqa: FBT003
+    return Moved(
+        plan.source.place,
+        plan.target.place,
+        is_done=True,
+        rows={name: each.rows for name, each in carrier.totals().items()},
+        checksums={name: f"{each.checksum:016x}" for name, each in carrier.totals().items()},
+        states=states,
+        taken_back=taken_back,
+        seconds=(clock.steady() - began) / SECOND,
+    )
 
 
 def _begun(plan: Plan, mover: str) -> Mark:
@@ -173,7 +164,6 @@ class _Carrier:
         return sum(there.values()) - sum(each.rows for each in self.totals().values())
 
     def totals(self) -> dict[str, Tally]:
-        """What was compared, by table."""
         totals: dict[str, Tally] = {}
         for name, stretches in self._compared.items():
             totals[name] = Tally()

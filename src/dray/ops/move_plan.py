@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from marshal import dumps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,7 +145,6 @@ def _check_empty(target: Side) -> None:
 
 
 def check_target(target: Side, in_use: InUse) -> None:
-    """Refuses a database with live workers."""
     if in_use.alive or in_use.unknown:
         raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")
 
@@ -168,28 +167,18 @@ def tally(rows: Sequence[tuple[Any, ...]]) -> Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class TableMoved:
-    """One table: the same in both databases."""
-
-    table: str
-    rows: int
-    checksum: str | None  # of the rows as both sides have them; None: nothing was carried yet
-
-
-@dataclass(frozen=True, slots=True)
 class Moved:
     """What a move carried, or would."""
 
     source: str
     target: str
     is_done: bool
-    tables: tuple[TableMoved, ...]
+    rows: dict[str, int]  # by table
     states: dict[str, int]  # jobs, as they were carried
-    taken_back: int  # of those that were running
-    seconds: float
+    checksums: dict[str, str] = field(default_factory=dict[str, str])  # of the rows as both sides have them
+    taken_back: int = 0  # jobs that were running
+    seconds: float = 0.0
 
 
 def as_planned(plan: Plan) -> Moved:
-    """What a move would carry."""
-    tables = tuple(TableMoved(name, rows, None) for name, rows in plan.census.rows.items())
-    return Moved(plan.source.place, plan.target.place, plan.is_done, tables, plan.census.states, 0, 0.0)
+    return Moved(plan.source.place, plan.target.place, plan.is_done, plan.census.rows, plan.census.states)

@@ -16,6 +16,7 @@ from dray.cli.options import option, shared, wants_json, warn_of_password
 from dray.cli.output import Column, progress, put_json, put_list
 from dray.clock import SystemClock
 from dray.ops import move as ops
+from dray.ops import move_plan
 from dray.settings import Settings
 from dray.wording import counted
 
@@ -52,13 +53,13 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
             kept = f"stays closed: it has moved to {elsewhere}" if elsewhere else "goes on as before"
             say(f"nothing is left in {there.place}; {here.place} {kept}")
             return
-        plan = ops.plan(here, there, force=force, only_look=dry_run)
+        plan = move_plan.plan(here, there, force=force, only_look=dry_run)
         if plan.is_done:
             say(f"{here.place} has moved to {there.place} before; there is nothing left to do")
         if plan.obstacle:
             say(f"before the move: {plan.obstacle}")
         if dry_run or plan.is_done:
-            _put(ops.as_planned(plan))
+            _put(move_plan.as_planned(plan))
             return
         if plan.mark is not None:
             say("going on with an interrupted move")
@@ -88,7 +89,9 @@ def _side(param: str, url: str) -> Generator[ops.Side]:
 
 
 def _put(moved: ops.Moved) -> None:
-    tables = [{"table": each.table, "rows": each.rows, "checksum": each.checksum} for each in moved.tables]
+    tables = [
+        {"table": name, "rows": rows, "checksum": moved.checksums.get(name)} for name, rows in moved.rows.items()
+    ]
     if not wants_json():
         put_list(tables, _COLUMNS, ("table", "rows", "checksum"), "")
         return
