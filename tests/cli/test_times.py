@@ -8,7 +8,7 @@ import click
 import pytest
 
 from dray.cli.output import ago, iso
-from dray.cli.parsing import Duration, Instant
+from dray.cli.parsing import duration, instant
 from dray.wording import span
 
 
@@ -26,23 +26,23 @@ from dray.wording import span
     ],
 )
 def test_a_duration_is_seconds_or_has_units(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+    assert duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "5 minutes", "1h x", "m", "1e3", "nan", "\u0665m"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Duration().convert(text, None, None)
+        duration(text)
 
 
 def test_a_moment_without_a_zone_is_local_and_with_one_it_is_that() -> None:
-    assert Instant().convert("2026-11-15T08:00Z", None, None) == datetime(2026, 11, 15, 8, tzinfo=UTC)
-    assert Instant().convert("2026-11-15T08:00", None, None) == datetime(2026, 11, 15, 8).astimezone()
+    assert instant("2026-11-15T08:00Z") == datetime(2026, 11, 15, 8, tzinfo=UTC)
+    assert instant("2026-11-15T08:00") == datetime(2026, 11, 15, 8).astimezone()
 
 
 @pytest.mark.parametrize("text", ["00:00", "12:34:56", "23:59"])
 def test_a_time_of_day_is_the_next_one(text: str) -> None:
-    found = Instant().convert(text, None, None)
+    found = instant(text)
 
     ahead = found - datetime.now(UTC)
     assert timedelta(0) < ahead <= timedelta(hours=25)
@@ -52,7 +52,7 @@ def test_a_time_of_day_is_the_next_one(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "tomorrow", "25:00", "2026-02-30", "12:60"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Instant().convert(text, None, None)
+        instant(text)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.backends import open_backend
-from dray.cli.parsing import Duration, Instant, Since, State
+from dray.cli.parsing import duration, instant, job_state, since
 from dray.model.new_job import NewJob
 from tests.cli import walk
 from tests.cli.restricted import powerless, run_all, show_all
@@ -213,9 +213,10 @@ def wrong(option: click.Option) -> str | None:
     kind: Any = option.type
     if isinstance(kind, click.IntRange | click.FloatRange) or kind in {click.INT, click.FLOAT}:
         return "many"
-    if isinstance(kind, Duration | Instant | Since):
+    reads = getattr(kind, "func", None)
+    if reads in {duration, instant, since}:
         return "soonish"
-    if isinstance(kind, click.Choice | State):
+    if isinstance(kind, click.Choice) or reads is job_state:
         return "nosuch"
     return None
 

@@ -92,7 +92,6 @@ def _closed_at_the_end(app: dray.App) -> dray.App:
 
 
 def load_tasks(app: dray.App, more: Iterable[str] = ()) -> None:
-    """Imports the modules that define the app's tasks."""
     for module in (*app.settings.imports, *more):
         _imported(module)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -87,40 +87,33 @@ class _Values(click.types.StringParamType):
         timer.daemon = True
         timer.start()
         try:
-            found = list(_WORDS[self._word](ctx, incomplete))
+            found = _WORDS[self._word](ctx, incomplete)
         except Exception:  # noqa: BLE001 - no database, no such file, unreadable code: nothing is offered
             return []
         finally:
             timer.cancel()
-        fitting = [(value, about) for value, about in found if value.startswith(incomplete)]
+        fitting = [(value, about) for value, about in found.items() if value.startswith(incomplete)]
         return [CompletionItem(value, help=about) for value, about in fitting[:_MOST]]
 
 
-_Offer = Iterable[tuple[str, str | None]]
+_Offer = Mapping[str, str | None]  # values, and what each is about
 
 
 def _states(_: click.Context, __: str) -> _Offer:
-    for state in (*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired"):
-        yield state, None
+    return dict.fromkeys((*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired"))
 
 
 def _queues(ctx: click.Context, _: str) -> _Offer:
     with _opened(ctx) as backend:
-        for name in sorted(
-            {queue.name for queue in backend.queues.all()} | set(backend.history.stats(1_000_000).counts)
-        ):
-            yield name, None
+        names = {queue.name for queue in backend.queues.all()} | set(backend.history.stats(1_000_000).counts)
+    return dict.fromkeys(sorted(names))
 
 
 def _tasks(ctx: click.Context, _: str) -> _Offer:
     names = set(_source(ctx).tasks)
-    try:
-        with _opened(ctx) as backend:
-            names.update(*(worker.tasks for worker in backend.workers.all(_MOST)))
-    except Exception:  # noqa: BLE001 - without a database the code alone must do
-        names = set(_source(ctx).tasks)
-    for name in sorted(names):
-        yield name, None
+    with suppress(Exception), _opened(ctx) as backend:  # without a database the code alone must do
+        names.update(*(worker.tasks for worker in backend.workers.all(_MOST)))
+    return dict.fromkeys(sorted(names))
 
 
 def _ids(ctx: click.Context, incomplete: str) -> _Offer:
@@ -128,8 +121,7 @@ def _ids(ctx: click.Context, incomplete: str) -> _Offer:
     kind = ctx.command_path.split()[1]
     with _opened(ctx) as backend:
         found = _FINDERS.get(kind, _jobs)(backend, incomplete)
-    for each, about in found:
-        yield (each if len(incomplete) > _SHORT else each[-_SHORT:]), about
+    return {each if len(incomplete) > _SHORT else each[-_SHORT:]: about for each, about in found}
 
 
 def _jobs(backend: Backend, part: str) -> list[tuple[str, str]]:
@@ -156,10 +148,9 @@ _FINDERS: dict[str, Callable[[Any, str], list[tuple[str, str]]]] = {"workflows":
 
 def _names(ctx: click.Context, _: str) -> _Offer:
     if not ctx.command_path.startswith("dray schedules"):
-        return
+        return {}
     with _opened(ctx) as backend:
-        for schedule in backend.schedules.all():
-            yield schedule.name, schedule.task
+        return {schedule.name: schedule.task for schedule in backend.schedules.all()}
 
 
 _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {

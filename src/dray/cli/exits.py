@@ -49,7 +49,6 @@ class Failure(click.ClickException):
 
 
 def code_of(error: BaseException) -> Code:
-    """Returns the exit code for an error."""
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), Code.FAILED)
 
 

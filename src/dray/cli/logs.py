@@ -9,19 +9,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime
+from logging import LogRecord
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import click
 
 from dray.cli.exits import say
 from dray.runtime.execution import current
 from dray.sanitize import escape_control, redact
-
-if TYPE_CHECKING:
-    from logging import LogRecord
-
 
 LEVELS = ("debug", "info", "warning", "error")
 _FRAMES = 100  # from the outside in: a recursion has a thousand equal ones
@@ -75,7 +71,9 @@ class LogFormatter(logging.Formatter):
     def format(self, record: LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).astimezone()
         time = f"{when:%Y-%m-%d %H:%M:%S}.{int(record.msecs):03}"
-        line = f"{time} {record.levelname.lower():<7} {_job()}{record.name}: {escape_control(record.getMessage())}"
+        execution = current.get()
+        job = "" if execution is None else f"{execution.claim.id[-8:]} "
+        line = f"{time} {record.levelname.lower():<7} {job}{record.name}: {escape_control(record.getMessage())}"
         # A traceback keeps its line breaks; all other control characters are escaped.
         return redact("\n".join([line, *map(escape_control, details(self, record))]))
 
@@ -85,11 +83,6 @@ def details(formatter: logging.Formatter, record: LogRecord) -> list[str]:
     texts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     texts += [record.stack_info] if record.stack_info else []
     return [line for text in texts for line in text.splitlines()]
-
-
-def _job() -> str:
-    execution = current.get()
-    return "" if execution is None else f"{execution.claim.id[-8:]} "
 
 
 def users_lines(error: BaseException) -> list[str]:

@@ -47,8 +47,6 @@ def moment() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How often something was done."""
-
     count: int
     seconds: float
 
@@ -161,7 +159,6 @@ def _pick_up(seconds: float) -> dict[str, float]:
 
 
 def spread(samples: Sequence[float]) -> dict[str, float]:
-    """How long something took."""
     cuts = statistics.quantiles(samples, n=100, method="inclusive") if len(samples) > 1 else [*samples] * 99
     return {"p50": cuts[49], "p99": cuts[98], "samples": len(samples)}
 

@@ -70,7 +70,6 @@ option = partial(click.option, show_envvar=True)  # the help of every option nam
 
 
 def shared(command: C) -> C:
-    """Adds the options that every command has."""
     for add in reversed(_OPTIONS):
         command = add(command)
     return command

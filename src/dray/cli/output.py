@@ -29,6 +29,7 @@ STATES = ("waiting", "scheduled", "queued", "running", "completed", "failed", "c
 BESIDE_STATES = 3  # the rank of columns beside those of the states
 _RANKS = {"queued": 1, "running": 2, "failed": 4, "waiting": 5, "scheduled": 6, "cancelled": 7, "completed": 8}
 _ALWAYS = {"queued", "running"}
+TRIES = "{attempt}/{max_attempts}"  # the format of a column
 
 
 class Column(NamedTuple):
@@ -36,14 +37,17 @@ class Column(NamedTuple):
 
     title: str
     key: str
-    show: Callable[[Any, Shape], str] | None = None
+    show: Callable[[Any, Shape], str] | str | None = None  # a str: a format of the row's values by name
     is_number: bool = False
     rank: int = 0  # on a narrow terminal the columns of the highest rank are left out first
     is_elastic: bool = False  # may be cut short
 
     def word(self, shape: Shape) -> str:
-        value = shape[self.key]
-        return cell(value) if self.show is None else escape_control(self.show(value, shape))
+        if self.show is None:
+            return cell(shape[self.key])
+        if isinstance(self.show, str):
+            return escape_control(self.show.format_map(shape))
+        return escape_control(self.show(shape[self.key], shape))
 
 
 # What stdout is
@@ -77,7 +81,6 @@ def has_colours() -> bool:
 
 
 def put(text: str) -> None:
-    """Writes lines to stdout."""
     click.echo(text)
 
 
@@ -155,7 +158,6 @@ def flat(value: Any, path: str = "") -> list[str]:
 
 
 def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> list[str]:
-    """Returns the lines of a table on a terminal."""
     from dray.cli.terminal import table_lines  # noqa: PLC0415 - rich, for terminals only
 
     return table_lines({column: [column.word(shape) for shape in shapes] for column in columns})
@@ -215,16 +217,10 @@ def seconds(value: Any, _: Shape) -> str:
 
 
 def state(value: Any, shape: Shape) -> str:
-    """Returns a state with its reason."""
     return f"{value}({shape['reason']})" if shape["reason"] else str(value)
 
 
-def tries(value: Any, shape: Shape) -> str:
-    return f"{value}/{shape['max_attempts']}"
-
-
 def queues(value: Any, _: Shape) -> str:
-    """Returns the queues of a worker."""
     return ",".join(value) or "all"
 
 

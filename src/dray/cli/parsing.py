@@ -6,7 +6,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -20,10 +22,6 @@ from dray.wording import counted
 if TYPE_CHECKING:
     from dray.task import Task
 
-    _Type = click.ParamType[Any]
-else:
-    _Type = click.ParamType  # before click 8.2 it had no parameter
-
 C = TypeVar("C", bound=Callable[..., Any])
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -31,37 +29,28 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(rf"(?:{_PART.pattern})+")
 
 
-class Duration(_Type):
+def duration(value: str | float) -> float:
     """Seconds (``90``), or with units: ``1h30m``, ``500ms``, ``7d``."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        text = str(value).strip().lower()
-        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-            return float(text)
-        if not _DURATION.fullmatch(text):
-            self.fail(f"{value!r} is no duration: write seconds, or 500ms, 30s, 5m, 1h30m, 7d", param, ctx)
-        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    if not isinstance(value, str):
+        return value
+    text = value.strip().lower()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return float(text)
+    if not _DURATION.fullmatch(text):
+        raise click.BadParameter(f"{value!r} is no duration: write seconds, or 500ms, 30s, 5m, 1h30m, 7d")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-class Instant(_Type):
+def instant(value: str) -> datetime:
     """A time such as ``2026-11-15T08:00``, local if it names no zone, or ``08:00``: the next one."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        text = str(value).strip()
-        try:
-            if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
-                return _next(text)
-            return datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no time: write 2026-11-15T08:00, 2026-11-15T08:00Z, or 08:00", param, ctx)
+    text = value.strip()
+    try:
+        if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+            return _next(text)
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        message = f"{value!r} is no time: write 2026-11-15T08:00, 2026-11-15T08:00Z, or 08:00"
+        raise click.BadParameter(message) from None
 
 
 def _next(clock_time: str) -> datetime:
@@ -71,41 +60,30 @@ def _next(clock_time: str) -> datetime:
     return today if today > now else (today.replace(tzinfo=None) + timedelta(days=1)).astimezone()
 
 
-class Since(_Type):
+def since(value: str) -> float | datetime:
     """How long ago (``1h``), or a time."""
-
-    name = "since"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return Duration().convert(value, param, ctx)
-        except click.BadParameter:
-            pass
-        try:
-            return Instant().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value!r} is neither a duration such as 1h nor a time such as 2026-11-15T08:00", param, ctx)
+    for read in (duration, instant):
+        with suppress(click.BadParameter):
+            return read(value)
+    raise click.BadParameter(f"{value!r} is neither a duration such as 1h nor a time such as 2026-11-15T08:00")
 
 
-class State(_Type):
+def job_state(value: str) -> str:
     """A job's state, or a word that other queues use for one."""
-
-    name = "state"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            states_named(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+    try:
+        states_named(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
 
 
+state_option = partial(option, "--state", type=job_state, metavar="STATE", multiple=True)
 _FILTERS = (
-    option("--state", type=State(), multiple=True, help="In this state (repeat for several)."),
+    state_option(help="In this state (repeat for several)."),
     option("--queue", help="In this queue."),
     option("--task", help="Of this task."),
     option("--tag", help="With this tag."),
-    option("--since", type=Since(), metavar="TIME", help="Enqueued since then: 1h, or 2026-11-15T08:00."),
+    option("--since", type=since, metavar="TIME", help="Enqueued since then: 1h, or 2026-11-15T08:00."),
 )
 
 
@@ -117,7 +95,6 @@ def filters(command: C) -> C:
 
 
 def filters_given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the filters that were given."""
     return {name: value for name, value in options.items() if value}
 
 

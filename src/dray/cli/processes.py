@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import IO, Any, NoReturn
 
@@ -28,7 +29,6 @@ def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None],
 
 
 def interrupt(_: int, __: FrameType | None) -> NoReturn:
-    """A handler that raises KeyboardInterrupt."""
     raise KeyboardInterrupt
 
 
@@ -73,9 +73,5 @@ def start_worker(
         stdout=log,
         stderr=log,
         start_new_session=True,  # Ctrl-C goes to this process, which then stops its workers
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, which takes no lock
+        preexec_fn=partial(kernel.ask_for_death_signal, signal.SIGKILL),  # noqa: PLW1509 - a prctl, without a lock
     )
-
-
-def _die_with_parent() -> None:
-    kernel.ask_for_death_signal(signal.SIGKILL)

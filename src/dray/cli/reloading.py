@@ -5,11 +5,11 @@ watchfiles reports changes if it is installed; else the files are polled.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,11 +37,9 @@ class Files(Protocol):
 
 def watched(places: Sequence[Path]) -> Files:
     """Returns the best way to look that this machine has."""
-    if importlib.util.find_spec("watchfiles") is not None:
-        try:
-            return Notified(places)
-        except (OSError, RuntimeError):  # the kernel's watches are used up, or the file system has none
-            return Polled(places)
+    # Without watchfiles, where the kernel's watches are used up, or where the file system has none, it polls.
+    with suppress(ModuleNotFoundError, OSError, RuntimeError):
+        return Notified(places)
     return Polled(places)
 
 
@@ -150,23 +148,21 @@ def places_of(named: str | None, imports: Sequence[str]) -> list[Path]:
     found = [here]
     for module in read_source(named, tuple(imports)).modules:
         spec = find_module(module.partition(".")[0])
-        folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec is not None else []
-        if not folders and spec is not None and spec.origin is not None:
-            folders = [Path(spec.origin)]
-        found += [place.resolve() for place in folders if place.exists() and not _is_installed(place)]
+        if spec is not None:
+            places = map(Path, spec.submodule_search_locations or filter(None, [spec.origin]))
+            found += [place.resolve() for place in places if place.exists() and not _is_installed(place)]
     return [place for place in dict.fromkeys(found) if place == here or not place.is_relative_to(here)]
 
 
 def _is_installed(place: Path) -> bool:
-    outside = not any(part in {"site-packages", "dist-packages"} for part in place.parts)
-    return not outside or place.is_relative_to(Path(sys.base_prefix, "lib"))
+    is_package = any(part in {"site-packages", "dist-packages"} for part in place.parts)
+    return is_package or place.is_relative_to(Path(sys.base_prefix, "lib"))
 
 
 class Reloader:
     """Tells a supervisor when to restart; see `dray.runtime.supervisor.Reload`."""
 
     def __init__(self, places: Sequence[Path], on_change: Callable[[str], None]) -> None:
-        self.places = places
         self._on_change = on_change
         self.files: Files = watched(places)
         self._changing: set[str] = set()
@@ -191,10 +187,8 @@ class Reloader:
         return max(0.0, self._look_at - time.monotonic())
 
     def environment(self) -> Mapping[str, str]:
-        if not self._changed:
-            return {}
         changed, self._changed = self._changed, set()
-        return {RELOADED: _words(changed)}
+        return {RELOADED: _words(changed)} if changed else {}
 
 
 def _words(files: Iterable[str]) -> str:

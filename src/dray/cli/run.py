@@ -17,7 +17,6 @@ _COMPLETE = "_DRAY_COMPLETE"  # set by a shell that asks for completions
 
 
 def run(args: Sequence[str]) -> int:
-    """Runs the command line and returns its exit code."""
     _open_streams()
     _print_anything()
     try:

@@ -6,16 +6,20 @@ Names may be added, but never removed or changed in meaning. Times are ISO 8601 
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dray import codec
 from dray.cli.output import STATES
+from dray.instants import to_datetime
+from dray.model.workflow import Workflow, done_of, workflow_state
 
 if TYPE_CHECKING:
+    from dray.backends.store.jobs import Node
     from dray.handle import Job
     from dray.handle.job import Attempt, LogLine
-    from dray.ops.listing import QueueInfo, StepInfo, WorkerInfo, WorkflowInfo
+    from dray.ops.listing import QueueInfo, WorkerInfo
     from dray.schedules import ScheduleInfo
 
 
@@ -25,7 +29,6 @@ def _fields(found: Any, names: str) -> dict[str, Any]:
 
 
 def job(found: Job[Any]) -> dict[str, Any]:
-    """Returns a job, as in lists."""
     return {
         **_fields(found.row, "id task queue state reason priority attempt max_attempts crashes progress"),
         **_fields(found.row, "progress_message error name tags"),
@@ -61,14 +64,9 @@ def attempt(found: Attempt) -> dict[str, Any]:
     return {**_fields(found, "number worker outcome started_at finished_at"), "error": error}
 
 
-def json_text(value: Any) -> str:
-    """Returns a value as JSON, on one line of ASCII."""
-    return json.dumps(value)
-
-
 def result_text(stored: str | None) -> str:
     """Returns a stored result as JSON, on one line of ASCII."""
-    return json_text(None if stored is None else codec.decode(stored, path="result"))
+    return json.dumps(None if stored is None else codec.decode(stored, path="result"))
 
 
 def log_line(found: LogLine) -> dict[str, Any]:
@@ -76,7 +74,6 @@ def log_line(found: LogLine) -> dict[str, Any]:
 
 
 def queue(found: QueueInfo) -> dict[str, Any]:
-    """Returns a queue and its number of jobs by state."""
     return {**_fields(found, "name priority paused_at"), **_by_state(found.jobs)}
 
 
@@ -88,14 +85,20 @@ def schedule(found: ScheduleInfo) -> dict[str, Any]:
     )
 
 
-def workflow(found: WorkflowInfo) -> dict[str, Any]:
+def workflow(found: Workflow, jobs: Mapping[str, int]) -> dict[str, Any]:
     """Returns a workflow, its progress, and its number of jobs by state."""
-    return {**_fields(found, "id name state done total created_at"), **_by_state(found.jobs)}
+    done, total = done_of(jobs)
+    progress = {"state": workflow_state(jobs), "done": done, "total": total}
+    return {**_fields(found, "id name"), **progress, "created_at": to_datetime(found.created_at), **_by_state(jobs)}
 
 
-def whole_workflow(found: WorkflowInfo, steps: Sequence[StepInfo]) -> dict[str, Any]:
+def whole_workflow(found: Workflow, steps: Sequence[Node], edges: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Returns a workflow with its steps, in the order they were added."""
-    return {**workflow(found), "steps": [_fields(step, "id step task state reason after") for step in steps]}
+    after = defaultdict[str, list[str]](list)
+    for parent, child in edges:
+        after[child].append(parent)
+    made = workflow(found, Counter(step.state for step in steps))
+    return {**made, "steps": [{**step._asdict(), "after": after[step.id]} for step in steps]}
 
 
 def worker(found: WorkerInfo) -> dict[str, Any]:

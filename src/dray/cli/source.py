@@ -40,7 +40,6 @@ def project_settings() -> dict[str, Any]:
 
 
 def configured_app() -> str | None:
-    """Returns the app that pyproject.toml names."""
     spec = project_settings().get("app")
     if spec is not None and not isinstance(spec, str):
         raise Failure(f'{_PROJECT}: [tool.dray] app must be a string such as "shop.jobs:app", not {shown(spec)}')

@@ -15,13 +15,12 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.output import bar, is_ascii_only, overwritten, short
 from dray.cli.processes import handling
 from dray.errors import StorageError
-from dray.model.job import State
+from dray.model.job import Job, State
 from dray.sanitize import escape_control
 from dray.wording import counted, span
 
 if TYPE_CHECKING:
     from dray.cli.live.paint import Region
-    from dray.model.job import Job
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20
@@ -52,7 +51,6 @@ class _Interrupt:
         self.is_noted = False
 
     def note(self, _: int, __: FrameType | None) -> None:
-        """The signal handler."""
         if self.is_noted:
             raise KeyboardInterrupt
         self.is_noted = True
@@ -70,11 +68,8 @@ def _how_it_ended(job: Job) -> str:
     where = f" in attempt {job.attempt} of {job.max_attempts}" if job.state == State.FAILED else ""
     why = f": {job.error}" if job.error else ""
     reason = f" ({job.reason})" if job.reason else ""
-    what = f"job {short(job.id)} ({job.task}) {_WORDS[job.state]}{reason}{where}{why}"
-    return f"{what}; see `dray job show {short(job.id)}`"
-
-
-_WORDS = {"failed": "failed", "cancelled": "was cancelled"}
+    word = "failed" if job.state == State.FAILED else "was cancelled"
+    return f"job {short(job.id)} ({job.task}) {word}{reason}{where}{why}; see `dray job show {short(job.id)}`"
 
 
 def _watching(
@@ -98,9 +93,9 @@ def _watching(
 
 def _line(app: dray.App, ids: Sequence[str], ended: int, seconds: float) -> str:
     """``[=====-----]  45%  1a2b3c4d tasks.slow running: step 4, attempt 1 of 3, 12s``."""
-    share, words = (
-        _one(app, ids[0]) if len(ids) == 1 else (ended / len(ids), f"{ended} of {len(ids)} jobs have ended")
-    )
+    share, words = ended / len(ids), f"{ended} of {len(ids)} jobs have ended"
+    if len(ids) == 1:
+        share, words = _one(app, ids[0])
     ascii_only = is_ascii_only(stream=sys.stderr)
     done = "" if share is None else f"{bar(share, _BAR, ascii_only=ascii_only)} {share * 100:3.0f}%  "
     line = f"{done}{words}, {span(seconds)}"
@@ -113,10 +108,7 @@ def _one(app: dray.App, job_id: str) -> tuple[float | None, str]:
         row = app.job(job_id).row
     except StorageError:
         return None, f"{short(job_id)}: the database does not answer"
-    return None if row.progress is None else row.progress / 100, _words(row)
-
-
-def _words(row: Job) -> str:
     message = f": {escape_control(row.progress_message)}" if row.progress_message else ""
     attempt = f", attempt {row.attempt} of {row.max_attempts}" if row.attempt else ""
-    return f"{short(row.id)} {escape_control(row.task)} {row.state}{message}{attempt}"
+    words = f"{short(row.id)} {escape_control(row.task)} {row.state}{message}{attempt}"
+    return None if row.progress is None else row.progress / 100, words

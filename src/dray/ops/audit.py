@@ -70,8 +70,6 @@ _GLANCE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A rule that does not hold."""
-
     rule: str
     says: str  # what should hold
     count: int  # how often it does not
@@ -80,8 +78,6 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit found."""
-
     jobs: int  # that were looked at
     rules: int
     seconds: float

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from dray.backends.base import Backend
     from dray.backends.database import Progress
 
-_PRIVATE = 0o600
-
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A copy that was made."""
-
     path: Path
     bytes: int
     jobs: int | None  # None: it cannot be told
@@ -68,7 +64,7 @@ def _draft(path: Path) -> Path:
     """Creates a file that only this user can read, beside its final place."""
     draft = path.with_name(f".{path.name[:100]}-{os.urandom(6).hex()}")
     try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _PRIVATE))
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path.parent)) from None
     return draft

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -13,7 +12,7 @@ from dray.instants import SECOND, from_datetime, moment, to_datetime
 from dray.model.job import State, states_named
 from dray.model.values import canonical_id, check_name, duration_us, shown
 from dray.model.worker import WorkerState
-from dray.model.workflow import Workflow, done_of, workflow_state
+from dray.model.workflow import Workflow
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -165,31 +164,6 @@ class WorkerInfo:
     stopped_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowInfo:
-    """A workflow and how far it is."""
-
-    id: str
-    name: str
-    state: str
-    done: int  # jobs that have ended
-    total: int
-    created_at: datetime
-    jobs: dict[str, int]  # by state
-
-
-@dataclass(frozen=True, slots=True)
-class StepInfo:
-    """One job of a workflow."""
-
-    id: str
-    step: str | None
-    task: str
-    state: str
-    reason: str | None
-    after: tuple[str, ...]  # the jobs that it waits for, or did
-
-
 def stats(backend: Backend, window: float | timedelta) -> Stats:
     """The numbers of the whole database; the newest of them within a window until now."""
     found = backend.history.stats(duration_us("window", window, low_us=1))
@@ -244,27 +218,8 @@ def workers(backend: Backend) -> list[WorkerInfo]:
     ]
 
 
-def workflows(backend: Backend, limit: int) -> list[WorkflowInfo]:
-    """The newest workflows."""
+def workflows(backend: Backend, limit: int) -> list[tuple[Workflow, dict[str, int]]]:
+    """The newest workflows, with the number of their jobs by state."""
     rows = backend.workflows.newest(limit=limit)
     counts = backend.workflows.tallies([row.id for row in rows]) if rows else {}
-    return [_workflow_info(row, counts[row.id]) for row in rows]
-
-
-def workflow(backend: Backend, workflow_id: str) -> tuple[WorkflowInfo, list[StepInfo]]:
-    """One workflow with its jobs."""
-    found = backend.workflows.get(workflow_id)
-    if found is None:
-        raise UnknownWorkflow(f"no workflow has the id {workflow_id}")
-    nodes, edges = backend.workflows.drawing(workflow_id)
-    parents: dict[str, list[str]] = {}
-    for parent, child in edges:
-        parents.setdefault(child, []).append(parent)
-    steps = [StepInfo(*node, tuple(parents.get(node.id, ()))) for node in nodes]
-    return _workflow_info(found[0], Counter(node.state for node in nodes)), steps
-
-
-def _workflow_info(row: Workflow, counts: dict[str, int]) -> WorkflowInfo:
-    done, total = done_of(counts)
-    created_at = to_datetime(row.created_at)
-    return WorkflowInfo(row.id, row.name, workflow_state(counts), done, total, created_at, dict(counts))
+    return [(row, counts[row.id]) for row in rows]

@@ -28,11 +28,6 @@ def retention(older_than: float | timedelta | None, states: Collection[str] = FI
     return Retention(**{f"{state}_us": us if state in states else None for state, us in kept.items()})
 
 
-def prunable(backend: Backend, kept: Retention) -> dict[str, int]:
-    """How many jobs may go now, by state."""
-    return backend.history.prunable(kept)
-
-
 def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
     """Removes all that may go; `progress` is told how many have gone."""
     removed = 0

@@ -33,8 +33,6 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One moment."""
-
     at: datetime
     queues: list[Row]  # name; queued and running jobs; oldest: seconds that its first job has been ready; paused_at
     running: list[Row]  # `LiveJob`s, those that have run longest

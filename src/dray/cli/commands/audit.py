@@ -12,7 +12,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import flat, line, progress, put_either, short
-from dray.cli.parsing import Duration
+from dray.cli.parsing import duration
 from dray.ops.audit import Audit, Broken, Check
 from dray.ops.audit import audit as run_audit
 from dray.ops.audit import check as run_check
@@ -25,7 +25,7 @@ _NAMED = {"schedule", "duty"}  # rules about things that have names instead of i
 @click.command()
 @option(
     "--patience",
-    type=Duration(),
+    type=duration,
     default=10.0,
     metavar="TIME",
     help="How long the jobs of a dead worker may take to be rescued (10s).",
@@ -47,7 +47,7 @@ def audit(patience: float) -> int:
 
 @click.command()
 @option("--full", is_flag=True, help="Read everything: compare indexes with their tables, too.")
-@option("--patience", type=Duration(), default=10.0, metavar="TIME", help="As of `dray audit` (10s).")
+@option("--patience", type=duration, default=10.0, metavar="TIME", help="As of `dray audit` (10s).")
 @shared
 def check(*, full: bool, patience: float) -> int:
     """Check the database for damage, by its own means, and then what `dray audit` checks. Changes nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,19 +13,17 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import Failure, say
 from dray.cli.options import option, shared
 from dray.cli.output import Column, Shape, is_terminal, put_either, table
-from dray.cli.parsing import Duration
+from dray.cli.parsing import duration
 from dray.cli.processes import Interrupts
 from dray.errors import StorageError, StorageUnavailable
+from dray.settings import Settings
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.settings import Settings
 
 _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commit of a row"}
 
 
 @click.command()
-@option("--seconds", type=Duration(), default=15.0, metavar="TIME", help="About how long it takes (15s).")
+@option("--seconds", type=duration, default=15.0, metavar="TIME", help="About how long it takes (15s).")
 @option(
     "--jobs",
     type=click.IntRange(1, 1_000_000),
@@ -70,10 +68,6 @@ def _tell(stage: str) -> None:
         click.echo(stage, err=True)
 
 
-def _per_second(value: Any, _: Shape) -> str:
-    return f"{value:,.0f}"
-
-
 def _to_raw(value: Any, _: Shape) -> str:
     return "" if value is None else f"{value:.2f}"
 
@@ -92,7 +86,7 @@ def _words(shape: dict[str, Any]) -> Iterator[str]:
     ]
     columns = (
         Column("", "what", is_elastic=True),
-        Column("a second", "per_second", _per_second, is_number=True),
+        Column("a second", "per_second", "{per_second:,.0f}", is_number=True),
         Column(f"to {bound}", "to_raw", _to_raw, is_number=True, rank=1),
     )
     yield from table(rows, columns)

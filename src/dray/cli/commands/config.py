@@ -127,7 +127,6 @@ def _url_source(app: dray.App | None) -> tuple[str, str | None]:
 
 
 def _of_app(app: dray.App, url_source: tuple[str, str | None]) -> Iterator[Setting]:
-    """Yields what the App was made with."""
     settings = app.settings
     for field in fields(settings):
         value = getattr(settings, field.name)

@@ -15,7 +15,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, Failure, say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, fields, progress, put, put_either, put_json, seconds
-from dray.cli.parsing import Duration, State, confirm
+from dray.cli.parsing import confirm, duration, state_option
 from dray.cli.root import LazyGroup
 from dray.model.circumstances import Closed
 from dray.model.job import FINAL, states_named
@@ -137,14 +137,10 @@ def _size(value: Any, _: Shape) -> str:
     return f"{value:.3g} {_UNITS[unit]}"
 
 
-def _jobs(value: Any, _: Shape) -> str:
-    return f"{value:,}"
-
-
 _BACKUP_FIELDS = (
     Column("backup", "backup"),
     Column("size", "bytes", _size),
-    Column("jobs", "jobs", _jobs),
+    Column("jobs", "jobs", "{jobs:,}"),
     Column("took", "seconds", seconds),
 )
 
@@ -179,8 +175,8 @@ _PAGES = 1_000  # given back to the disk in one transaction
 
 
 @click.command()
-@option("--older-than", type=Duration(), metavar="TIME", help="Ended longer ago than this; else as above.")
-@option("--state", type=State(), multiple=True, help="Only completed, failed or cancelled ones (repeat for several).")
+@option("--older-than", type=duration, metavar="TIME", help="Ended longer ago than this; else as above.")
+@state_option(help="Only completed, failed or cancelled ones (repeat for several).")
 @option("--vacuum", is_flag=True, help="Return unused space of a SQLite file to the disk.")
 @option("--yes", is_flag=True, help="Do not ask.")
 @option("--dry-run", is_flag=True, help="Only say how many jobs it would remove.")
@@ -193,7 +189,7 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
     """
     kept = pruning.retention(older_than, _final_states(state))
     app = app_on_tables()
-    found = pruning.prunable(app.backend, kept)
+    found = app.backend.history.prunable(kept)
     total, removed = sum(found.values()), 0
     if not dry_run:
         if total and not yes:

@@ -37,7 +37,6 @@ def demo(scale: int, concurrency: int, seconds: int, *, keep: bool) -> int:
 
 @contextmanager
 def _scratch(*, keep: bool) -> Generator[Path]:
-    """Makes a folder, and removes it whatever ends the demo."""
     folder = Path(tempfile.mkdtemp(prefix="dray-demo-"))
     try:
         # SIGINT too: a shell makes the commands that it starts in the background ignore it.

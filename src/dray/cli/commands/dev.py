@@ -8,7 +8,8 @@ import os
 import sys
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from logging import LogRecord
+from typing import Any
 
 import click
 
@@ -20,20 +21,16 @@ from dray.cli.exits import Code, Failure
 from dray.cli.logs import users_lines
 from dray.cli.options import import_option, option, same_command, shared, told
 from dray.cli.output import short
-from dray.cli.parsing import Duration, given
+from dray.cli.parsing import duration, given
 from dray.cli.reloading import RELOADED, Reloader, places_of
 from dray.cli.source import configured_app
 from dray.instants import SECOND
+from dray.model.settlement import Settlement
 from dray.runtime.execution import FAILED_ATTEMPT, Execution, current
 from dray.runtime.signals import SUPERVISED
 from dray.runtime.supervisor import Supervisor
 from dray.sanitize import escape_control, redact
 from dray.wording import counted, span
-
-if TYPE_CHECKING:
-    from logging import LogRecord
-
-    from dray.model.settlement import Settlement
 
 _SHOWN = 30  # tasks
 _ERROR_LINES = 12
@@ -48,7 +45,7 @@ _STATES = {"completed": "green", "failed": "red", "cancelled": "yellow"}
 @import_option
 @option(
     "--grace",
-    type=Duration(),
+    type=duration,
     default=2.0,
     metavar="TIME",
     help="How long running jobs may take to end, at a change and at the end (2s); then they go back to their queue.",
@@ -126,7 +123,8 @@ class _DevFormatter(logging.Formatter):
 
     def format(self, record: LogRecord) -> str:
         execution = current.get()
-        logger = "" if record.name in {"dray", f"dray.task.{_task(execution)}"} else f"{record.name}: "
+        ours = {"dray"} if execution is None else {"dray", f"dray.task.{execution.claim.task}"}
+        logger = "" if record.name in ours else f"{record.name}: "
         more = logs.details(self, record)
         return _line(record.levelname.lower(), logger + record.getMessage(), execution, more, at=record.created)
 
@@ -164,15 +162,8 @@ def _configure(level: str) -> None:
 
 
 def _styled(text: str, colour: str | None) -> str:
-    return click.style(text, fg=colour) if colour and text and _wants_colour() else text
-
-
-def _wants_colour() -> bool:
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _task(execution: Execution | None) -> str:
-    return "" if execution is None else execution.claim.task
+    has_colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return click.style(text, fg=colour) if colour and text and has_colours else text
 
 
 class _BodyLines:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Generator, Sequence
 from datetime import datetime
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -23,17 +23,15 @@ from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import put, put_json, short
-from dray.cli.parsing import Duration, Instant, arguments, given
+from dray.cli.parsing import arguments, duration, given, instant
 from dray.cli.processes import handling
 from dray.errors import DrayError
+from dray.handle import Job
 from dray.instants import SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
+from dray.task import Task
 from dray.task.options import is_coroutine
 from dray.wording import span
-
-if TYPE_CHECKING:
-    from dray.handle import Job
-    from dray.task import Task
 
 
 @click.command()
@@ -42,8 +40,8 @@ if TYPE_CHECKING:
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--queue", help="A queue other than the task's.")
 @option("--priority", type=int, help="Higher runs first.")
-@option("--delay", type=Duration(), metavar="TIME", help="Run it after this time: 30, 5m, 1h30m.")
-@option("--at", "run_at", type=Instant(), metavar="TIME", help="Run it at this time: 2026-11-15T08:00, or 08:00.")
+@option("--delay", type=duration, metavar="TIME", help="Run it after this time: 30, 5m, 1h30m.")
+@option("--at", "run_at", type=instant, metavar="TIME", help="Run it at this time: 2026-11-15T08:00, or 08:00.")
 @option(
     "--unique", metavar="KEY", help="A unique key: if a live job has it, print that job's id and enqueue nothing."
 )
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 @option("--name", help="A name for people to read.")
 @option("--unchecked", is_flag=True, help="Enqueue it even if no task of this name is known here.")
 @option("--wait", is_flag=True, help="Wait for its end and print its result (exit code 3: it failed).")
-@option("--timeout", type=Duration(), metavar="TIME", help="Wait no longer than this (exit code 4).")
+@option("--timeout", type=duration, metavar="TIME", help="Wait no longer than this (exit code 4).")
 @shared
 def enqueue(
     task: str,
@@ -120,7 +118,7 @@ class _TimeOver(BaseException):
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
-@option("--timeout", type=Duration(), metavar="TIME", help="Stop it after this time (exit code 4).")
+@option("--timeout", type=duration, metavar="TIME", help="Stop it after this time (exit code 4).")
 @option("--pdb", is_flag=True, help="Start the debugger if it raises.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
@@ -257,7 +255,6 @@ def _put_result(task: Task[..., Any], value: Any) -> int:
 
 
 def _wish(error: Steering) -> str:
-    """Returns in words what a body raised to control its job."""
     if isinstance(error, Retry):
         when = "as its retry policy says" if error.delay_us is None else f"in {span(error.delay_us / SECOND)}"
         return f"asks to be run again {when}" + (f": {error.message}" if error.message else "")

@@ -5,6 +5,7 @@ Actions take ids, or ``--all`` with filters.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ from dray.cli.output import (
     short,
     state,
 )
-from dray.cli.parsing import Duration, confirm, filters, filters_given
+from dray.cli.parsing import confirm, duration, filters, filters_given
 from dray.model.job import CancelResult
 from dray.ops import listing
 from dray.sanitize import escape_control
@@ -93,7 +94,7 @@ def _log_words(shape: Shape) -> str:
 
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@option("--timeout", type=Duration(), metavar="TIME", help="Wait no longer than this (exit code 4).")
+@option("--timeout", type=duration, metavar="TIME", help="Wait no longer than this (exit code 4).")
 @shared
 def wait(ids: Sequence[str], timeout: float | None) -> int:
     """Wait for jobs to end (exit code 3: one of them failed or was cancelled).
@@ -120,10 +121,6 @@ def wait(ids: Sequence[str], timeout: float | None) -> int:
 # In words
 
 
-def _attempt(value: Any, shape: Shape) -> str:
-    return f"{value} of {shape['max_attempts']}"
-
-
 def _progress(value: Any, shape: Shape) -> str:
     return f"{value:g}% {shape['progress_message'] or ''}".rstrip()
 
@@ -137,7 +134,7 @@ def _if_to_come(value: Any, shape: Shape) -> str:
 
 
 def _json(value: Any, _: Shape) -> str:
-    return shapes.json_text(value)
+    return json.dumps(value)
 
 
 _FIELDS = (
@@ -149,7 +146,7 @@ _FIELDS = (
     Column("priority", "priority"),
     Column("tags", "tags"),
     Column("state", "state", state),
-    Column("attempt", "attempt", _attempt),
+    Column("attempt", "attempt", "{attempt} of {max_attempts}"),
     Column("worker", "worker"),
     Column("enqueued", "created_at", relative),
     Column("runs", "run_at", _if_to_come),
@@ -183,8 +180,6 @@ def described(shape: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Action:
-    """Something to do to jobs."""
-
     verb: str
     done: str  # the verb's participle
     about: str

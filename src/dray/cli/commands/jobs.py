@@ -9,7 +9,7 @@ import click
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import Column, Shape, is_terminal, put_list, relative, short, state, tries
+from dray.cli.output import TRIES, Column, Shape, is_terminal, put_list, relative, short, state
 from dray.cli.parsing import filters, filters_given
 from dray.ops import listing
 from dray.wording import span
@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("task", "task", is_elastic=True, rank=1),
     Column("queue", "queue", rank=3),
     Column("state", "state", state, is_elastic=True),
-    Column("attempt", "attempt", tries, rank=5),
+    Column("attempt", "attempt", TRIES, rank=5),
     Column("enqueued", "created_at", relative, rank=2),
     Column("took", "finished_at", _took, rank=4),
     Column("", "error", _note, is_elastic=True, rank=2),

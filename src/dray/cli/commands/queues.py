@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
-from dray.cli.exits import Code, say
+from dray.cli.exits import say
 from dray.cli.live.following import repeat
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import (
@@ -31,12 +31,10 @@ from dray.cli.output import (
     state_columns,
     table,
 )
-from dray.cli.parsing import Duration
+from dray.cli.parsing import duration
 from dray.model.values import check_name
+from dray.ops import Stats
 from dray.wording import span
-
-if TYPE_CHECKING:
-    from dray.ops import Stats
 
 
 def _paused(value: Any, shape: Shape) -> str:
@@ -118,21 +116,21 @@ _SHORTEST = 0.1
 @click.command()
 @option(
     "--window",
-    type=Duration(),
+    type=duration,
     default=3600.0,
     metavar="TIME",
     help="The period that rates and run times are about (1h).",
 )
 @option(
     "--watch",
-    type=Duration(),
+    type=duration,
     is_flag=False,
     flag_value=f"{_EVERY}s",
     metavar="[TIME]",
     help=f"Repeat every {_EVERY} seconds, or every TIME, until Ctrl-C.",
 )
 @shared
-def stats(window: float, watch: float | None) -> int:
+def stats(window: float, watch: float | None) -> None:
     """Show jobs by state and queue, the age of the oldest queued one, rates and run times.
 
     In a pipe: a line for each number, its name first. With --watch: in a pipe an empty line after each time, with
@@ -140,17 +138,17 @@ def stats(window: float, watch: float | None) -> int:
     """
     app = app_on_tables()
     if watch is not None:
-        return _watch(app, window, max(watch, _SHORTEST))
+        _watch(app, window, max(watch, _SHORTEST))
+        return
     found = app.stats(window)
     put_either(_shape(app, found), lambda: _words(app.settings.place, found))
-    return Code.DONE
 
 
 def _shape(app: dray.App, found: Stats) -> dict[str, Any]:
     return {"database": app.settings.place, **found.as_dict()}
 
 
-def _watch(app: dray.App, window: float, every: float) -> int:
+def _watch(app: dray.App, window: float, every: float) -> None:
     region = overwritten()
 
     def put_one(found: Stats) -> None:
@@ -161,7 +159,6 @@ def _watch(app: dray.App, window: float, every: float) -> int:
         put(json_line(shape) if wants_json() else "\n".join([*flat(shape), ""]))
 
     repeat(lambda: app.stats(window), put_one, every)
-    return Code.DONE
 
 
 def _words(place: str, found: Stats) -> list[str]:

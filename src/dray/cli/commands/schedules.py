@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
@@ -12,16 +12,14 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
-from dray.cli.exits import Code, say
+from dray.cli.exits import say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, line, put, put_either, put_json, put_list, relative
-from dray.cli.parsing import Duration, arguments, given
+from dray.cli.parsing import arguments, duration, given
 from dray.errors import UnknownSchedule
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
 from dray.model.values import shown
-
-if TYPE_CHECKING:
-    from dray.schedules import ScheduleInfo
+from dray.schedules import ScheduleInfo
 
 
 def _next(value: Any, shape: Shape) -> str:
@@ -125,7 +123,7 @@ def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise:
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--cron", metavar="LINE", help='Five fields, six with seconds first, or @daily: "0 3 * * *".')
-@option("--every", type=Duration(), metavar="TIME", help="An interval: 30, 5m, 1h30m.")
+@option("--every", type=duration, metavar="TIME", help="An interval: 30, 5m, 1h30m.")
 @option("--tz", metavar="ZONE", help="The time zone of the cron line, such as Europe/Berlin; else UTC.")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--queue", help="A queue other than the task's.")
@@ -162,17 +160,15 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @shared
-def remove(names: Sequence[str]) -> int:
+def remove(names: Sequence[str]) -> None:
     """Remove schedules; their jobs stay."""
     app = app_on_tables()
     for name in names:
         _named(app, name)
     for name in names:
         app.remove_schedule(name)
-    put_either(
-        [{"name": name, "removed": True} for name in names], lambda: map(line, names), lambda: map(line, names)
-    )
-    return Code.DONE
+    removed = [{"name": name, "removed": True} for name in names]
+    put_either(removed, lambda: map(line, names), lambda: map(line, names))
 
 
 def _named(app: dray.App, name: str) -> ScheduleInfo:

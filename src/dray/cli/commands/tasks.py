@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,11 +14,9 @@ from dray.cli.apps import app_on_tables, app_with_tasks, known_task, load_tasks
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, put_json, put_list, queues, relative, seconds, short
 from dray.errors import ConfigError, StorageError
+from dray.ops import WorkerInfo
 from dray.ops import tasks as ops
 from dray.wording import span
-
-if TYPE_CHECKING:
-    from dray.ops import WorkerInfo
 
 _PATIENCE = 2.0  # seconds for a database that may not exist
 

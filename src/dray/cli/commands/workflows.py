@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -30,22 +30,17 @@ from dray.cli.output import (
     short,
     state,
 )
+from dray.errors import UnknownWorkflow
+from dray.handle import Run
 from dray.ops import listing
 from dray.sanitize import escape_control
 
-if TYPE_CHECKING:
-    from dray.handle import Run
-
-
-def _done(done: Any, shape: Shape) -> str:
-    return f"{done:,} of {shape['total']:,}"
-
-
+_DONE = "{done:,} of {total:,}"
 _COLUMNS = (
     Column("id", "id", short),
     Column("workflow", "name", is_elastic=True),
     Column("state", "state"),
-    Column("done", "done", _done, is_number=True),
+    Column("done", "done", _DONE, is_number=True),
     Column("made", "created_at", relative, rank=1),
 )
 _KEYS = ("id", "name", "state", "done", "total", "created_at")
@@ -72,7 +67,7 @@ def list_(limit: int) -> None:
 
 
 def _put_list(limit: int) -> None:
-    found = [shapes.workflow(info) for info in listing.workflows(app_on_tables().backend, limit)]
+    found = [shapes.workflow(*each) for each in listing.workflows(app_on_tables().backend, limit)]
     put_list(found, _COLUMNS, _KEYS, "no workflows; create one with app.workflow()")
 
 
@@ -81,7 +76,7 @@ def _put_list(limit: int) -> None:
 @option("--graph", is_flag=True, help="Draw it in a pipe, too.")
 @option("--watch", is_flag=True, help="Draw it again whenever it changes, until it has ended.")
 @shared
-def show(part: str, *, graph: bool, watch: bool) -> int:
+def show(part: str, *, graph: bool, watch: bool) -> None:
     """Draw a workflow: its steps in order, what waits for what, and their states.
 
     In a pipe: id, step, task, state, reason, and the ids of the jobs that the step waits for. With --watch: in a pipe
@@ -91,16 +86,19 @@ def show(part: str, *, graph: bool, watch: bool) -> int:
     run_id = listing.workflow_named(app.backend, part)
     shape = _shape(app, run_id)
     if watch:
-        return _watch(app, run_id, shape, draws=is_terminal() or graph)
-    put_either(shape, lambda: _drawing(shape), lambda: _drawing(shape) if graph else _rows(shape))
-    return Code.DONE
+        _watch(app, run_id, shape, draws=is_terminal() or graph)
+    else:
+        put_either(shape, lambda: _drawing(shape), lambda: _drawing(shape) if graph else _rows(shape))
 
 
 def _shape(app: dray.App, run_id: str) -> Shape:
-    return shapes.whole_workflow(*listing.workflow(app.backend, run_id))
+    found = app.backend.workflows.get(run_id)
+    if found is None:
+        raise UnknownWorkflow(f"no workflow has the id {run_id}")
+    return shapes.whole_workflow(found[0], *app.backend.workflows.drawing(run_id))
 
 
-def _watch(app: dray.App, run_id: str, shape: Shape, *, draws: bool) -> int:
+def _watch(app: dray.App, run_id: str, shape: Shape, *, draws: bool) -> None:
     """Shows a workflow until all of its steps have ended, or Ctrl-C."""
     region = overwritten()
 
@@ -116,7 +114,6 @@ def _watch(app: dray.App, run_id: str, shape: Shape, *, draws: bool) -> int:
         return shape["done"] == shape["total"]
 
     follow(app, lambda: _shape(app, run_id), put_one, has_ended, first=shape)
-    return Code.DONE
 
 
 def _rows(shape: Shape) -> list[str]:
@@ -126,7 +123,7 @@ def _rows(shape: Shape) -> list[str]:
 
 def _drawing(shape: Shape) -> list[str]:
     steps: Sequence[Shape] = shape["steps"]
-    head = f"{escape_control(shape['name'])}  {shape['id']}  {shape['state']}  {_done(shape['done'], shape)} done"
+    head = f"{escape_control(shape['name'])}  {shape['id']}  {shape['state']}  {_DONE.format_map(shape)} done"
     spots = {
         step["id"]: Spot(_label(step), escape_control(step["task"]), state(step["state"], step)) for step in steps
     }

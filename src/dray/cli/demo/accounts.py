@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from dray.model.job import Outcome, State
+from dray.backends import Backend
+from dray.model.job import Attempt, Job, Outcome, State
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.model.job import Attempt, Job
 
 _CHUNK = 500
 
@@ -44,8 +40,6 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything to compare."""
-
     expected: Mapping[str, Sequence[str]]  # task -> ids, as enqueue() returned them
     cancelled: frozenset[str]  # must end as cancelled; all others must complete
     noted: Counter[tuple[str, str]]
@@ -54,7 +48,6 @@ class Evidence:
 
 
 def compare(backend: Backend, evidence: Evidence) -> Accounts:
-    """Checks every job."""
     accounts = Accounts([TaskAccount(name) for name in evidence.expected])
     for task, ids in zip(accounts.tasks, evidence.expected.values(), strict=True):
         rows = {job.id: job for start in range(0, len(ids), _CHUNK) for job in backend.jobs.get(ids[start:][:_CHUNK])}

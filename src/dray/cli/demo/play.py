@@ -45,7 +45,6 @@ _MIX: tuple[tuple[Task[..., Any], int, Callable[[int], tuple[Any, ...]]], ...] =
 
 
 def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
-    """Runs the demo in a folder and shows its accounts; returns whether all is well."""
     url = f"sqlite:///{folder / 'demo.db'}"
     tasks.app.settings = replace(tasks.app.settings, url=url)
     with tasks.app, Workers(url, folder, concurrency) as workers:
@@ -83,7 +82,6 @@ class Play:
     remarks: list[str] = field(default_factory=list[str])
 
     def perform(self) -> Accounts:
-        """Runs everything and returns the accounts."""
         self._open()
         tasks.app.schedule("tick", tasks.tick, every=_TICK, misfire="all", misfire_limit=1000)
         cast = self._enqueue_few()
@@ -305,7 +303,6 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the live ones."""
         return [process.pid for process in self._processes if process.poll() is None]
 
     def start(self) -> int:

@@ -38,7 +38,6 @@ class Stage:
             self._progress.stop()
 
     def tell(self, text: str) -> None:
-        """Shows an event."""
         timed = f"{time.monotonic() - self._began:5.1f}s  {text}"
         if is_terminal():
             self._progress.console.print(Text(timed))
@@ -46,7 +45,6 @@ class Stage:
             put(timed)
 
     def count(self, done: int, total: int, words: str) -> None:
-        """Shows how far the work is."""
         if is_terminal():
             self._progress.update(self._bar, completed=done, total=total, description=words, visible=True)
             return

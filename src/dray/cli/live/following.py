@@ -34,7 +34,6 @@ class Stopping:
         self._wakes: Callable[[], None] | None = None  # ends a wait for the database
 
     def stop(self, _: int, __: FrameType | None) -> None:
-        """The signal handler."""
         self._is_told = True
         if self._is_writing:
             raise KeyboardInterrupt

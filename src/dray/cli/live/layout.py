@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len, set_cell_size
 
 from dray.cli.live.paint import GAP, Line, Span, fitted, fold, wrap
-from dray.cli.output import Column, Shape, ago, bar, queues, seconds, short, tries
+from dray.cli.output import TRIES, Column, Shape, ago, bar, queues, seconds, short
 from dray.ops.top import COUNTED, Snapshot
 from dray.sanitize import escape_control
 from dray.wording import span
@@ -164,8 +164,6 @@ _BAR = 10
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One list."""
-
     name: str
     key: str  # the unique value of a row
     columns: tuple[Column, ...]
@@ -194,13 +192,7 @@ def _first_line(value: Any, shape: Shape) -> str:
     return lines[0] if lines else ""
 
 
-def _slots(value: Any, shape: Shape) -> str:
-    return f"{value}/{shape['concurrency']}"
-
-
 def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
-    """Returns all lists, from top to bottom."""
-
     def progress(value: Any, _: Shape) -> str:
         return "" if value is None else f"{bar(value / 100, _BAR, ascii_only=ascii_only)} {value:3.0f}%"
 
@@ -226,7 +218,7 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
                 Column("for", "started_at", _for, is_number=True, rank=1),
                 Column("progress", "progress", progress, rank=2),
                 Column("queue", "queue", is_elastic=True, rank=4),
-                Column("attempt", "attempt", tries, rank=6),
+                Column("attempt", "attempt", TRIES, rank=6),
                 Column("worker", "worker_id", short, rank=5),
                 Column("", "progress_message", is_elastic=True, rank=3),
             ),
@@ -240,7 +232,7 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
                 Column("task", "task", is_elastic=True),
                 Column("when", "finished_at", _ago, rank=1),
                 Column("queue", "queue", is_elastic=True, rank=4),
-                Column("attempt", "attempt", tries, rank=5),
+                Column("attempt", "attempt", TRIES, rank=5),
                 Column("error", "error", _first_line, is_elastic=True, rank=2),
             ),
             {"error": lambda _: "red"},
@@ -251,7 +243,7 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
             (
                 Column("id", "id", short),
                 Column("name", "name", is_elastic=True),
-                Column("running", "running", _slots, is_number=True, rank=1),
+                Column("running", "running", "{running}/{concurrency}", is_number=True, rank=1),
                 Column("state", "state", rank=2),
                 Column("queues", "queues", queues, is_elastic=True, rank=4),
                 Column("started", "started_at", _ago, rank=5),
@@ -265,12 +257,10 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
 def rows(snapshot: Snapshot, panel: Panel, wanted: str) -> list[dict[str, Any]]:
     """Returns the rows of a panel that contain a text."""
     found = [{**row, "now": snapshot.at} for row in getattr(snapshot, panel.name)]
-    return [shape for shape in found if not wanted or _holds(shape, wanted)]
-
-
-def _holds(shape: Shape, wanted: str) -> bool:
-    texts = (value for value in shape.values() if isinstance(value, str))
-    return any(wanted.lower() in text.lower() for text in texts)
+    if not wanted:
+        return found
+    texts = [[value.lower() for value in row.values() if isinstance(value, str)] for row in found]
+    return [row for row, values in zip(found, texts, strict=True) if any(wanted.lower() in value for value in values)]
 
 
 def _cell(column: Column, word: str, width: int) -> str:

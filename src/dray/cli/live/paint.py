@@ -28,8 +28,6 @@ _COLOURS = {"red", "green", "yellow", "cyan"}
 
 
 class Span(NamedTuple):
-    """A piece of a line."""
-
     text: str
     style: str = ""  # words of `_CODES`
 
@@ -68,19 +66,19 @@ class Brush:
         return f"\x1b[{';'.join(_CODES[word] for word in words)}m{text}\x1b[0m" if words and text else text
 
 
-def fold(words: Iterable[Span], width: int, most: int, gap: str = "  ") -> list[Line]:
+def fold(words: Iterable[Span], width: int, most: int) -> list[Line]:
     """Returns words on as few lines as possible; those that do not fit on ``most`` lines are left out."""
     lines: list[list[Span]] = [[]]
     used = 0
     for word in words:
         size = cell_len(word.text)
-        if lines[-1] and used + len(gap) + size > width:
+        if lines[-1] and used + len(GAP) + size > width:
             if len(lines) == most:
                 break
             lines.append([])
         if lines[-1]:
-            lines[-1].append(Span(gap))
-            used += len(gap) + size
+            lines[-1].append(Span(GAP))
+            used += len(GAP) + size
         else:
             used = size
         lines[-1].append(word)
@@ -123,7 +121,6 @@ class Region:
         self._write("".join([start, _NO_WRAP, *(f"{line}\n" for line in fitting), _WRAP]))
 
     def clear(self) -> None:
-        """Removes the lines."""
         self._write(self._over())
         self._shown = []
 

@@ -136,7 +136,6 @@ class Screen:
             self._write(start + "".join(f"\x1b[{n + 1};1H{lines[n]}\x1b[K" for n in changed))
 
     def redraw(self) -> None:
-        """Makes the next `draw` send all lines."""
         self._shown = []
 
     def _write(self, text: str) -> None:

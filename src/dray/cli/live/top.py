@@ -68,7 +68,6 @@ class Feed:
             raise self._failure
 
     def look_now(self) -> None:
-        """Looks at the database at once."""
         self._called.set()
         watch = self._watch
         if watch is not None:
@@ -156,7 +155,6 @@ def _loop(view: View, brush: Brush, screen: Screen, feed: Feed) -> None:
 
 
 def _hand_over(view: View, screen: Screen, feed: Feed) -> None:
-    """Passes on what keys have asked for."""
     for work in view.asked:
         feed.ask(work)
     view.asked.clear()

@@ -86,7 +86,6 @@ class View:
     # Keys
 
     def press(self, key: str) -> None:
-        """Handles a key."""
         if key == "redraw":
             self.wants_redraw = True
         elif self.question is not None:
@@ -248,7 +247,6 @@ def _job_lines(app: App, job_id: str) -> list[str]:
 
 
 def _log_lines(app: App, job_id: str) -> list[str]:
-    """Returns the lines that were logged inside a job."""
     found = [
         f"{line.at.astimezone():%H:%M:%S} {cell(line.level).lower():<7} {cell(line.logger)}: {cell(line.message)}"
         for line in app.job(job_id).logs(limit=_LOG_LINES)
@@ -257,7 +255,6 @@ def _log_lines(app: App, job_id: str) -> list[str]:
 
 
 def _row_lines(row: dict[str, Any]) -> list[str]:
-    """Returns a row of a list, a line for each value."""
     there = {name.replace("_", " "): value for name, value in row.items() if name != "now"}
     width = max(map(len, there))
     return [f"{name:<{width}}  {cell(value)}" for name, value in there.items()]

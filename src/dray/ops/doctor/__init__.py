@@ -37,8 +37,6 @@ BARRIERS = frozenset({"database", "schema"})  # where they fail there is no queu
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A check that was made."""
-
     name: str
     verdict: Verdict
     text: str

@@ -7,23 +7,21 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from dray.backends import Backend
 from dray.backends.database import FileFacts
 from dray.backends.store.doctor import MOST, Examination, Ready, Seen, ServerFacts
 from dray.backends.store.liveness import Life
+from dray.clock import Clock
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.maintenance import Scheduler, duties
 from dray.model.job import Queue
+from dray.settings import Settings
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.clock import Clock
-    from dray.settings import Settings
 
 _SETTLED_US = 30 * SECOND  # a worker looks at the duties each two seconds; on PostgreSQL a dead one's are free later
 
@@ -119,7 +117,6 @@ def span(us: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes."""
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if count >= 1024**power:
             return f"{count / 1024**power:.1f} {unit}"
@@ -185,20 +182,10 @@ def of_server(look: Callable[[Subject, ServerFacts], Finding | None]) -> Look:
     return looked
 
 
-def ok(text: str) -> Finding:
-    return Finding(Verdict.OK, text)
-
-
-def note(text: str, fix: str | None = None) -> Finding:
-    return Finding(Verdict.NOTE, text, fix)
-
-
-def warning(text: str, fix: str) -> Finding:
-    return Finding(Verdict.WARNING, text, fix)
-
-
-def failed(text: str, fix: str) -> Finding:
-    return Finding(Verdict.FAILED, text, fix)
+ok = partial(Finding, Verdict.OK)
+note = partial(Finding, Verdict.NOTE)
+warning = partial(Finding, Verdict.WARNING)
+failed = partial(Finding, Verdict.FAILED)
 
 
 def failed_by(error: DrayError) -> Finding:
