@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.cli.reloading import Files, Notified, Polled, places_of
+from dray.cli.reloading import Notified, Polled, places_of
 from tests.cli.session import CTRL_C, Session
 from tests.cli.shell import Shell, until
 
@@ -237,7 +237,7 @@ def test_changes_are_seen_without_watchfiles_too(local: Shell) -> None:
 
 
 @pytest.fixture(params=[Polled, Notified])
-def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
+def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Polled | Notified]:
     (tmp_path / "shop" / "deep").mkdir(parents=True)
     for name in (".venv", ".git", "node_modules", "__pycache__"):
         (tmp_path / name).mkdir()
@@ -245,7 +245,7 @@ def watching(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Fil
     return lambda: request.param([tmp_path])
 
 
-def changes(files: Files, wanted: set[str]) -> None:
+def changes(files: Polled | Notified, wanted: set[str]) -> None:
     seen: set[str] = set()
 
     def are_seen() -> bool:
@@ -257,7 +257,7 @@ def changes(files: Files, wanted: set[str]) -> None:
 
 
 def test_python_files_that_are_written_made_and_removed_are_seen(
-    watching: Callable[[], Files], tmp_path: Path
+    watching: Callable[[], Polled | Notified], tmp_path: Path
 ) -> None:
     files = watching()
     assert files.changed() == set()
@@ -276,7 +276,7 @@ def test_python_files_that_are_written_made_and_removed_are_seen(
     changes(files, {"more.py"})
 
 
-def test_what_others_have_written_is_not_looked_at(watching: Callable[[], Files], tmp_path: Path) -> None:
+def test_what_others_have_written_is_not_looked_at(watching: Callable[[], Polled | Notified], tmp_path: Path) -> None:
     files = watching()
     for name in (".venv", ".git", "node_modules", "__pycache__"):
         (tmp_path / name / "x.py").touch()

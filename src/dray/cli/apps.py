@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,9 +23,6 @@ from dray.cli.logs import say_warnings
 from dray.cli.options import told
 from dray.cli.source import APP_FILES, configured_app, mentions_dray
 from dray.model.values import shown
-
-if TYPE_CHECKING:
-    from dray.task import Task
 
 _NAME_IT = "name it as module:object (--app), or run this in a directory with a tasks.py that has an App"
 
@@ -40,7 +37,14 @@ def app_with_tasks(named: str | None = None) -> dray.App:
 
 def app_for_enqueueing() -> dray.App:
     """Returns the App of this directory; else one without tasks, on the database that is named or exists here."""
-    return _closed_at_the_end(app_here() or _bare_app_on_something())
+    app = app_here()
+    if app is None:
+        app = bare_app()
+        # In a wrong directory a job would go unchecked into a new file, where no worker looks for it.
+        if told("url") is None and app.backend.schema_version() is None:
+            what = f"no app was found here, and no database is named; {_NAME_IT}, or name the database (--url)"
+            raise Failure(what, Code.USAGE)
+    return _closed_at_the_end(app)
 
 
 def app_on_tables() -> dray.App:
@@ -75,16 +79,6 @@ def bare_app() -> dray.App:
     return dray.App(told("url"))
 
 
-def _bare_app_on_something() -> dray.App:
-    # In a wrong directory a job would go unchecked into a new file, where no worker looks for it.
-    app = bare_app()
-    if told("url") is None and app.backend.schema_version() is None:
-        raise Failure(
-            f"no app was found here, and no database is named; {_NAME_IT}, or name the database (--url)", Code.USAGE
-        )
-    return app
-
-
 def _closed_at_the_end(app: dray.App) -> dray.App:
     say_warnings()
     app.hides_unknown_args = True
@@ -96,14 +90,14 @@ def load_tasks(app: dray.App, more: Iterable[str] = ()) -> None:
         _imported(module)
 
 
-def known_task(app: dray.App, name: str) -> Task[..., Any]:
+def known_task(app: dray.App, name: str) -> dray.Task[..., Any]:
     """Returns the task of this name, or fails with a hint."""
     if name not in app.registry:
         raise Failure(f"{app.registry.missing(name)} `dray tasks` lists the known ones", Code.NOT_FOUND)
     return app.registry.get(name)
 
 
-def task_to_fit(app: dray.App, name: str, *, unchecked: bool) -> Task[..., Any] | None:
+def task_to_fit(app: dray.App, name: str, *, unchecked: bool) -> dray.Task[..., Any] | None:
     """Returns the task that the arguments must fit; None if it is unknown here and need not be known."""
     if name in app.registry or (len(app.registry) and not unchecked):
         return known_task(app, name)

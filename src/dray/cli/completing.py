@@ -11,19 +11,17 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
+from dray import backends
 from dray.cli.options import shared, told
 from dray.cli.output import STATES, put
 from dray.cli.source import Source, configured_app, read_source
 from dray.clock import SystemClock
 from dray.settings import Settings
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
 
 _INSTALL = {
     "bash": 'eval "$(dray completion bash)" in ~/.bashrc, or once: '
@@ -124,7 +122,7 @@ def _ids(ctx: click.Context, incomplete: str) -> _Offer:
     return {each if len(incomplete) > _SHORT else each[-_SHORT:]: about for each, about in found}
 
 
-def _jobs(backend: Backend, part: str) -> list[tuple[str, str]]:
+def _jobs(backend: backends.Backend, part: str) -> list[tuple[str, str]]:
     if not part:
         found = backend.jobs.newest(limit=_MOST)
     else:
@@ -133,13 +131,13 @@ def _jobs(backend: Backend, part: str) -> list[tuple[str, str]]:
     return [(job.id, f"{job.task} {job.state}") for job in found]
 
 
-def _workflows(backend: Backend, part: str) -> list[tuple[str, str]]:
+def _workflows(backend: backends.Backend, part: str) -> list[tuple[str, str]]:
     if part:
         return [(found, "") for found in backend.workflows.find(part.lower(), _MOST)]
     return [(found.id, found.name) for found in backend.workflows.newest(limit=_MOST)]
 
 
-def _workers(backend: Backend, _: str) -> list[tuple[str, str]]:
+def _workers(backend: backends.Backend, _: str) -> list[tuple[str, str]]:
     return [(worker.id, worker.name) for worker in backend.workers.all(_MOST) if worker.stopped_at is None]
 
 
@@ -164,7 +162,7 @@ _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
 
 
 @contextmanager
-def _opened(ctx: click.Context) -> Generator[Backend]:
+def _opened(ctx: click.Context) -> Generator[backends.Backend]:
     """Opens the database that the command would use, as far as that is known without running the app's code."""
     url = told("typed_url", ctx)
     source = None if url else _source(ctx)

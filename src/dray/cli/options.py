@@ -48,8 +48,20 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         warn_of_password("url", value, "DRAY_URL")
 
 
-_shared_option = partial(click.option, show_envvar=True, expose_value=False, callback=_keep)
-_OPTIONS = (
+def all_of(*options: Callable[[Any], Any]) -> Callable[[C], C]:
+    """Returns a decorator that adds several options."""
+
+    def add_all(command: C) -> C:
+        for add in reversed(options):
+            command = add(command)
+        return command
+
+    return add_all
+
+
+option = partial(click.option, show_envvar=True)  # the help of every option names its variable
+_shared_option = partial(option, expose_value=False, callback=_keep)
+shared = all_of(  # what every command has
     _shared_option(
         "--url",
         metavar="URL",
@@ -64,15 +76,6 @@ _OPTIONS = (
     ),
     _shared_option("--json", is_flag=True, envvar="DRAY_JSON", help="Print JSON."),
 )
-
-
-option = partial(click.option, show_envvar=True)  # the help of every option names its variable
-
-
-def shared(command: C) -> C:
-    for add in reversed(_OPTIONS):
-        command = add(command)
-    return command
 
 
 def _check_modules(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:

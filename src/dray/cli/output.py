@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 Shape = Mapping[str, Any]
 
 STATES = ("waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled")
+COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "dead": "red",
+    "cancelled": "yellow",
+    "running": "cyan",
+    "active": "green",
+    "paused": "yellow",
+}
 BESIDE_STATES = 3  # the rank of columns beside those of the states
 _RANKS = {"queued": 1, "running": 2, "failed": 4, "waiting": 5, "scheduled": 6, "cancelled": 7, "completed": 8}
 _ALWAYS = {"queued", "running"}
@@ -48,9 +57,6 @@ class Column(NamedTuple):
         if isinstance(self.show, str):
             return escape_control(self.show.format_map(shape))
         return escape_control(self.show(shape[self.key], shape))
-
-
-# What stdout is
 
 
 def is_terminal() -> bool:
@@ -77,15 +83,20 @@ def has_colours() -> bool:
     return not os.environ.get("NO_COLOR") and not is_dumb()
 
 
-# Writing
-
-
 def put(text: str) -> None:
     click.echo(text)
 
 
 def put_json(value: Any) -> None:
     put(json.dumps(value, default=_json, indent=2) if is_terminal() else json_line(value))
+
+
+def put_line(shape: Any, text: str) -> None:
+    """Writes ``shape`` as JSON if asked for, else a line, on a terminal and in a pipe alike."""
+    if wants_json():
+        put_json(shape)
+    else:
+        put(text)
 
 
 def put_either(
@@ -124,9 +135,6 @@ def overwritten(given: TextIO | None = None) -> Region | None:
     from dray.cli.live.paint import Region  # noqa: PLC0415 - rich, for terminals only
 
     return Region(stream)
-
-
-# Lines
 
 
 def json_line(value: Any) -> str:
@@ -169,9 +177,6 @@ def state_columns(shapes: Sequence[Shape]) -> tuple[Column, ...]:
     return tuple(Column(state, state, is_number=True, rank=_RANKS[state]) for state in STATES if state in there)
 
 
-# Values
-
-
 def cell(value: Any) -> str:
     """Returns a value as one field of a line."""
     if value is None:
@@ -207,8 +212,13 @@ def ago(when: datetime | None, now: datetime) -> str:
     return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
 
 
-def relative(when: Any, _: Shape) -> str:
-    return ago(when, datetime.now(UTC))
+def relative(when: Any, shape: Shape) -> str:
+    """Returns an instant as people say it, now or at the time of the row."""
+    return ago(when, shape.get("now") or datetime.now(UTC))
+
+
+def paused(when: Any, shape: Shape) -> str:
+    return f"paused {relative(when, shape)}" if when else ""
 
 
 def seconds(value: Any, _: Shape) -> str:
@@ -237,9 +247,6 @@ def _json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{type(value).__name__} has no shape in JSON")
-
-
-# Progress
 
 
 @contextmanager

@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, cast
 
 import click
 
+import dray
 from dray.cli.exits import Failure
-from dray.cli.options import option
+from dray.cli.options import all_of, option
 from dray.model.job import states_named
 from dray.model.values import shown
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.task import Task
-
-C = TypeVar("C", bound=Callable[..., Any])
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
@@ -78,20 +74,13 @@ def job_state(value: str) -> str:
 
 
 state_option = partial(option, "--state", type=job_state, metavar="STATE", multiple=True)
-_FILTERS = (
+filters = all_of(  # the options that choose jobs, as `App.jobs` takes them
     state_option(help="In this state (repeat for several)."),
     option("--queue", help="In this queue."),
     option("--task", help="Of this task."),
     option("--tag", help="With this tag."),
     option("--since", type=since, metavar="TIME", help="Enqueued since then: 1h, or 2026-11-15T08:00."),
 )
-
-
-def filters(command: C) -> C:
-    """Adds the options that choose jobs: state, queue, task, tag and since, as `App.jobs` takes them."""
-    for add in reversed(_FILTERS):
-        command = add(command)
-    return command
 
 
 def filters_given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,14 +100,15 @@ def confirm(verb: str, count: int, otherwise: str) -> None:
         raise Failure(otherwise)
 
 
-def arguments(words: Sequence[str], text: str | None, task: Task[..., Any] | None) -> dict[str, Any]:
+def arguments(words: Sequence[str], text: str | None, task: dray.Task[..., Any] | None) -> dict[str, Any]:
     """Returns the task's arguments by name, from ``k=v`` and ``k:=json`` words and the text of ``--args``.
 
     ``k=v`` is JSON if it reads as JSON, else text. It is always text for a parameter of type ``str``, so that a
     telephone number stays one. ``k:=json`` must be JSON, for values that must not be taken for text.
     """
     found = {} if text is None else _object(text)
-    texts = _text_parameters(task)
+    parameters = {} if task is None else task.signature.parameters
+    texts = [name for name, parameter in parameters.items() if parameter.annotation in (str, "str")]
     for word in words:
         name, value = _pair(word, texts)
         if name in found:
@@ -127,7 +117,7 @@ def arguments(words: Sequence[str], text: str | None, task: Task[..., Any] | Non
     return found
 
 
-def _pair(word: str, texts: frozenset[str]) -> tuple[str, Any]:
+def _pair(word: str, texts: Collection[str]) -> tuple[str, Any]:
     name, equals, value = word.partition("=")
     is_strict = name.endswith(":")
     name = name.removesuffix(":")
@@ -161,10 +151,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise click.UsageError(f"--args must be a JSON object, arguments by name, not {shown(value)}")
     return dict(cast("Mapping[str, Any]", value))
-
-
-def _text_parameters(task: Task[..., Any] | None) -> frozenset[str]:
-    if task is None:
-        return frozenset()
-    parameters = task.signature.parameters.values()
-    return frozenset(parameter.name for parameter in parameters if parameter.annotation in (str, "str"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from dray.runtime.children import kernel
 
@@ -26,10 +26,6 @@ def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None],
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def interrupt(_: int, __: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 class Interrupts:

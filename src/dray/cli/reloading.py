@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dray.cli.source import find_module, read_source
 
@@ -24,18 +24,7 @@ _MOST = 5_000  # files and folders to poll, each with one stat
 Mark = tuple[int, int, int] | None  # None: it does not exist
 
 
-class Files(Protocol):
-    """Looks at the Python files below some folders."""
-
-    every: float  # seconds between two looks
-    how: str  # how soon a change is seen, in words
-
-    def changed(self) -> set[str]:
-        """Returns the files that were written, created or removed since the last look."""
-        ...
-
-
-def watched(places: Sequence[Path]) -> Files:
+def watched(places: Sequence[Path]) -> Polled | Notified:
     """Returns the best way to look that this machine has."""
     # Without watchfiles, where the kernel's watches are used up, or where the file system has none, it polls.
     with suppress(ModuleNotFoundError, OSError, RuntimeError):
@@ -51,7 +40,7 @@ def is_ignored(name: str) -> bool:
 class Polled:
     """Polls with one stat for each file and folder. A folder is read again only if its own time has changed."""
 
-    every = 1.0
+    every = 1.0  # seconds between two looks
     how = "once a second; with watchfiles at once: pip install 'dray[watch]'"
 
     def __init__(self, places: Sequence[Path]) -> None:
@@ -70,6 +59,7 @@ class Polled:
         return len(self._files) + len(self._folders) >= _MOST
 
     def changed(self) -> set[str]:
+        """Returns the files that were written, created or removed since the last look."""
         for folder, before in list(self._folders.items()):
             now = _mark(folder)
             if now is None:
@@ -164,7 +154,7 @@ class Reloader:
 
     def __init__(self, places: Sequence[Path], on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
-        self.files: Files = watched(places)
+        self.files = watched(places)
         self._changing: set[str] = set()
         self._changed: set[str] = set()
         self._look_at = time.monotonic() + self.files.every

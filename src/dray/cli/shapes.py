@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dray
 from dray import codec
 from dray.cli.output import STATES
 from dray.instants import to_datetime
@@ -17,27 +19,36 @@ from dray.model.workflow import Workflow, done_of, workflow_state
 
 if TYPE_CHECKING:
     from dray.backends.store.jobs import Node
-    from dray.handle import Job
-    from dray.handle.job import Attempt, LogLine
-    from dray.ops.listing import QueueInfo, WorkerInfo
-    from dray.schedules import ScheduleInfo
+    from dray.handle.job import Attempt
+    from dray.ops.listing import QueueInfo
 
 
-def _fields(found: Any, names: str) -> dict[str, Any]:
+def values_of(found: Any, names: str) -> dict[str, Any]:
     values = {name: getattr(found, name) for name in names.split()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def job(found: Job[Any]) -> dict[str, Any]:
+log_line = partial(values_of, names="seq at level logger message")
+worker = partial(
+    values_of, names="id name host pid state queues tasks concurrency duties started_at last_seen_at stopped_at"
+)
+schedule = partial(
+    values_of,
+    names="name task queue args rule cron every tz misfire misfire_limit overlap priority next_at last_at created_at "
+    "paused_at",
+)
+
+
+def job(found: dray.Job[Any]) -> dict[str, Any]:
     return {
-        **_fields(found.row, "id task queue state reason priority attempt max_attempts crashes progress"),
-        **_fields(found.row, "progress_message error name tags"),
+        **values_of(found.row, "id task queue state reason priority attempt max_attempts crashes progress"),
+        **values_of(found.row, "progress_message error name tags"),
         "worker": found.row.worker_id,
-        **_fields(found, "created_at run_at started_at finished_at"),
+        **values_of(found, "created_at run_at started_at finished_at"),
     }
 
 
-def whole_job(found: Job[Any]) -> dict[str, Any]:
+def whole_job(found: dray.Job[Any]) -> dict[str, Any]:
     """Returns a job with everything that is known about it."""
     attempts = [attempt(each) for each in found.attempts()]  # reads the job again
     row = found.row
@@ -60,8 +71,8 @@ def whole_job(found: Job[Any]) -> dict[str, Any]:
 
 
 def attempt(found: Attempt) -> dict[str, Any]:
-    error = None if found.error is None else _fields(found.error, "type message traceback")
-    return {**_fields(found, "number worker outcome started_at finished_at"), "error": error}
+    error = None if found.error is None else values_of(found.error, "type message traceback")
+    return {**values_of(found, "number worker outcome started_at finished_at"), "error": error}
 
 
 def result_text(stored: str | None) -> str:
@@ -69,27 +80,15 @@ def result_text(stored: str | None) -> str:
     return json.dumps(None if stored is None else codec.decode(stored, path="result"))
 
 
-def log_line(found: LogLine) -> dict[str, Any]:
-    return _fields(found, "seq at level logger message")
-
-
 def queue(found: QueueInfo) -> dict[str, Any]:
-    return {**_fields(found, "name priority paused_at"), **_by_state(found.jobs)}
-
-
-def schedule(found: ScheduleInfo) -> dict[str, Any]:
-    return _fields(
-        found,
-        "name task queue args rule cron every tz misfire misfire_limit overlap priority"
-        " next_at last_at created_at paused_at",
-    )
+    return {**values_of(found, "name priority paused_at"), **_by_state(found.jobs)}
 
 
 def workflow(found: Workflow, jobs: Mapping[str, int]) -> dict[str, Any]:
     """Returns a workflow, its progress, and its number of jobs by state."""
     done, total = done_of(jobs)
     progress = {"state": workflow_state(jobs), "done": done, "total": total}
-    return {**_fields(found, "id name"), **progress, "created_at": to_datetime(found.created_at), **_by_state(jobs)}
+    return {**values_of(found, "id name"), **progress, "created_at": to_datetime(found.created_at), **_by_state(jobs)}
 
 
 def whole_workflow(found: Workflow, steps: Sequence[Node], edges: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -99,10 +98,6 @@ def whole_workflow(found: Workflow, steps: Sequence[Node], edges: Sequence[tuple
         after[child].append(parent)
     made = workflow(found, Counter(step.state for step in steps))
     return {**made, "steps": [{**step._asdict(), "after": after[step.id]} for step in steps]}
-
-
-def worker(found: WorkerInfo) -> dict[str, Any]:
-    return _fields(found, "id name host pid state queues tasks concurrency duties started_at last_seen_at stopped_at")
 
 
 def _by_state(jobs: Mapping[str, int]) -> dict[str, int]:

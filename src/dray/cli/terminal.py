@@ -10,17 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dray.cli.live.paint import GAP, fitted
-from dray.cli.output import Column, is_ascii_only
-
-_STYLES = {
-    "completed": "green",
-    "failed": "red",
-    "dead": "red",
-    "cancelled": "yellow",
-    "running": "cyan",
-    "active": "green",
-    "paused": "yellow",
-}
+from dray.cli.output import COLOURS, Column, is_ascii_only
 
 
 def table_lines(words: Mapping[Column, Sequence[str]]) -> list[str]:
@@ -40,7 +30,7 @@ def table_lines(words: Mapping[Column, Sequence[str]]) -> list[str]:
 
 
 def _style(word: str) -> str:
-    return _STYLES.get(word.partition(" ")[0].partition("(")[0], "")
+    return COLOURS.get(word.partition(" ")[0].partition("(")[0], "")
 
 
 def progress_bar(before: str, after: str, *, stderr: bool) -> Progress:

@@ -28,13 +28,20 @@ _BAR = 20
 
 def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
     """Returns the jobs once all have ended; fails when the time is over, or after Ctrl-C."""
-    interrupt = _Interrupt()
-    with handling({signal.SIGINT: interrupt.note}):
-        ended = _watching(app, ids, timeout, overwritten(sys.stderr), interrupt)
+    interrupts: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        # The first Ctrl-C is only noted; another one ends the program wherever it is.
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(number)
+
+    with handling({signal.SIGINT: note}):
+        ended = _watching(app, ids, timeout, overwritten(sys.stderr), interrupts)
     left = [short(job_id) for job_id in ids if job_id not in ended]
     if not left:
         return ended
-    if interrupt.is_noted:
+    if interrupts:
         goes_on = f"job {left[0]} goes on" if len(left) == 1 else f"{len(left)} jobs go on"
         raise Failure(f"{goes_on}; wait again with `dray job wait {' '.join(left[:5])}`", Code.INTERRUPTED)
     assert timeout is not None
@@ -42,18 +49,6 @@ def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, 
     raise Failure(
         f"{jobs} not ended within {counted(timeout, 'second')} and may yet; nothing was cancelled", Code.TIMED_OUT
     )
-
-
-class _Interrupt:
-    """The first Ctrl-C is only noted; another one ends the program wherever it is."""
-
-    def __init__(self) -> None:
-        self.is_noted = False
-
-    def note(self, _: int, __: FrameType | None) -> None:
-        if self.is_noted:
-            raise KeyboardInterrupt
-        self.is_noted = True
 
 
 def judge(jobs: Sequence[Job]) -> Code:
@@ -73,7 +68,7 @@ def _how_it_ended(job: Job) -> str:
 
 
 def _watching(
-    app: dray.App, ids: Sequence[str], timeout: float | None, region: Region | None, interrupt: _Interrupt
+    app: dray.App, ids: Sequence[str], timeout: float | None, region: Region | None, interrupts: Sequence[int]
 ) -> dict[str, Job]:
     """Returns the jobs that ended in time. Meanwhile a line shows their progress; it is removed at the end."""
     began = time.monotonic()
@@ -82,7 +77,7 @@ def _watching(
         while True:
             left = min(_STEP, deadline - time.monotonic())
             ended = app.waiter.wait(ids, max(0.0, left))
-            if len(ended) == len(ids) or left <= 0 or interrupt.is_noted:
+            if len(ended) == len(ids) or left <= 0 or interrupts:
                 return ended
             if region is not None:
                 region.draw([_line(app, ids, len(ended), time.monotonic() - began)])

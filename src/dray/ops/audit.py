@@ -10,13 +10,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dray import backends
 from dray.errors import ConfigError, StorageDamaged, StorageError
-
-if TYPE_CHECKING:
-    from dray.backends.base import Backend
-    from dray.model.schedule import Schedule
+from dray.model.schedule import Schedule
 
 RULES: dict[str, str] = {
     # Jobs
@@ -119,7 +116,7 @@ class _Tally:
 
 
 def audit(
-    backend: Backend,
+    backend: backends.Backend,
     *,
     patience: float = PATIENCE,
     chunk: int = CHUNK,
@@ -146,7 +143,7 @@ def audit(
     return Audit(jobs, len(RULES), time.monotonic() - began, tally.broken())
 
 
-def check(backend: Backend, *, full: bool, patience: float, progress: Callable[[int], None]) -> Check:
+def check(backend: backends.Backend, *, full: bool, patience: float, progress: Callable[[int], None]) -> Check:
     """Has the database check itself, then what it holds. Full: everything is read."""
     damage: list[str] = []
     try:
@@ -158,7 +155,7 @@ def check(backend: Backend, *, full: bool, patience: float, progress: Callable[[
         return Check((*damage, str(error)), None)
 
 
-def _orphans(backend: Backend, patience: float) -> list[str]:
+def _orphans(backend: backends.Backend, patience: float) -> list[str]:
     """Running jobs whose worker has ended, and that no worker takes back for a while."""
     deadline, left = time.monotonic() + patience, backend.audit.orphans()
     while left and time.monotonic() < deadline:

@@ -5,26 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from dray import backends
+from dray.backends.database import Progress
 from dray.instants import to_datetime
 
-if TYPE_CHECKING:
-    from dray.backends.base import Backend
-    from dray.backends.database import Progress
 
-
-@dataclass(frozen=True, slots=True)
-class Backup:
-    path: Path
-    bytes: int
-    jobs: int | None  # None: it cannot be told
-    seconds: float
-
-
-def backup(backend: Backend, target: Path | None, *, force: bool, progress: Progress) -> Backup:
+def backup(backend: backends.Backend, target: Path | None, *, force: bool, progress: Progress) -> dict[str, Any]:
     """Copies into a file, by default one named after the database and the time; in a folder, where one is named.
 
     What is there is replaced only by force, and only by a copy that was checked and is on disk.
@@ -43,10 +32,11 @@ def backup(backend: Backend, target: Path | None, *, force: bool, progress: Prog
         _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     finally:
         draft.unlink(missing_ok=True)
-    return Backup(path, path.stat().st_size, jobs, time.monotonic() - began)
+    size, seconds = path.stat().st_size, time.monotonic() - began
+    return {"backup": str(path), "bytes": size, "jobs": jobs, "seconds": seconds}  # jobs: None if it cannot be told
 
 
-def _place(backend: Backend, target: Path | None) -> Path:
+def _place(backend: backends.Backend, target: Path | None) -> Path:
     target = Path.cwd() if target is None else target.absolute()
     if not target.is_dir():
         return target

@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from dray.backends.database import DataRefused
+from dray import backends
+from dray.backends.database import DataRefused, Row
 from dray.backends.store.transfer import GIVEN_UP, MOVE, MOVED_FROM, TABLES, Mark, Repair
 from dray.backends.tables import Key, Portion, Shape, Table, Tables
 from dray.clock import Ids, SystemClock
@@ -32,10 +33,6 @@ from dray.errors import MoveError
 from dray.instants import SECOND
 from dray.ops.move_plan import Moved, Plan, Side, Tally, as_planned, check_left, check_source, check_target, tally
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
-    from dray.backends.database import Row
 
 _LITTLE = 10_000  # rows that may be left when the source is closed: seconds
 _ROUNDS = 5  # before that; a source that outruns us is closed anyway
@@ -126,7 +123,7 @@ def _counted(plan: Plan, totals: dict[str, Tally]) -> dict[str, int]:
     return theirs.states
 
 
-def _taken_back(target: Backend) -> int:
+def _taken_back(target: backends.Backend) -> int:
     """Takes back what arrived as running: its workers are unknown in the target. Workers there do the same if this
     process gets no further."""
     rng, count = random.Random(), 0  # noqa: S311 - apart from each other

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from marshal import dumps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from dray import backends
 from dray.backends.migrate import latest
 from dray.backends.store.transfer import MOVE, MOVED_FROM, Census, InUse, Mark
 from dray.errors import ConfigError, MoveError, SchemaMissing, SchemaTooNew, StorageUnavailable
 from dray.wording import counted
-
-if TYPE_CHECKING:  # it loads the drivers
-    from dray.backends import Backend
 
 _MODULUS = 1 << 64
 
@@ -23,7 +21,7 @@ _MODULUS = 1 << 64
 class Side(NamedTuple):
     """A database and its address as it may be shown."""
 
-    backend: Backend
+    backend: backends.Backend
     place: str
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
+from dray import backends
 from dray.instants import SECOND
 from dray.model.job import FINAL
 from dray.model.retention import Retention
 from dray.model.values import duration_us
-
-if TYPE_CHECKING:
-    from dray.backends.base import Backend
 
 _SHORTEST_REST = 0.005  # seconds; those who wait for the lock try each 2 ms at the latest
 
@@ -28,7 +25,7 @@ def retention(older_than: float | timedelta | None, states: Collection[str] = FI
     return Retention(**{f"{state}_us": us if state in states else None for state, us in kept.items()})
 
 
-def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
+def remove(backend: backends.Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
     """Removes all that may go; `progress` is told how many have gone."""
     removed = 0
     for step in backend.history.prune_steps(kept):
@@ -39,6 +36,6 @@ def remove(backend: Backend, kept: Retention, progress: Callable[[int], None] = 
     return removed
 
 
-def prune(backend: Backend, older_than: float | timedelta | None) -> int:
+def prune(backend: backends.Backend, older_than: float | timedelta | None) -> int:
     """Removes ended jobs that are older than that, or past their usual retention; returns how many."""
     return remove(backend, retention(older_than))

@@ -22,14 +22,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from dray import backends
 from dray.backends.store.live import Ask, Changes, LiveJob, LiveLine, LiveWorker, LookBack, Position
 from dray.instants import MILLISECOND, SECOND, moment, to_datetime
 from dray.model.job import FINAL, UNSTARTED, Queue, State
-
-if TYPE_CHECKING:
-    from dray.backends.base import Backend
 
 P = TypeVar("P", Position, str)
 Event = dict[str, Any]  # at, event, and more; see the end of this file
@@ -80,7 +78,7 @@ class Wanted:
 class Tail:
     """Tells what has happened since the last look. For one thread."""
 
-    def __init__(self, backend: Backend, *, logs: bool = True) -> None:
+    def __init__(self, backend: backends.Backend, *, logs: bool = True) -> None:
         self.is_behind = True  # there is more to be read at once
         self.is_idle = False  # nothing runs, nothing is ready or due
         self._backend = backend
@@ -132,8 +130,6 @@ class Tail:
         self._advance(found, ask)
         return sorted(told, key=lambda event: (event["at"], _ORDER.index(event["event"])))
 
-    # What to ask for
-
     def _ask(self) -> Ask:
         steady = self._clock.steady()
         now = self._now + steady - self._steady
@@ -157,8 +153,6 @@ class Tail:
         return LookBack(
             max(now - _BACK_CANCELLED, floor.at + 1), max(id_at(now - _BACK_ENQUEUED), floor.id), _BACK_PAGE
         )
-
-    # What was found
 
     def _jobs_told(self, found: Changes) -> Iterator[Event]:
         for job in (*found.enqueued, *found.late_enqueued):
@@ -195,8 +189,6 @@ class Tail:
                 yield _of_queue(queue, "queue_paused", queue.paused_at)
             if queue.paused_at is None and known is not None:
                 yield _of_queue(queue, "queue_resumed", now)
-
-    # Where to go on
 
     def _advance(self, found: Changes, ask: Ask) -> None:
         steady = self._clock.steady()
@@ -287,9 +279,6 @@ class _LogCursor:
         while self.last + 1 in self._beyond:
             self.last += 1
             del self._beyond[self.last]
-
-
-# Events
 
 
 def _enqueued(job: LiveJob) -> Event:

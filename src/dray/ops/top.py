@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dray import backends
+from dray.backends.store.live import LiveJob, Numbers, Panels
 from dray.instants import SECOND, moment, to_datetime
 from dray.model.job import State
 from dray.ops.tail import id_at
-
-if TYPE_CHECKING:
-    from dray.backends.base import Backend
-    from dray.backends.store.live import LiveJob, Numbers, Panels
 
 ROWS = 200  # of a list
 COUNTED = 100_000  # where a count ends
@@ -45,7 +43,7 @@ class Snapshot:
 class Top:
     """Takes snapshots. One thread's."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: backends.Backend) -> None:
         self._backend = backend
         self._clock = backend.db.clock
         self._numbers: Numbers | None = None

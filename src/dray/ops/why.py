@@ -5,19 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dray import backends
 from dray.errors import DrayError, StorageError
 from dray.model.cause import Cause, Kind, cause
 from dray.model.causes import explain
-from dray.model.job import UNSTARTED, State
+from dray.model.circumstances import Circumstances
+from dray.model.job import UNSTARTED, Job, State
+from dray.task import Registry
 from dray.waiter import unknown_job
-
-if TYPE_CHECKING:
-    from dray.backends.base import Backend
-    from dray.model.circumstances import Circumstances
-    from dray.model.job import Job
-    from dray.task import Registry
 
 PATIENCE = 2.0  # seconds for a worker to say where a body is
 _UNPUSHED_LOOK = 0.1
@@ -33,7 +29,7 @@ class Why:
 
 
 def why(
-    backend: Backend,
+    backend: backends.Backend,
     job_id: str,
     *,
     registry: Registry | None = None,
@@ -68,7 +64,7 @@ def why(
     return Why(now.job, causes, stack or None)
 
 
-def _around(backend: Backend, job_id: str) -> Circumstances:
+def _around(backend: backends.Backend, job_id: str) -> Circumstances:
     found = backend.why.circumstances(job_id)
     if found is None:
         raise unknown_job(job_id)
@@ -89,7 +85,7 @@ def _misfit(around: Circumstances, registry: Registry | None) -> str | None:
     return None
 
 
-def _ask(backend: Backend, job: Job, stack_id: str, patience: float) -> str | None:
+def _ask(backend: backends.Backend, job: Job, stack_id: str, patience: float) -> str | None:
     """Where the body is, as its worker says; None: it did not, or the job runs no longer."""
     watch = backend.watch(hears_work=False)
     try:

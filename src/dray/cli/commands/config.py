@@ -104,9 +104,6 @@ def _found() -> dray.App | None:
         return None
 
 
-# Where settings come from
-
-
 def _app_setting(app: dray.App | None, spec: str | None) -> Setting:
     named, variable = told("app"), os.environ.get("DRAY_APP")
     if named:
@@ -190,9 +187,6 @@ def _of_limits() -> Iterator[Setting]:
                 yield Setting(f"limits.{word}", value / SECOND, unit="seconds")
             else:
                 yield Setting(f"limits.{name.lower()}", value)
-
-
-# Environment variables
 
 
 def _variables(command: click.Command, prefix: str, path: str) -> Iterator[tuple[str, Variable]]:

@@ -41,9 +41,6 @@ def db() -> None:
     """Create, upgrade, check, copy and prune the tables."""
 
 
-# Tables
-
-
 @click.command()
 @shared
 def init() -> None:
@@ -125,8 +122,6 @@ def sql(kind: Any, after: int, *, migrations: bool) -> None:
         say(f"there is nothing after version {after}")
 
 
-# Backups
-
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -159,17 +154,9 @@ def backup(target: Path | None, *, force: bool) -> None:
     app = app_on_tables()
     with progress("copying") as report:
         made = run_backup(app.backend, target, force=force, progress=report)
-    shape = {
-        "database": app.settings.place,
-        "backup": str(made.path),
-        "bytes": made.bytes,
-        "jobs": made.jobs,
-        "seconds": made.seconds,
-    }
+    shape = {"database": app.settings.place, **made}
     put_either(shape, lambda: fields(shape, _BACKUP_FIELDS))
 
-
-# Pruning
 
 _PAGES = 1_000  # given back to the disk in one transaction
 

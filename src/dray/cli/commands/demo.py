@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import click
 
 from dray.cli.exits import Code, say
 from dray.cli.options import option, shared
-from dray.cli.processes import ENDING, handling, interrupt
+from dray.cli.processes import ENDING, handling
 
 
 @click.command()
@@ -40,7 +41,7 @@ def _scratch(*, keep: bool) -> Generator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="dray-demo-"))
     try:
         # SIGINT too: a shell makes the commands that it starts in the background ignore it.
-        with handling(dict.fromkeys(ENDING, interrupt)):
+        with handling(dict.fromkeys(ENDING, signal.default_int_handler)):
             yield folder
     finally:
         if keep:

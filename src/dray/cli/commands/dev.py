@@ -20,11 +20,12 @@ from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
 from dray.cli.logs import users_lines
 from dray.cli.options import import_option, option, same_command, shared, told
-from dray.cli.output import short
+from dray.cli.output import COLOURS, short
 from dray.cli.parsing import duration, given
 from dray.cli.reloading import RELOADED, Reloader, places_of
 from dray.cli.source import configured_app
 from dray.instants import SECOND
+from dray.model.job import FINAL
 from dray.model.settlement import Settlement
 from dray.runtime.execution import FAILED_ATTEMPT, Execution, current
 from dray.runtime.signals import SUPERVISED
@@ -35,7 +36,6 @@ from dray.wording import counted, span
 _SHOWN = 30  # tasks
 _ERROR_LINES = 12
 _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error": "red", "critical": "red"}
-_STATES = {"completed": "green", "failed": "red", "cancelled": "yellow"}
 
 
 @click.command()
@@ -115,9 +115,6 @@ def _cannot_import(error: Failure) -> int:
     return Code.FAILED
 
 
-# Lines
-
-
 class _DevFormatter(logging.Formatter):
     """``21:57:31.084 info    1a2b3c4d tasks.add: completed in 12ms``"""
 
@@ -190,10 +187,10 @@ class _BodyLines:
         elif settlement.gives_back:
             self._say("info", f"{_again(settlement)}, without counting this attempt", execution, "yellow")
         else:
-            self._say("info", f"{settlement.state} after {took}", execution, _STATES.get(settlement.state))
+            self._say("info", f"{settlement.state} after {took}", execution, COLOURS.get(settlement.state))
 
     def _failed(self, execution: Execution, settlement: Settlement, took: str) -> None:
-        is_over = settlement.state in _STATES
+        is_over = settlement.state in FINAL
         level = "error" if settlement.state == "failed" else "warning"
         end = f"{settlement.state} after {took}" if is_over else f"raised after {took}; {_again(settlement)}"
         why = settlement.error or settlement.error_message

@@ -11,7 +11,7 @@ import click
 
 from dray.cli.exits import Code, sentence
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import cell, has_colours, is_ascii_only, is_terminal, line, put, put_either, put_json
+from dray.cli.output import cell, has_colours, is_ascii_only, is_terminal, line, put, put_either, put_line
 from dray.cli.parsing import duration
 from dray.model.values import check_name
 from dray.wording import counted, span
@@ -103,12 +103,10 @@ def health(queues: Sequence[str], **demands: Any) -> int:
     if queues and demands["max_age"] is None:
         raise click.UsageError("--queue goes with --max-age")
     found = health_here(queues=queues, **demands)
-    if wants_json():
-        put_json({"is_healthy": found.is_healthy, **asdict(found), "problems": list(found.problems)})
-    elif found.is_healthy:
-        oldest = f"; the oldest ready job has waited for {span(found.oldest_ready)}" if found.oldest_ready else ""
-        assert found.workers is not None
-        put(f"ok: {counted(found.workers, 'worker')} alive{oldest}")
-    else:
-        put(f"not healthy: {sentence('; '.join(found.problems))}")
-    return Code.DONE if found.is_healthy else Code.FAILED
+    shape = {"is_healthy": found.is_healthy, **asdict(found), "problems": list(found.problems)}
+    if not found.is_healthy:
+        put_line(shape, f"not healthy: {sentence('; '.join(found.problems))}")
+        return Code.FAILED
+    oldest = f"; the oldest ready job has waited for {span(found.oldest_ready)}" if found.oldest_ready else ""
+    put_line(shape, f"ok: {counted(found.workers or 0, 'worker')} alive{oldest}")
+    return Code.DONE

@@ -103,9 +103,6 @@ def _await(app: dray.App, job: Job[Any], timeout: float | None) -> int:
     return waiting.judge([ended])
 
 
-# Running it here and now
-
-
 _MERCY = 5.0  # seconds for a body to end after its timeout
 _STEP = 0.1  # seconds between two lines of progress
 

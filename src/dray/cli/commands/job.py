@@ -26,9 +26,8 @@ from dray.cli.output import (
     flat,
     line,
     one_or_all,
-    put,
     put_either,
-    put_json,
+    put_line,
     put_list,
     relative,
     short,
@@ -118,9 +117,6 @@ def wait(ids: Sequence[str], timeout: float | None) -> int:
     return waiting.judge(found)
 
 
-# In words
-
-
 def _progress(value: Any, shape: Shape) -> str:
     return f"{value:g}% {shape['progress_message'] or ''}".rstrip()
 
@@ -175,9 +171,6 @@ def described(shape: dict[str, Any]) -> list[str]:
     return [*lines, *(f"    {escape_control(each)}" for each in traceback.splitlines())]
 
 
-# Actions
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Action:
     verb: str
@@ -209,7 +202,8 @@ def _command(action: _Action) -> click.Command:
         app = app_on_tables()
         chosen = _fitting(app, {"state": action.states, **fit}) if everything else _named(app, ids)
         if dry_run:
-            _tell(action, chosen)
+            untouched = [{"id": job_id, action.done: False} for job_id in chosen]
+            put_line(untouched, f"would {action.verb} {counted(len(chosen), 'job')}")
             return Code.DONE
         if everything and not yes:
             confirm(action.verb, len(chosen), "nothing was done")
@@ -235,21 +229,13 @@ def _fitting(app: dray.App, fit: dict[str, Any]) -> list[str]:
     return ids
 
 
-def _tell(action: _Action, chosen: Sequence[str]) -> None:
-    if wants_json():
-        put_json([{"id": job_id, action.done: False} for job_id in chosen])
-    else:
-        put(f"would {action.verb} {counted(len(chosen), 'job')}")
-
-
 def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bool) -> int:
     done: set[str] = set()
     for start in range(0, len(chosen), _CHUNK):
         done.update(action.act(app, chosen[start : start + _CHUNK]))
-    if wants_json():
-        put_json([{"id": job_id, action.done: job_id in done} for job_id in chosen])
-    elif everything:
-        put(f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
+    if everything or wants_json():
+        results = [{"id": job_id, action.done: job_id in done} for job_id in chosen]
+        put_line(results, f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
     else:
         happened = [{"id": job_id} for job_id in chosen if job_id in done]
         put_list(happened, [Column(action.done, "id", short)], ["id"], f"{action.done} none")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -12,21 +11,17 @@ import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
 from dray.cli.exits import say
-from dray.cli.live.following import repeat
-from dray.cli.options import option, shared, wants_json
+from dray.cli.live.following import putting, repeat
+from dray.cli.options import option, shared
 from dray.cli.output import (
     BESIDE_STATES,
     STATES,
     Column,
     Shape,
     flat,
-    iso,
-    json_line,
-    overwritten,
-    put,
+    paused,
     put_either,
     put_list,
-    relative,
     seconds,
     state_columns,
     table,
@@ -36,15 +31,10 @@ from dray.model.values import check_name
 from dray.ops import Stats
 from dray.wording import span
 
-
-def _paused(value: Any, shape: Shape) -> str:
-    return f"paused {relative(value, shape)}" if value else ""
-
-
 _QUEUE_COLUMNS = (
     Column("queue", "name", is_elastic=True),
     Column("priority", "priority", is_number=True, rank=BESIDE_STATES),
-    Column("", "paused_at", _paused),
+    Column("", "paused_at", paused),
 )
 
 
@@ -106,9 +96,6 @@ def set_(name: str, priority: int) -> None:
     _put_queues(app, [name])
 
 
-# Numbers
-
-
 _EVERY = 2
 _SHORTEST = 0.1
 
@@ -137,28 +124,17 @@ def stats(window: float, watch: float | None) -> None:
     --json one object per line.
     """
     app = app_on_tables()
-    if watch is not None:
-        _watch(app, window, max(watch, _SHORTEST))
+    place = app.settings.place
+    if watch is None:
+        found = app.stats(window)
+        put_either({"database": place, **found.as_dict()}, lambda: _words(place, found))
         return
-    found = app.stats(window)
-    put_either(_shape(app, found), lambda: _words(app.settings.place, found))
 
+    def shape(found: Stats) -> Shape:
+        return {"at": datetime.now(UTC), "database": place, **found.as_dict()}
 
-def _shape(app: dray.App, found: Stats) -> dict[str, Any]:
-    return {"database": app.settings.place, **found.as_dict()}
-
-
-def _watch(app: dray.App, window: float, every: float) -> None:
-    region = overwritten()
-
-    def put_one(found: Stats) -> None:
-        if region is not None:
-            region.draw(_words(app.settings.place, found))
-            return
-        shape = {"at": iso(datetime.now(UTC)), **_shape(app, found)}
-        put(json_line(shape) if wants_json() else "\n".join([*flat(shape), ""]))
-
-    repeat(lambda: app.stats(window), put_one, every)
+    put_one = putting(lambda found: _words(place, found), lambda found: flat(shape(found)), shape)
+    repeat(lambda: app.stats(window), put_one, max(watch, _SHORTEST))
 
 
 def _words(place: str, found: Stats) -> list[str]:

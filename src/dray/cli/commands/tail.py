@@ -17,7 +17,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import say
 from dray.cli.live.following import Stopping, stopping
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import ago, cell, has_colours, is_terminal, json_line, line, put, short
+from dray.cli.output import COLOURS, ago, cell, has_colours, is_terminal, json_line, line, put, short
 from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
 from dray.ops import listing
@@ -62,7 +62,8 @@ def tail(
     # The watch comes before the first look: it tells of changes after that.
     with stopping() as stop, stop.watching(app) as watch:
         follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stop, wanted, write)
-        follower.begin(_start(app, since), lines)
+        start = None if since is None else listing.job_filter(app.backend, since=since).since
+        follower.begin(start, lines)
         if is_terminal():
             say(f"following {app.settings.place}; Ctrl-C ends")
         follower.go_on(until_idle=until_idle)
@@ -81,10 +82,6 @@ def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: 
         events=options["events"],
         logs=options["logs"],
     )
-
-
-def _start(app: dray.App, since: Any) -> int | None:
-    return None if since is None else listing.job_filter(app.backend, since=since).since
 
 
 @dataclass(slots=True)
@@ -106,12 +103,12 @@ class _Follower:
                 self._tell(found)
             else:
                 last.extend(event for event in found if self._wanted.takes(event))
-            if self._stop.is_over:
+            if self._stop.wait(0):
                 return
         self._tell(last)
 
     def go_on(self, *, until_idle: bool) -> None:
-        while not self._stop.is_over:
+        while not self._stop.wait(0):
             began = time.monotonic()
             found = self._look()
             took = time.monotonic() - began
@@ -148,9 +145,6 @@ class _Follower:
                     self._write(event)
 
 
-# Words
-
-
 def _write_json(event: Event) -> None:
     put(json_line(event))
 
@@ -169,11 +163,8 @@ def _write_words(event: Event) -> None:
     put(click.style(words, fg=colour) if colour and has_colours() else words)
 
 
-_COLOURS = {
-    "completed": "green",
-    "failed": "red",
+_COLOURS = COLOURS | {
     "retrying": "yellow",
-    "cancelled": "yellow",
     "started": "cyan",
     "worker_died": "red",
     "queue_paused": "yellow",

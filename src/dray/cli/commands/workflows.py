@@ -11,19 +11,16 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
-from dray.cli.drawing import ASCII, BOXES, Ink, Spot, draw, tally
+from dray.cli.drawing import ASCII, BOXES, Spot, draw, tally
 from dray.cli.exits import Code, say
-from dray.cli.live.following import follow
-from dray.cli.options import option, shared, wants_json
+from dray.cli.live.following import follow, putting
+from dray.cli.options import option, shared
 from dray.cli.output import (
     Column,
     Shape,
     is_ascii_only,
     is_terminal,
-    json_line,
     line,
-    overwritten,
-    put,
     put_either,
     put_list,
     relative,
@@ -85,10 +82,11 @@ def show(part: str, *, graph: bool, watch: bool) -> None:
     app = app_on_tables()
     run_id = listing.workflow_named(app.backend, part)
     shape = _shape(app, run_id)
+    values = _drawing if graph or is_terminal() else _rows
     if watch:
-        _watch(app, run_id, shape, draws=is_terminal() or graph)
+        follow(app, lambda: _shape(app, run_id), putting(_drawing, values, dict), _has_ended, first=shape)
     else:
-        put_either(shape, lambda: _drawing(shape), lambda: _drawing(shape) if graph else _rows(shape))
+        put_either(shape, lambda: _drawing(shape), lambda: values(shape))
 
 
 def _shape(app: dray.App, run_id: str) -> Shape:
@@ -98,22 +96,8 @@ def _shape(app: dray.App, run_id: str) -> Shape:
     return shapes.whole_workflow(found[0], *app.backend.workflows.drawing(run_id))
 
 
-def _watch(app: dray.App, run_id: str, shape: Shape, *, draws: bool) -> None:
-    """Shows a workflow until all of its steps have ended, or Ctrl-C."""
-    region = overwritten()
-
-    def put_one(shape: Shape) -> None:
-        if region is not None:
-            region.draw(_drawing(shape))
-        elif wants_json():
-            put(json_line(shape))
-        else:
-            put("\n".join([*(_drawing(shape) if draws else _rows(shape)), ""]))
-
-    def has_ended(shape: Shape) -> bool:
-        return shape["done"] == shape["total"]
-
-    follow(app, lambda: _shape(app, run_id), put_one, has_ended, first=shape)
+def _has_ended(shape: Shape) -> bool:
+    return shape["done"] == shape["total"]
 
 
 def _rows(shape: Shape) -> list[str]:
@@ -130,7 +114,8 @@ def _drawing(shape: Shape) -> list[str]:
     edges = [(parent, step["id"]) for step in steps for parent in step["after"]]
     for outside in dict.fromkeys(parent for parent, _ in edges if parent not in spots):
         spots[outside] = Spot(f"job {short(outside)}, elsewhere", "jobs elsewhere", "")
-    drawn = draw(spots, edges, _ink())
+    # Boxes, unless the locale or the encoding of stdout lacks them.
+    drawn = draw(spots, edges, ASCII if is_ascii_only(BOXES.lines + "".join(BOXES.marks.values())) else BOXES)
     if drawn is not None:
         return [head, "", *drawn]
     counts = sorted(Counter((step["task"], state(step["state"], step)) for step in steps).items())
@@ -145,11 +130,6 @@ def _label(step: Shape) -> str:
     name = escape_control(step["step"] or step["task"])
     task = "" if step["step"] in (None, step["task"]) else f" ({escape_control(step['task'])})"
     return f"{name}{task} {short(step['id'])}"
-
-
-def _ink() -> Ink:
-    """Returns boxes, unless the locale or the encoding of stdout lacks them."""
-    return ASCII if is_ascii_only(BOXES.lines + "".join(BOXES.marks.values())) else BOXES
 
 
 @workflows.command()

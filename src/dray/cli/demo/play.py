@@ -98,8 +98,6 @@ class Play:
             found.problems.append(f"workers ended with {codes} when they were asked to stop")
         return found
 
-    # Acts
-
     def _open(self) -> None:
         tasks.app.backend.migrate()
         with closing(sqlite3.connect(self.folder / "demo.db")) as connection:
@@ -228,8 +226,6 @@ class Play:
             found.problems.append(f"{report.id} (report) has lost progress or log lines: {report.progress}")
         return found
 
-    # Looking
-
     def _states(self) -> dict[str, int]:
         """Counts the jobs that were enqueued here by state."""
         queues = tasks.app.stats(1).queues
@@ -274,9 +270,6 @@ def _ended(states: dict[str, int]) -> int:
 def _words(states: dict[str, int]) -> str:
     live = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.WAITING)
     return ", ".join(f"{states[state]:,} {state}" for state in live if states[state])
-
-
-# Worker processes
 
 
 _PATIENCE = 20.0  # seconds for a worker to end

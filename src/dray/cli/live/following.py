@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dray
 from dray.backends.watch import Bell, Watch
 from dray.cli.exits import drop_output, say
+from dray.cli.options import wants_json
+from dray.cli.output import json_line, overwritten, put
 from dray.cli.processes import ENDING, handling
 from dray.errors import StorageError
 
@@ -22,7 +24,7 @@ _LOOK = 1.0
 
 
 class Stopping:
-    """When to end. SIGINT and SIGTERM do not raise: they end the current wait, and `is_over` is true from then on.
+    """When to end. SIGINT and SIGTERM do not raise: they end the current wait, and all later ones.
 
     During a write they do raise KeyboardInterrupt: a reader that has stopped reading would block the write for ever.
     """
@@ -64,10 +66,6 @@ class Stopping:
             raise
         finally:
             self._is_writing = False
-
-    @property
-    def is_over(self) -> bool:
-        return self.wait(0)
 
     def wait(self, seconds: float) -> bool:
         """Sleeps, and returns whether it is over."""
@@ -118,6 +116,26 @@ def repeat(look: Callable[[], T], put: Callable[[T], None], every: float) -> Non
             if stop.wait(every):
                 return
             found = patiently(look) or found
+
+
+def putting(
+    words: Callable[[T], Sequence[str]], values: Callable[[T], Iterable[str]], shape: Callable[[T], Any]
+) -> Callable[[T], None]:
+    """Returns what puts a thing again and again.
+
+    On a terminal it replaces the last one. In a pipe an empty line follows each; as JSON each is one line.
+    """
+    region = overwritten()
+
+    def put_one(found: T) -> None:
+        if region is not None:
+            region.draw(words(found))
+        elif wants_json():
+            put(json_line(shape(found)))
+        else:
+            put("\n".join([*values(found), ""]))
+
+    return put_one
 
 
 def patiently(look: Callable[[], T]) -> T | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len, set_cell_size
 
 from dray.cli.live.paint import GAP, Line, Span, fitted, fold, wrap
-from dray.cli.output import TRIES, Column, Shape, ago, bar, queues, seconds, short
+from dray.cli.output import TRIES, Column, Shape, bar, paused, queues, relative, seconds, short
 from dray.ops.top import COUNTED, Snapshot
 from dray.sanitize import escape_control
 from dray.wording import span
@@ -156,9 +156,6 @@ def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
     return [title, *([Span(line)] for line in shown)]
 
 
-# Lists
-
-
 _BAR = 10
 
 
@@ -175,16 +172,8 @@ def _count(jobs: int, _: Shape | None = None) -> str:
     return f"{jobs:,}+" if jobs >= COUNTED else f"{jobs:,}"
 
 
-def _paused(value: Any, shape: Shape) -> str:
-    return "" if value is None else f"paused {ago(value, shape['now'])}"
-
-
 def _for(value: Any, shape: Shape) -> str:
     return "" if value is None else span(max(0.0, (shape["now"] - value).total_seconds()))
-
-
-def _ago(value: Any, shape: Shape) -> str:
-    return ago(value, shape["now"])
 
 
 def _first_line(value: Any, shape: Shape) -> str:
@@ -205,7 +194,7 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
                 Column("queued", "queued", _count, is_number=True),
                 Column("running", "running", _count, is_number=True, rank=1),
                 Column("oldest", "oldest", seconds, is_number=True, rank=2),
-                Column("", "paused_at", _paused, is_elastic=True, rank=1),
+                Column("", "paused_at", paused, is_elastic=True, rank=1),
             ),
             {"paused_at": lambda _: "yellow"},
         ),
@@ -230,7 +219,7 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
             (
                 Column("id", "id", short),
                 Column("task", "task", is_elastic=True),
-                Column("when", "finished_at", _ago, rank=1),
+                Column("when", "finished_at", relative, rank=1),
                 Column("queue", "queue", is_elastic=True, rank=4),
                 Column("attempt", "attempt", TRIES, rank=5),
                 Column("error", "error", _first_line, is_elastic=True, rank=2),
@@ -246,8 +235,8 @@ def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
                 Column("running", "running", "{running}/{concurrency}", is_number=True, rank=1),
                 Column("state", "state", rank=2),
                 Column("queues", "queues", queues, is_elastic=True, rank=4),
-                Column("started", "started_at", _ago, rank=5),
-                Column("seen", "last_seen_at", _ago, rank=3),
+                Column("started", "started_at", relative, rank=5),
+                Column("seen", "last_seen_at", relative, rank=3),
             ),
             {"state": lambda shape: "yellow" if shape["state"] == "draining" else "green"},
         ),

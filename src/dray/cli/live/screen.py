@@ -97,8 +97,6 @@ class Screen:
         except (OSError, termios.error):
             return  # the terminal is gone
 
-    # Signals
-
     def _end(self, _: int, __: FrameType | None) -> None:
         self.is_over = True
         self.bell.ring()
@@ -115,8 +113,6 @@ class Screen:
         signal.signal(signal.SIGTSTP, self._suspend)
         self._take()
         self.bell.ring()
-
-    # Drawing
 
     @property
     def size(self) -> tuple[int, int]:
@@ -142,8 +138,6 @@ class Screen:
         data = text.encode(errors="backslashreplace")
         while data:
             data = data[os.write(self._out, data) :]
-
-    # Waiting
 
     def wait(self, seconds: float) -> list[str]:
         """Sleeps until a key is pressed, the bell rings or the time is over; returns the keys."""

@@ -83,8 +83,6 @@ class View:
     def __post_init__(self) -> None:
         self.panels = panels(ascii_only=self.ascii_only)
 
-    # Keys
-
     def press(self, key: str) -> None:
         if key == "redraw":
             self.wants_redraw = True
@@ -145,8 +143,6 @@ class View:
         ends = {"home": 0, "g": 0, "end": _LAST, "G": _LAST}
         return ends.get(key, number + steps.get(key, 0))
 
-    # Rows
-
     @property
     def panel(self) -> Panel:
         """The list that has the focus."""
@@ -170,8 +166,6 @@ class View:
         found = self.rows(self.panel)
         if found:
             self._selected[self.panel.name] = found[max(0, min(number, len(found) - 1))][self.panel.key]
-
-    # Actions
 
     def _open(self, title: str, source: Callable[[], list[str]]) -> None:
         self.reading, self.scroll, self.wants_text = Document(title, source), 0, True

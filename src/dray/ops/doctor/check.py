@@ -87,10 +87,6 @@ class Subject:
     def queues(self) -> list[Queue]:
         return self.eyes.queues()
 
-    @property
-    def paused(self) -> set[str]:
-        return {queue.name for queue in self.queues if queue.paused_at is not None}
-
     def free_duties(self) -> list[str]:
         """Duties without a worker, though one that could take them has been there for a while."""
         if not any(self.now - each.worker.started_at > _SETTLED_US for each in self.live):

@@ -100,7 +100,8 @@ def paused_queues(subject: Subject) -> Finding:
 
 
 def backlog(subject: Subject) -> Finding:
-    waiting = [each for each in [*subject.ready, *subject.eyes.due()] if each.queue not in subject.paused]
+    paused = {queue.name for queue in subject.queues if queue.paused_at is not None}
+    waiting = [each for each in [*subject.ready, *subject.eyes.due()] if each.queue not in paused]
     if not waiting:
         return ok("nothing waits to be claimed")
     oldest = min(waiting, key=lambda each: each.since)
