@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import FrameType
 from typing import IO, Any
@@ -34,11 +34,9 @@ class Interrupts:
     def __init__(self) -> None:
         self._is_held = self._is_asked = False
 
-    @contextmanager
-    def caught(self) -> Generator[None]:
+    def caught(self) -> AbstractContextManager[None]:
         """Handles both signals within the block."""
-        with handling(dict.fromkeys(ENDING, self._handle)):
-            yield
+        return handling(dict.fromkeys(ENDING, self._handle))
 
     @contextmanager
     def held(self) -> Generator[None]:

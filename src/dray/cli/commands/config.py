@@ -78,7 +78,11 @@ def config() -> None:
     """
     # Before the app is loaded: it would report the errors of pyproject.toml once more.
     keys, spec = list(project_settings()), None if told("app") else configured_app()
-    found = _found()
+    try:
+        found = app_here()
+    except Failure as error:  # the app's own settings are unknown then; all others are not
+        say(error.message)
+        found = None
     app = found or bare_app()
     variables = dict(_variables(click.get_current_context().find_root().command, _PREFIX, ""))
     settings = [
@@ -94,14 +98,6 @@ def config() -> None:
         say(complaint)
     if os.environ.get("DRAY_URL") and found is not None and found.settings.is_url_given and not told("typed_url"):
         say("DRAY_URL is set and does nothing: the app's own code names its database")
-
-
-def _found() -> dray.App | None:
-    try:
-        return app_here()
-    except Failure as error:  # the app's own settings are unknown then; all others are not
-        say(error.message)
-        return None
 
 
 def _app_setting(app: dray.App | None, spec: str | None) -> Setting:

@@ -52,12 +52,9 @@ def _shown(found: Iterable[Result], width: int) -> list[Result]:
     if is_terminal() and not wants_json():
         return _drawn(found, width)
     results = list(found)
-    put_either([asdict(result) for result in results], tuple, lambda: (_values(result) for result in results))
+    shapes = [asdict(result) for result in results]
+    put_either(shapes, tuple, lambda: (line(*shape.values()) for shape in shapes))
     return results
-
-
-def _values(result: Result) -> str:
-    return line(result.name, result.verdict, result.text, result.fix)
 
 
 def _drawn(found: Iterable[Result], width: int) -> list[Result]:

@@ -70,7 +70,9 @@ def worker(
             "--health-port is for one worker, --processes runs several; probe them with `dray health --min-workers`"
         )
     if processes > 1 and SUPERVISED not in os.environ:
-        return _supervise(processes, options["grace"], log_level)
+        logs.configure(log_level)
+        grace = _GRACE if options["grace"] is None else options["grace"]
+        return Supervisor(same_command(), processes, grace).run()  # children find SUPERVISED in their environment
     from dray.backends.sqlite import trust  # noqa: PLC0415 - `--help` needs neither sqlite3 nor a worker
     from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
 
@@ -107,12 +109,6 @@ def _probed(worker: Worker, host: str, port: int | None) -> Generator[None]:
         yield
     finally:
         endpoint.close()
-
-
-def _supervise(count: int, grace: float | None, log_level: str) -> int:
-    """Runs this command several times, as child processes that find SUPERVISED in their environment."""
-    logs.configure(log_level)
-    return Supervisor(same_command(), count, _GRACE if grace is None else grace).run()
 
 
 def until_told(worker: Worker, *, burst: bool) -> int:
