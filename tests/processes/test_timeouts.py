@@ -99,9 +99,11 @@ def held_until_renewed(fleet: Fleet) -> None:
     neighbour = fleet.enqueue(f"{STOP}.wait_in_thread", label="neighbour", path=str(fleet.folder / "go"))
     fleet.until(lambda: len(fleet.ledger.starts()) == 2, "both to start")
     its_worker = fleet.worker_of(first)
+    assert its_worker is not None
     second = fleet.start(STOP, concurrency=3)
 
     fleet.until(lambda: "renewing this process" in first.said, "the worker to give up on its thread")
+    fleet.until(lambda: fleet.worker_state(its_worker) == "draining", "it to stop claiming")
     late = [fleet.enqueue(f"{STOP}.in_thread", label=f"late {number}") for number in range(5)]
     fleet.ended(late)
     assert {entry.pid for entry in fleet.ledger.starts() if entry.label.startswith("late")} == {second.pid}
