@@ -16,9 +16,11 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import reduction
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _SET_NAME = 15  # PR_SET_NAME
 NAME_LENGTH = 15  # characters that the kernel keeps of a process's name
@@ -49,17 +51,56 @@ class Forked:
             self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
 
     def poll(self) -> int | None:
         with _lock:
             return self._process.exitcode
 
-    def wait(self, seconds: float) -> int:
-        wait([self._process.sentinel], seconds)
+    def wait(self, timeout: float = 60.0) -> int:
+        wait([self._process.sentinel], timeout)
         code = self.poll()
         if code is None:
-            raise subprocess.TimeoutExpired(self._process.name, seconds)
+            raise subprocess.TimeoutExpired(self._process.name, timeout)
         return code
+
+    def communicate(self, timeout: float = 60.0) -> tuple[str, str]:
+        """Waits for its end; returns what it wrote and was not read yet."""
+        assert self.stdout is not None
+        assert self.stderr is not None
+        with self.stdout, self.stderr, ThreadPoolExecutor(2) as readers:
+            out, err = readers.submit(self.stdout.read), readers.submit(self.stderr.read)
+            self.wait(timeout)
+            return out.result(timeout), err.result(timeout)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Passed:
+    """A descriptor of this process that is passed to a `Forked` one."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (reduction.DupFd(self.descriptor),)
+
+
+def _received(duplicate: Any) -> Passed:
+    return Passed(duplicate.detach())
 
 
 def fork_program(
@@ -99,4 +140,4 @@ def _run_program(command: list[str], environment: dict[str, str], folder: Path, 
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-__all__ = ["NAME_LENGTH", "Forked", "become", "fork_program"]
+__all__ = ["NAME_LENGTH", "Forked", "Passed", "become", "fork_program"]

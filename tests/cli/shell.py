@@ -19,13 +19,14 @@ import sys
 import termios
 import time
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.forks import Forked, become
+from dray.cli import main
+from tests.forks import Forked, Passed, become
 
 PATIENCE = 60.0
 
@@ -114,17 +115,30 @@ class Shell:
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "dray", *words]
 
+    def start(
+        self,
+        words: Sequence[str],
+        streams: Sequence[int],
+        environment: Mapping[str, str | None] | None = None,
+        *,
+        on_terminal: bool = False,
+    ) -> Forked:
+        """Runs a command, its streams these descriptors; on a terminal, the keys of its input are for it."""
+        passed = [Passed(each) for each in streams]
+        return Forked(_run, (words, self.folder, self._with(environment or {}), passed, on_terminal))
+
     def try_(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
         """Runs a command, however it ends."""
-        streams = [self.folder.parent / f"{name}-{next(_numbers)}" for name in ("in", "out", "err")]
-        streams[0].write_text(stdin)
-        process = Forked(_run, (words, self.folder, self._with(environment), *streams))
+        paths = [self.folder.parent / f"{name}-{next(_numbers)}" for name in ("in", "out", "err")]
+        paths[0].write_text(stdin)
+        with paths[0].open() as given, paths[1].open("w") as out, paths[2].open("w") as err:
+            process = self.start(words, (given.fileno(), out.fileno(), err.fileno()), environment)
         try:
             code = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
-            raise AssertionError(f"it does not end: {streams[1].read_text()} {streams[2].read_text()}") from None
-        out, err = (path.read_text() for path in streams[1:])
+            process.kill()
+            raise AssertionError(f"it does not end: {paths[1].read_text()} {paths[2].read_text()}") from None
+        out, err = (path.read_text() for path in paths[1:])
         assert "Traceback" not in err, err
         return Done(code, out, err)
 
@@ -152,15 +166,7 @@ class Shell:
         """Runs a command on a terminal of its own and presses keys; returns what it wrote, on stderr too."""
         main, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = subprocess.Popen(
-            self.command(*words),
-            cwd=self.folder,
-            env=self._with({"TERM": "xterm", **environment}),
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            start_new_session=True,
-        )
+        process = self.start(words, [terminal] * 3, {"TERM": "xterm", **environment})
         os.close(terminal)
         os.write(main, keys.encode())
         shown = b""
@@ -171,24 +177,23 @@ class Shell:
         return Done(code, shown.decode(errors="replace").replace("\r\n", "\n"), "")
 
     @contextmanager
-    def background(self, *words: str, **environment: str | None) -> Generator[subprocess.Popen[str]]:
-        """A command that runs beside; killed at the end, if it still does."""
-        process = subprocess.Popen(
-            self.command(*words),
-            cwd=self.folder,
-            env=self._with(environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def background(self, *words: str, **environment: str | None) -> Generator[Forked]:
+        """A command that runs beside, its output in pipes; killed at the end, if it still does."""
+        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        with Path(os.devnull).open() as nothing:
+            process = self.start(words, (nothing.fileno(), its_out, its_err), environment)
+        os.close(its_out)
+        os.close(its_err)
+        process.stdout, process.stderr = os.fdopen(out), os.fdopen(err)
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.communicate()
+            process.kill()
+            process.wait(PATIENCE)
+            process.stdout.close()
+            process.stderr.close()
 
-    def _with(self, environment: dict[str, str | None]) -> dict[str, str]:
+    def _with(self, environment: Mapping[str, str | None]) -> dict[str, str]:
         merged = {**self.environment, **environment}
         return {name: value for name, value in merged.items() if value is not None}
 
@@ -207,17 +212,18 @@ def until(holds: Callable[[], Any]) -> Any:
     return answer
 
 
-def _run(words: Sequence[str], folder: Path, environment: dict[str, str], *streams: Path) -> NoReturn:
+def _run(
+    words: Sequence[str], folder: Path, environment: dict[str, str], streams: list[Passed], on_terminal: bool
+) -> NoReturn:
     """In the fork: becomes the command."""
-    from dray.cli.run import run
-
-    modes = (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT] * 2)
-    become(environment, folder, [os.open(path, mode) for path, mode in zip(streams, modes, strict=True)])
+    os.setsid()
+    become(environment, folder, [each.descriptor for each in streams])
+    if on_terminal:  # Ctrl-C and Ctrl-Z are for this process
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.orig_argv[:] = [sys.executable, "-m", "dray", *words]  # by which it starts itself again
     warnings.simplefilter("ignore", ResourceWarning)  # as Python does by itself
-    code = run(words)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    main(words)
 
 
 def _read(descriptor: int) -> bytes:

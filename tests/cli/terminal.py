@@ -18,6 +18,7 @@ from typing import Any
 import pyte
 
 from tests.cli.shell import PATIENCE, Shell
+from tests.forks import Forked
 
 UP, DOWN, SHIFT_TAB, ESCAPE, CTRL_C, CTRL_Z = "\x1b[A", "\x1b[B", "\x1b[Z", "\x1b", "\x03", "\x1a"
 
@@ -32,7 +33,7 @@ class Terminal:
         self.sent = b""  # all that the program has written
         self._is_closed = False
         self.resize(columns, lines)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
 
     def resize(self, columns: int, lines: int) -> None:
         self._screen.resize(lines, columns)
@@ -106,16 +107,20 @@ def terminal(
     """A command, or another program, on a terminal of its own; killed at the end, if it still runs."""
     made = Terminal(columns, lines)
     try:
-        made.process = subprocess.Popen(
-            program or shell.command(*words),
-            cwd=shell.folder,
-            env=shell._with({"TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}),
-            stdin=made.other,
-            stdout=made.other,
-            stderr=made.other,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call
-        )
+        its = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **environment}
+        if program is None:
+            made.process = shell.start(words, [made.other] * 3, its, on_terminal=True)
+        else:
+            made.process = subprocess.Popen(
+                program,
+                cwd=shell.folder,
+                env=shell._with(its),
+                stdin=made.other,
+                stdout=made.other,
+                stderr=made.other,
+                start_new_session=True,
+                preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call
+            )
         yield made
     finally:
         if made.process is not None and made.process.poll() is None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,23 @@ from tests.cli.shell import PATIENCE, TASKS, Shell, until
 
 BIN = str(Path(sys.prefix) / "bin")
 ASK = """
-eval "$(dray completion bash)"
+eval "$SCRIPT"
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
 _dray_completion dray
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+@cache
+def bash_script() -> str:
+    """What is the same each time: a start of Python takes most of a test's time."""
+    return subprocess.run([f"{BIN}/dray", "completion", "bash"], capture_output=True, text=True, check=True).stdout
+
+
 def offered(shell: Shell, *words: str, **environment: str | None) -> list[str]:
     """What bash offers for the last word."""
-    merged = {**shell.environment, "PATH": f"{BIN}:{shell.environment['PATH']}", **environment}
+    ours = {"PATH": f"{BIN}:{shell.environment['PATH']}", "SCRIPT": bash_script()}
+    merged = {**shell.environment, **ours, **environment}
     done = subprocess.run(
         ["bash", "--norc", "-c", ASK, "bash", "dray", *words],
         cwd=shell.folder,

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import sqlite3
-import subprocess
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -25,6 +24,7 @@ from dray.runtime.condition import Condition
 from tests.backends.processes import raw_sql
 from tests.cli.examined import MINUTE, set_back
 from tests.cli.shell import Shell, until
+from tests.forks import Forked
 
 FACTS = {
     *("is_healthy", "database", "problems", "version", "workers", "free_duties", "oldest_ready", "failed"),
@@ -195,7 +195,7 @@ def test_wrong_usage(local: Shell, words: list[str]) -> None:
 class Probed:
     """A worker that serves probes."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, process: Forked, port: int) -> None:
         self.process = process
         self.port = port
 

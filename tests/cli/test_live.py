@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
 
 import pytest
 
@@ -17,6 +14,7 @@ from dray.cli.live.screen import is_begun, keys
 from tests.cli.away import way
 from tests.cli.shell import PATIENCE, Shell, until
 from tests.cli.terminal import CTRL_C, terminal
+from tests.forks import Forked
 
 STATS = {
     *("at", "database", "states", "queues", "oldest_queued", "oldest_queued_age", "window", "finished", "throughput"),
@@ -24,25 +22,7 @@ STATS = {
 }
 
 
-@contextmanager
-def piped(shell: Shell, *words: str) -> Generator[subprocess.Popen[str]]:
-    """A command whose output is read line by line."""
-    process = subprocess.Popen(
-        shell.command(*words),
-        cwd=shell.folder,
-        env=shell._with({}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
+def lines_of(process: Forked, count: int) -> list[str]:
     assert process.stdout is not None
     return [process.stdout.readline().rstrip("\n") for _ in range(count)]
 
@@ -52,7 +32,7 @@ def lines_of(process: subprocess.Popen[str], count: int) -> list[str]:
 
 def test_stats_are_a_json_object_a_line_again_and_again(shell: Shell) -> None:
     shell("db", "init")
-    with piped(shell, "stats", "--watch", "0.1", "--json") as process:
+    with shell.background("stats", "--watch", "0.1", "--json") as process:
         first = [json.loads(line) for line in lines_of(process, 2)]
         shell("enqueue", "tasks.add", "a=1", "b=2")
         until(lambda: json.loads(lines_of(process, 1)[0])["states"]["queued"] == 1)
@@ -65,7 +45,7 @@ def test_stats_are_a_json_object_a_line_again_and_again(shell: Shell) -> None:
 
 def test_stats_in_a_pipe_are_blocks_with_an_empty_line_after_each(local: Shell) -> None:
     local("db", "init")
-    with piped(local, "stats", "--watch", "0.1") as process:
+    with local.background("stats", "--watch", "0.1") as process:
         lines = lines_of(process, 60)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
@@ -78,7 +58,7 @@ def test_stats_in_a_pipe_are_blocks_with_an_empty_line_after_each(local: Shell) 
 
 def test_stats_end_when_their_reader_is_gone(local: Shell) -> None:
     local("db", "init")
-    with piped(local, "stats", "--watch", "1h") as process:
+    with local.background("stats", "--watch", "1h") as process:
         lines_of(process, 1)
         assert process.stdout is not None
         process.stdout.close()
@@ -151,7 +131,7 @@ def test_a_workflow_is_redrawn_until_it_has_ended(shell: Shell) -> None:
 
 def test_a_workflow_in_a_pipe_is_told_whenever_it_changes(shell: Shell) -> None:
     run_id = workflow(shell)
-    with piped(shell, "workflows", "show", run_id, "--watch", "--json") as process:
+    with shell.background("workflows", "show", run_id, "--watch", "--json") as process:
         first = json.loads(lines_of(process, 1)[0])
         shell("worker", "--burst")
         assert process.stdout is not None
@@ -163,7 +143,7 @@ def test_a_workflow_in_a_pipe_is_told_whenever_it_changes(shell: Shell) -> None:
 
 def test_watching_a_workflow_can_be_ended(local: Shell) -> None:
     run_id = workflow(local)
-    with piped(local, "workflows", "show", run_id, "--watch") as process:
+    with local.background("workflows", "show", run_id, "--watch") as process:
         rows = [line.split("\t") for line in lines_of(process, 3)]
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0

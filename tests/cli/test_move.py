@@ -35,6 +35,7 @@ from tests import verbs
 from tests.backends import beside
 from tests.backends.whole import everything, path_of, sql
 from tests.cli.shell import TASKS, Done, Shell, plain, until
+from tests.forks import Forked
 from tests.manual_clock import ManualClock
 
 LEASE_US = 15_000_000
@@ -331,7 +332,7 @@ def test_killed_at_any_moment_it_goes_on(shell: Shell, source: str, target: str)
     assert not is_closed(target)
 
 
-def _further(process: subprocess.Popen[str], url: str, *, than: str) -> str:
+def _further(process: Forked, url: str, *, than: str) -> str:
     """Waits until a move has got further, or is over; how far."""
     while process.poll() is None:
         try:

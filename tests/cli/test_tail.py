@@ -18,6 +18,7 @@ import dray
 from tests.cli.away import Way, way
 from tests.cli.shell import PATIENCE, Shell, plain, until
 from tests.cli.terminal import CTRL_C, terminal
+from tests.forks import Forked
 
 JOB = {
     *("at", "event", "job", "task", "queue", "state", "reason", "attempt", "max_attempts", "worker", "error"),
@@ -31,7 +32,7 @@ QUEUE = {"at", "event", "queue"}
 class Tailing:
     """A ``dray tail --jsonl`` that runs beside."""
 
-    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+    def __init__(self, process: Forked, out: Path, err: Path) -> None:
         self.process = process
         self._out = out.open("rb")
         self._err = err
@@ -67,9 +68,9 @@ class Tailing:
 def tailing(shell: Shell, *words: str) -> Generator[Tailing]:
     """It follows from here on: events of ours have been told."""
     out, err = shell.folder / "tail.out", shell.folder / "tail.err"
-    command = shell.command("tail", "--jsonl", *words)
-    with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen(command, cwd=shell.folder, env=shell._with({}), stdout=stdout, stderr=stderr)
+    with out.open("wb") as stdout, err.open("wb") as stderr, Path(os.devnull).open() as nothing:
+        streams = (nothing.fileno(), stdout.fileno(), stderr.fileno())
+        process = shell.start(("tail", "--jsonl", *words), streams)
     made = Tailing(process, out, err)
     try:
         with dray.App(shell.url) as app:

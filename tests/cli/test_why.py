@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import pytest
 
 from dray.app import App
 from tests.cli.shell import Shell, plain, until
+from tests.forks import Forked
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def kinds(shell: Shell, job_id: str) -> list[str]:
 
 
 @contextmanager
-def worker(shell: Shell, *words: str) -> Generator[subprocess.Popen[str]]:
+def worker(shell: Shell, *words: str) -> Generator[Forked]:
     """A worker that has registered."""
     with producer(shell) as app:
         before = {each.id for each in app.workers()}
