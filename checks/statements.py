@@ -11,7 +11,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from dray.backends.statements import Dialect, Statement, catalogue, sql_files, table_statement, templates
+from dray.backends.statements import Dialect, Statement, blocks, sql_files, table_statement
 from dray.backends.store.transfer import TABLES
 from dray.backends.tables import slots
 
@@ -24,13 +24,18 @@ def sources(folder: Path) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in sorted(folder.glob("**/*.py")))
 
 
+def named(dialect: Dialect, *, for_any_table: bool) -> list[str]:
+    """Returns the names of the statements for any table, or of all others."""
+    return [name for name, body in blocks(dialect).items() if ("{table}" in body) is for_any_table]
+
+
 def unused(dialect: Dialect) -> list[str]:
     other = "postgres" if dialect == "sqlite" else "sqlite"
     backends = SOURCE / "backends"
     contract = (backends / "database.py").read_text(encoding="utf-8")
     text = contract + sources(backends / "store") + sources(backends / dialect)
     foreign = sources(backends / other)
-    ours, theirs = ({*catalogue(each), *templates(each)} for each in (dialect, other))
+    ours, theirs = (set(blocks(each)) for each in (dialect, other))
     problems = [f"{name}: nothing runs it on {dialect}" for name in sorted(ours) if f'"{name}"' not in text]
     alone = ours - theirs
     problems += [f"{name}: missing for {other}" for name in sorted(alone) if f'"{name}"' in foreign]
@@ -38,8 +43,7 @@ def unused(dialect: Dialect) -> list[str]:
 
 
 def unclear() -> list[str]:
-    both = [*catalogue("sqlite").values(), *catalogue("postgres").values()]
-    both += [table_statement(each, None, name, ()) for each in ("sqlite", "postgres") for name in templates(each)]
+    both = [table_statement(each, None, name, ()) for each in ("sqlite", "postgres") for name in blocks(each)]
     problems = [f"{statement.name}: no line says what it does" for statement in both if not statement.about]
     return problems + [f"{s.name}: an unknown $word" for s in both if "$" in s.text]
 
@@ -49,7 +53,8 @@ def uncompilable() -> list[str]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     for file in sql_files("sqlite", "migrations"):
         connection.executescript(file.read_text(encoding="utf-8"))
-    for statement in [*catalogue("sqlite").values(), *filled(connection)]:
+    plain = [table_statement("sqlite", None, name, ()) for name in named("sqlite", for_any_table=False)]
+    for statement in [*plain, *filled(connection)]:
         try:
             connection.execute(f"EXPLAIN {statement.text}", [None] * len(statement.parameters))
         except sqlite3.Error as error:
@@ -64,7 +69,8 @@ def filled(connection: sqlite3.Connection) -> list[Statement]:
     for table in TABLES:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info(dray_{table.name})")]
         given = {**slots(table, columns), "verb": "INSERT", "sentence": "'closed'"}
-        statements += [table_statement("sqlite", None, name, tuple(given.items())) for name in templates("sqlite")]
+        names = named("sqlite", for_any_table=True)
+        statements += [table_statement("sqlite", None, name, tuple(given.items())) for name in names]
     return statements
 
 
@@ -80,7 +86,8 @@ def built() -> list[str]:
 def main() -> int:
     problems = [*unclear(), *unused("sqlite"), *unused("postgres"), *uncompilable(), *built()]
     sys.stderr.write("".join(f"{problem}\n" for problem in problems))
-    sys.stdout.write(f"{len(catalogue('sqlite'))} + {len(catalogue('postgres'))} statements checked\n")
+    counts = [len(named(each, for_any_table=False)) for each in ("sqlite", "postgres")]
+    sys.stdout.write(f"{counts[0]} + {counts[1]} statements checked\n")
     return bool(problems)
 
 

@@ -11,13 +11,19 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
-from dray.backends.statements import Statement, catalogue, table_statement, templates
+from dray.backends.statements import Dialect, Statement, blocks, catalogue, table_statement
 from dray.backends.store.transfer import TABLES
 from dray.backends.tables import slots
 
-SQLITE = sorted(catalogue("sqlite").values(), key=lambda statement: statement.name)
 _UTILITIES = ("COPY", "CREATE", "DROP", "TRUNCATE", "ANALYZE")
-POSTGRES = sorted(catalogue("postgres").values(), key=lambda statement: statement.name)
+
+
+def named(dialect: Dialect, *, for_any_table: bool) -> list[str]:
+    return sorted(name for name, body in blocks(dialect).items() if ("{table}" in body) is for_any_table)
+
+
+SQLITE = [catalogue("sqlite")[name] for name in named("sqlite", for_any_table=False)]
+POSTGRES = [catalogue("postgres")[name] for name in named("postgres", for_any_table=False)]
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +70,13 @@ def for_tables(connection: psycopg.Connection[Any]) -> list[Statement]:
             for column in connection.execute(f"SELECT * FROM dray_{table.name}".encode()).description or ()
         ]
         given = tuple(slots(table, columns).items())
-        filled = [table_statement("postgres", None, name, given) for name in templates("postgres")]
+        names = named("postgres", for_any_table=True)
+        filled = [table_statement("postgres", None, name, given) for name in names]
         statements += [replace(each, name=f"{each.name}_{table.name}") for each in filled]
     return statements
 
 
 def test_statements_name_their_tables_in_the_schema_that_is_asked_for() -> None:
-    for statement in catalogue("postgres", "jobs_schema").values():
+    for statement in [catalogue("postgres", "jobs_schema")[each.name] for each in POSTGRES]:
         bare = statement.text.replace('"jobs_schema".dray_', "")
         assert "dray_" not in bare.replace("dray_copy", ""), statement.name

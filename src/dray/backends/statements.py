@@ -10,7 +10,7 @@ table: its slots are filled with names out of the database's own catalogue. `che
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -153,60 +153,42 @@ _TABLE = re.compile(r"\bdray_[a-z]+\b")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 
-@cache
-def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
-    """All statements of one database, their tables in a schema where one is named.
+class _Gradual(dict[str, Statement]):
+    """Each statement is made when it is first asked for: a command needs three of two hundred."""
 
-    In the statements and not in the session's search_path: behind a pooler a session belongs to no client.
-    """
-    return {
-        name: _in_schema(_statement(dialect, name, body), schema)
-        for name, body in _blocks_of(dialect).items()
-        if not _is_template(body)
-    }
-
-
-class Gradual(dict[str, Statement]):
-    """The same catalogue, each statement made when it is first asked for: a command needs three of two hundred."""
-
-    def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
+    def __init__(self, dialect: Dialect, schema: str | None) -> None:
         super().__init__()
         self._dialect: Dialect = dialect
         self._schema = schema
 
     def __missing__(self, name: str) -> Statement:
-        made = _in_schema(_statement(self._dialect, name, _blocks_of(self._dialect)[name]), self._schema)
-        self[name] = made
+        made = self[name] = table_statement(self._dialect, self._schema, name, ())
         return made
 
 
-def templates(dialect: Dialect) -> list[str]:
-    """The names of the statements that are for any table."""
-    return [name for name, body in _blocks_of(dialect).items() if _is_template(body)]
+@cache
+def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
+    """The statements of one database, their tables in a schema where one is named.
+
+    In the statements and not in the session's search_path: behind a pooler a session belongs to no client.
+    """
+    return _Gradual(dialect, schema)
 
 
 @cache
 def table_statement(dialect: Dialect, schema: str | None, name: str, slots: tuple[tuple[str, str], ...]) -> Statement:
     """A statement for one table, its slots filled. `slots` hold names of tables and columns, never values."""
-    body = _blocks_of(dialect)[name]
+    body = blocks(dialect)[name]
     for slot, text in slots:
         body = body.replace(f"{{{slot}}}", text)
-    return _in_schema(_statement(dialect, name, body), schema)
+    made = _statement(dialect, name, body)
+    return made if schema is None else replace(made, text=_TABLE.sub(rf'"{schema}".\g<0>', made.text))
 
 
 @cache
-def _blocks_of(dialect: Dialect) -> dict[str, str]:
+def blocks(dialect: Dialect) -> dict[str, str]:
+    """Every statement by name, as it is written. One for any table has `{table}` in it."""
     return {**_folder("common"), **_folder(dialect)}
-
-
-def _is_template(body: str) -> bool:
-    return "{table}" in body
-
-
-def _in_schema(statement: Statement, schema: str | None) -> Statement:
-    if schema is None:
-        return statement
-    return replace(statement, text=_TABLE.sub(rf'"{schema}".\g<0>', statement.text))
 
 
 def sql_files(folder: str, kind: str = "sql") -> list[Path]:
@@ -216,20 +198,14 @@ def sql_files(folder: str, kind: str = "sql") -> list[Path]:
 
 
 def _folder(folder: str) -> dict[str, str]:
-    blocks: dict[str, str] = {}
+    found: dict[str, str] = {}
     for file in sql_files(folder):
-        for name, body in _blocks(file.read_text(encoding="utf-8")):
-            if name in blocks:
+        _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
+        for name, body in zip(parts[::2], parts[1::2], strict=True):
+            if name in found:
                 raise ValueError(f"statement {name} stands twice in sql/{folder}")
-            blocks[name] = body
-    return blocks
-
-
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    names = list(_NAME.finditer(text))
-    ends = [match.start() for match in names[1:]] + [len(text)]
-    for match, end in zip(names, ends, strict=True):
-        yield match[1], text[match.end() : end].strip()
+            found[name] = body.strip()
+    return found
 
 
 def _statement(dialect: Dialect, name: str, body: str) -> Statement:
@@ -251,7 +227,6 @@ def _statement(dialect: Dialect, name: str, body: str) -> Statement:
         text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
     else:
         # The columns first: the tuples of a batch are then bound as they come.
-        found_names = _PARAMETER.findall(text)
-        parameters = tuple(dict.fromkeys([*columns, *found_names]))
+        parameters = tuple(dict.fromkeys([*columns, *_PARAMETER.findall(text)]))
         text = _PARAMETER.sub(lambda match: f"?{parameters.index(match[1]) + 1}", text)
     return Statement(name, " ".join(about), text, parameters, columns)

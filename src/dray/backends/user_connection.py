@@ -17,12 +17,13 @@ TAKES = (
     "connection= takes a sqlite3.Connection, a psycopg Connection or AsyncConnection, or a SQLAlchemy Session, "
     "Connection, AsyncSession or AsyncConnection over pysqlite, aiosqlite or psycopg 3"
 )
+_ASYNC, _ASYNC_SESSIONS = "sqlalchemy.ext.asyncio", ("AsyncSession", "async_scoped_session")
 
 
 def unwrap(given: Any) -> Any:
     """The driver's connection under a synchronous one."""
     given = _inside(given)
-    if isinstance(given, (*_async_sessions(), *_async_connections())):
+    if isinstance(given, _loaded(_ASYNC, *_ASYNC_SESSIONS, "AsyncConnection")):
         raise needs_await(given)
     with _sqlalchemy_refuses(given):
         if isinstance(given, _loaded("sqlalchemy.orm", "Session", "scoped_session")):
@@ -39,9 +40,9 @@ async def unwrap_async(given: Any) -> Any:
     """The driver's connection under a synchronous or an asynchronous one."""
     given = _inside(given)
     with _sqlalchemy_refuses(given):
-        if isinstance(given, _async_sessions()):
+        if isinstance(given, _loaded(_ASYNC, *_ASYNC_SESSIONS)):
             given = await given.connection()
-        if isinstance(given, _async_connections()):
+        if isinstance(given, _loaded(_ASYNC, "AsyncConnection")):
             alchemys: Any = given
             if not alchemys.in_transaction():
                 await alchemys.begin()
@@ -76,14 +77,6 @@ def refusal(given: object, found: object, place: str) -> ConfigError:
 def _kind(thing: object) -> str:
     kind = type(thing)
     return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
-
-
-def _async_sessions() -> tuple[Any, ...]:
-    return _loaded("sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session")
-
-
-def _async_connections() -> tuple[Any, ...]:
-    return _loaded("sqlalchemy.ext.asyncio", "AsyncConnection")
 
 
 def _loaded(module: str, *names: str) -> tuple[Any, ...]:

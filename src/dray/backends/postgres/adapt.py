@@ -41,7 +41,7 @@ class IdLoader(Loader):
 
 
 class TruthLoader(Loader):
-    """bool, binary, as 0 or 1."""
+    """bool, binary, as 0 or 1: as SQLite keeps it."""
 
     format = Format.BINARY
 
@@ -80,17 +80,6 @@ def adapt(target: _Adapting) -> None:
     target.adapters.register_loader("uuid", IdLoader)
 
 
-def adapt_reading(target: _Adapting) -> None:
-    """Makes a cursor read truth as SQLite keeps it."""
-    target.adapters.register_loader("bool", TruthLoader)
-
-
-def adapt_writing(target: _Adapting) -> None:
-    """Makes a cursor write instants and ids from what `adapt` reads, where their types are told."""
-    target.adapters.register_dumper(None, InstantDumper)
-    target.adapters.register_dumper(None, IdDumper)
-
-
 def adapt_anew(target: _Adapting) -> None:
     """As `adapt`, and takes back what a user may have registered for the types that Dray reads."""
     for name in ("text", "int2", "int4", "int8", "bool", "float8"):
@@ -123,7 +112,8 @@ def append(
 ) -> None:
     """Writes rows of plain values, in binary: instants and ids need not be spelled and read again."""
     cursor = connection.cursor()
-    adapt_writing(cursor)
+    cursor.adapters.register_dumper(None, InstantDumper)
+    cursor.adapters.register_dumper(None, IdDumper)
     with cursor.copy(cast(QueryNoTemplate, statement.text)) as target:
         target.set_types(types)
         write = target.write_row

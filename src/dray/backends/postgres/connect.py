@@ -11,7 +11,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterable
-from typing import Any, LiteralString, Protocol
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -166,13 +166,7 @@ def leave_to_parent(connections: Iterable[psycopg.Connection[Any] | psycopg.Asyn
     os.close(nowhere)
 
 
-class Forkable(Protocol):
-    """What has to know that it is in a child now."""
-
-    def after_fork_in_child(self) -> None: ...
-
-
-forkable: weakref.WeakSet[Forkable] = weakref.WeakSet()
+forkable: weakref.WeakSet[Any] = weakref.WeakSet()  # their after_fork_in_child() is called there
 
 
 def _tell_child() -> None:

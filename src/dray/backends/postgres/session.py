@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, cast
 
@@ -33,11 +33,8 @@ MIGRATE_SPACE = 0x6472616D  # "dram"
 
 def lock_key(name: str) -> int:
     """The second part of an advisory lock, as PostgreSQL takes it: a signed 32-bit number."""
-    return _signed(zlib.crc32(name.encode()))
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 32) if value >= 1 << 31 else value
+    key = zlib.crc32(name.encode())
+    return key - (1 << 32) if key >= 1 << 31 else key
 
 
 class PostgresSession:
@@ -77,7 +74,7 @@ class PostgresSession:
         return self._execute(self._catalogue[name], params).fetchall()
 
     def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
-        return _answer(self._execute(self._catalogue[name], params))
+        return self._execute(self._catalogue[name], params).fetchall
 
     def run(self, name: str, /, **params: Any) -> int:
         cursor = self._execute(self._catalogue[name], params)
@@ -123,7 +120,7 @@ class PostgresSession:
         return self._send(statement, given)
 
     def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
-        return _answer(self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}))
+        return self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}).fetchall
 
     def replace(self, rows: Sequence[Replacement]) -> list[bool]:
         return self.each("job_replace", rows)
@@ -228,7 +225,3 @@ def _plain(name: str, value: Any) -> Any:
     if name in _IDS and isinstance(value, str) and not _ID.fullmatch(value):
         return FIRST_ID
     return value
-
-
-def _answer(cursor: psycopg.Cursor[Row]) -> Callable[[], list[Row]]:
-    return cursor.fetchall

@@ -15,7 +15,7 @@ from psycopg.sql import SQL, Identifier
 from dray.backends import migrate
 from dray.backends.database import Row, Session
 from dray.backends.postgres import adapt
-from dray.backends.postgres.adapt import Connection, adapt_reading
+from dray.backends.postgres.adapt import Connection, TruthLoader
 from dray.backends.statements import Catalogue, Statement, table_statement
 from dray.backends.tables import GROUP, Key, Portion, Shape, Table, bounds, portions, slots
 from dray.instants import to_datetime
@@ -50,7 +50,7 @@ class PostgresTables:
         types = self._types(shape.table)
         statement = self._filled("table_read", slots(shape.table, shape.columns) | _spelled(shape, types))
         with self._connection.cursor("dray_rows", row_factory=tuple_row) as cursor:
-            adapt_reading(cursor)
+            cursor.adapters.register_loader("bool", TruthLoader)
             cursor.execute(cast(QueryNoTemplate, statement.text), bounds(after, upto), binary=True)
             groups = iter(lambda: cursor.fetchmany(min(GROUP, portion.rows)), [])
             yield from portions(groups, portion)

@@ -27,9 +27,8 @@ C = TypeVar("C", bound=sqlite3.Connection)
 _SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_2, 0.002, 0.05
 CHECKPOINT_FRAMES = 4_000
 _WAL_LIMIT = 64 * 1024 * 1024
-_WRITER_CACHE_KIB = (
-    16_000  # with SQLite's 2,000, settle and claim fell to 70 % at two million rows; with this, not at all
-)
+# With SQLite's 2,000, settle and claim fell to 70 % at two million rows; with this, not at all.
+_WRITER_CACHE_KIB = 16_000
 
 
 def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
@@ -111,17 +110,12 @@ def make_writer(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
 
 
-def make_reader(connection: sqlite3.Connection) -> None:
-    """Keeps a connection from writing."""
-    connection.execute("PRAGMA query_only = ON")
-
-
 def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> None:
     """Brings the file into write-ahead logging if it is not; try it again while another connection holds a lock."""
     if is_new:
         # Ignored once the file is in WAL mode, so it comes first; without effect if another process was faster.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    if _journal_mode(connection) == "wal":
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
     mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
@@ -130,10 +124,6 @@ def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> No
         )
     if not is_new:
         log.warning("%s: switched to write-ahead logging (journal_mode=WAL), once", place)
-
-
-def _journal_mode(connection: sqlite3.Connection) -> str:
-    return connection.execute("PRAGMA journal_mode").fetchone()[0]
 
 
 def refuse_missing(known: Mapping[str, str], place: str) -> None:

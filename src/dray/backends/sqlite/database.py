@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,6 @@ from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
     connect,
     enter_wal,
-    make_reader,
     make_writer,
     patiently,
     patiently_awaiting,
@@ -31,7 +30,7 @@ from dray.backends.sqlite.readers import Readers, SqliteSnapshot, Visit
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.transaction import Joins, SqliteBlock, SqliteTransaction
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
-from dray.backends.statements import Gradual
+from dray.backends.statements import catalogue
 from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
@@ -66,7 +65,7 @@ class SqliteDatabase:
         self._create = create
         self.proofs: Proofs = SqliteProofs(path, self.clock)
         self.upkeep: Upkeep | None = SqliteUpkeep(path, self._reading, self._exclusive)
-        self._catalogue = Gradual("sqlite")
+        self._catalogue = catalogue("sqlite")
         self._joins = Joins(path, self._catalogue, self.clock)
         self._locks = fork.ProcessLocks(path)
         self._broken = False
@@ -293,19 +292,14 @@ class SqliteDatabase:
 
     def _connect_reader(self) -> sqlite3.Connection:
         connection = self._connect()
-        patiently(lambda: make_reader(connection), self._busy_timeout, self.place)
+        patiently(lambda: connection.execute("PRAGMA query_only = ON"), self._busy_timeout, self.place)
         return connection
 
     # Users' transactions
 
-    def join(
-        self,
-        connection: Any,
-        work: Callable[[SqliteSession], T],
-        *,
-        ready: Collection[str] = (),  # noqa: ARG002 - the commit itself tells
-        ended: bool = False,  # noqa: ARG002
-    ) -> T:
+    # The commit itself tells what is ready and what has ended.
+
+    def join(self, connection: Any, work: Callable[[SqliteSession], T], **_: Any) -> T:
         found = user_connection.unwrap(connection)
         if isinstance(found, sqlite3.Connection):
             return self._joins.run(found, work, Cancellation())
@@ -313,14 +307,7 @@ class SqliteDatabase:
             raise user_connection.needs_await(connection)
         raise user_connection.refusal(connection, found, self.place)
 
-    async def join_async(
-        self,
-        connection: Any,
-        work: Callable[[SqliteSession], T],
-        *,
-        ready: Collection[str] = (),  # noqa: ARG002
-        ended: bool = False,  # noqa: ARG002
-    ) -> T:
+    async def join_async(self, connection: Any, work: Callable[[SqliteSession], T], **_: Any) -> T:
         found = await user_connection.unwrap_async(connection)
         if isinstance(found, sqlite3.Connection):
             return self._joins.run(found, work, Cancellation())
@@ -334,9 +321,8 @@ class SqliteDatabase:
 
     def transaction(self) -> SqliteTransaction:
         self._refuse_if_broken()
-        return SqliteTransaction(
-            self.path, self._readers, self._blocks, self.clock, self._busy_timeout, self._open_file
-        )
+        visit = Visit(self._readers)
+        return SqliteTransaction(self.path, visit, self._blocks, self.clock, self._busy_timeout, self._open_file)
 
     @asynccontextmanager
     async def atransaction(self) -> AsyncGenerator[sqlite3.Connection]:
@@ -355,13 +341,7 @@ class SqliteDatabase:
 
     # Wake-ups
 
-    def watch(
-        self,
-        *,
-        hears_work: bool = True,  # noqa: ARG002 - it hears every commit
-        hears_done: bool = True,  # noqa: ARG002
-        queues: Collection[str] | None = None,  # noqa: ARG002
-    ) -> sqlite.SqliteWatch:
+    def watch(self, **_: Any) -> sqlite.SqliteWatch:  # it hears every commit
         self.read(lambda _: None)  # the file is there, in WAL mode
         return sqlite.SqliteWatch(self.path, busy_timeout=self._busy_timeout)
 

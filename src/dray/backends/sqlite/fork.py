@@ -47,6 +47,7 @@ class _Forks:
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     def watch(self, database: Forking) -> None:
+        """Tells a database of every fork of this process."""
         self._databases.add(weakref.ref(database, self._databases.discard))
 
     def _before(self) -> None:
@@ -72,11 +73,7 @@ class _Forks:
 
 
 _forks = _Forks()
-
-
-def watch(database: Forking) -> None:
-    """Tells a database of every fork of this process."""
-    _forks.watch(database)
+watch = _forks.watch
 
 
 def leak(connection: sqlite3.Connection) -> None:

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -140,20 +141,14 @@ def _is_clean(connection: sqlite3.Connection) -> bool:
         return False
 
 
+@dataclass
 class SqliteSnapshot(CleanExit):
     """One consistent read for as long as the block lasts."""
 
-    def __init__(
-        self,
-        visit: Visit,
-        take: Callable[[Visit], sqlite3.Connection],
-        session: Callable[[sqlite3.Connection], SqliteSession],
-        place: str,
-    ) -> None:
-        self._visit = visit
-        self._take = take
-        self._session = session
-        self._place = place
+    _visit: Visit
+    _take: Callable[[Visit], sqlite3.Connection]
+    _session: Callable[[sqlite3.Connection], SqliteSession]
+    _place: str
 
     def __enter__(self) -> SqliteSession:
         connection = self._take(self._visit)

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -14,7 +15,7 @@ from dray.backends import migrate
 from dray.backends.database import DataRefused
 from dray.backends.sqlite import faults, trust
 from dray.backends.sqlite.connect import connect, patiently, refuse_missing
-from dray.backends.sqlite.readers import Readers, Visit
+from dray.backends.sqlite.readers import Visit
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.statements import Catalogue
 from dray.backends.user_connection import Cancellation
@@ -75,11 +76,6 @@ def _is_autocommit(connection: sqlite3.Connection) -> bool:
     return connection.isolation_level is None if autocommit == -1 else bool(autocommit)
 
 
-def _is_below_full(connection: sqlite3.Connection) -> bool:
-    """Whether a commit of this connection may be forgotten by a power loss."""
-    return _pragma(connection, "synchronous")[0][0] < _FULL
-
-
 def _pragma(connection: sqlite3.Connection, name: str) -> list[Any]:
     cursor = connection.cursor()
     cursor.row_factory = None  # a user's connection may have its own
@@ -125,7 +121,7 @@ class Joins:
         self._is_admitted = True
 
     def _warn_if_forgetful(self, connection: sqlite3.Connection) -> None:
-        if not self._has_warned and _is_below_full(connection):
+        if not self._has_warned and _pragma(connection, "synchronous")[0][0] < _FULL:
             self._has_warned = True
             log.warning(
                 "%s: a connection= of this program has PRAGMA synchronous below FULL: a power loss may forget the "
@@ -205,47 +201,38 @@ class SqliteBlock(sqlite3.Connection):
     commit = rollback = close = executescript = __enter__ = _leave_it
 
 
+@dataclass
 class SqliteTransaction:
     """An `OpenTransaction` on a connection of its own."""
 
-    def __init__(
-        self,
-        path: Path,
-        readers: Readers,
-        blocks: dict[SqliteBlock, int],
-        clock: Clock,
-        busy_timeout: float,
-        open_file: Callable[[], None],
-    ) -> None:
-        self._path = path
-        self._place = str(path)
-        self._visit = Visit(readers)
-        self._blocks = blocks
-        self._clock = clock
-        self._busy_timeout = busy_timeout
-        self._open_file = open_file
-        self._block: SqliteBlock | None = None
-        self._has_ended = False
+    _path: Path
+    _visit: Visit
+    _blocks: dict[SqliteBlock, int]
+    _clock: Clock
+    _busy_timeout: float
+    _open_file: Callable[[], None]
+    _block: SqliteBlock | None = None
+    _has_ended: bool = False
 
     def begin(self) -> SqliteBlock:
         self._open_file()
         block = self.open()
-        patiently(lambda: block.begin(self._clock), self._busy_timeout, self._place)
+        patiently(lambda: block.begin(self._clock), self._busy_timeout, str(self._path))
         return block
 
     def open(self) -> SqliteBlock:
         """The connection, on which no transaction is open yet."""
         self._visit.begin()
         self._block = block = patiently(
-            lambda: connect(self._path, SqliteBlock, check_same_thread=True), self._busy_timeout, self._place
+            lambda: connect(self._path, SqliteBlock, check_same_thread=True), self._busy_timeout, str(self._path)
         )
-        patiently(lambda: block.execute("PRAGMA synchronous = FULL"), self._busy_timeout, self._place)
+        patiently(lambda: block.execute("PRAGMA synchronous = FULL"), self._busy_timeout, str(self._path))
         self._blocks[block] = threading.get_ident()
         return block
 
     def commit(self) -> None:
         assert self._block is not None
-        self._block.finish(self._place)
+        self._block.finish(str(self._path))
 
     def end(self) -> None:
         block = self._block
@@ -253,6 +240,6 @@ class SqliteTransaction:
             block.abandon()
             self._blocks.pop(block, None)
             if not self._has_ended:
-                block.warn_if_long(self._clock, self._place)
+                block.warn_if_long(self._clock, str(self._path))
         self._has_ended = True
         self._visit.end()

@@ -15,7 +15,7 @@ larger than a transaction is removed in parts after that.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
@@ -106,9 +106,7 @@ class HistoryStore(Noun):
         tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
         only once all of them may go, and while no other transaction has locked one of them to start it over."""
         cutoffs = retention.cutoffs(self._db.now())
-        kept = {
-            state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")
-        }  # nothing ended in 1970
+        kept = _kept(cutoffs)
         left = math.inf if limit is None else limit
         for state, before in cutoffs.items():
             for step in self._single(state, before, kept, left):
@@ -120,12 +118,11 @@ class HistoryStore(Noun):
     def prunable(self, retention: Retention) -> dict[str, int]:
         """How many jobs `job_prune` would remove now, by state."""
         cutoffs = retention.cutoffs(self._db.now())
-        kept = {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}
 
         def work(tx: Session) -> dict[str, int]:
             found = {state: tx.rows("prune_count", state=state, before=at)[0][0] for state, at in cutoffs.items()}
             if cutoffs:
-                ended = tx.rows("prune_count_workflows", newest=max(cutoffs.values()), **kept)
+                ended = tx.rows("prune_count_workflows", newest=max(cutoffs.values()), **_kept(cutoffs))
                 for state, jobs in ended:
                     found[state] = found.get(state, 0) + jobs
             return found
@@ -210,6 +207,10 @@ class HistoryStore(Noun):
             return _PruneStep(Pruned(jobs, budget.spent, budget.took_us), left, workflows)
 
         return self._db.write(work, durable=False)
+
+
+def _kept(cutoffs: Mapping[str, int]) -> dict[str, int]:
+    return {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}  # nothing ended in 1970
 
 
 def _delete(tx: Session, ids: list[str], kept: dict[str, int]) -> list[str]:

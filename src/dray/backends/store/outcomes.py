@@ -72,10 +72,6 @@ class OutcomeStore(Noun):
         return State.FAILED if settlement.id in settled.refused else settlement.state
 
 
-def forget(tx: Session) -> None:
-    tx.run("outcome_forget")
-
-
 def _packed(settlement: Settlement, new: Sequence[NewJob], steady: int) -> str:
     """Readings of the steady clock mean nothing to another machine: they become ages."""
     ages = {"started": steady - settlement.started, "finished": steady - settlement.finished}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from dray.backends.database import Session, write_and_recall
 from dray.backends.store import Noun
@@ -30,8 +31,7 @@ class ScheduleStore(Noun):
     def change(self, stored: Schedule, wanted: Schedule) -> bool:
         """Makes a schedule what is wanted, `next_at` too, if it is still as it was read: a slot that is fired
         meanwhile cannot come again. False: it moved on, was edited or is gone; nothing was written."""
-        read = {"name": stored.name, "expected_at": stored.next_at, "read_at": stored.updated_at}
-        given = asdict(wanted) | read
+        given = asdict(wanted) | _as_read(stored)
         return write_and_recall(self._db, lambda tx: tx.run("schedule_change", **given)) > 0
 
     def get(self, name: str) -> Schedule | None:
@@ -62,15 +62,7 @@ class ScheduleStore(Noun):
         """
 
         def work(tx: Session) -> list[Enqueued] | None:
-            moved = tx.run(
-                "schedule_advance",
-                name=schedule.name,
-                expected_at=schedule.next_at,
-                read_at=schedule.updated_at,
-                next_at=next_at,
-                last_at=last_at,
-            )
-            if not moved:
+            if not tx.run("schedule_advance", **_as_read(schedule), next_at=next_at, last_at=last_at):
                 return None
             blocking = sorted(blocking_states(schedule.overlap))
             fired: list[Enqueued] = []
@@ -94,3 +86,7 @@ class ScheduleStore(Noun):
     def delete(self, name: str) -> bool:
         """Forgets a schedule; its jobs stay."""
         return write_and_recall(self._db, lambda tx: tx.run("schedule_delete", name=name)) > 0
+
+
+def _as_read(schedule: Schedule) -> dict[str, Any]:
+    return {"name": schedule.name, "expected_at": schedule.next_at, "read_at": schedule.updated_at}

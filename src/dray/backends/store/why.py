@@ -99,9 +99,8 @@ class WhyStore(Noun):
 def _holder(tx: Session, job: Job, workers: tuple[WorkerView, ...]) -> WorkerView | None:
     if job.state != State.RUNNING or job.worker_id is None:
         return None
-    for view in workers:
-        if view.worker.id == job.worker_id:
-            return view
+    if (view := next((each for each in workers if each.worker.id == job.worker_id), None)) is not None:
+        return view
     found = tx.rows("worker_get", id=job.worker_id)
     return WorkerView(rows.worker(found[0]), 1, is_proven=None, left_us=None) if found else None
 

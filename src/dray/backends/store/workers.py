@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from dray.backends import rows
 from dray.backends.database import Database, Proof, Row, Session, write_and_recall
@@ -11,7 +12,7 @@ from dray.backends.rows import Orphan, SettlementRow
 from dray.backends.store import Noun
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
-from dray.backends.store.outcomes import Left, OutcomeStore, forget
+from dray.backends.store.outcomes import Left, OutcomeStore
 from dray.backends.store.work import endings
 from dray.backends.watch import Watch
 from dray.model.job import Held
@@ -34,19 +35,8 @@ class WorkerStore(Noun):
         def work(tx: Session) -> None:
             if worker.queues:
                 tx.run("queue_add", names=sorted(worker.queues))
-            tx.run(
-                "worker_register",
-                id=worker.id,
-                name=worker.name,
-                host=worker.host,
-                pid=worker.pid,
-                boot=worker.boot,
-                lock=worker.lock,
-                queues=json.dumps(worker.queues),
-                tasks=json.dumps(worker.tasks),
-                concurrency=worker.concurrency,
-                lease_us=lease_us,
-            )
+            served = {"queues": json.dumps(worker.queues), "tasks": json.dumps(worker.tasks)}
+            tx.run("worker_register", **asdict(worker) | served, lease_us=lease_us)
 
         self._db.write(work)
 
@@ -151,7 +141,7 @@ class WorkerStore(Noun):
             if (state := self._outcomes.write(each)) is not None
         ]
         if left:
-            self._db.write(forget, durable=False)
+            self._db.write(lambda tx: tx.run("outcome_forget"), durable=False)
         if rescued:
             # What is more is for the worker with that duty: the next rescue does not wait for it.
             self._graph.fan_out_all()
@@ -174,7 +164,7 @@ class WorkerStore(Noun):
         """Forgets at most `limit` workers that ended before an instant."""
 
         def work(tx: Session) -> int:
-            forget(tx)
+            tx.run("outcome_forget")
             return len(tx.rows("worker_prune", before=before, limit=limit))
 
         return self._db.write(work, durable=False)
