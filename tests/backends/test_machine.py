@@ -972,8 +972,8 @@ ASIDE = {
 
 
 def _verbs() -> Generator[str]:
-    yield from (f"verbs.{name}" for name, verb in vars(verbs).items() if isfunction(verb) and name[0] != "_")
-    yield from (f"verbs.{name}" for name, verb in vars(verbs).items() if isfunction(verb) and name[0] != "_")
+    small = [verb for verb in vars(verbs).values() if isfunction(verb) and verb.__module__ == verbs.__name__]
+    yield from (f"verbs.{verb.__name__}" for verb in small if not verb.__name__.startswith("_"))
     for name, value in vars(Backend).items():
         if isinstance(value, cached_property) and name != "transfer":
             noun = type(value.func(SimpleNamespace(db=None)))

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from dray.backends.database import FIRST_ID, Session
 from dray.backends.store import Noun
 from dray.model.job import Attempt, LogLine
-from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import STEP_ROWS, Budget, Retention
 
 _FOUND = 500  # jobs in one look for those that may go
@@ -97,10 +96,6 @@ class HistoryStore(Noun):
 
         return self._db.read(work)
 
-    def prune(self, retention: Retention, limit: int = PRUNE_CHUNK) -> int:
-        """Removes at most `limit` ended jobs past their retention, as `job_prune_steps` does; how many."""
-        return sum(step.jobs for step in self.prune_steps(retention, limit))
-
     def prune_steps(self, retention: Retention, limit: int | None = None) -> Iterator[Pruned]:
         """Removes ended jobs past their retention, one transaction a step, bounded in time and in the rows of all
         tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
@@ -116,7 +111,7 @@ class HistoryStore(Noun):
             yield from self._workflows(max(cutoffs.values()), kept, left)
 
     def prunable(self, retention: Retention) -> dict[str, int]:
-        """How many jobs `job_prune` would remove now, by state."""
+        """How many jobs `prune_steps` would remove now, by state."""
         cutoffs = retention.cutoffs(self._db.now())
 
         def work(tx: Session) -> dict[str, int]:
