@@ -17,6 +17,7 @@ from dray.backends.tables import slots
 
 SOURCE = Path(__file__).parent.parent / "src" / "dray"
 BUILT_SQL = re.compile(r"""execute(many|script)?\(\s*f["']""")
+ABOUT = re.compile(r"^-- (?!rows:)\S", re.MULTILINE)
 ALLOWED_BUILT_SQL = re.compile(r"PRAGMA|EXPLAIN")
 
 
@@ -44,7 +45,8 @@ def unused(dialect: Dialect) -> list[str]:
 
 def unclear() -> list[str]:
     both = [table_statement(each, None, name, ()) for each in ("sqlite", "postgres") for name in blocks(each)]
-    problems = [f"{statement.name}: no line says what it does" for statement in both if not statement.about]
+    texts = [pair for each in ("sqlite", "postgres") for pair in blocks(each).items()]
+    problems = [f"{name}: no line says what it does" for name, text in texts if not ABOUT.search(text)]
     return problems + [f"{s.name}: an unknown $word" for s in both if "$" in s.text]
 
 

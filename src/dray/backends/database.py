@@ -209,8 +209,7 @@ class Database(Protocol):
         ...
 
     def verify(self, *, full: bool) -> list[str]:
-        """What is wrong with how the tables are stored, in sentences, by the database's own checks; full ones read
-        all there is."""
+        """What is wrong with how the tables are stored, by the database's own checks; full ones read all there is."""
         ...
 
     def migrate(self) -> int:
@@ -323,8 +322,7 @@ class Upkeep(Protocol):
         ...
 
     def checkpoint(self, *, waits: bool = False) -> Checkpoint:
-        """Copies the log back into the file. Waits: keeps writers out until the log can start over, if that takes no
-        longer than a second."""
+        """Copies the log back. Waits: keeps writers out until the log can start over, for a second at most."""
         ...
 
     def vacuum(self, pages: int) -> bool:
@@ -366,8 +364,7 @@ class Proof(Protocol):
         ...
 
     def fileno(self) -> int | None:
-        """The descriptor that child processes have to inherit, so that one which outlives its parent keeps the proof;
-        None where a child cannot."""
+        """The descriptor that a child must inherit to keep the proof if it outlives its parent; None: it cannot."""
         ...
 
     def check(self) -> bool:

@@ -24,7 +24,6 @@ class Statement:
     """One statement, its parameters rewritten to what the driver takes."""
 
     name: str
-    about: str
     text: str
     parameters: tuple[str, ...]  # in the order of the placeholders, each once
     columns: tuple[str, ...]  # of the rows it is applied to; empty for a statement that runs once
@@ -209,15 +208,12 @@ def _folder(folder: str) -> dict[str, str]:
 
 
 def _statement(dialect: Dialect, name: str, body: str) -> Statement:
-    about: list[str] = []
     columns: tuple[str, ...] = ()
     lines: list[str] = []
     for line in body.splitlines():
         if found := _ROWS.match(line):
             columns = tuple(found[1].replace(" ", "").split(","))
-        elif line.startswith("--"):
-            about.append(line.removeprefix("--").strip())
-        else:
+        elif not line.startswith("--"):
             lines.append(line)
     text = "\n".join(lines).strip().removesuffix(";")
     for word, spelling in _WORDS[dialect]:
@@ -229,4 +225,4 @@ def _statement(dialect: Dialect, name: str, body: str) -> Statement:
         # The columns first: the tuples of a batch are then bound as they come.
         parameters = tuple(dict.fromkeys([*columns, *_PARAMETER.findall(text)]))
         text = _PARAMETER.sub(lambda match: f"?{parameters.index(match[1]) + 1}", text)
-    return Statement(name, " ".join(about), text, parameters, columns)
+    return Statement(name, text, parameters, columns)

@@ -119,7 +119,6 @@ class Cancellation:
             raise Abandoned
 
     def guard(self) -> None:
-        """For work that has set its savepoint. In this order: either it sees the cancellation, or is seen to be
-        guarded."""
+        """For work that has set its savepoint. In this order: it sees the cancellation, or is seen to be guarded."""
         self.is_guarded = True
         self.check()

@@ -41,8 +41,7 @@ class PostgresProof:
         return None
 
     def check(self) -> bool:
-        """Has the lock taken again if it was dropped, and does not wait for that. True without it too: then the lease
-        counts."""
+        """Has a dropped lock taken again, without waiting for it. True even without one: then the lease counts."""
         if self._closed:
             return False
         try:

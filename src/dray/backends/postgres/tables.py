@@ -152,8 +152,7 @@ def look(tx: Session, table: str) -> TableCheck:
 
 
 def look_into(connection: Connection, found: TableCheck, *, full: bool) -> list[str]:
-    """What amcheck finds in the indexes; it keeps no transaction from writing. Full: every row has to be in them,
-    too."""
+    """What amcheck finds in the indexes; no writer waits for it. Full: every row has to be in them, too."""
     assert found.extension is not None
     check = SQL("SELECT {}.bt_index_check(CAST(%s AS oid), %s)").format(Identifier(found.extension))
     problems: list[str] = []

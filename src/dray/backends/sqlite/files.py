@@ -51,19 +51,6 @@ def way(path: Path) -> Way | None:
     return Way.FROZEN
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is a file that this user can read and write; an error if there is something else."""
-    if not _is_file(path):
-        return False
-    # SQLite would open it read-only and leave a -wal and -shm of the wrong owner beside it.
-    if not _may(path, os.R_OK | os.W_OK):
-        raise StorageUnavailable(
-            f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner, or use a disk "
-            "that can be written to"
-        )
-    return True
-
-
 def _is_file(path: Path) -> bool:
     try:
         found = path.stat()
@@ -99,7 +86,13 @@ def beside(path: Path, suffix: str) -> Path:
 def prepare(path: Path, mode: int, *, create: bool) -> None:
     """Makes sure there is a file to open, or says why not."""
     trust.refuse_old(path)
-    there = is_there(path)
+    there = _is_file(path)
+    # SQLite would open it read-only and leave a -wal and -shm of the wrong owner beside it.
+    if there and not _may(path, os.R_OK | os.W_OK):
+        raise StorageUnavailable(
+            f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner, or use a disk "
+            "that can be written to"
+        )
     if not there and not create:
         raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
     refuse_network(path)

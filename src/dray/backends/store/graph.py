@@ -44,8 +44,7 @@ class GraphStore(Noun):
     """Edges between jobs."""
 
     def fan_out(self, limit: int = FANOUT_CHUNK) -> FanOut:
-        """Passes the end of parents on to at most `limit` children; the enders do it themselves, this goes on
-        where they were cut off."""
+        """Tells at most `limit` children of the end of their parents: goes on where the enders were cut off."""
         freed: list[str] = []  # queues
         cancelled: list[str] = []
 

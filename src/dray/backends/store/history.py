@@ -177,8 +177,7 @@ class HistoryStore(Noun):
     def _remove(
         self, old: Sequence[_Old], kept: dict[str, int], ids: list[str] | None = None, *, asks_all: bool = False
     ) -> _PruneStep:
-        """Removes as much of these jobs as one transaction may, and those of these workflows that have no job
-        left."""
+        """Removes as much of these jobs as one transaction may, and those of these workflows that are empty then."""
 
         def work(tx: Session) -> _PruneStep:
             budget, jobs, left, workflows = Budget(self._db.clock.steady()), 0, list(old), ids or []

@@ -220,8 +220,7 @@ class JobStore(Noun):
         )
 
     def expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
-        """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children; the
-        duty does the rest."""
+        """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children."""
         expired = [row[0] for row in write_and_recall(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
         if expired:
             self._graph.fan_out_all()

@@ -122,8 +122,7 @@ class Transfer(Noun):
     # The target
 
     def begin(self, mark: Mark, sentence: str, allowed: Allowed) -> None:
-        """Closes a database that is to be filled, if it has no job. The queues it knows are forgotten: the source's
-        count."""
+        """Closes a database that is to be filled, if it has no job, and forgets its queues: the source's count."""
 
         def work(tx: Session) -> None:
             if self._close(tx, mark.text(), sentence, allowed):

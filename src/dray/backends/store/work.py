@@ -60,7 +60,7 @@ class Exchange(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a worker should know before it takes the write lock."""
+    """What a worker should know before it takes the write lock. Serves all: of every queue, not of the demand's."""
 
     is_ready: bool  # something it could claim is there
     due_at: int | None  # when the earliest scheduled job is due
