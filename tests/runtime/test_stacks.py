@@ -23,6 +23,7 @@ from dray.model.job import Demand
 from dray.model.limits import TRACEBACK_BYTES
 from dray.model.worker import NewWorker
 from dray.ops.why import Why, why
+from dray.runtime.execution import Execution
 from dray.runtime.heartbeat import Stacks
 from dray.runtime.outcome import shown_stack
 from tests import verbs
@@ -160,7 +161,7 @@ def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
     app.backend.workers.register(new, 60 * SECOND)
     job = app.enqueue("wait")
     (claim,) = verbs.claim(app.backend, worker_id, Demand(("default",), ("wait",), 1))
-    stacks = Stacks(lambda _: None, lambda: None)
+    stacks = Stacks(list[Execution], lambda: None)
 
     def answer() -> None:
         stacks.hear(until(lambda: app.backend.work.look(worker_id, NOTHING).asked))
@@ -201,7 +202,7 @@ def test_a_worker_that_does_not_look_is_said_not_to_answer(app: App, monkeypatch
 def test_questions_are_answered_one_at_a_time_and_each_once(app: App) -> None:
     woken: list[str] = []
     app.backend.migrate()
-    stacks = Stacks(lambda _: None, lambda: woken.append("woken"))
+    stacks = Stacks(list[Execution], lambda: woken.append("woken"))
     first, second = (Asked(app.new_id(), app.new_id(), 1) for _ in range(2))
 
     stacks.hear([first])

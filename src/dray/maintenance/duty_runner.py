@@ -33,9 +33,7 @@ class Duty(Protocol):
     name: str  # of its lease
     is_exclusive: bool  # only the worker that has its lease does it. That saves work and nothing else
 
-    def tick(self) -> float:
-        """Does one bounded step. Returns the seconds until the next."""
-        ...
+    def tick(self) -> float: ...  # does one bounded step, and returns the seconds until the next
 
 
 def jittered(seconds: float, rng: Rng) -> float:

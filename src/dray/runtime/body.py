@@ -30,7 +30,6 @@ _STORAGE_PAUSE = 5 * SECOND
 
 
 def run(execution: Execution) -> Settlement | None:
-    """Runs a function here."""
     token = current.set(execution)
     try:
         call = _begin(execution)
@@ -49,7 +48,6 @@ def run(execution: Execution) -> Settlement | None:
 
 
 async def arun(execution: Execution, leash: Leash) -> Settlement | None:
-    """Runs a coroutine function on this loop, on a leash."""
     current.set(execution)  # the task that runs this has a context of its own
     call = _begin(execution)
     if isinstance(call, Settlement):
@@ -97,7 +95,6 @@ class Leash:
             return end.value
 
     def stack(self) -> str | None:
-        """Where the coroutine waits."""
         lines: list[str] = []
         step: Any = self._body
         while step is not None and getattr(step, "cr_frame", None) is not None:
@@ -151,20 +148,12 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
 
 
 def _begin(execution: Execution) -> Call | Settlement:
-    call = _prepare(execution)
-    if not isinstance(call, Settlement):
-        execution.begin(execution.link.clock.steady())
-        execution.link.began(execution)
-    return call
-
-
-def _prepare(execution: Execution) -> Call | Settlement:
-    """The arguments of the call, or the settlement of a job whose arguments cannot be used."""
+    """The arguments of the call, which starts now, or the settlement of a job whose arguments cannot be used."""
     task, claim, link = execution.task, execution.claim, execution.link
     try:
         results = parent_results(link.backend, claim.id) if task.signature.takes_parent_results else None
         context = Context(execution) if task.signature.contexts else None
-        return task.arguments(claim.args, context=context, parent_results=results)
+        call = task.arguments(claim.args, context=context, parent_results=results)
     except Misfit as error:
         return _misfitting(execution, str(error))
     except PayloadError as error:
@@ -176,6 +165,9 @@ def _prepare(execution: Execution) -> Call | Settlement:
         raise
     except BaseException as error:  # noqa: BLE001 - a model's own code reads the arguments, and may raise anything
         return _misfitting(execution, f"reading the arguments raised {outcome.described(error)}")
+    execution.begin(link.clock.steady())
+    link.began(execution)
+    return call
 
 
 def _misfitting(execution: Execution, what: str) -> Settlement:

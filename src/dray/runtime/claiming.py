@@ -53,7 +53,6 @@ class ClaimPolicy:
         self._weights = dict.fromkeys(ready) or self._weights
 
     def body_took(self, took_us: int) -> None:
-        """Updates the mean time of a body."""
         self._mean_us = took_us if self._mean_us is None else self._mean_us + (took_us - self._mean_us) * 0.1
 
     def stop_claiming_ahead(self) -> None:

@@ -49,23 +49,15 @@ class Outage:
         self._what = what
         self.pause = 0.0  # seconds until the next try; 0: there is no outage
         self.retry_at = 0
-        self._began: int | None = None  # the try that is under way
+        self.began: int | None = None  # the try that is under way; the loop sets it
         self._since: int | None = None  # the first try that failed after the last that succeeded
         self._error = ""
         self._is_logged = False
 
-    def begins(self, now: int) -> None:
-        """A try is under way."""
-        self._began = now
-
-    def returns(self) -> None:
-        """The try has returned or failed."""
-        self._began = None
-
     def goes_on(self, error: Exception, now: int) -> float:
         """The try failed. Returns the pause until the next."""
         if self._since is None:
-            self._since = now if self._began is None else self._began
+            self._since = now if self.began is None else self.began
         self._error = escape_control(str(error)) or type(error).__name__
         # A lock that other transactions hold one after the other is no outage.
         is_news = not isinstance(error, StorageLocked) or now - self._since > _LONG_LOCK
@@ -96,7 +88,7 @@ class Outage:
     @property
     def obstacle(self) -> Obstacle | None:
         """The first try that failed or has not returned yet, if there is one."""
-        since = self._began if self._since is None else self._since
+        since = self.began if self._since is None else self._since
         return None if since is None else Obstacle(since, self.reason)
 
     @property

@@ -225,11 +225,9 @@ class Transaction(CleanExit):
         connection, self.connection = self.connection, None
         try:
             if error is None:
-                backend = self._execution.link.backend
-                completion = self._completion(self.result)
-                execution = self._execution
-                given = execution.worker_id, completion, connection
-                execution.fanout_pending = backend.work.complete(*given, new=execution.grown)
+                execution, work = self._execution, self._execution.link.backend.work
+                given = execution.worker_id, self._completion(self.result), connection
+                execution.fanout_pending = work.complete(*given, new=execution.grown)
         except BaseException as failure:
             self._sync.leave(failure)
             raise
@@ -254,11 +252,9 @@ class Transaction(CleanExit):
         connection, self.connection = self.connection, None
         try:
             if error is None:
-                backend = self._execution.link.backend
-                completion = self._completion(self.result)
-                execution = self._execution
-                given = execution.worker_id, completion, connection
-                execution.fanout_pending = await backend.work.complete_async(*given, new=execution.grown)
+                execution, work = self._execution, self._execution.link.backend.work
+                given = execution.worker_id, self._completion(self.result), connection
+                execution.fanout_pending = await work.complete_async(*given, new=execution.grown)
         except BaseException as failure:
             await self._async.__aexit__(type(failure), failure, failure.__traceback__)
             raise

@@ -183,7 +183,7 @@ class Engine:
 
     def tick(self) -> float:
         """Does one step. Returns the seconds until the next, if nothing happens before."""
-        self._outage.begins(self._clock.steady())
+        self._outage.began = self._clock.steady()
         try:
             return self._step()
         except Exception as error:
@@ -192,7 +192,7 @@ class Engine:
             self._outage.goes_on(error, self._clock.steady())
             raise
         finally:
-            self._outage.returns()
+            self._outage.began = None
 
     def _step(self) -> float:
         self._inbox.open()

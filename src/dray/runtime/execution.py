@@ -28,17 +28,9 @@ class Link(Protocol):
         """For what bodies do themselves: transactions, parents' results. The engine has its own."""
         ...
 
-    def began(self, execution: Execution) -> None:
-        """The body starts now."""
-        ...
-
-    def note(self, execution: Execution) -> None:
-        """There are log lines or progress to write."""
-        ...
-
-    def written(self, execution: Execution) -> None:
-        """The body has completed its job in a transaction of its own, and goes on."""
-        ...
+    def began(self, execution: Execution) -> None: ...  # the body starts now
+    def note(self, execution: Execution) -> None: ...  # there are log lines or progress to write
+    def written(self, execution: Execution) -> None: ...  # the body has completed its job itself, and goes on
 
 
 class StopCause(StrEnum):

@@ -128,7 +128,7 @@ class Heartbeat(Service):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.state: str = WorkerState.ACTIVE
-        self.stacks = Stacks(self._in_flight.asked_about, self.wake)
+        self.stacks = Stacks(self._in_flight.executions, self.wake)
 
     def drain(self) -> None:
         """Shows in the worker's row that it is stopping."""
@@ -229,7 +229,7 @@ class Stacks:
     `hear` is for the engine's thread, all else for the heartbeat's.
     """
 
-    _find: Callable[[Asked], Execution | None]
+    _executions: Callable[[], Iterable[Execution]]
     _wake: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -254,8 +254,8 @@ class Stacks:
         if asked is None:
             return False
         try:
-            execution = self._find(asked)
-            stack = None if execution is None else execution.runner.stack(execution)
+            known = (each for each in self._executions() if (each.claim.id, each.claim.claim) == asked[1:])
+            stack = next((each.runner.stack(each) for each in known), None)
             if backend.stacks.answer(worker_id, asked.id, outcome.shown_stack(stack or "")):
                 backend.announce_done()
         except StorageError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from dray.instants import SECOND
 from dray.model.job import FINAL, Held, State
@@ -18,9 +17,6 @@ from dray.runtime import outcome
 from dray.runtime.execution import FAILED_ATTEMPT, Execution, StopCause
 from dray.sanitize import escape_control
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.backends.store.why import Asked
 
 log = logging.getLogger("dray")
 
@@ -54,11 +50,6 @@ class InFlight:
     def running(self) -> int:
         """How many bodies run. For any thread."""
         return sum(each.started is not None and not each.is_over for each in self.executions())
-
-    def asked_about(self, asked: Asked) -> Execution | None:
-        """The body that `dray why` asks about, if it may run. For any thread."""
-        known = (each for each in self.executions() if (each.claim.id, each.claim.claim) == asked[1:])
-        return next(known, None)
 
     # Bodies
 
@@ -173,9 +164,7 @@ class InFlight:
         Returns whether any job has ended, and the queues in which jobs are ready again.
         """
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
-        any_final = False
-        queues: set[str] = set()
-        lost: list[str] = []
+        any_final, queues, lost = False, set[str](), list[str]()
         for settlement in batch:
             if settlement.id in locked:
                 continue  # another transaction has locked the row: tried again with the next batch
@@ -204,8 +193,9 @@ class InFlight:
     def find(self, row: Held) -> Execution | None:
         """The body that a running row stands for."""
         execution = self.held.get(row.id)
-        is_it = execution is not None and execution.claim.claim == row.claim and not execution.is_over
-        return execution if is_it else None
+        if execution is None or execution.claim.claim != row.claim or execution.is_over:
+            return None
+        return execution
 
     def release_unknown(self, rows: Sequence[Held], now: int) -> None:
         """Releases jobs that are this worker's by their rows and unknown to it: the response to a claim was lost."""

@@ -1,5 +1,6 @@
 """How the end of a body becomes a settlement, whatever it returned, raised or was stopped by; stacks as text.
 
+None instead of a settlement: nothing is to be written, because another worker has the job.
 Nothing here raises: an error that cannot be shown (a ``__str__`` that raises, a message of 100 MB, a traceback of a
 recursion) is recorded as well as possible.
 """
@@ -32,7 +33,6 @@ _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand tha
 
 
 def returned(execution: Execution, value: Any) -> Settlement:
-    """The body returned."""
     claim, times = execution.claim, _times(execution)
     try:
         text = None if value is None else execution.task.encode_result(value)
@@ -50,7 +50,6 @@ def ungrown(execution: Execution, ended: Settlement, error: BaseException) -> Se
 
 
 def raised(execution: Execution, error: BaseException) -> Settlement | None:
-    """The body raised; None: nothing is to be written."""
     if execution.stop is not None:
         return stopped(execution, error)
     claim, times = execution.claim, _times(execution)
@@ -69,7 +68,6 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
 
 
 def stopped(execution: Execution, error: BaseException | None = None, stack: str | None = None) -> Settlement | None:
-    """The body was stopped, or its outcome no longer counts; None: nothing is to be written."""
     claim, times = execution.claim, _times(execution)
     if execution.stop is StopCause.LOST:
         return None
@@ -101,7 +99,6 @@ def left_behind(execution: Execution) -> Settlement | None:
 
 
 def died(execution: Execution, message: str, stack: str | None) -> Settlement | None:
-    """The child process that ran the body is gone."""
     if execution.stop is not None:
         return stopped(execution, stack=_cut(stack))
     delay_us = _policy_us(execution)
@@ -145,7 +142,6 @@ def described(error: BaseException) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """An error with its traceback, for a log."""
     return escape_lines((_trace(error) or described(error)).rstrip("\n"))
 
 

@@ -79,7 +79,6 @@ class Ownership:
         return True
 
     def come_back(self) -> None:
-        """Takes another id."""
         self.worker_id = self._take_new_id()
         self.is_dead = self.is_retiring = self.must_reread = False
         self._self_check.lost_id = None

@@ -33,11 +33,9 @@ class Service(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether more steps will come."""
         return self._thread.is_alive() and not self._is_ending
 
     def wake(self) -> None:
-        """Starts the next step now."""
         self._woken.set()
 
     def end(self, timeout: float | None = 5.0) -> bool:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Self
 
@@ -68,19 +68,14 @@ class Signals:
 
     def wake(self) -> None:
         """Makes `wait` look again. From any thread."""
-        try:
+        with suppress(OSError):  # full, so it will look; or closed, so nothing waits
             os.write(self._writes, b"\0")
-        except OSError:
-            return  # full, so it will look; or closed, so nothing waits
 
     def wait(self, is_over: Callable[[], bool]) -> None:
-        """Sleeps until `is_over`."""
         while not is_over():
             rest([self._hears])
-            try:
+            with suppress(BlockingIOError):
                 os.read(self._hears, 4096)
-            except BlockingIOError:
-                continue
 
     def run_beside(self, work: Callable[[], None]) -> None:
         """Runs `work` in another thread, so that a second signal finds this one awake. Runs it here if no thread can

@@ -36,17 +36,9 @@ _NEVER = 1 << 62  # a reading that the steady clock never reaches
 class Reload(Protocol):
     """Says when running processes are out of date. They are then stopped, each once, and restarted."""
 
-    def is_due(self) -> bool:
-        """Whether files have changed since it was last due, and have stopped changing."""
-        ...
-
-    def rest(self) -> float:
-        """Seconds until the next look."""
-        ...
-
-    def environment(self) -> Mapping[str, str]:
-        """Variables to add for the process that starts now."""
-        ...
+    def is_due(self) -> bool: ...  # files have changed since it was last due, and have stopped changing
+    def rest(self) -> float: ...  # seconds until the next look
+    def environment(self) -> Mapping[str, str]: ...  # variables to add for the process that starts now
 
 
 class Supervisor:
@@ -109,17 +101,17 @@ class Supervisor:
             elif number != signal.SIGHUP:  # for a closed terminal both the shell and the kernel send one
                 log.warning("%s again: ending at once", signal.Signals(number).name)
                 self._exit_code = 128 + number
-                self._kill()
+                self._send(signal.SIGKILL)
 
     def _stop(self, number: int) -> None:
         self._kill_at = self._clock.steady() + self._grace_us
         for worker in self._workers:
             worker.is_wanted = False
-            worker.send(number)
+        self._send(number)
 
-    def _kill(self) -> None:
+    def _send(self, number: int) -> None:
         for worker in self._workers:
-            worker.send(signal.SIGKILL)
+            worker.send(number)
 
     # Workers
 
@@ -129,7 +121,7 @@ class Supervisor:
         if self._kill_at is not None and now >= self._kill_at:
             log.error("workers still ran %.0f s after they were told to stop: killed", self._grace)
             self._kill_at = None
-            self._kill()
+            self._send(signal.SIGKILL)
         for worker in self._workers:
             if worker.process is not None and worker.kill_at is not None and now >= worker.kill_at:
                 log.error("worker %d still ran %.0f s after it was told to stop: killed", worker.number, self._grace)
@@ -169,11 +161,8 @@ class Supervisor:
             return
         if lived_us >= _PROVEN_AFTER or code == RENEW:
             worker.failures = 0
-        pause_us = min(_LONGEST_PAUSE, _FIRST_PAUSE << min(worker.failures, 20))
-        if code == RENEW:
-            pause_us = 0
-        else:
-            worker.failures += 1
+        pause_us = 0 if code == RENEW else min(_LONGEST_PAUSE, _FIRST_PAUSE << min(worker.failures, 20))
+        worker.failures += code != RENEW
         worker.due_at = now + pause_us
         worker.code = 0  # only the exit of the last process counts
         log.warning("worker %d ended (%s); it restarts in %.1f s", worker.number, _shown(code), pause_us / SECOND)

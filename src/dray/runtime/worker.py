@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
+from dray.app_interface import AppInterface
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.maintenance import WorkerDuties
 from dray.model.limits import JOB_NAME_CHARS
+from dray.model.settlement import Settlement
 from dray.model.values import duration_us
 from dray.model.worker import NewWorker
 from dray.runtime import loading, notes, outcome
@@ -37,10 +39,6 @@ from dray.runtime.signals import Signals
 from dray.runtime.stopper import KILL_GRACE, Stopper
 from dray.task.checks import label, several, whole
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.app_interface import AppInterface
-    from dray.model.settlement import Settlement
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -102,7 +100,7 @@ class Worker:
         self._replaced = 0
         self._wants_renewal = False
         self._asked_to_stop = Signal()
-        self._on_asked: Callable[[], None] = _nothing
+        self._on_asked: Callable[[], None] | None = None
         self._ends_when_idle = False
         self._has_stopped = self._has_left_behind = False
         self._services: tuple[Service, ...] = ()
@@ -321,7 +319,8 @@ class Worker:
 
     def _ask_to_stop(self) -> None:
         self._asked_to_stop.set()
-        self._on_asked()
+        if self._on_asked is not None:
+            self._on_asked()
 
     def _unhook(self) -> None:
         _take_out(self._app.on_enqueue, self._enqueued)
@@ -379,7 +378,8 @@ class Worker:
         What could take time comes first: once their jobs may be claimed again, nothing must delay the end of this
         process. Other workers remove its row when they see that its proof of life is gone.
         """
-        self._end(self._duties_loop, self._rescue_loop, self._stopper)
+        for service in (self._duties_loop, self._rescue_loop, self._stopper):
+            service.end()
         self._crew.close()
         self._deregister(self._duties.others.resign)
         for execution in stuck:
@@ -398,7 +398,8 @@ class Worker:
         """Ends once nothing is left to run or to write."""
         if self._has_left:
             return
-        self._end(*reversed(self._services))
+        for service in reversed(self._services):
+            service.end()
         self._crew.close()
         self._deregister(self._duties.others.resign)
         self._deregister(self._identity.deregister)
@@ -406,10 +407,6 @@ class Worker:
             part.close()
         notes.end_capture(self)
         self._has_left = True
-
-    def _end(self, *services: Service) -> None:
-        for service in services:
-            service.end()
 
     def _deregister(self, step: Callable[[], object]) -> None:
         try:
@@ -429,10 +426,6 @@ class Worker:
 def _take_out(hooks: list[T], hook: T) -> None:
     with suppress(ValueError):
         hooks.remove(hook)
-
-
-def _nothing() -> None:
-    """Until `run` waits for it."""
 
 
 def default_concurrency() -> int:

@@ -23,8 +23,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dray.backends import Backend
 from dray.clock import Clock, Rng, SystemClock
 from dray.instants import MILLISECOND
 from dray.model.job import Claim, State
@@ -34,12 +35,9 @@ from dray.model.settlement import Settlement
 from dray.runtime import body, loading, notes
 from dray.runtime.children import kernel, wire
 from dray.runtime.children.wire import SharedFlags
-from dray.runtime.execution import Execution, Interrupted, StopCause
+from dray.runtime.execution import Execution, Interrupted
 from dray.sanitize import clean_traceback, redact
 from dray.task import Task
-
-if TYPE_CHECKING:
-    from dray.backends import Backend
 
 _GATHER = 20 * MILLISECOND  # between two messages with lines, once a burst is used up
 _BURST = 20  # messages that are sent as they come
@@ -47,7 +45,6 @@ _LINES = 100  # in one message
 
 
 def main(sock: socket.socket, flags: int) -> None:
-    """Runs jobs until the worker has no more."""
     kernel.set_name("dray-child")
     with sock:
         _Child(sock, SharedFlags(flags)).serve()
@@ -110,7 +107,10 @@ class _Child:
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's modules may raise anything, or exit
-            return {"refused": _shown(traceback.format_exception_only(error)), "trace": _shown(_trace(error))}
+            return {
+                "refused": _shown(traceback.format_exception_only(error)),
+                "trace": _shown(traceback.format_exception(error, limit=100)),
+            }
         execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
         self._pipe.attach(execution)
         self._execution = execution
@@ -154,7 +154,7 @@ class _Child:
 
     def _interrupt_if_due(self) -> None:
         """In the main thread: raises in the body, once, if its worker has ordered it to stop."""
-        if not self._is_armed or self._pipe.is_shielded:
+        if not self._is_armed or self._pipe.shields:
             return
         stop = self._flags.stop_of(self._number)
         if stop is None:  # not from the worker, which got the signal too and decides
@@ -162,11 +162,9 @@ class _Child:
         if self._execution is not None:
             self._execution.stop = stop
             self._execution.told_at = self._pipe.clock.steady()  # or a log line of its clean-up would raise again
-        if not self._is_interrupted:
-            self._is_interrupted = True
-            self._interrupt(stop)
-
-    def _interrupt(self, stop: StopCause) -> None:
+        if self._is_interrupted:
+            return
+        self._is_interrupted = True
         if self._task is None:
             raise Interrupted(stop)
         self._task.get_loop().call_soon_threadsafe(self._task.cancel)
@@ -211,7 +209,7 @@ class Pipe:
         self._sock: socket.socket | None = sock
         self._lock = threading.RLock()
         self._is_sending = False
-        self._shields = 0  # of the main thread: it is sending, and must not be interrupted
+        self.shields = 0  # of the main thread: it is sending, and must not be interrupted
         self._on_unshielded = on_unshielded
         self._app: Any = None
         self._execution: Execution | None = None
@@ -221,12 +219,7 @@ class Pipe:
         self._noted = 0  # when the credit was counted
         self._later: threading.Timer | None = None
 
-    @property
-    def is_shielded(self) -> bool:
-        return self._shields > 0
-
     def attach(self, execution: Execution) -> None:
-        """Begins an execution."""
         self._execution, self._app = execution, execution.task.app
         self._report = None
 
@@ -249,7 +242,7 @@ class Pipe:
     def cut(self) -> None:
         """In a process that the body has forked: closes its copy of the socket."""
         sock, self._sock, self._lock, self._execution = self._sock, None, threading.RLock(), None
-        self._shields, self._is_sending = 0, False
+        self.shields, self._is_sending = 0, False
         if sock is not None:
             sock.close()
 
@@ -267,9 +260,7 @@ class Pipe:
     def note(self, execution: Execution) -> None:
         """Sends lines and progress: as they come, or together when there are many."""
         with self._turn() as is_ours:
-            if (
-                not is_ours or execution is not self._execution
-            ):  # the latter: a thread that an earlier body left behind
+            if not is_ours or execution is not self._execution:  # the latter: a thread of an earlier body
                 return
             now = self.clock.steady()
             self._credit = min(_BURST, self._credit + (now - self._noted) / _GATHER)
@@ -293,7 +284,6 @@ class Pipe:
                 self._send({"written": True})
 
     def say(self, level: int, message: str) -> None:
-        """A line for the worker's own log."""
         self._said.append((level, message))
         with self._turn() as is_ours:
             if is_ours:
@@ -337,13 +327,13 @@ class Pipe:
         is sent at the next turn. An order to stop waits for the end of this turn.
         """
         is_main = threading.current_thread() is threading.main_thread()
-        self._shields += is_main
+        self.shields += is_main
         try:
             with self._lock:
                 yield not self._is_sending
         finally:
-            self._shields -= is_main
-        if is_main and not self._shields:
+            self.shields -= is_main
+        if is_main and not self.shields:
             self._on_unshielded()
 
 
@@ -376,10 +366,6 @@ def _use_database(app: Any, url: str) -> None:
     if app.settings.url != url:
         app.close()
         app.settings = replace(app.settings, url=url, listen_url=None)
-
-
-def _trace(error: BaseException) -> list[str]:
-    return traceback.format_exception(error, limit=100)
 
 
 def _shown(lines: list[str]) -> str:

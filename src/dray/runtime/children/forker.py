@@ -205,7 +205,5 @@ def _wake_only(number: int, frame: FrameType | None) -> None:
 
 
 def _tell(child: _ForkedChild, message: wire.Message) -> None:
-    try:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the selector will show the same
         wire.send(child.status, message)
-    except (BrokenPipeError, ConnectionResetError):
-        return  # the selector will show the same

@@ -15,16 +15,10 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 
-def _stack_signal() -> int | None:
-    if hasattr(signal, "SIGRTMIN"):
-        return signal.SIGRTMIN + 12
-    return getattr(signal, "SIGINFO", None)  # a terminal's, and children have none
-
-
-# Asks a child for its stack. Not SIGUSR1 or SIGUSR2, which bodies may use. None: there is no such signal.
-STACK_SIGNAL = _stack_signal()
+# Asks a child for its stack. Not SIGUSR1 or SIGUSR2, which bodies may use. SIGINFO is a terminal's, and children have
+# none. None: there is no such signal.
+STACK_SIGNAL: int | None = signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else getattr(signal, "SIGINFO", None)
 SIGNALS = {signal.SIGTERM} if STACK_SIGNAL is None else {signal.SIGTERM, STACK_SIGNAL}  # that a child is sent
-
 
 _prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
 HAS_DEATH_SIGNAL = _prctl is not None

@@ -62,9 +62,7 @@ class MessageReader:
             # Not socket.recv_fds: it leaves its flags out, and then whatever a body starts inherits what came.
             room = socket.CMSG_SPACE(_DESCRIPTORS * _INT.size)
             data, ancillary, _, _ = self._sock.recvmsg(_CHUNK, room, flags | _CLOSED_ON_EXEC)
-        except BlockingIOError:
-            return False
-        except ConnectionResetError:  # the other side has ended with something unread
+        except (BlockingIOError, ConnectionResetError):  # the latter: the other side has ended with something unread
             return False
         for level, kind, given in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -77,7 +75,6 @@ class MessageReader:
         return bool(data)
 
     def next(self) -> Message | None:
-        """The next complete message, if it has come."""
         if len(self._data) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._data)
@@ -98,7 +95,6 @@ class MessageReader:
         return message
 
     def take_descriptors(self, count: int | None = None) -> list[int]:
-        """The first `count` of them, or all."""
         taken = self.descriptors[:count]
         del self.descriptors[: len(taken)]
         return taken
@@ -151,10 +147,8 @@ class SharedFlags:
         os.pwrite(self.descriptor, _ORDER.pack(job, _STOPS.index(stop)), 0)
 
     def stop_of(self, job: int) -> StopCause | None:
-        """Why a job is to stop, if it was ordered to."""
         order: tuple[int, int] = _ORDER.unpack(os.pread(self.descriptor, _ORDER.size, 0))
-        number, stop = order
-        return _STOPS[stop] if number == job else None
+        return _STOPS[order[1]] if order[0] == job else None
 
     @property
     def size(self) -> int:

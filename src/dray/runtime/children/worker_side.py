@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from dray.errors import DrayError
@@ -36,8 +36,12 @@ _START = 60.0  # seconds for a process to be there
 _BURIAL = 5.0  # seconds for killed processes to be gone
 _PATIENCE = 10.0
 _STATES = FINAL | {State.SCHEDULED, State.QUEUED}  # in which an attempt may leave its job
-_TRUTHS = ("gives_back", "drops_args", "counts_crash", "keeps_error")
-_TEXTS = ("outcome", "reason", "result", "error", "error_type", "error_message", "traceback")
+_KINDS = {  # of what a settlement holds
+    (str,): ("state",),
+    (int, NoneType): ("delay_us",),
+    (bool,): ("gives_back", "drops_args", "counts_crash", "keeps_error"),
+    (str, NoneType): ("outcome", "reason", "result", "error", "error_type", "error_message", "traceback"),
+}
 
 
 class StartFailed(DrayError):
@@ -61,7 +65,6 @@ class ForkerHandle:
         self._command: socket.socket | None = None
 
     def fork(self) -> ChildHandle:
-        """Returns a new child; raises `NoChild`."""
         try:
             with contextlib.ExitStack() as if_it_fails:
                 child = self._fork(if_it_fails)
@@ -241,14 +244,12 @@ def _pid(status: socket.socket) -> int:
 
 
 def _signal_name(number: int) -> str:
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    return f"{name} (out of memory?)" if number == signal.SIGKILL else name
+    if number == signal.SIGKILL:
+        return "SIGKILL (out of memory?)"
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
-def _flags() -> Sequence[str]:
+def _flags() -> list[str]:
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -278,7 +279,6 @@ def checked_instant(given: Any, now: int) -> int:
 
 
 def checked_report(given: Any) -> tuple[float | None, str | None]:
-    """How far a job is."""
     percent, said = given
     if percent is not None:
         percent = float(percent)
@@ -288,7 +288,6 @@ def checked_report(given: Any) -> tuple[float | None, str | None]:
 
 
 def checked_log(given: Any) -> tuple[int, str]:
-    """A line for the worker's own log, and its level."""
     level, text = given
     if not isinstance(level, int):
         raise TypeError(f"a level that is a {type(level).__name__}")
@@ -296,7 +295,6 @@ def checked_log(given: Any) -> tuple[int, str]:
 
 
 def checked_lines(claim: Claim, given: Any, now: int) -> list[LogLine]:
-    """Captured log records."""
     return [
         LogLine(
             claim.id,
@@ -315,28 +313,21 @@ def checked_settlement(claim: Claim, given: Any, now: int) -> Settlement:
     found = Settlement(*given)
     if found[:2] != (claim.id, claim.claim):
         raise ValueError("the outcome of another job")
-    _check_each(found, ("state",), str)
+    for kinds, names in _KINDS.items():
+        for name in names:
+            if not isinstance(value := getattr(found, name), kinds):
+                raise TypeError(f"{name} is a {type(value).__name__}")
     if found.state not in _STATES:
         raise ValueError("a state that no attempt ends in")
-    _check_each(found, ("delay_us",), int, type(None))
-    _check_each(found, _TRUTHS, bool)
-    _check_each(found, _TEXTS, str, type(None))
     return found._replace(started=checked_instant(found.started, now), finished=checked_instant(found.finished, now))
 
 
 def checked_step(given: dict[str, Any], workflow_id: str | None) -> NewJob:
-    """A step that a body adds to its workflow."""
     lists: dict[str, Any] = {name: tuple(given[name]) for name in ("parents", "tags")}
     job = NewJob(**{**given, **lists})
     if workflow_id is None or job.workflow_id != workflow_id:
         raise ValueError("a step of another workflow")
     return job
-
-
-def _check_each(found: Settlement, names: tuple[str, ...], *kinds: type) -> None:
-    for name in names:
-        if not isinstance(value := getattr(found, name), kinds):
-            raise TypeError(f"{name} is a {type(value).__name__}")
 
 
 def _text(given: Any, limit_bytes: int) -> str:

@@ -76,7 +76,7 @@ class LoopRunner(Runner):
                 return
             self._given_up = [loop for loop in self._given_up if loop.bodies]
             self._given_up.append(self._current)
-            self._current.close()
+            self._current.soon(self._current.close)
             self._current = None
         if self._ready:
             self._go_on()
@@ -93,13 +93,12 @@ class LoopRunner(Runner):
         return next((loop.stack(execution) for loop in self._loops() if execution in loop.bodies), None)
 
     def join(self, timeout: float) -> bool:
-        """Waits for the loop to close what it has open."""
         return all(loop.join(timeout) for loop in self._loops() if not loop.bodies)
 
     def close(self) -> None:
         with self._lock:
             if self._current is not None:
-                self._current.close()
+                self._current.soon(self._current.close)
 
     def _go_on(self) -> None:
         """Has the loop start what it has room for. Without a loop, gives back what waits."""
@@ -174,7 +173,7 @@ class _Body:
 
 
 class _LoopThread:
-    """One loop and its thread. All but `soon`, `stack` and `close` belong to that thread."""
+    """One loop and its thread. All but `soon`, `stack` and `join` belong to that thread."""
 
     def __init__(self, size: int, ready: deque[Execution], report: Report) -> None:
         self.bodies: dict[Execution, _Body] = {}
@@ -197,9 +196,6 @@ class _LoopThread:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:  # closed: nothing is left to stop
             log.debug("the loop has ended before it was told %s", callback.__name__)
-
-    def close(self) -> None:
-        self.soon(self._close)
 
     def join(self, timeout: float) -> bool:
         self._thread.join(timeout)
@@ -233,7 +229,7 @@ class _LoopThread:
             await asyncio.wait(left, timeout=_CUT_GRACE)
         await self._loop.shutdown_asyncgens()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._is_closing = True
         self._end_if_empty()
 
@@ -243,7 +239,6 @@ class _LoopThread:
             self._loop.stop()
 
     def launch(self) -> None:
-        """Starts as many as there is room for."""
         while len(self.bodies) < self._size and not self._is_closing:
             try:
                 execution = self._ready.popleft()

@@ -95,7 +95,6 @@ class ProcessRunner(Runner):
             self.outage.ends()
 
     def give_back(self, executions: Sequence[Execution]) -> None:
-        """Refuses executions that nothing can run."""
         self._settle_up(len(executions))
         if executions:
             self._refuse(executions)
@@ -110,7 +109,7 @@ class ProcessRunner(Runner):
             slot.kill(execution)
 
     def replace(self, execution: Execution) -> None:
-        """Nothing to do: the process was killed, and its slot gets another."""
+        """Does nothing: the process was killed, and its slot gets another."""
 
     def take_back(self) -> list[Execution]:
         taken = self.ready.take_back()
@@ -150,10 +149,9 @@ class ProcessRunner(Runner):
     def is_last(self, slot: _Slot) -> bool:
         """Whether no other slot has a child: the last one is kept, however long it is idle."""
         with self._lock:
-            return not any(other.has_child for other in self.slots if other is not slot)
+            return not any(other.child for other in self.slots if other is not slot)
 
     def slot_ended(self, slot: _Slot) -> None:
-        """The last slot that ends closes the forker."""
         with self._lock:
             slot.is_gone = True
             is_last = all(other.is_gone for other in self.slots)
@@ -170,27 +168,23 @@ class _Slot(threading.Thread):
         self.lacks_child = False  # none could be started; it takes no execution until it has one
         self.is_gone = False
         self._runner = runner
-        self._child: ChildHandle | None = None
+        self.child: ChildHandle | None = None
         self._guard = threading.Lock()  # around the pair of them
-
-    @property
-    def has_child(self) -> bool:
-        return self._child is not None
 
     # From any thread
 
     def stop(self, execution: Execution) -> None:
         with self._guard:
-            if self.execution is execution and self._child is not None and execution.stop is not None:
-                self._child.stop(execution.stop)
+            if self.execution is execution and self.child is not None and execution.stop is not None:
+                self.child.stop(execution.stop)
 
     def kill(self, execution: Execution) -> None:
         with self._guard:
-            if self.execution is execution and self._child is not None:
-                self._child.kill()
+            if self.execution is execution and self.child is not None:
+                self.child.kill()
 
     def stack(self) -> str | None:
-        child = self._child
+        child = self.child
         return None if child is None else child.stack()
 
     # The thread
@@ -205,7 +199,7 @@ class _Slot(threading.Thread):
 
     def _take(self) -> bool:
         try:
-            execution = self._runner.ready.take(_IDLE if self.has_child else None)
+            execution = self._runner.ready.take(_IDLE if self.child else None)
         except Empty:
             if not self._runner.is_last(self):
                 self._dismiss()
@@ -237,7 +231,7 @@ class _Slot(threading.Thread):
             except NoChild as error:
                 pause = self._runner.lacks_child(self, error)
             else:
-                self._child = child
+                self.child = child
                 self._runner.has_child(self)
                 return True
         return False
@@ -261,15 +255,15 @@ class _Slot(threading.Thread):
             if not is_whole:
                 # Before the attempt is reported: nothing of it may live beside the next.
                 with self._guard:
-                    self._child = None
+                    self.child = None
                 child.bury()
         return settlement
 
     def _engage(self, execution: Execution) -> ChildHandle | None:
         """The child that runs it; None: it has to stop before it has begun."""
-        if self._child is None and execution.stop is None:
-            self._child = self._runner.forker.fork()
-        child = self._child
+        if self.child is None and execution.stop is None:
+            self.child = self._runner.forker.fork()
+        child = self.child
         with self._guard:
             if child is None or execution.stop is not None:
                 return None
@@ -309,13 +303,12 @@ class _Slot(threading.Thread):
 
     def _dismiss(self) -> None:
         with self._guard:
-            child, self._child = self._child, None
+            child, self.child = self.child, None
         if child is not None:
             child.quit()
 
 
 def _take_note(execution: Execution, message: wire.Message) -> None:
-    """A message that comes while the body runs."""
     link = execution.link
     if "began" in message:
         execution.begin(worker_side.checked_instant(message["began"], link.clock.steady()))

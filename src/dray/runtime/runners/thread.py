@@ -52,7 +52,6 @@ class ThreadRunner(Runner):
 
     @property
     def _here(self) -> int:
-        """Executions that run or wait."""
         return self._started - self._gone - sum(slot.ended for slot in self._slots)
 
     def _need(self, count: int) -> None:
@@ -93,8 +92,6 @@ class ThreadRunner(Runner):
 
 
 class _Slot(threading.Thread):
-    """One thread that runs one body at a time."""
-
     def __init__(self, ready: Line, report: Report, number: int) -> None:
         super().__init__(name=f"dray-run-{number}", daemon=True)
         self.execution: Execution | None = None
