@@ -10,7 +10,7 @@ both retry with longer and longer pauses.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,32 +53,24 @@ class _Part:
     is_poked: bool = False
 
 
+@dataclass(eq=False)
 class DutyRunner:
-    """Ticks duties of one worker. One thread ticks; the other methods are for any thread.
+    """Ticks duties of one worker. One thread ticks; the other methods are for any thread."""
 
-    `beside`: the worker's other runner, which may have logged already that the database is away.
-    """
+    _backend: Backend
+    _worker_id: str
+    _duties: Sequence[Duty]
+    _clock: Clock
+    _rng: Rng
+    beside: DutyRunner | None = None  # the worker's other runner, which may have logged that the database is away
 
-    def __init__(
-        self,
-        backend: Backend,
-        worker_id: str,
-        duties: Sequence[Duty],
-        clock: Clock,
-        rng: Rng,
-        beside: DutyRunner | None = None,
-    ) -> None:
-        self._backend = backend
-        self._worker_id = worker_id
-        self._clock = clock
-        self._rng = rng
-        self._always = [_Part(duty.name, duty.tick) for duty in duties if not duty.is_exclusive]
+    def __post_init__(self) -> None:
+        self._always = [_Part(duty.name, duty.tick) for duty in self._duties if not duty.is_exclusive]
         self._leases = _Part("leases", self._look)
-        self._exclusive = [_Part(duty.name, duty.tick) for duty in duties if duty.is_exclusive]
+        self._exclusive = [_Part(duty.name, duty.tick) for duty in self._duties if duty.is_exclusive]
         self._terms: dict[str, int] = {}
-        self.beside = beside
-        if beside is not None:
-            beside.beside = self
+        if self.beside is not None:
+            self.beside.beside = self
 
     @property
     def is_failing(self) -> bool:
@@ -87,15 +79,21 @@ class DutyRunner:
 
     def tick(self) -> float:
         """Does what is due, each part once. Returns the seconds until more is due."""
-        for part in self._always:
+        for part in self._parts():
             if not self._run(part):
-                return self._rest()
-        if self._exclusive and not self._run(self._leases):
-            return self._rest()
-        for part in self._exclusive:
-            if part.name in self._terms and not self._run(part):
                 break
-        return self._rest()
+        parts = list(self._parts())
+        if any(part.is_poked for part in parts):
+            return 0.0
+        due_at = min(part.due_at for part in parts)
+        return max(0, due_at - self._clock.steady()) / SECOND
+
+    def _parts(self) -> Iterator[_Part]:
+        """What this worker does at the moment, in order. The look at the leases decides what follows it."""
+        yield from self._always
+        if self._exclusive:
+            yield self._leases
+        yield from (part for part in self._exclusive if part.name in self._terms)
 
     def poke(self, duty: str) -> None:
         """Makes a duty due: the next tick does it, if this worker has it."""
@@ -118,8 +116,6 @@ class DutyRunner:
         terms, self._terms = self._terms, {}
         for duty, term in terms.items():
             self._backend.leases.resign(duty, self._worker_id, term)
-
-    # Running parts
 
     def _run(self, part: _Part) -> bool:
         """Runs a part if it is due. False: the database is away, and the other parts would fail too."""
@@ -155,16 +151,6 @@ class DutyRunner:
         pause = min(_SHORTEST_BACKOFF * 2 ** min(part.failures, 10), _LONGEST_BACKOFF)
         part.failures += 1
         part.due_at = self._clock.steady() + int(jittered(pause, self._rng) * SECOND)
-
-    def _rest(self) -> float:
-        mine = [part for part in self._exclusive if part.name in self._terms]
-        parts = (*self._always, *([self._leases] if self._exclusive else ()), *mine)
-        if any(part.is_poked for part in parts):
-            return 0.0
-        due_at = min(part.due_at for part in parts)
-        return max(0, due_at - self._clock.steady()) / SECOND
-
-    # Leases
 
     def _look(self) -> float:
         """Reads which duties this worker still has, and takes those that are free."""

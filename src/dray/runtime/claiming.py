@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from dray.clock import Rng
@@ -26,27 +27,23 @@ class Capacity(NamedTuple):
     tasks: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class ClaimPolicy:
     """Decides what to claim next: the free slots, and a few jobs ahead while bodies are short."""
 
-    def __init__(
-        self,
-        concurrency: int,
-        queues: Mapping[str, int | None] | None,
-        tasks: Sequence[str],
-        rng: Rng,
-        max_jobs: int | None = None,
-    ) -> None:
-        self.concurrency = concurrency
-        self.serves_all = queues is None
-        self.tasks = tuple(tasks)
-        self._weights: dict[str, int | None] = dict(queues or {})
+    concurrency: int
+    _queues: Mapping[str, int | None] | None
+    tasks: tuple[str, ...]
+    _rng: Rng
+    _jobs_left: int | None  # None: no limit
+    _mean_us: float | None = None  # how long a body takes; None: not known yet
+    _is_short: bool = False  # the last claim returned fewer jobs than it asked for
+
+    def __post_init__(self) -> None:
+        self.serves_all = self._queues is None
+        self._weights = dict(self._queues or {})
         self._is_weighted = any(self._weights.values())
         self._credit: dict[str, int] = {}
-        self._rng = rng
-        self._jobs_left = max_jobs  # None: no limit
-        self._mean_us: float | None = None  # how long a body takes; None: not known yet
-        self._is_short = False  # the last claim returned fewer jobs than it asked for
 
     def set_ready_queues(self, ready: Iterable[str]) -> None:
         """For a worker that serves all queues: those with ready jobs. Keeps the last ones if there are none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dray.clock import Clock
@@ -109,18 +110,20 @@ class Condition(NamedTuple):
     reason: str | None = None  # why it is not healthy, or not ready; None also during a graceful shutdown
 
 
+@dataclass(eq=False)
 class SelfCheck:
     """What keeps a worker from claiming, running and writing, as it sees itself. Its parts set the attributes; the
     methods are for any thread, and do not use the database."""
 
-    def __init__(self, lease: WorkerLease, inbox: Inbox, crew: Crew, clock: Clock) -> None:
+    _lease: WorkerLease
+    _inbox: Inbox
+    _crew: Crew
+    _clock: Clock
+    failure: StorageError | None = None  # one that no waiting can repair
+    lost_id: Obstacle | None = None  # it has to take another id before it claims again
+
+    def __post_init__(self) -> None:
         self.outage = Outage("use the database")  # of the engine
-        self.failure: StorageError | None = None  # one that no waiting can repair
-        self.lost_id: Obstacle | None = None  # it has to take another id before it claims again
-        self._lease = lease
-        self._inbox = inbox
-        self._crew = crew
-        self._clock = clock
 
     def condition(self, worker_id: str, state: str, running: int) -> Condition:
         inability, idleness = self._inability(), self._why_no_claims()

@@ -112,7 +112,9 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        return self._in_flight.is_empty and not (self._inbox.ended or self._inbox.refused)
+        flight = self._in_flight
+        has_work = flight.held or flight.lost or flight.count or flight.outcomes or flight.fanout_pending
+        return not (has_work or self._inbox.ended or self._inbox.refused)
 
     @property
     def is_spent(self) -> bool:
@@ -126,8 +128,6 @@ class Engine:
         self.is_idle.clear()
         self._inbox.look_soon()  # an engine that sleeps would not set it again
         return self.is_idle.wait(seconds)
-
-    # Resting
 
     def rest(self, seconds: float) -> None:
         """Sleeps until there is something to do."""
@@ -178,8 +178,6 @@ class Engine:
         if self._in_flight.count > self._claim_policy.concurrency:
             seconds = min(seconds, _STALE_AHEAD / SECOND)
         return seconds if self._capacity is None else min(seconds, _SHORT_REST)
-
-    # Working
 
     def tick(self) -> float:
         """Does one step. Returns the seconds until the next, if nothing happens before."""
@@ -250,11 +248,7 @@ class Engine:
         while inbox.refused:
             self._put_back(inbox.refused.popleft())
         while inbox.stuck:
-            execution, settlement = inbox.stuck.popleft()
-            if settlement is None:
-                self._in_flight.give_up_slot(execution)
-            else:
-                self._in_flight.settle(execution, settlement)
+            self._in_flight.stuck(*inbox.stuck.popleft())
 
     def _put_back(self, execution: Execution) -> None:
         """Gives back a job that nothing here can run: another worker may have it at once."""

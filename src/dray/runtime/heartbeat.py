@@ -35,6 +35,7 @@ _LOOK = SECOND // 3  # between two looks at a beat that is late
 _AGAIN = 0.5  # seconds after a beat that failed
 
 
+@dataclass(eq=False)
 class WorkerLease:
     """How long this worker's lease holds, and when its bodies must stop because of that.
 
@@ -45,17 +46,18 @@ class WorkerLease:
     The properties are for any thread.
     """
 
-    def __init__(self, worker_id: str, proof: Proof, clock: Clock, lease_us: int) -> None:
-        self.worker_id = worker_id
-        self.proof = proof
-        self.duration_us = lease_us
-        self._clock = clock
-        self._trusted_until = clock.steady() + lease_us
+    worker_id: str
+    proof: Proof
+    _clock: Clock
+    duration_us: int
+    beat_began: int | None = None  # the beat that is on its way; the heartbeat sets it
+    _seen: int | None = None  # the beat that was on its way at the last look
+    _has_stopped_bodies: bool = False
+    _is_away: bool = False  # the database was, at the last beat
+
+    def __post_init__(self) -> None:
+        self._trusted_until = self._clock.steady() + self.duration_us
         self._outage = Outage("renew its lease")
-        self._has_stopped_bodies = False
-        self._is_away = False  # the database was, at the last beat
-        self.beat_began: int | None = None  # the beat that is on its way; the heartbeat sets it
-        self._seen: int | None = None  # the beat that was on its way at the last look
 
     def renewed(self, worker_id: str, proof: Proof) -> None:
         """The worker has come back under a new id."""

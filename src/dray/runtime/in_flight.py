@@ -37,11 +37,6 @@ class InFlight:
         self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is left to run or to write."""
-        return not (self.held or self.lost or self.count or self.outcomes or self.fanout_pending)
-
     def executions(self) -> list[Execution]:
         """All whose bodies may run. For any thread."""
         return [*self.held.values(), *self.lost]
@@ -50,8 +45,6 @@ class InFlight:
     def running(self) -> int:
         """How many bodies run. For any thread."""
         return sum(each.started is not None and not each.is_over for each in self.executions())
-
-    # Bodies
 
     def take(self, executions: Sequence[Execution]) -> None:
         """Claims were made."""
@@ -101,18 +94,15 @@ class InFlight:
             elif execution in self.lost:
                 self.lost.remove(execution)
 
-    def give_up_slot(self, execution: Execution) -> None:
-        """A body does not stop: another gets its slot, and its claim is kept until it ends."""
-        if not execution.is_over and execution not in self._slotless:
+    def stuck(self, execution: Execution, settlement: Settlement | None) -> None:
+        """A body does not stop: ends its job although it goes on, or, without a settlement, gives its slot to another
+        and keeps its claim until it ends."""
+        if settlement is not None:
+            if self.held.get(execution.claim.id) is execution:
+                self.outcomes[execution.claim.id] = settlement
+        elif not execution.is_over and execution not in self._slotless:
             self._slotless.add(execution)
             self.count -= 1
-
-    def settle(self, execution: Execution, settlement: Settlement) -> None:
-        """Ends a job although its body goes on."""
-        if self.held.get(execution.claim.id) is execution:
-            self.outcomes[execution.claim.id] = settlement
-
-    # Outcomes
 
     def plain(self) -> list[Settlement]:
         """The outcomes that can be written together."""
@@ -156,15 +146,15 @@ class InFlight:
         self.outcomes[settlement.id] = failed = outcome.ungrown(execution, settlement, error)
         _say_failed(execution, failed)
 
-    # Claims
-
     def written(self, batch: Sequence[Settlement], settled: Settled) -> tuple[bool, set[str]]:
         """A batch of outcomes was written, as far as `settled` says.
 
         Returns whether any job has ended, and the queues in which jobs are ready again.
         """
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
-        any_final, queues, lost = False, set[str](), list[str]()
+        any_final = False
+        queues: set[str] = set()
+        lost: list[str] = []
         for settlement in batch:
             if settlement.id in locked:
                 continue  # another transaction has locked the row: tried again with the next batch

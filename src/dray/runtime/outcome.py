@@ -101,8 +101,8 @@ def left_behind(execution: Execution) -> Settlement | None:
 def died(execution: Execution, message: str, stack: str | None) -> Settlement | None:
     if execution.stop is not None:
         return stopped(execution, stack=_cut(stack))
-    delay_us = _policy_us(execution)
-    return settlement.child_died(execution.claim, *_times(execution), delay_us, _stored(message), _cut(stack))
+    shown = bounded(message, ERROR_MESSAGE_BYTES), _cut(stack)
+    return settlement.child_died(execution.claim, *_times(execution), _policy_us(execution), *shown)
 
 
 def unreadable(execution: Execution, error: PayloadError) -> Settlement:
@@ -113,12 +113,12 @@ def unreadable(execution: Execution, error: PayloadError) -> Settlement:
 
 def misfitting(execution: Execution, message: str, since_us: int) -> Settlement:
     """The arguments do not fit the code here. After a day the job fails."""
-    claim, times = execution.claim, _times(execution)
+    claim, times, message = execution.claim, _times(execution), bounded(message, ERROR_MESSAGE_BYTES)
     if since_us >= DAY:
-        return settlement.failed(claim, *times, Reason.ARGUMENTS, "Misfit", _stored(message), None)
+        return settlement.failed(claim, *times, Reason.ARGUMENTS, "Misfit", message, None)
     # It waits for as long as they have not fitted so far, between 5 seconds and 5 minutes.
     delay_us = max(5 * SECOND, min(since_us, 300 * SECOND))
-    return settlement.misfit(claim, times[1], delay_us, _stored(message))
+    return settlement.misfit(claim, times[1], delay_us, message)
 
 
 def _times(execution: Execution) -> tuple[int, int]:
@@ -154,10 +154,6 @@ def _message(error: BaseException) -> str:
         text = str(error)
     except BaseException as second:  # noqa: BLE001 - a __str__ of the user's may raise anything at all
         text = f"<its message could not be read: {type(second).__name__}>"
-    return _stored(text)
-
-
-def _stored(text: str) -> str:
     return bounded(text, ERROR_MESSAGE_BYTES)
 
 

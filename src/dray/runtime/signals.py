@@ -21,8 +21,6 @@ log = logging.getLogger("dray")
 
 SUPERVISED = "DRAY_SUPERVISED"  # in the environment of workers that have a supervisor
 
-Handler = Callable[[int, FrameType | None], None]
-
 
 def ends_by() -> tuple[signal.Signals, ...]:
     """The signals that end a worker. Not SIGHUP under `nohup`: the worker outlives its terminal."""
@@ -31,7 +29,9 @@ def ends_by() -> tuple[signal.Signals, ...]:
 
 
 @contextmanager
-def handling(handler: Handler, numbers: Iterable[signal.Signals], wakeup: int) -> Generator[None]:
+def handling(
+    handler: Callable[[int, FrameType | None], None], numbers: Iterable[signal.Signals], wakeup: int
+) -> Generator[None]:
     """Calls `handler` for these signals, and writes each to the descriptor `wakeup`. Puts the old handlers back."""
     before_wakeup = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     before = {number: signal.signal(number, handler) for number in numbers}

@@ -77,8 +77,6 @@ class Supervisor:
             return self._exit_code
         return next((worker.code for worker in self._workers if worker.code), 0)
 
-    # Signals
-
     @contextlib.contextmanager
     def _listening(self) -> Generator[socket.socket]:
         wakes, waker = socket.socketpair()
@@ -112,8 +110,6 @@ class Supervisor:
     def _send(self, number: int) -> None:
         for worker in self._workers:
             worker.send(number)
-
-    # Workers
 
     def _look(self) -> None:
         """Notes which processes have ended, and starts those that are due."""
@@ -175,8 +171,6 @@ class Supervisor:
         if self._reload is None or self._told is not None:
             return seconds
         return self._reload.rest() if seconds is None else min(seconds, self._reload.rest())
-
-    # Changes
 
     def _heed_changes(self) -> None:
         if self._reload is None or self._told is not None or not self._reload.is_due():

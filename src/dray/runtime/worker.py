@@ -231,8 +231,6 @@ class Worker:
             self._leave_behind()
         self._has_stopped = True
 
-    # Putting it together
-
     def _assemble(self, undo: ExitStack) -> None:
         app, settings = self._app, self._app.settings
         tasks = {task.name: task for task in app.registry}
@@ -300,8 +298,6 @@ class Worker:
     def _wake_duties(self) -> None:
         self._duties_loop.wake()
 
-    # What happens
-
     def _report(self, execution: Execution, settlement: Settlement | None) -> None:
         self._inbox.report(execution, settlement)
         if self._observer is not None:
@@ -353,8 +349,6 @@ class Worker:
         log.warning("job %s does not stop (%s); it keeps its thread until it ends", claim.id, execution.stop)
         execution.runner.replace(execution)
         self._inbox.report_stuck(execution, None)
-
-    # The end
 
     def _leave_behind(self) -> None:
         """Ends although bodies cannot be stopped, or outcomes cannot be written."""

@@ -84,8 +84,6 @@ class _Child:
                 os.close(self._locks.pop())
             _flush_prints()
 
-    # A job
-
     def _answer(self, job: dict[str, Any], number: int) -> wire.Message:
         self._number, self._is_interrupted, self._execution = number, False, None
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an earlier body may have set its own
@@ -147,8 +145,6 @@ class _Child:
         finally:
             self._task = None
 
-    # Stopping
-
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._interrupt_if_due()
 
@@ -182,11 +178,11 @@ class _Child:
         """A process that a body has forked must not use the socket, the lock and the orders of this one."""
         try:
             if not self._is_forked:
-                self._become_nobody()
+                self._cut_ties()
         finally:
             self._let_sigterm_go()
 
-    def _become_nobody(self) -> None:
+    def _cut_ties(self) -> None:
         self._is_forked = True
         self._is_armed = False
         self._pipe.cut()

@@ -13,6 +13,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from dray.model.limits import TRACEBACK_BYTES
@@ -115,6 +116,7 @@ def _parsed(text: bytes) -> Message:
     return cast("Message", message)
 
 
+@dataclass(frozen=True)
 class SharedFlags:
     """A few bytes that a worker and its child both see: the order to stop, and the child's stack.
 
@@ -123,8 +125,7 @@ class SharedFlags:
     side needs.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    descriptor: int
 
     @classmethod
     def new(cls) -> SharedFlags:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -122,18 +123,20 @@ class ForkerHandle:
         return ours
 
 
+@dataclass(eq=False)
 class ChildHandle:
     """One child process. One thread talks with it; any may stop it."""
 
-    def __init__(self, pid: int, sock: socket.socket, status: socket.socket, flags: SharedFlags) -> None:
-        self.pid = pid
-        self._sock = sock
-        self._inbox = wire.MessageReader(sock)
-        self._status = status
-        self._flags = flags
+    pid: int
+    _sock: socket.socket
+    _status: socket.socket
+    _flags: SharedFlags
+
+    def __post_init__(self) -> None:
+        self._inbox = wire.MessageReader(self._sock)
         self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
-        self._poll.register(status, select.POLLIN)
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._status, select.POLLIN)
         self._jobs = 0
         self._has_shown_stack = False
         self._guard = threading.Lock()

@@ -187,8 +187,6 @@ class _Slot(threading.Thread):
         child = self.child
         return None if child is None else child.stack()
 
-    # The thread
-
     def run(self) -> None:
         try:
             while self._take():
