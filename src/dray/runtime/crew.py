@@ -55,7 +55,7 @@ class Crew:
         return runner
 
     def mend(self) -> Capacity | None:
-        """Has runners make the threads and processes that they lack. Returns what can run without them; None: all."""
+        """Makes the threads and processes that runners lack. Returns what can run without them; None: all."""
         short = {kind: runner for kind, runner in self._runners.items() if runner.outage.is_on}
         if not short:
             return None

@@ -206,10 +206,11 @@ class Identity:
         while not is_over():
             try:
                 self.register()
-                return outage.ends()
             except StorageLocked as error:  # after a wait of its own
                 outage.goes_on(error, self._clock.steady())
-        return None
+            else:
+                outage.ends()
+                return
 
     def renew(self) -> None:
         """Takes another id, another proof and another row."""

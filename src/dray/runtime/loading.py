@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -154,9 +155,8 @@ def _run_definitions(code: CodeType, names: dict[str, Any]) -> None:
     global _depth  # noqa: PLW0603 - one main thread loads
     _depth += 1
     try:
-        exec(code, names)  # noqa: S102 - the very file that the worker was started with
-    except _Enough:
-        return
+        with suppress(_Enough):
+            exec(code, names)  # noqa: S102 - the very file that the worker was started with
     finally:
         _depth -= 1
 

@@ -101,7 +101,7 @@ class Stopper(Service):
         return min(self._tell(execution, now), execution.abandon_at)
 
     def _tell(self, execution: Execution, now: int) -> int:
-        """Has the runner tell the body to stop, again if it swallows the first. Returns when to come back."""
+        """Makes the runner tell the body to stop, again if it swallows the first. Returns when to come back."""
         if execution.told_at is not None and now < execution.told_at + _AGAIN:
             return execution.told_at + _AGAIN
         if not execution.runner.stop(execution):

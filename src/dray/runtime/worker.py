@@ -49,7 +49,7 @@ _LAST_WRITE = 10.0  # seconds for the last outcomes before the process ends
 
 
 class Observer(Protocol):
-    """Is told what bodies do, on their own threads. It must not raise or take long."""
+    """A worker calls it when bodies start and end, on their own threads. It must not raise or take long."""
 
     def began(self, execution: Execution) -> None: ...
     def ended(self, execution: Execution, settlement: Settlement | None) -> None: ...

@@ -25,7 +25,7 @@ HAS_DEATH_SIGNAL = _prctl is not None
 
 
 def ask_for_death_signal(number: int) -> None:
-    """Has the kernel send a signal to this process when the thread that started it ends, as far as it can."""
+    """Asks the kernel to send a signal to this process when the thread that started it ends, where it can."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
@@ -37,7 +37,7 @@ def set_name(name: str) -> None:
 
 
 def ask_for_stack(pid: int) -> bool:
-    """Has a child write down where it is; False: there is no signal for that here."""
+    """Makes a child write its stack; False: there is no signal for that here."""
     if STACK_SIGNAL is None:
         return False
     kill(pid, STACK_SIGNAL)

@@ -101,7 +101,7 @@ class LoopRunner(Runner):
                 self._current.soon(self._current.close)
 
     def _go_on(self) -> None:
-        """Has the loop start what it has room for. Without a loop, gives back what waits."""
+        """Makes the loop start what it has room for. Without a loop, gives back what waits."""
         with self._lock:
             if self._current is not None or self._add_loop():
                 assert self._current is not None
