@@ -50,7 +50,7 @@ async def to_the_end(
         try:
             _, pending = await asyncio.wait(pending)
         except asyncio.CancelledError as error:
-            cancellation.set()
+            cancellation.is_set = True
             pending = {each for each in pending if not each.done()}
             if cancelled is None and interrupt is not None and cancellation.is_guarded and not future.done():
                 # Waited for like the work: an interruption that arrives late would hit what the user does next.

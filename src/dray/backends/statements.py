@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -161,11 +161,10 @@ class _Gradual(dict[str, Statement]):
         self._schema = schema
 
     def __missing__(self, name: str) -> Statement:
-        made = self[name] = table_statement(self._dialect, self._schema, name, ())
+        made = self[name] = _statement(self._dialect, self._schema, name, blocks(self._dialect)[name])
         return made
 
 
-@cache
 def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
     """The statements of one database, their tables in a schema where one is named.
 
@@ -180,8 +179,7 @@ def table_statement(dialect: Dialect, schema: str | None, name: str, slots: tupl
     body = blocks(dialect)[name]
     for slot, text in slots:
         body = body.replace(f"{{{slot}}}", text)
-    made = _statement(dialect, name, body)
-    return made if schema is None else replace(made, text=_TABLE.sub(rf'"{schema}".\g<0>', made.text))
+    return _statement(dialect, schema, name, body)
 
 
 @cache
@@ -207,7 +205,7 @@ def _folder(folder: str) -> dict[str, str]:
     return found
 
 
-def _statement(dialect: Dialect, name: str, body: str) -> Statement:
+def _statement(dialect: Dialect, schema: str | None, name: str, body: str) -> Statement:
     columns: tuple[str, ...] = ()
     lines: list[str] = []
     for line in body.splitlines():
@@ -225,4 +223,6 @@ def _statement(dialect: Dialect, name: str, body: str) -> Statement:
         # The columns first: the tuples of a batch are then bound as they come.
         parameters = tuple(dict.fromkeys([*columns, *_PARAMETER.findall(text)]))
         text = _PARAMETER.sub(lambda match: f"?{parameters.index(match[1]) + 1}", text)
+    if schema is not None:
+        text = _TABLE.sub(rf'"{schema}".\g<0>', text)
     return Statement(name, text, parameters, columns)

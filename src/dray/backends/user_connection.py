@@ -110,9 +110,6 @@ class Cancellation:
         self.is_set = False
         self.is_guarded = False  # whatever fails from here on is undone
 
-    def set(self) -> None:
-        self.is_set = True
-
     def check(self) -> None:
         """Raises `Abandoned` if the coroutine was cancelled."""
         if self.is_set:

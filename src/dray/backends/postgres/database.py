@@ -183,7 +183,11 @@ class PostgresDatabase:
             try:
                 return with_cleanup(lambda: loan.run(transaction), loan.end)  # noqa: B023 - over before the next one
             except psycopg.Error as error:
-                self._refuse_if_forked(loan)
+                if loan.is_inherited:
+                    raise ForkedConnection(
+                        f"{self.place}: this process was forked inside a transaction, which stays the parent's; "
+                        "fork outside transactions"
+                    ) from error
                 if not self._may_try_again(error, tries):
                     raise faults.translate(error, self.place) from error
             except UnicodeEncodeError as error:
@@ -197,13 +201,6 @@ class PostgresDatabase:
         if faults.is_unprepared(error):
             return tries < _CONNECTION_TRIES
         return faults.is_conflict(error) and tries < _TRIES
-
-    def _refuse_if_forked(self, loan: Loan) -> None:
-        if loan.is_inherited:
-            raise ForkedConnection(
-                f"{self.place}: this process was forked inside a transaction, which stays the parent's; "
-                "fork outside transactions"
-            )
 
     # Users' transactions
 

@@ -8,16 +8,13 @@ the lease has to be over as well. Behind a pooler there is none.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
+from dray.backends.database import Session
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Watch
 from dray.errors import ForkedConnection
 from dray.model.worker import Signs
-
-if TYPE_CHECKING:
-    from dray.backends.database import Session
 
 
 class PostgresProof:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dray.backends import migrate, sqlite, user_connection
-from dray.backends.database import DataRefused, Later, Row
+from dray.backends.database import Copier, DataRefused, Later, Proofs, Row, Upkeep
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
     connect,
@@ -35,9 +35,6 @@ from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
 from dray.interrupts import Lent, OwnedLock, with_cleanup
-
-if TYPE_CHECKING:
-    from dray.backends.database import Copier, Proofs, Upkeep
 
 log = logging.getLogger("dray")
 T = TypeVar("T")

@@ -13,13 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 from dray.backends.sqlite import faults, fork
+from dray.backends.sqlite.session import SqliteSession
 from dray.interrupts import CleanExit, OwnedLock
-
-if TYPE_CHECKING:
-    from dray.backends.sqlite.session import SqliteSession
 
 
 class Readers:

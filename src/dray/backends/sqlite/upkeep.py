@@ -62,10 +62,10 @@ class SqliteUpkeep:
         return LogFile(found.st_size, found.st_mtime_ns, int.from_bytes(header[_STARTS], "big"))
 
     def checkpoint(self, *, waits: bool = False) -> Checkpoint:
-        deadline = time.monotonic() + _WAIT
+        deadline, mode = time.monotonic() + _WAIT, "RESTART" if waits else "PASSIVE"
         with self._reader() as connection:
             while True:
-                is_busy, frames, copied = self._run(connection, _RESTART if waits else _PASSIVE)
+                is_busy, frames, copied = self._run(connection, f"PRAGMA wal_checkpoint({mode})")
                 if not (waits and is_busy) or time.monotonic() >= deadline:
                     return Checkpoint(max(0, frames), max(0, frames - copied))
                 time.sleep(0.001)  # SQLite does not tell when the writers and readers are out of the way
@@ -128,7 +128,3 @@ class Deference:
         if frames != self._frames:
             connection.execute(f"PRAGMA wal_autocheckpoint = {frames}")
             self._frames = frames
-
-
-_PASSIVE = "PRAGMA wal_checkpoint(PASSIVE)"
-_RESTART = "PRAGMA wal_checkpoint(RESTART)"
