@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import inspect
 import sys
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
+from operator import methodcaller
 from pathlib import PurePath
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args, get_origin
 from uuid import UUID
 
 from dray.codec import refusal
@@ -27,6 +29,11 @@ type_of: Callable[[Any], type[Any]] = type
 # ReadOnly came with Python 3.13.
 WRAPPERS = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired, getattr(typing, "ReadOnly", ...))
 MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+COLLECTIONS: dict[Any, type[Any]] = {  # and what is made of a list
+    **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
+    **dict.fromkeys((set, abc.Set, abc.MutableSet), set),
+    frozenset: frozenset,
+}
 
 
 def misfit(path: str, expected: str, value: Any) -> PayloadError:
@@ -86,10 +93,57 @@ def _raw(holder: Any) -> dict[str, Any]:
     return inspect.get_annotations(holder)
 
 
-class Form(NamedTuple):
-    """How a type is written, how it is read, what it looks like and from which JSON types it is read."""
+def kind_of(annotation: Any) -> Any:
+    """The annotation without what stands in its brackets."""
+    return get_origin(annotation) or annotation
 
-    write: Callable[[Any, str], Any]
+
+def is_record(kind: Any) -> bool:
+    """Whether this is a class whose fields are annotated in a way that the standard library knows."""
+    return dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or is_named_tuple(kind)
+
+
+def is_named_tuple(kind: Any) -> bool:
+    return hasattr(kind, "_fields") and hasattr(kind, "_make")
+
+
+class Field(NamedTuple):
+    """A field of a record."""
+
+    hint: Any
+    is_required: bool
+
+
+def fields_of(kind: Any) -> dict[str, Field]:
+    """The fields of a record by name."""
+    found = hints(kind)
+    fields: dict[str, Field] = {}
+    for name, has_default in _defaults(kind, found).items():
+        hint = found.get(name, Any)
+        # Required and NotRequired are asked for here because a TypedDict does not see them in a text.
+        is_bare = not has_default and get_origin(hint) is not typing.NotRequired
+        fields[name] = Field(hint, is_bare or get_origin(hint) is typing.Required)
+    return fields
+
+
+def _defaults(kind: Any, found: Iterable[str]) -> dict[str, bool]:
+    """The fields, and whether each may be left out."""
+    if dataclasses.is_dataclass(kind):
+        none = (dataclasses.MISSING, dataclasses.MISSING)
+        fields = [field for field in dataclasses.fields(kind) if field.init]
+        return {field.name: (field.default, field.default_factory) != none for field in fields}
+    if typing.is_typeddict(kind):
+        return {name: name not in kind.__required_keys__ for name in found}
+    return {name: name in kind._field_defaults for name in kind._fields}
+
+
+class Form(NamedTuple):
+    """How a type is written, how it is read, what it looks like and from which JSON types it is read.
+
+    `write` raises `ValueError` for a value that has no such form.
+    """
+
+    write: Callable[[Any], Any]
     read: Callable[[Any, Any], Any]
     example: str
     sources: tuple[type[Any], ...] = (str,)
@@ -115,9 +169,9 @@ def is_struct(kind: Any) -> bool:
     return hasattr(kind, "__struct_fields__")
 
 
-def _from_aware(value: datetime, path: str) -> str:
+def _from_aware(value: datetime) -> str:
     if value.utcoffset() is None:
-        raise refusal(path, "a datetime without a zone names no instant; use datetime.now(UTC), or .astimezone()")
+        raise ValueError("a datetime without a zone names no instant; use datetime.now(UTC), or .astimezone()")
     return value.isoformat()
 
 
@@ -128,13 +182,9 @@ def _to_aware(kind: type[datetime], text: str) -> datetime:
     return found
 
 
-def _from_date(value: date, path: str) -> str:  # noqa: ARG001 - every form is written so
-    return value.isoformat()
-
-
-def _from_time(value: time, path: str) -> str:
+def _from_time(value: time) -> str:
     if value.tzinfo is not None and value.utcoffset() is None:
-        raise refusal(path, "the offset of this time depends on the day; pass a datetime, or the zone's name too")
+        raise ValueError("the offset of this time depends on the day; pass a datetime, or the zone's name too")
     return value.isoformat()
 
 
@@ -142,24 +192,16 @@ def _to_iso(kind: Any, text: str) -> Any:
     return kind.fromisoformat(text)
 
 
-def _from_timedelta(value: timedelta, path: str) -> float:  # noqa: ARG001
-    return value.total_seconds()
-
-
 def _to_timedelta(kind: type[timedelta], seconds: float) -> timedelta:
     return kind(seconds=seconds)
 
 
-def _from_bytes(value: bytes, path: str) -> str:  # noqa: ARG001
+def _from_bytes(value: bytes) -> str:
     return base64.b64encode(value).decode("ascii")
 
 
 def _to_bytes(kind: Any, text: str) -> Any:
     return kind(base64.b64decode(text, validate=True))
-
-
-def _from_any(value: object, path: str) -> str:  # noqa: ARG001
-    return str(value)
 
 
 def _to_any(kind: Any, text: object) -> Any:
@@ -168,12 +210,12 @@ def _to_any(kind: Any, text: object) -> Any:
 
 _FORMS: dict[type[Any], Form] = {
     datetime: Form(_from_aware, _to_aware, "ISO 8601 with an offset, such as 2026-01-31T12:00:00Z"),
-    date: Form(_from_date, _to_iso, "2026-01-31"),
+    date: Form(methodcaller("isoformat"), _to_iso, "2026-01-31"),
     time: Form(_from_time, _to_iso, "12:00:00"),
-    timedelta: Form(_from_timedelta, _to_timedelta, "a number of seconds", (int, float)),
-    UUID: Form(_from_any, _to_any, "32 hexadecimal digits"),
-    Decimal: Form(_from_any, _to_any, "a number, or its text", (str, int, float)),
-    PurePath: Form(_from_any, _to_any, "text"),
+    timedelta: Form(methodcaller("total_seconds"), _to_timedelta, "a number of seconds", (int, float)),
+    UUID: Form(str, _to_any, "32 hexadecimal digits"),
+    Decimal: Form(str, _to_any, "a number, or its text", (str, int, float)),
+    PurePath: Form(str, _to_any, "text"),
     bytes: Form(_from_bytes, _to_bytes, "base64"),
     bytearray: Form(_from_bytes, _to_bytes, "base64"),
 }

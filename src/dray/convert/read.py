@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import types
 import typing
-from collections import abc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum, Flag
 from functools import cache, cached_property
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, TypeAlias, Union, get_args
 
 from dray.codec import refusal, shorten, step
 from dray.convert.forms import (
+    COLLECTIONS,
     MAPPINGS,
     WRAPPERS,
+    Field,
     dict_of,
+    fields_of,
     form_of,
-    hints,
     is_class,
     is_model,
+    is_named_tuple,
+    is_record,
     is_struct,
+    kind_of,
     list_of,
     misfit,
     name_of,
@@ -38,12 +41,8 @@ Reader: TypeAlias = Callable[[Any, str], Any]
 def reader(annotation: Any) -> Reader | None:
     """What turns a JSON value into the annotated type, or raises `PayloadError`; None: take it as it is."""
     annotation = type(None) if annotation is None else annotation
-    kind = _kind(annotation)
+    kind = kind_of(annotation)
     return next((make(annotation) for fits, make in _MAKERS if fits(kind)), None)
-
-
-def _kind(annotation: Any) -> Any:
-    return get_origin(annotation) or annotation
 
 
 def _inner(annotation: Any) -> Reader | None:
@@ -171,7 +170,7 @@ def _formed(kind: type[Any]) -> Reader:
 
 
 def _collection(annotation: Any) -> Reader:
-    build, item = _COLLECTIONS[_kind(annotation)], _inner(annotation)
+    build, item = COLLECTIONS[kind_of(annotation)], _inner(annotation)
 
     def read(value: Any, path: str) -> Any:
         items = list_of(value, path, annotation)
@@ -183,19 +182,6 @@ def _collection(annotation: Any) -> Reader:
             raise refusal(path, f"a {build.__name__} cannot hold such items; annotate it as a list") from None
 
     return read
-
-
-_COLLECTIONS: dict[Any, type[Any]] = {
-    list: list,
-    set: set,
-    frozenset: frozenset,
-    abc.Sequence: list,
-    abc.MutableSequence: list,
-    abc.Collection: list,
-    abc.Iterable: list,
-    abc.Set: set,
-    abc.MutableSet: set,
-}
 
 
 def _tuple(annotation: Any) -> Reader:
@@ -234,17 +220,10 @@ def _dict(annotation: Any) -> Reader:
 _SHOWN = 5  # problems in one message
 
 
-def is_record(kind: Any) -> bool:
-    """Whether this is a class whose fields are annotated in a way that the standard library knows."""
-    return dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or _is_named_tuple(kind)
-
-
 @cache
 def _record(kind: Any) -> Reader:
     """The reader of a class with named fields; one for each class, so that a class can hold itself."""
-    if _is_named_tuple(kind):
-        return _NamedTuple(kind, _Record(kind))
-    return _Record(kind)
+    return _named_tuple(kind) if is_named_tuple(kind) else _Record(kind)
 
 
 class _Record:
@@ -257,7 +236,8 @@ class _Record:
 
     def __call__(self, value: Any, path: str) -> Any:
         given = dict_of(value, path, self._kind)
-        problems = [f"{name!r} is missing" for name in self._required if name not in given]
+        required = [name for name, field in self._fields.items() if field.is_required]
+        problems = [f"{name!r} is missing" for name in required if name not in given]
         if not self._is_open:
             problems += [f"{shorten(name)!r} is not known" for name in given if name not in self._fields]
         if problems:
@@ -269,59 +249,29 @@ class _Record:
             raise refusal(path, f"{self._kind.__name__} refused it: {error}") from None
 
     def _read(self, name: str, item: Any, path: str) -> Any:
-        read = self._fields.get(name)
+        read = self._readers.get(name)
         return item if read is None else read(item, f"{path}{step(name)}")
 
     @cached_property
-    def _fields(self) -> dict[str, Reader | None]:
-        return {name: reader(hint) for name, hint in self._hints.items()}
+    def _fields(self) -> dict[str, Field]:
+        return fields_of(self._kind)
 
     @cached_property
-    def _hints(self) -> dict[str, Any]:
-        found = hints(self._kind)
-        return {name: found.get(name, Any) for name in _defaults(self._kind)}
-
-    @cached_property
-    def _required(self) -> list[str]:
-        # Required and NotRequired are asked for here because a TypedDict does not see them in a text.
-        marks = {name: get_origin(hint) for name, hint in self._hints.items()}
-        return [
-            name
-            for name, has_default in _defaults(self._kind).items()
-            if marks[name] is typing.Required or (not has_default and marks[name] is not typing.NotRequired)
-        ]
+    def _readers(self) -> dict[str, Reader | None]:
+        return {name: reader(field.hint) for name, field in self._fields.items()}
 
 
-class _NamedTuple:
-    """A list of its fields, of which the last may be left to their defaults."""
+def _named_tuple(kind: Any) -> Reader:
+    """The reader of a list of its fields, of which the last may be left to their defaults."""
+    read_fields = _Record(kind)
 
-    def __init__(self, kind: Any, fields: Reader) -> None:
-        self._kind = kind
-        self._fields = fields
+    def read(value: Any, path: str) -> Any:
+        items = list_of(value, path, kind)
+        if len(items) > len(kind._fields):
+            raise refusal(path, f"expected {counted(len(kind._fields), 'item')}, got {len(items)}")
+        return read_fields(dict(zip(kind._fields, items, strict=False)), path)
 
-    def __call__(self, value: Any, path: str) -> Any:
-        items = list_of(value, path, self._kind)
-        names = self._kind._fields
-        if len(items) > len(names):
-            raise refusal(path, f"expected {counted(len(names), 'item')}, got {len(items)}")
-        return self._fields(dict(zip(names, items, strict=False)), path)
-
-
-def _is_named_tuple(kind: Any) -> bool:
-    return hasattr(kind, "_fields") and hasattr(kind, "_make")
-
-
-def _defaults(kind: Any) -> dict[str, bool]:
-    """The fields, and whether each may be left out."""
-    if dataclasses.is_dataclass(kind):
-        return {field.name: _has_default(field) for field in dataclasses.fields(kind) if field.init}
-    if typing.is_typeddict(kind):
-        return {name: name not in kind.__required_keys__ for name in hints(kind)}
-    return {name: name in kind._field_defaults for name in kind._fields}
-
-
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+    return read
 
 
 def _model(kind: Any) -> Reader:
@@ -368,12 +318,12 @@ _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader | None]], ...
     (lambda kind: kind in MAPPINGS, _dict),
     (lambda kind: kind is tuple, _tuple),
     (lambda kind: kind is float, _float),
-    (lambda kind: isinstance(kind, type) and kind in _COLLECTIONS, _collection),
+    (lambda kind: isinstance(kind, type) and kind in COLLECTIONS, _collection),
     (lambda kind: kind in (str, int, bool, type(None)), _same),
     (lambda kind: is_class(kind, Flag), _flag),
     (lambda kind: is_class(kind, Enum), _enum),
     (is_model, _model),
     (is_struct, _struct),
-    (is_record, lambda annotation: _record(_kind(annotation))),
+    (is_record, lambda annotation: _record(kind_of(annotation))),
     (lambda kind: isinstance(kind, type) and form_of(kind) is not None, _formed),
 )

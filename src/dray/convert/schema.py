@@ -6,20 +6,28 @@ package or cannot be resolved. A class or an alias that may hold itself stands o
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
-from collections import abc
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
 from pathlib import PurePath
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, TypeAlias, Union, get_args
 from uuid import UUID
 
-from dray.convert.forms import MAPPINGS, WRAPPERS, hints, is_class, is_model, is_struct
-from dray.convert.read import is_record
+from dray.convert.forms import (
+    COLLECTIONS,
+    MAPPINGS,
+    WRAPPERS,
+    fields_of,
+    is_class,
+    is_model,
+    is_named_tuple,
+    is_record,
+    is_struct,
+    kind_of,
+)
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 
@@ -45,10 +53,6 @@ _FORMS: tuple[tuple[type[Any], Schema], ...] = (
     (bytes, {"type": "string", "contentEncoding": "base64"}),
     (bytearray, {"type": "string", "contentEncoding": "base64"}),
 )
-_LISTS = (
-    *(list, set, frozenset, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable, abc.Set),
-    abc.MutableSet,
-)
 
 
 class Schemas:
@@ -61,7 +65,7 @@ class Schemas:
     def of(self, annotation: Any) -> Schema:
         """The schema of one annotation; it may refer to `definitions`."""
         annotation = type(None) if annotation is None else annotation
-        kind = get_origin(annotation) or annotation
+        kind = kind_of(annotation)
         return next((make(self, annotation) for fits, make in _MAKERS if fits(kind)), _UNKNOWN)
 
     def named(self, thing: Any, make: Callable[[], Schema]) -> Schema:
@@ -121,37 +125,19 @@ def _list(schemas: Schemas, annotation: Any) -> Schema:
 
 
 def _record(schemas: Schemas, annotation: Any) -> Schema:
-    kind: Any = get_origin(annotation) or annotation
+    kind = kind_of(annotation)
     return schemas.named(kind, lambda: _fields(schemas, kind))
 
 
 def _fields(schemas: Schemas, kind: Any) -> Schema:
-    found = hints(kind)
-    if dataclasses.is_dataclass(kind):
-        fields = [field for field in dataclasses.fields(kind) if field.init]
-        bare = [
-            field.name
-            for field in fields
-            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        ]
-        properties = {field.name: schemas.of(found.get(field.name, Any)) for field in fields}
-        return {"type": "object", "properties": properties, "required": bare, "additionalProperties": False}
-    if typing.is_typeddict(kind):
-        marks = {name: get_origin(hint) for name, hint in found.items()}
-        required = [
-            name
-            for name in found
-            if marks[name] is typing.Required
-            or (name in kind.__required_keys__ and marks[name] is not typing.NotRequired)
-        ]
-        return {
-            "type": "object",
-            "properties": {name: schemas.of(hint) for name, hint in found.items()},
-            "required": required,
-        }
-    items = [schemas.of(found.get(name, Any)) for name in kind._fields]
-    least = len(items) - len(kind._field_defaults)
-    return {"type": "array", "prefixItems": items, "minItems": least, "maxItems": len(items)}
+    fields = fields_of(kind)
+    properties = {name: schemas.of(field.hint) for name, field in fields.items()}
+    required = [name for name, field in fields.items() if field.is_required]
+    if is_named_tuple(kind):
+        items = [*properties.values()]
+        return {"type": "array", "prefixItems": items, "minItems": len(required), "maxItems": len(items)}
+    made: Schema = {"type": "object", "properties": properties, "required": required}
+    return made if typing.is_typeddict(kind) else {**made, "additionalProperties": False}
 
 
 def _alias(schemas: Schemas, annotation: Any) -> Schema:
@@ -178,7 +164,7 @@ _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Schemas, Any], Schema]], .
     (lambda kind: type(kind).__name__ == "TypeAliasType", _alias),
     (lambda kind: kind in MAPPINGS, _object),
     (lambda kind: kind is tuple, _tuple),
-    (lambda kind: kind in _LISTS, _list),
+    (lambda kind: isinstance(kind, type) and kind in COLLECTIONS, _list),
     (lambda kind: isinstance(kind, type) and kind in _PLAIN, lambda _, annotation: _PLAIN[annotation]),
     (lambda kind: is_class(kind, Flag), lambda _, __: {"type": "integer"}),
     (lambda kind: is_class(kind, Enum), lambda _, annotation: _choice(member.value for member in annotation)),

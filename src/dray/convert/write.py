@@ -36,7 +36,10 @@ class _Writer:
             return to_json(value.value, path)
         form = form_of(type_of(value))
         if form is not None:
-            return form.write(value, path)
+            try:
+                return form.write(value)
+            except ValueError as error:
+                raise refusal(path, str(error)) from None
         for base, plain in _PLAIN.items():
             if isinstance(value, base):
                 return plain(value)
