@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dray.errors import ConfigError
 from dray.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, from_datetime
 from dray.model import cron
-from dray.model.schedule import Due, Misfire, Overlap, Rule, Schedule, due, preview, same_rule
+from dray.model.schedule import Due, Misfire, Overlap, Rule, Schedule, blocking_states, due, preview, same_rule
 
 ANCHOR = from_datetime(datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC))
 HOURLY = Rule.from_cron("0 * * * *")
@@ -275,9 +275,9 @@ def test_slots_only_ever_go_forward(rule: Rule, start: int) -> None:
 
 
 def test_overlap_says_which_jobs_block_a_new_one() -> None:
-    assert Overlap.ALLOW.blocking_states == set()
-    assert Overlap.SKIP.blocking_states == {"waiting", "scheduled", "queued", "running"}
-    assert Overlap.QUEUE.blocking_states == {"waiting", "scheduled", "queued"}
+    assert blocking_states(Overlap.ALLOW) == set()
+    assert blocking_states(Overlap.SKIP) == {"waiting", "scheduled", "queued", "running"}
+    assert blocking_states(Overlap.QUEUE) == {"waiting", "scheduled", "queued"}
 
 
 NIGHTLY = Schedule(

@@ -61,45 +61,30 @@ class Cron:
     def next_after(self, at: int) -> int | None:
         """The first slot strictly after the instant."""
         wall, *seam = self._walls(at)
-        slots = [self._next(start, at) for start in (wall, *(other - 1 for other in seam))]
-        return min((slot for slot in slots if slot is not None), default=None)
+        starts = (wall, *(other - 1 for other in seam))
+        slots = (slot for start in starts for slot in self._nearest(start, reverse=False))
+        return min((slot for slot in slots if slot > at), default=None)
 
     def last_until(self, at: int) -> int | None:
         """The last slot at or before the instant."""
         wall, *seam = self._walls(at)
-        slots = [self._last(start, at) for start in (wall + 1, *seam)]
-        return max((slot for slot in slots if slot is not None), default=None)
+        slots = (slot for start in (wall + 1, *seam) for slot in self._nearest(start, reverse=True))
+        return max((slot for slot in slots if slot <= at), default=None)
 
-    def _next(self, wall: int, at: int) -> int | None:
+    def _nearest(self, wall: int, *, reverse: bool) -> tuple[int, ...]:
+        """The slots of the first wall time that the line names after this one, or before it; two where it repeats."""
         for _ in range(_MAX_GAPS):
-            found = _step(self.fields, wall, reverse=False)
+            found = _step(self.fields, wall, reverse=reverse)
             if found is None:
-                return None
+                return ()
             early, late = self._readings(found)
             if early <= late:
-                return min((slot for slot in self._slots(early, late) if slot > at), default=None)
+                return (early, late) if self.follows_clock else (early,)
             change = self._change(late, early)
             if not self.follows_clock:
-                return change
-            wall = self._wall(change) - 1
-        return None
-
-    def _last(self, wall: int, at: int) -> int | None:
-        for _ in range(_MAX_GAPS):
-            found = _step(self.fields, wall, reverse=True)
-            if found is None:
-                return None
-            early, late = self._readings(found)
-            if early <= late:
-                return max((slot for slot in self._slots(early, late) if slot <= at), default=None)
-            change = self._change(late, early)
-            if not self.follows_clock:
-                return change
-            wall = self._wall(change - 1) + 1
-        return None
-
-    def _slots(self, early: int, late: int) -> tuple[int, int]:
-        return (early, late) if self.follows_clock else (early, early)
+                return (change,)
+            wall = self._wall(change - 1) + 1 if reverse else self._wall(change) - 1
+        return ()
 
     def _walls(self, at: int) -> list[int]:
         """The wall times to search from: the clock's, and in a repeated hour where the other pass meets."""

@@ -42,18 +42,16 @@ class Overlap(StrEnum):
     SKIP = "skip"  # not while one is live
     QUEUE = "queue"  # at most one behind the one that runs
 
-    @property
-    def blocking_states(self) -> frozenset[State]:
-        """A job of the schedule in one of these states keeps a new one from being made."""
-        return _BLOCKING[self]
 
-
-_BLOCKING = {Overlap.ALLOW: frozenset[State](), Overlap.SKIP: LIVE, Overlap.QUEUE: UNSTARTED}
+_BLOCKING: dict[str, frozenset[State]] = {Overlap.ALLOW: frozenset(), Overlap.SKIP: LIVE, Overlap.QUEUE: UNSTARTED}
 
 
 def blocking_states(overlap: str) -> frozenset[State]:
-    """As `Overlap.blocking_states`; a word that only a newer release knows counts as `skip`, which never doubles."""
-    return Overlap(overlap).blocking_states if overlap in set(Overlap) else LIVE
+    """A job of the schedule in one of these states keeps a new one from being made.
+
+    A word that only a newer release knows counts as `skip`, which never doubles.
+    """
+    return _BLOCKING.get(overlap, LIVE)
 
 
 @dataclass(frozen=True, slots=True)
