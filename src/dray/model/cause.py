@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -77,11 +76,6 @@ def when(at: int, now: int) -> str:
     return f"in {span((at - now) / SECOND)} ({shown})" if at > now else f"{span((now - at) / SECOND)} ago ({shown})"
 
 
-def instant(at: int | None) -> datetime | None:
-    """An instant as a fact."""
-    return None if at is None else to_datetime(at)
-
-
 def listed(words: Sequence[str], most: int = 5) -> str:
     more = len(words) - most
     return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more:,} more"
@@ -96,13 +90,7 @@ def parent_words(parent: Parent) -> str:
 
 
 def parent_facts(parent: Parent) -> dict[str, Any]:
-    return {
-        "id": parent.id,
-        "task": parent.task,
-        "step": parent.step,
-        "state": parent.state,
-        "reason": parent.reason,
-    }
+    return {name: getattr(parent, name) for name in ("id", "task", "step", "state", "reason")}
 
 
 def worker_words(view: WorkerView) -> str:
@@ -111,12 +99,5 @@ def worker_words(view: WorkerView) -> str:
 
 
 def worker_facts(view: WorkerView) -> dict[str, Any]:
-    worker = view.worker
-    return {
-        "id": worker.id,
-        "name": worker.name,
-        "host": worker.host,
-        "pid": worker.pid,
-        "state": worker.state,
-        "last_seen_at": instant(worker.last_seen_at),
-    }
+    facts = {name: getattr(view.worker, name) for name in ("id", "name", "host", "pid", "state")}
+    return {**facts, "last_seen_at": to_datetime(view.worker.last_seen_at)}

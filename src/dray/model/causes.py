@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dray.instants import SECOND
+from dray.instants import SECOND, moment
 from dray.model.cause import (
     Cause,
     Kind,
     cause,
     ended_as,
-    instant,
     listed,
     parent_facts,
     parent_words,
@@ -24,7 +23,7 @@ from dray.model.cause import (
     worker_words,
 )
 from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Closed, Parent, WorkerView
-from dray.model.job import FINAL, UNSTARTED, Attempt, Reason, State
+from dray.model.job import FINAL, UNSTARTED, Reason, State
 from dray.wording import close_matches, counted, plural, span
 
 _MISFIT = "Misfit: "  # how the error of a job begins whose arguments fitted no worker so far
@@ -59,32 +58,20 @@ def _moved(closed: Closed) -> Cause:
     return cause(Kind.MOVED, text, target=closed.target)
 
 
-def _unstarted(around: Circumstances, misfit: str | None = None) -> list[Cause]:
-    """`misfit`: what the code at hand has against the arguments."""
-    found = [*_expired(around), *_misfitting(around, misfit), *_by_state(around), *_queue(around), *_expires(around)]
-    has_obstacle = any(each.kind is not Kind.EXPIRES for each in found) or _is_expired(around)
-    return found if has_obstacle else [_ready(around), *found]
+def _unstarted(around: Circumstances, misfit: str | None) -> list[Cause]:
+    obstacles = [*_misfitting(around, misfit), *_by_state(around), *_queue(around)]
+    at, now = around.job.expires_at, around.now
+    if at is not None and at <= now:
+        text = f"It expired {when(at, now)} and is about to be cancelled{_by_whom(around)}."
+        return [cause(Kind.EXPIRES, text, expires_at=moment(at)), *obstacles]
+    found = obstacles or [_ready(around)]
+    if at is not None:
+        text = f"It expires {when(at, now)}: it is cancelled if it has not started by then."
+        found.append(cause(Kind.EXPIRES, text, expires_at=moment(at)))
+    return found
 
 
 # Not started: its time
-
-
-def _is_expired(around: Circumstances) -> bool:
-    return around.job.expires_at is not None and around.job.expires_at <= around.now
-
-
-def _expired(around: Circumstances) -> Iterator[Cause]:
-    at = around.job.expires_at
-    if at is not None and at <= around.now:
-        text = f"It expired {when(at, around.now)} and is about to be cancelled{_by_whom(around)}."
-        yield cause(Kind.EXPIRES, text, expires_at=instant(at))
-
-
-def _expires(around: Circumstances) -> Iterator[Cause]:
-    at = around.job.expires_at
-    if at is not None and at > around.now:
-        text = f"It expires {when(at, around.now)}: it is cancelled if it has not started by then."
-        yield cause(Kind.EXPIRES, text, expires_at=instant(at))
 
 
 def _by_state(around: Circumstances) -> Iterator[Cause]:
@@ -93,37 +80,25 @@ def _by_state(around: Circumstances) -> Iterator[Cause]:
         yield from _parents(around)
         if job.run_at > around.now:
             text = f"It does not start before its time either, which is {when(job.run_at, around.now)}."
-            yield cause(Kind.SCHEDULED, text, run_at=instant(job.run_at))
+            yield cause(Kind.SCHEDULED, text, run_at=moment(job.run_at))
     elif job.state == State.SCHEDULED:
         yield _time(around)
 
 
 def _time(around: Circumstances) -> Cause:
-    job, last, now = around.job, around.last, around.now
-    at = when(job.run_at, now)
-    if job.run_at <= now:
-        return cause(
-            Kind.DUE,
-            f"Its time came {at}: it is about to be queued{_by_whom(around)}.",
-            run_at=instant(job.run_at),
-        )
+    job, last = around.job, around.last
+    at, run_at = when(job.run_at, around.now), moment(job.run_at)
+    if job.run_at <= around.now:
+        return cause(Kind.DUE, f"Its time came {at}: it is about to be queued{_by_whom(around)}.", run_at=run_at)
     if last is not None and job.attempt and (last.claim, last.attempt) == (job.claim, job.attempt):
-        text = (
-            f"Attempt {job.attempt} of {job.max_attempts} ended ({job.error or last.outcome}); the next starts {at}."
-        )
-        return cause(
-            Kind.RETRY,
-            text,
-            run_at=instant(job.run_at),
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            outcome=last.outcome,
-            error=job.error,
-        )
+        text = f"Attempt {job.attempt} of {job.max_attempts} ended ({job.error or last.outcome}); "
+        text += f"the next starts {at}."
+        tries = {"attempt": job.attempt, "max_attempts": job.max_attempts}
+        return cause(Kind.RETRY, text, run_at=run_at, **tries, outcome=last.outcome, error=job.error)
     if job.claim and (last is None or last.claim != job.claim):
         text = f"Its last run put it back, and no attempt was counted: it runs again {at}."
-        return cause(Kind.SNOOZED, text, run_at=instant(job.run_at))
-    return cause(Kind.SCHEDULED, f"Its time has not come: it starts {at}.", run_at=instant(job.run_at))
+        return cause(Kind.SNOOZED, text, run_at=run_at)
+    return cause(Kind.SCHEDULED, f"Its time has not come: it starts {at}.", run_at=run_at)
 
 
 def _by_whom(around: Circumstances) -> str:
@@ -182,11 +157,10 @@ def _misfitting(around: Circumstances, misfit: str | None) -> Iterator[Cause]:
 def _queue(around: Circumstances) -> Iterator[Cause]:
     job = around.job
     if around.paused_at is not None:
-        text = (
-            f"Queue {job.queue} is paused, since {when(around.paused_at, around.now)}: nothing of it starts before "
-        )
+        since = when(around.paused_at, around.now)
+        text = f"Queue {job.queue} is paused, since {since}: nothing of it starts before "
         text += f"`dray queues resume {job.queue}`."
-        yield cause(Kind.PAUSED, text, queue=job.queue, paused_at=instant(around.paused_at))
+        yield cause(Kind.PAUSED, text, queue=job.queue, paused_at=moment(around.paused_at))
     serving = [view for view in around.workers if view.serves(job.queue)]
     able = [view for view in serving if view.knows(job.task)]
     if not serving:
@@ -212,10 +186,9 @@ def _no_worker(around: Circumstances) -> Cause:
         f"{listed(silent)} {have} ended" if silent else "",
     ]
     about = "; ".join(filter(None, notes))
-    head = f"No live worker serves queue {queue}" if alive else "No worker is alive"
-    text = (
-        f"{head}{f' ({about})' if about else ''}: start one with `dray worker{f' -q {queue}' if elsewhere else ''}`."
-    )
+    text = f"No live worker serves queue {queue}" if alive else "No worker is alive"
+    text += f" ({about})" if about else ""
+    text += f": start one with `dray worker{f' -q {queue}' if elsewhere else ''}`."
     return cause(Kind.NO_WORKER, text, queue=queue, alive=len(alive), other_queues=elsewhere, silent=silent)
 
 
@@ -241,17 +214,12 @@ def _crowd(around: Circumstances, able: Sequence[WorkerView]) -> Iterator[Cause]
         text = f"All slots of the {counted(len(able), 'worker')} that could run it are taken: "
         text += f"{counted(taken, 'job')} in hand, {slots:,} at a time."
         yield cause(Kind.SLOTS, text, workers=len(able), running=taken, concurrency=slots)
-    ahead, is_more = _ahead(around, able)
-    if ahead:
-        more = "more than " if is_more else ""
-        text = f"{more}{counted(ahead, 'job')} that workers of queue {around.job.queue} know "
-        text += f"{plural(ahead, 'comes', 'come')} before it, by priority, time or id."
-        yield cause(Kind.BEHIND, text[0].upper() + text[1:], queue=around.job.queue, ahead=ahead, is_more=is_more)
-
-
-def _ahead(around: Circumstances, able: Sequence[WorkerView]) -> tuple[int, bool]:
     counts = [n for task, n in around.ahead.items() if any(view.knows(task) for view in able)]
-    return sum(counts), any(n >= AHEAD_LIMIT for n in counts)
+    ahead, is_more = sum(counts), any(n >= AHEAD_LIMIT for n in counts)
+    if ahead:
+        text = f"{'More than ' if is_more else ''}{counted(ahead, 'job')} that workers of queue {around.job.queue} "
+        text += f"know {plural(ahead, 'comes', 'come')} before it, by priority, time or id."
+        yield cause(Kind.BEHIND, text, queue=around.job.queue, ahead=ahead, is_more=is_more)
 
 
 def _ready(around: Circumstances) -> Cause:
@@ -259,7 +227,7 @@ def _ready(around: Circumstances) -> Cause:
     able = [view for view in around.workers if view.serves(job.queue) and view.knows(job.task) and not view.is_full]
     names = [view.worker.name for view in able]
     text = f"It is ready, since {when(job.run_at, around.now)}: {listed(names, 3)} has a free slot and is to take it."
-    return cause(Kind.READY, text, run_at=instant(job.run_at), workers=names)
+    return cause(Kind.READY, text, run_at=moment(job.run_at), workers=names)
 
 
 # Running
@@ -275,14 +243,13 @@ def _running(around: Circumstances) -> list[Cause]:
     text = f"It runs on worker {worker_words(holder)}, since {when(started_at, around.now)}, "
     text += f"attempt {job.attempt} of {job.max_attempts}{_progress(around)}."
     facts = {"attempt": job.attempt, "max_attempts": job.max_attempts, "progress": job.progress}
-    found.append(cause(Kind.RUNNING, text, worker=worker_facts(holder), started_at=instant(started_at), **facts))
+    found.append(cause(Kind.RUNNING, text, worker=worker_facts(holder), started_at=moment(started_at), **facts))
     return found
 
 
 def _progress(around: Circumstances) -> str:
     percent, message = around.job.progress, around.job.progress_message
-    shown = [f"{percent:.0f}%" if percent is not None else "", message or ""]
-    words = ": ".join(filter(None, shown))
+    words = ": ".join(filter(None, ["" if percent is None else f"{percent:.0f}%", message]))
     return f", {words}" if words else ""
 
 
@@ -324,7 +291,7 @@ def _cancel(around: Circumstances) -> Iterator[Cause]:
     at = around.job.cancel_requested_at
     if at is not None:
         text = f"It was asked to stop {when(at, around.now)}; its body has not ended yet."
-        yield cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=instant(at))
+        yield cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=moment(at))
 
 
 # Ended
@@ -347,7 +314,7 @@ def _end(around: Circumstances) -> Cause:
     if job.reason == Reason.EXPIRED:
         return _cancelled_as_expired(around)
     text = f"It ended {_at(around)} as {ended_as(job.state, job.reason)}."
-    return cause(Kind.OTHER, text, finished_at=instant(job.finished_at))
+    return cause(Kind.OTHER, text, finished_at=moment(job.finished_at))
 
 
 def _at(around: Circumstances) -> str:
@@ -355,14 +322,8 @@ def _at(around: Circumstances) -> str:
 
 
 def _tries(around: Circumstances) -> dict[str, Any]:
-    job = around.job
-    return {
-        "finished_at": instant(job.finished_at),
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "crashes": job.crashes,
-        "max_crashes": job.max_crashes,
-    }
+    counts = {name: getattr(around.job, name) for name in ("attempt", "max_attempts", "crashes", "max_crashes")}
+    return {"finished_at": moment(around.job.finished_at), **counts}
 
 
 def _completed(around: Circumstances) -> Cause:
@@ -375,7 +336,9 @@ def _completed(around: Circumstances) -> Cause:
 
 
 def _failed(around: Circumstances, kind: Kind, words: str) -> Cause:
-    job, last = around.job, _last(around)
+    job = around.job
+    # The attempt that the job ended with, where it is recorded.
+    last = around.last if around.last is not None and around.last.claim == job.claim else None
     counted = f"attempt {job.attempt} of {job.max_attempts}"
     if kind is Kind.CRASHED:
         counted += f", crash {job.crashes} of {job.max_crashes}"
@@ -386,12 +349,6 @@ def _failed(around: Circumstances, kind: Kind, words: str) -> Cause:
     return cause(kind, text, **_tries(around), error_type=error_type, error=message)
 
 
-def _last(around: Circumstances) -> Attempt | None:
-    """The attempt that the job ended with, where it is recorded."""
-    last = around.last
-    return last if last is not None and last.claim == around.job.claim else None
-
-
 def _cancelled(around: Circumstances) -> Cause:
     job = around.job
     asked_at = job.cancel_requested_at
@@ -400,7 +357,7 @@ def _cancelled(around: Circumstances) -> Cause:
     if asked_at is not None:
         had_begun = "while it ran" if job.started_at is not None else "before it started"
         text = f"It was cancelled {had_begun}: it ended {_at(around)}, asked for {when(asked_at, around.now)}."
-    return cause(Kind.CANCELLED, text, **_tries(around), cancel_requested_at=instant(asked_at), error=job.error)
+    return cause(Kind.CANCELLED, text, **_tries(around), cancel_requested_at=moment(asked_at), error=job.error)
 
 
 def _with_parent(around: Circumstances) -> Cause:
@@ -411,14 +368,14 @@ def _with_parent(around: Circumstances) -> Cause:
         text = f"It was cancelled {_at(around)} with its parent {parent_words(first)}, which is now "
         text += f"{ended_as(first.state, first.reason)}. `dray job retry {first.id}` brings both back."
     shown = [parent_facts(parent) for parent in parents]
-    return cause(Kind.PARENT, text, finished_at=instant(around.job.finished_at), parents=shown)
+    return cause(Kind.PARENT, text, finished_at=moment(around.job.finished_at), parents=shown)
 
 
 def _cancelled_as_expired(around: Circumstances) -> Cause:
     at = around.job.expires_at
     text = f"It was cancelled {_at(around)}: it had not started"
     text += f" when it expired, {when(at, around.now)}." if at is not None else " in time."
-    return cause(Kind.EXPIRED, text, finished_at=instant(around.job.finished_at), expires_at=instant(at))
+    return cause(Kind.EXPIRED, text, finished_at=moment(around.job.finished_at), expires_at=moment(at))
 
 
 def _fanout(around: Circumstances) -> Iterator[Cause]:
@@ -430,8 +387,8 @@ def _unique(around: Circumstances) -> Iterator[Cause]:
     job = around.job
     if job.unique_lock is None:
         return
-    until = "" if job.unique_until is None else f" until {when(job.unique_until, around.now)}"
     if job.unique_until is not None and job.unique_until <= around.now:
         return  # the next request for it clears the lock
+    until = "" if job.unique_until is None else f" until {when(job.unique_until, around.now)}"
     text = f"It holds the unique key {job.unique_lock}{until}: an enqueue with that key gets this job."
-    yield cause(Kind.UNIQUE, text, unique=job.unique_lock, unique_until=instant(job.unique_until))
+    yield cause(Kind.UNIQUE, text, unique=job.unique_lock, unique_until=moment(job.unique_until))
