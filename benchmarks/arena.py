@@ -12,7 +12,7 @@ import psycopg
 import dray
 from benchmarks.places import postgres_place, sqlite_place
 from benchmarks.storage import PostgresPlace, SqlitePlace
-from dray.task import Task
+from dray.task.task import Task
 
 
 class Arena:

@@ -118,11 +118,12 @@ def _options(function: Any, *inner: str) -> list[str]:
 def _documented() -> dict[str, list[str]]:
     """What people can use, by the section that has to name it."""
     import dray
-    from dray.handle import Attempt, AttemptError, LogLine
-    from dray.ops import QueueInfo, Stats, WorkerInfo
+    from dray.handle.job import Attempt, AttemptError, LogLine
+    from dray.ops.listing import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
     from dray.schedules import ScheduleInfo, ScheduleKeywords
-    from dray.task import JobKeywords, TaskKeywords
+    from dray.task.job_options import JobKeywords
+    from dray.task.options import TaskKeywords
 
     kept = [name for kind in (Attempt, AttemptError, LogLine) for name in kind.__dataclass_fields__]
     coroutines = {"acomplete", "acancel", "aretry", "arefresh", "aresult", "await_", "aretry_failed"}
@@ -152,6 +153,7 @@ def test_a_section_of_the_reference_names_all_that_it_is_about(section: str) -> 
 
 
 def test_the_reference_has_the_limits_of_the_code() -> None:
+    from dray import codec
     from dray.instants import DAY
     from dray.model import limits
     from dray.model.retention import Retention
@@ -160,7 +162,7 @@ def test_the_reference_has_the_limits_of_the_code() -> None:
     figures = (
         f"arguments of a job | {limits.ARGS_BYTES // limits.KIB} KiB",
         f"result | {limits.RESULT_BYTES // limits.MIB} MiB",
-        f"nesting | {limits.JSON_DEPTH} levels",
+        f"nesting | {codec.MAX_DEPTH} levels",
         f"error message, progress message | {limits.ERROR_MESSAGE_BYTES // limits.KIB} KiB",
         f"traceback | {limits.TRACEBACK_BYTES // limits.KIB} KiB",
         f"log line | {limits.LOG_MESSAGE_BYTES // limits.KIB} KiB",
@@ -181,7 +183,7 @@ def test_links_between_the_docs_lead_somewhere() -> None:
 
 
 def test_importing_dray_and_its_sqlite_side_loads_nothing_from_elsewhere() -> None:
-    code = "import dray, dray.backends, dray.task, sys; print(*sys.modules)"
+    code = "import dray, dray.backends, dray.task.task, sys; print(*sys.modules)"
     ours = {"dray", "__main__", "sitecustomize", "usercustomize"}
     loaded = {name.partition(".")[0] for name in run("-c", code).split()} - set(sys.stdlib_module_names) - ours
     assert {name for name in loaded if not name.startswith("_")} == set()

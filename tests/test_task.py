@@ -11,12 +11,12 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, assert_type
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 from uuid import UUID
 
 import pytest
@@ -25,24 +25,16 @@ from hypothesis import strategies as st
 
 from dray.clock import Ids
 from dray.codec import decode
-from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownTask
+from dray.errors import ConfigError, InvalidName, Misfit, PayloadError, PayloadTooLarge, UnknownTask
 from dray.instants import SECOND, from_datetime
 from dray.model import retry
 from dray.model.new_job import NewJob
 from dray.model.schedule import Rule
-from dray.task import (
-    AsyncTask,
-    JobOptions,
-    Misfit,
-    Registry,
-    Signature,
-    Task,
-    TaskOptions,
-    define,
-    next_delay_us,
-    prepare,
-    task_name,
-)
+from dray.task.job_options import JobOptions, prepare
+from dray.task.options import TaskOptions, next_delay_us, task_name
+from dray.task.registry import Registry
+from dray.task.signature import Signature
+from dray.task.task import AsyncTask, Task, define
 from tests.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -230,7 +222,7 @@ def test_a_name_outside_the_allowed_characters_is_refused() -> None:
 
 
 SCRIPT = """
-from dray.task import task_name
+from dray.task.options import task_name
 def work(): ...
 if __name__ == "__main__":
     print(task_name(work))
@@ -724,14 +716,7 @@ def test_one_wrong_item_of_many_is_named_and_none_is_written(app: Any, wrong: An
     assert app.batches == []
 
 
-def test_the_types_of_a_task_are_its_functions(app: Any) -> None:
-    """Checked by pyright: a job gives what the function returns, awaited or not."""
-
-    if TYPE_CHECKING:
-        assert_type(define(add, app)(1, 2), int)
-        assert_type(define(add, app).enqueue(1, 2).result(), int)
-        _ = assert_type(define(fetch, app)("x"), Coroutine[Any, Any, dict[str, Any]])
-        assert_type(define(fetch, app).using(delay=1).enqueue("x").result(), dict[str, Any])
+def test_a_task_of_a_coroutine_function_is_told_apart(app: Any) -> None:
     assert isinstance(define(fetch, app), AsyncTask)
     assert not isinstance(define(add, app), AsyncTask)
 

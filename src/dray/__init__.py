@@ -20,33 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dray.app import App as App
-    from dray.errors import ConfigError as ConfigError
-    from dray.errors import DatabaseClosed as DatabaseClosed
-    from dray.errors import DrayError as DrayError
-    from dray.errors import ForkedConnection as ForkedConnection
-    from dray.errors import GraphError as GraphError
-    from dray.errors import InvalidName as InvalidName
-    from dray.errors import JobCancelled as JobCancelled
-    from dray.errors import JobEnded as JobEnded
-    from dray.errors import JobFailed as JobFailed
-    from dray.errors import Misfit as Misfit
-    from dray.errors import MoveError as MoveError
-    from dray.errors import PayloadError as PayloadError
-    from dray.errors import PayloadTooLarge as PayloadTooLarge
-    from dray.errors import SchemaMissing as SchemaMissing
-    from dray.errors import SchemaTooNew as SchemaTooNew
-    from dray.errors import StaleClaim as StaleClaim
-    from dray.errors import StorageDamaged as StorageDamaged
-    from dray.errors import StorageError as StorageError
-    from dray.errors import StorageFull as StorageFull
-    from dray.errors import StorageLocked as StorageLocked
-    from dray.errors import StorageUnavailable as StorageUnavailable
-    from dray.errors import UnknownJob as UnknownJob
-    from dray.errors import UnknownSchedule as UnknownSchedule
-    from dray.errors import UnknownTask as UnknownTask
-    from dray.errors import UnknownWorkflow as UnknownWorkflow
-    from dray.handle import Job as Job
-    from dray.handle import Run as Run
+    from dray.errors import *  # noqa: F403 - all of them are public
+    from dray.handle.job import Job as Job
+    from dray.handle.run import Run as Run
     from dray.job_control import Cancel as Cancel
     from dray.job_control import Fail as Fail
     from dray.job_control import Retry as Retry
@@ -56,7 +32,7 @@ if TYPE_CHECKING:
     from dray.model.retry import fixed as fixed
     from dray.model.retry import linear as linear
     from dray.runtime.context import Context as Context
-    from dray.task import Task as Task
+    from dray.task.task import Task as Task
     from dray.workflow import Workflow as Workflow
 
 __version__ = "0.1.0"
@@ -69,11 +45,12 @@ _PLACES = {
         StorageError StorageFull StorageLocked StorageUnavailable UnknownJob UnknownSchedule UnknownTask
         UnknownWorkflow""",
     "dray.workflow": "Workflow",
-    "dray.handle": "Job Run",
+    "dray.handle.job": "Job",
+    "dray.handle.run": "Run",
     "dray.model.retry": "exponential fixed linear",
     "dray.runtime.context": "Context",
     "dray.job_control": "Cancel Fail Retry Snooze Steering",
-    "dray.task": "Task",
+    "dray.task.task": "Task",
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
 

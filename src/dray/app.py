@@ -14,16 +14,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from dray import codec, ops
+from dray import codec
 from dray.clock import Clock, Ids, SystemClock
-from dray.errors import ConfigError, UnknownJob
-from dray.handle import Job
+from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
+from dray.handle.job import Job, in_thread
 from dray.model.values import check_name, parse_id
+from dray.ops import listing, pruning
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.sanitize import HIDDEN
 from dray.settings import Durability, Settings
-from dray.task import Registry, checks
+from dray.task import checks
+from dray.task.registry import Registry
 from dray.waiter import Waiter
 
 # Loaded by the calls that need it: a command that lists jobs should not pay for tasks and schedules.
@@ -32,15 +34,16 @@ if TYPE_CHECKING:
 
     from dray.backends import Backend
     from dray.decorator import Decorator
-    from dray.handle import Run
+    from dray.handle.run import Run
     from dray.model.job import Enqueued
     from dray.model.new_job import NewJob
     from dray.model.workflow import Workflow as WorkflowRow
-    from dray.ops import QueueInfo, Stats, WorkerInfo
+    from dray.ops.listing import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
     from dray.schedules import ScheduleInfo, ScheduleKeywords, Schedules
-    from dray.task import JobKeywords, Task, TaskKeywords
-    from dray.task.job_options import HasId
+    from dray.task.job_options import HasId, JobKeywords
+    from dray.task.options import TaskKeywords
+    from dray.task.task import Task
     from dray.workflow import Workflow
 
 Wake = Callable[[Iterable[str]], None]
@@ -171,7 +174,7 @@ class App:
     def _define(self, function: Callable[..., Any], options: TaskKeywords) -> Task[..., Any]:
         if options.get("timeout") is None and self.settings.default_timeout is not None:
             options["timeout"] = self.settings.default_timeout
-        from dray.task import define  # noqa: PLC0415 - listing jobs needs no tasks
+        from dray.task.task import define  # noqa: PLC0415 - listing jobs needs no tasks
 
         task = define(function, self, **options)
         if task.options.schedule is not None:
@@ -213,6 +216,7 @@ class App:
         return prepare_by_name(self, name, args, options), options.connection
 
     def new_id(self) -> str:
+        """The id of the next job or workflow."""
         return self.ids.new()
 
     def submit(
@@ -231,11 +235,9 @@ class App:
         self, new: Sequence[NewJob], connection: Any = None, workflow: WorkflowRow | None = None
     ) -> list[Job[Any]]:
         """As `submit`, from a coroutine."""
-        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
-
         loading.stop_here()
         if connection is None:
-            return await asyncio.to_thread(self.submit, new, None, workflow)
+            return await in_thread(lambda: self.submit(new, None, workflow))
         return self._handles(await self.backend.jobs.enqueue_async(new, workflow=workflow, connection=connection))
 
     def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
@@ -270,7 +272,7 @@ class App:
 
     def job(self, job_id: str | UUID | HasId) -> Job[Any]:
         """The job of this id; `UnknownJob` if there is none."""
-        return Job[Any](self, _job_id(job_id)).refresh()
+        return Job[Any](self, _id(job_id)).refresh()
 
     def jobs(
         self,
@@ -288,9 +290,9 @@ class App:
         `since`: enqueued at or after a time, or within the last seconds.
         """
         name: Any = getattr(task, "name", task)
-        fit = ops.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
-        before = None if after is None else _job_id(after)
-        found = self.backend.jobs.newest(fit, limit=ops.check_limit(limit), before=before)
+        fit = listing.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
+        before = None if after is None else _id(after)
+        found = self.backend.jobs.newest(fit, limit=listing.check_limit(limit), before=before)
         return [Job(self, row.id, row=row) for row in found]
 
     def cancel(self, job_id: str | UUID | HasId) -> bool:
@@ -306,18 +308,18 @@ class App:
         return self._known(job_id).delete()
 
     def _known(self, job_id: str | UUID | HasId) -> Job[Any]:
-        return Job(self, _job_id(job_id))
+        return Job(self, _id(job_id))
 
     def prune(self, older_than: float | timedelta | None = None) -> int:
         """Removes jobs that ended longer ago than that, or than their usual retention; returns how many.
 
         Keeps what a live job needs, and workflows that have not ended.
         """
-        return ops.prune(self.backend, older_than)
+        return pruning.prune(self.backend, older_than)
 
     def stats(self, window: float | timedelta = 3600) -> Stats:
         """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""
-        return ops.stats(self.backend, window)
+        return listing.stats(self.backend, window)
 
     # Schedules
 
@@ -374,15 +376,17 @@ class App:
 
     def workflow_run(self, run_id: str | UUID | HasId) -> Run:
         """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
-        from dray import workflow  # noqa: PLC0415 - only for workflows
+        from dray.handle.run import Run  # noqa: PLC0415 - only for workflows
 
-        return workflow.run_of(self, run_id)
+        return Run(self, _id(run_id, "workflow", "run", UnknownWorkflow)).refresh()
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
         """Workflows, newest first. Pass the last one as `after` to get the next page."""
-        from dray import workflow  # noqa: PLC0415 - only for workflows
+        from dray.handle.run import Run  # noqa: PLC0415 - only for workflows
 
-        return workflow.runs(self, ops.check_limit(limit), after)
+        before = {} if after is None else {"before": _id(after, "workflow", "run", UnknownWorkflow)}
+        found = self.backend.workflows.newest(limit=listing.check_limit(limit), **before)
+        return [Run(self, row.id, row) for row in found]
 
     # Queues and workers
 
@@ -408,15 +412,15 @@ class App:
         if priority is not None:
             self.backend.queues.upsert(name, checks.priority("priority", priority))
         found = (queue for queue in self.queues() if queue.name == name)
-        return next(found, ops.QueueInfo(name, 0, None, {}))
+        return next(found, listing.QueueInfo(name, 0, None, {}))
 
     def queues(self) -> list[QueueInfo]:
         """All queues by name."""
-        return ops.queues(self.backend)
+        return listing.queues(self.backend)
 
     def workers(self) -> list[WorkerInfo]:
         """Workers that live, then those that ended."""
-        return ops.workers(self.backend)
+        return listing.workers(self.backend)
 
     def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
         """A worker in this process: ``with app.worker(concurrency=8): ...``, ``.run()`` or ``.run_until_idle()``."""
@@ -435,11 +439,12 @@ def _import(module: str) -> None:
         raise ConfigError(f"there is no module {module!r} to import tasks from; {where}") from error
 
 
-def _job_id(given: Any) -> str:
+def _id(given: Any, of: str = "job", handle: str = "job", unknown: type[Exception] = UnknownJob) -> str:
+    """The id of a job or a workflow, from its handle or as text."""
     return parse_id(
         given,
-        "a job's id is a string",
-        lambda text: UnknownJob(f"{text} is no job's id; pass a whole one, as job.id has it"),
+        f"a {of}'s id is a string",
+        lambda text: unknown(f"{text} is no {of}'s id; pass a whole one, as {handle}.id has it"),
     )
 
 

@@ -17,6 +17,14 @@ from typing import Protocol
 
 from dray.instants import MILLISECOND
 
+UNKNOWN_BOOT = "unknown"
+
+_STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_ONE_CLOCK = 0  # no time namespace has this number
+_RANDOM_BITS = 74  # of an id: 12 beside the version, 62 beside the variant
+_LOW_MASK = (1 << 62) - 1
+_VARIANT = 1 << 63
+
 
 class Clock(Protocol):
     """What the rest of Dray may know of time."""
@@ -36,18 +44,6 @@ class Clock(Protocol):
         ...
 
 
-class Rng(Protocol):
-    """What the rest of Dray may know of chance."""
-
-    def random(self) -> float:
-        """A float in [0, 1)."""
-        ...
-
-    def getrandbits(self, k: int, /) -> int:
-        """A whole number of k random bits."""
-        ...
-
-
 class SystemClock:
     """The machine's clocks."""
 
@@ -60,13 +56,6 @@ class SystemClock:
     @property
     def boot(self) -> str:
         return _boot()
-
-
-_STEADY_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-UNKNOWN_BOOT = "unknown"
-_ONE_CLOCK = 0  # no time namespace has this number
 
 
 @cache
@@ -110,9 +99,9 @@ def _system_value(name: str) -> str | None:
 class Ids:
     """Time-ordered ids (UUID version 7), strictly increasing within a process, unique across all of them."""
 
-    def __init__(self, clock: Clock, rng: Rng | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rng = rng or random.Random()  # noqa: S311 - ids are unique, not secret
+        self._rng = random.Random()  # noqa: S311 - ids are unique, not secret
         self._lock = threading.Lock()
         self._last = 0
         _makers.add(self)
@@ -137,10 +126,6 @@ class Ids:
         self._lock = threading.Lock()
         self._last = 0
 
-
-_RANDOM_BITS = 74  # 12 beside the version, 62 beside the variant
-_LOW_MASK = (1 << 62) - 1
-_VARIANT = 1 << 63
 
 _makers: weakref.WeakSet[Ids] = weakref.WeakSet()
 

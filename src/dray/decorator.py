@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-from dray.task import AsyncTask, Task, TaskKeywords
+from dray.task.options import TaskKeywords
+from dray.task.task import AsyncTask, Task
 
 if TYPE_CHECKING:
     from dray.runtime.context import Context
@@ -42,10 +43,7 @@ if TYPE_CHECKING:
     )
 
 
-class Define(Protocol):
-    """What makes a task of a function and its options, and registers it."""
-
-    def __call__(self, function: Callable[..., Any], options: TaskKeywords, /) -> Task[..., Any]: ...
+Define: TypeAlias = Callable[[Callable[..., Any], TaskKeywords], Task[..., Any]]  # and register it
 
 
 class Decorator:

@@ -8,34 +8,25 @@ finds the database unavailable; the next worker that starts writes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from dray import codec
-from dray.convert import to_json
+from dray.convert.write import to_json
 from dray.errors import ConfigError, SchemaMissing, StorageLocked, StorageUnavailable, UnknownSchedule
-from dray.instants import SECOND, from_datetime, to_datetime
+from dray.instants import SECOND, from_datetime, moment, to_datetime
 from dray.model.limits import ARGS_BYTES
 from dray.model.new_job import NewJob
-from dray.model.schedule import (
-    MISFIRE_LIMIT,
-    MISFIRE_LIMIT_MAX,
-    Misfire,
-    Overlap,
-    Rule,
-    Schedule,
-    placed,
-    preview,
-    same_rule,
-)
+from dray.model.schedule import MISFIRE_LIMIT_MAX, Misfire, Overlap, Rule, Schedule, placed, preview, same_rule
 from dray.model.values import check_name, shown
 from dray.runtime import loading
-from dray.task import Signature, Task, TaskOptions
-from dray.task.checks import choice, known_options, priority, whole
+from dray.task.checks import choice, known_options, priority, queue_name, whole
 from dray.task.job_options import job_of
-from dray.task.options import rule_of
+from dray.task.options import TaskOptions, rule_of
+from dray.task.signature import Signature
+from dray.task.task import Task
 
 if TYPE_CHECKING:
     from dray.app_interface import AppInterface
@@ -44,6 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("dray")
 
 _TRIES = 100  # to change a schedule that fires meanwhile
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "queue": queue_name,
+    "misfire": lambda name, value: choice(name, value, Misfire).value,
+    "misfire_limit": lambda name, value: whole(name, value, 1, MISFIRE_LIMIT_MAX),
+    "overlap": lambda name, value: choice(name, value, Overlap).value,
+    "priority": priority,
+}
 
 
 class ScheduleKeywords(TypedDict, total=False):
@@ -129,7 +127,7 @@ class Schedules:
 
     def check_shorthand(self, task: Task[..., Any]) -> None:
         """Refuses ``@app.task(cron=…)`` of a function that cannot be called without arguments."""
-        # A signature of its own: an annotation may name what is defined further down, and is read but once.
+        # A signature of its own: an annotation may name what is defined further down, and is read only once.
         try:
             Signature(task.function, task.name).fit({})
         except TypeError as error:
@@ -162,22 +160,10 @@ class Schedules:
         if rule is None:
             raise ConfigError(f'{of}: give cron="0 3 * * *" or every=30, to say when')
         task_name, args = self._call(of, task, given.get("args", {}))
-        misfire = choice(f"{of}: misfire", given.get("misfire", Misfire.LAST), Misfire)
-        if "misfire_limit" in given and misfire is not Misfire.ALL:
+        checked = {key: check(f"{of}: {key}", given[key]) for key, check in _CHECKS.items() if key in given}
+        if "misfire_limit" in given and checked.get("misfire") != Misfire.ALL:
             raise ConfigError(f'{of}: misfire_limit means nothing without misfire="all"')
-        return _wanted(
-            name,
-            task_name,
-            rule,
-            args=args,
-            queue=check_name("queue", given["queue"]) if "queue" in given else None,
-            misfire=misfire.value,
-            misfire_limit=whole(
-                f"{of}: misfire_limit", given.get("misfire_limit", MISFIRE_LIMIT), 1, MISFIRE_LIMIT_MAX
-            ),
-            overlap=choice(f"{of}: overlap", given.get("overlap", Overlap.ALLOW), Overlap).value,
-            priority=priority(f"{of}: priority", given["priority"]) if "priority" in given else None,
-        )
+        return _wanted(name, task_name, rule, args=args, **checked)
 
     def _call(self, of: str, task: Any, args: Any) -> tuple[str, str]:
         """Returns the task's name, and the arguments as they are stored."""
@@ -237,25 +223,13 @@ class Schedules:
         return stored
 
     def _info(self, schedule: Schedule, now: int) -> ScheduleInfo:
-        args = codec.decode(schedule.args)
-        return ScheduleInfo(
-            name=schedule.name,
-            task=schedule.task,
-            queue=schedule.queue,
-            args=self._app.shown_args(schedule.task, cast("Mapping[str, Any]", args)),
-            cron=schedule.cron,
-            every=None if schedule.every_us is None else schedule.every_us / SECOND,
-            tz=schedule.tz,
-            misfire=schedule.misfire,
-            misfire_limit=schedule.misfire_limit,
-            overlap=schedule.overlap,
-            priority=schedule.priority,
-            next_at=_moment(schedule.next_at),
-            last_at=_moment(schedule.last_at),
-            created_at=to_datetime(schedule.created_at),
-            paused_at=_moment(schedule.paused_at),
-            seen_at=to_datetime(now),
-        )
+        stored = asdict(schedule)
+        del stored["every_us"], stored["updated_at"]
+        for instant in ("next_at", "last_at", "created_at", "paused_at"):
+            stored[instant] = moment(stored[instant])
+        stored["args"] = self._app.shown_args(schedule.task, codec.decode(schedule.args))
+        every = None if schedule.every_us is None else schedule.every_us / SECOND
+        return ScheduleInfo(**stored, every=every, seen_at=to_datetime(now))
 
     def _tell(self) -> None:
         """Makes the workers of this process look at the schedules again."""
@@ -282,7 +256,3 @@ def _wanted(name: str, task: str, rule: Rule, **options: Any) -> Schedule:
 
 def _unknown(name: str) -> UnknownSchedule:
     return UnknownSchedule(f"no schedule is named {shown(name)}; `dray schedules` lists those that are stored")
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)

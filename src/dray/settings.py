@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ from dray.errors import ConfigError
 from dray.instants import SECOND
 from dray.model.values import duration_us, shown
 from dray.sanitize import redact
-from dray.task.checks import choice, known_options, several, switch, timeout
+from dray.task.checks import choice, several, switch, timeout
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -50,7 +50,6 @@ class Settings:
     @classmethod
     def of(cls, url: str | os.PathLike[str] | None, **given: Any) -> Settings:
         """The settings as given, or an error that says what they may be."""
-        known_options(given, {field.name for field in fields(cls)} - {"url", "is_url_given"}, "App")
         checked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
         settings = cls(url=_url(url), is_url_given=url is not None, **checked)
         if settings.listen_url is not None and settings.is_sqlite:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from dray.errors import ConfigError, GraphError, UnknownWorkflow
-from dray.handle import Run
+from dray.errors import ConfigError, GraphError
+from dray.handle.run import Run
 from dray.model import workflow as model
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.new_job import NewJob
-from dray.model.values import parse_id
 from dray.runtime import loading
-from dray.task import Enqueuer, Task
 from dray.task.checks import label
-from dray.task.steps import Options, Parent, Step, Steps
+from dray.task.steps import Parent, Step, Steps
+from dray.task.task import Enqueuer, Task
 from dray.wording import counted
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Workflow:
     ) -> Step:
         """Adds a call of a task, with `task.using(...)` where it needs options; runs `after` steps, jobs or names."""
         self._refuse_enqueued()
-        return self._steps.add(task, args, kwargs, Options(after, step, on_parent_failure, pass_parent_results))
+        return self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
 
     def enqueue(self, *, connection: Any = None) -> Run:
         """Writes all jobs and edges in one transaction, or, if anything is wrong with them, nothing."""
@@ -77,23 +76,3 @@ class Workflow:
                 f"workflow {self.name} is enqueued already: make another one, or add steps in the body of one of its "
                 "own, with ctx.add()"
             )
-
-
-def run_of(app: AppInterface, run_id: Any) -> Run:
-    """The workflow of this id; `UnknownWorkflow` if there is none."""
-    return Run(app, checked_id(run_id)).refresh()
-
-
-def checked_id(run_id: Any) -> str:
-    """The id of a workflow, from its handle or as text."""
-    return parse_id(
-        run_id,
-        "a workflow's id is a string",
-        lambda text: UnknownWorkflow(f"{text} is no workflow's id; pass a whole one, as run.id has it"),
-    )
-
-
-def runs(app: AppInterface, limit: int, after: Any = None) -> list[Run]:
-    """The newest workflows; `after` the last one of a list come the next ones."""
-    more = {} if after is None else {"before": checked_id(after)}
-    return [Run(app, row.id, row) for row in app.backend.workflows.newest(limit=limit, **more)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from dray import codec
 from dray.app import App
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand, Outcome, Reason

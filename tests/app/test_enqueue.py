@@ -15,8 +15,8 @@ import pytest
 from dray.address import SqliteAddress, parse_address
 from dray.app import App
 from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownJob
-from dray.handle import Job
-from dray.task import Task
+from dray.handle.job import Job
+from dray.task.task import Task
 from tests.app.hands import Hands
 from tests.manual_clock import ManualClock
 

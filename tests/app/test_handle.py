@@ -15,7 +15,7 @@ import pytest
 from dray.app import App
 from dray.backends.store.work import Report
 from dray.errors import JobCancelled, JobEnded, JobFailed, UnknownJob
-from dray.handle import AttemptError, Job, Progress
+from dray.handle.job import AttemptError, Job, Progress
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
 from dray.model.job import LogLine, Reason

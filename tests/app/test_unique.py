@@ -10,9 +10,9 @@ import pytest
 
 from dray.app import App
 from dray.errors import ConfigError
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.instants import HOUR, SECOND, to_datetime
-from dray.task import Task
+from dray.task.task import Task
 from tests.app.hands import Hands
 from tests.backends import beside
 from tests.manual_clock import ManualClock

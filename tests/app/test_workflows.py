@@ -11,9 +11,9 @@ import pytest
 
 from dray.app import App
 from dray.errors import ConfigError, GraphError, JobFailed, UnknownJob, UnknownWorkflow
-from dray.handle import Run
+from dray.handle.run import Run
 from dray.runtime.context import Context
-from dray.task import Task
+from dray.task.task import Task
 from dray.workflow import Workflow
 from tests.backends import beside, raw
 

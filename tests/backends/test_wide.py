@@ -13,7 +13,7 @@ from dray.model import settlement as model
 from dray.model.job import Claim, Demand
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.worker import NewWorker
-from dray.task import Task
+from dray.task.task import Task
 from tests import verbs
 
 WIDTH = 10_000

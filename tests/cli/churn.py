@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dray
-from dray import handle
+from dray.handle import job as handles
 
 app = dray.App()
 log = logging.getLogger("churn")
@@ -73,10 +73,10 @@ class Churner:
         self._ids += [job.id for job in flow.enqueue().jobs()]
 
     def cancel(self) -> None:
-        handle.cancel(app, self._some())
+        handles.cancel(app, self._some())
 
     def retry(self) -> None:
-        handle.retry(app, self._some())
+        handles.retry(app, self._some())
 
     def prune(self) -> None:
         app.prune(older_than=1)

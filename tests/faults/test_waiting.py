@@ -63,7 +63,7 @@ class Waiting:
         return injected
 
     def _wait(self, job_id: str) -> Any:
-        return dray.handle.Job(self.app, job_id).result(timeout=LONG)
+        return dray.Job(self.app, job_id).result(timeout=LONG)
 
 
 def test_a_result_that_is_waited_for_comes_whichever_call_fails(database: FaultyDatabase) -> None:

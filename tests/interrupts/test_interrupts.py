@@ -22,7 +22,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 import dray
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.sqlite import SqliteDatabase
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.ops.audit import audit
 from dray.runtime.worker import Worker
 from tests.interrupts.harness import BySignal, ByThread, bombard

@@ -15,7 +15,7 @@ from dray.maintenance import Declarer, Scheduler
 from dray.model.job import Claim
 from dray.model.schedule import Rule, Schedule, placed
 from dray.schedules import store
-from dray.task import TaskOptions
+from dray.task.options import TaskOptions
 from tests.backends import beside
 from tests.backends.world import World
 from tests.maintenance.conftest import Counts

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dray
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
 from tests.forks import NAME_LENGTH, Forked, fork_program

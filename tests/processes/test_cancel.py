@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dray
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.processes.harness import Fleet
 from tests.processes.places import Scenario, Together, on_both
 

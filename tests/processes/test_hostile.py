@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.processes.harness import Fleet, Process
 from tests.processes.places import Scenario, Together, on_both
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from dray.address import PostgresAddress, parse_address
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Places, Scenario, Together
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dray.errors import StorageLocked
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.processes import network
 from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Places, Together

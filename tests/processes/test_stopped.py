@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.processes.harness import Fleet, Process
 from tests.processes.places import Places, Together, on_both
 

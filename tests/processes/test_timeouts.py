@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.processes.harness import Fleet
 from tests.processes.places import Places, Together, on_both
 

@@ -9,7 +9,7 @@ import os
 import random
 import time
 
-from dray.handle import Run
+from dray.handle.run import Run
 from dray.model.job import FINAL
 from tests.processes import apps
 from tests.processes.harness import Fleet, Process, side_by_side

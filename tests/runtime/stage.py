@@ -14,12 +14,12 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Any
 
-from dray.clock import Clock, Rng, SystemClock
+from dray.clock import Clock, SystemClock
 from dray.model.job import Claim
-from dray.model.settlement import Settlement
+from dray.model.settlement import Rng, Settlement
 from dray.runtime.execution import Execution, StopCause
 from dray.runtime.runners.process import ProcessRunner
-from dray.task import Task
+from dray.task.task import Task
 
 PATIENCE = 20.0
 _numbers = itertools.count(1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.instants import HOUR
 from dray.runtime import engine
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until

@@ -17,8 +17,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.errors import JobCancelled, JobFailed
-from dray.handle import Job
-from dray.handle.job import AttemptError
+from dray.handle.job import AttemptError, Job
 from tests.runtime.watching import ended, outcomes, state_of
 
 RUNNERS = ("thread", "async")

@@ -16,7 +16,7 @@ from dray.app import App
 from dray.errors import StorageLocked, StorageUnavailable
 from dray.runtime import service
 from dray.runtime.worker import Worker
-from dray.task import Task
+from dray.task.task import Task
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
 LEASE = 1.5

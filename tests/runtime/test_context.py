@@ -13,7 +13,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.backends.store.work import Notes, WorkStore
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, state_of, until
 

@@ -12,11 +12,11 @@ import pytest
 import dray
 from dray.app import App
 from dray.errors import ConfigError, GraphError
-from dray.handle import Run
+from dray.handle.run import Run
 from dray.runtime.context import grown_id
 from dray.runtime.ownership import Ownership
 from dray.settings import Settings
-from dray.task import Task
+from dray.task.task import Task
 from tests.backends import users
 from tests.runtime import growing_bodies
 from tests.runtime.watching import until

@@ -16,7 +16,7 @@ import dray
 from dray.app import App
 from dray.backends.store.work import WorkStore
 from dray.errors import StorageLocked
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.runtime.watching import LONG, Gate, outcomes, state_of, until
 
 shop = logging.getLogger("tests.shop")

@@ -11,7 +11,7 @@ from dray.app import App
 from dray.errors import StorageUnavailable
 from dray.runtime.engine import Engine
 from dray.runtime.worker import Worker
-from dray.task import Task
+from dray.task.task import Task
 from tests.backends import raw
 from tests.runtime.watching import LONG, Gate, ended, state_of, until
 

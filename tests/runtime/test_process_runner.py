@@ -19,7 +19,7 @@ from dray.clock import SystemClock
 from dray.model.limits import LOG_LINES
 from dray.runtime import loading
 from dray.runtime.runners import process
-from dray.task import Task
+from dray.task.task import Task
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Link, Stage, await_file, await_that, descendants, is_alive
 

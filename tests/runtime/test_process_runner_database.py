@@ -16,7 +16,7 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import completed, released
 from dray.model.worker import NewWorker
 from dray.runtime.execution import Execution
-from dray.task import Task
+from dray.task.task import Task
 from tests import verbs
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Stage

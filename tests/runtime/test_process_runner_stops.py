@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dray.runtime.execution import StopCause
-from dray.task import Task
+from dray.task.task import Task
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Link, Stage, await_file, await_number, await_that, group_members, is_alive
 

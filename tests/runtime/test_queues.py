@@ -14,7 +14,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.clock import SystemClock
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model import settlement
 from dray.model.job import Demand

@@ -12,7 +12,7 @@ import pytest
 
 import dray
 from dray.app import App
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.runtime.execution import FAILED_ATTEMPT
 from tests.runtime.watching import LONG, outcomes, sql, state_of
 

@@ -15,7 +15,7 @@ from dray.errors import DrayError
 from dray.runtime import engine
 from dray.runtime.children import worker_side
 from dray.runtime.worker import Worker
-from dray.task import Task
+from dray.task.task import Task
 from tests.runtime.watching import LONG, Gate, ended, sql, state_of, until
 
 KINDS = ["thread", "async", "process"]

@@ -17,7 +17,7 @@ import pytest
 from dray.app import App
 from dray.backends.store.why import Asked
 from dray.backends.store.work import NOTHING
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model.job import Demand
 from dray.model.limits import TRACEBACK_BYTES

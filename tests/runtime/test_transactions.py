@@ -17,7 +17,7 @@ import dray
 from dray.address import SqliteAddress, parse_address
 from dray.app import App
 from dray.errors import ConfigError, StaleClaim
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.maintenance.waiting_jobs import Fanner
 from tests.backends import beside, users
 from tests.runtime.watching import LONG, ended, outcomes, sql, state_of

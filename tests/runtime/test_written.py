@@ -9,7 +9,7 @@ import pytest
 
 from dray.app import App
 from dray.errors import StorageUnavailable
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.runtime.worker import Worker
 from tests.runtime.test_outage import fail_once
 from tests.runtime.watching import LONG, come_to, ended, sql, until

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dray.app import App
-from dray.handle import Job
+from dray.handle.job import Job
 from tests.backends import raw
 
 T = TypeVar("T")

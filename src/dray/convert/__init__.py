@@ -18,12 +18,3 @@ class of the user's) changes nothing: the JSON value is passed as it is.
 
 Errors name the path and the types, not the value: it may be a secret.
 """
-
-from __future__ import annotations
-
-from dray.codec import step
-from dray.convert.forms import hints
-from dray.convert.read import Reader, reader
-from dray.convert.write import to_json
-
-__all__ = ["Reader", "hints", "reader", "step", "to_json"]

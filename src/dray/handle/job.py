@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self, TypeVar, cast, overload
 
 from dray import codec
 from dray.errors import JobCancelled, JobFailed
-from dray.instants import SECOND, to_datetime
+from dray.instants import SECOND, moment, to_datetime
 from dray.model import job as model
 from dray.model.job import CancelResult, State
 from dray.model.values import duration_us
@@ -70,6 +70,26 @@ class LogLine:
     message: str
 
 
+class _Column(Generic[T]):
+    """A column of a job's row, read with it at first use; `shown` turns what is stored into what people see."""
+
+    def __init__(self, shown: Callable[[Any], T] | None = None) -> None:
+        self._shown = shown
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, job: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, job: Job[Any], owner: type) -> T: ...
+    def __get__(self, job: Job[Any] | None, owner: type) -> Self | T:
+        if job is None:
+            return self
+        value = getattr(job.row, self._name)
+        return value if self._shown is None else self._shown(value)
+
+
 class Job(Generic[R_co]):
     """One request to run a task; R is what its function returns."""
 
@@ -117,14 +137,12 @@ class Job(Generic[R_co]):
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
         """As `result`, from a coroutine."""
-        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
-
         seconds = _seconds(timeout)
         ended = await self._app.waiter.wait_async([self.id], seconds)
         row = ended.get(self.id)
         if row is not None and row.state == State.COMPLETED:
             return self._outcome(ended, seconds)
-        return await asyncio.to_thread(self._outcome, ended, seconds)  # reads the traceback
+        return await in_thread(lambda: self._outcome(ended, seconds))  # reads the traceback
 
     def _outcome(self, ended: Mapping[str, model.Job], seconds: float | None) -> R_co:
         row = ended.get(self.id)
@@ -167,34 +185,23 @@ class Job(Generic[R_co]):
         """As `refresh`, from a coroutine."""
         return await in_thread(self.refresh)
 
-    @property
-    def state(self) -> str:
-        return self.row.state
-
-    @property
-    def reason(self) -> str | None:
-        """Why it failed or was cancelled."""
-        return self.row.reason
-
-    @property
-    def task(self) -> str:
-        return self.row.task
-
-    @property
-    def queue(self) -> str:
-        return self.row.queue
-
-    @property
-    def priority(self) -> int:
-        return self.row.priority
-
-    @property
-    def name(self) -> str | None:
-        return self.row.name
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return self.row.tags
+    state = _Column[str]()
+    reason = _Column[str | None]()  # why it failed or was cancelled
+    task = _Column[str]()
+    queue = _Column[str]()
+    priority = _Column[int]()
+    name = _Column[str | None]()
+    tags = _Column[tuple[str, ...]]()
+    attempt = _Column[int]()  # the number of the last attempt; 0: it has not started
+    max_attempts = _Column[int]()
+    error = _Column[str | None]()  # one line that says what the last attempt ended with
+    run_at = _Column[datetime](to_datetime)
+    created_at = _Column[datetime](to_datetime)
+    started_at = _Column[datetime | None](moment)
+    finished_at = _Column[datetime | None](moment)
+    expires_at = _Column[datetime | None](moment)
+    schedule = _Column[str | None]()  # the name of the schedule that made it
+    slot = _Column[datetime | None](moment)  # the time for which its schedule made it
 
     @property
     def args(self) -> dict[str, Any] | None:
@@ -203,53 +210,9 @@ class Job(Generic[R_co]):
         return None if stored is None else self._app.shown_args(self.row.task, codec.decode(stored))
 
     @property
-    def attempt(self) -> int:
-        """The number of the last attempt; 0: it has not started."""
-        return self.row.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        return self.row.max_attempts
-
-    @property
-    def error(self) -> str | None:
-        """One line that says what the last attempt ended with."""
-        return self.row.error
-
-    @property
     def progress(self) -> Progress:
         """How far the body says it is."""
         return Progress(self.row.progress, self.row.progress_message)
-
-    @property
-    def run_at(self) -> datetime:
-        return to_datetime(self.row.run_at)
-
-    @property
-    def created_at(self) -> datetime:
-        return to_datetime(self.row.created_at)
-
-    @property
-    def started_at(self) -> datetime | None:
-        return moment(self.row.started_at)
-
-    @property
-    def finished_at(self) -> datetime | None:
-        return moment(self.row.finished_at)
-
-    @property
-    def expires_at(self) -> datetime | None:
-        return moment(self.row.expires_at)
-
-    @property
-    def schedule(self) -> str | None:
-        """The name of the schedule that made it."""
-        return self.row.schedule
-
-    @property
-    def slot(self) -> datetime | None:
-        """The time for which its schedule made it."""
-        return moment(self.row.slot)
 
     def attempts(self) -> list[Attempt]:
         """Every attempt that is kept, oldest first, with the one under way."""
@@ -335,11 +298,6 @@ def _attempts(row: model.Job, kept: Sequence[model.Attempt]) -> list[Attempt]:
             Attempt(row.attempt, row.worker_id, row.state, moment(row.started_at), moment(row.finished_at), None)
         )
     return found
-
-
-def moment(at: int | None) -> datetime | None:
-    """An instant that may not have come."""
-    return None if at is None else to_datetime(at)
 
 
 def _attempt(each: model.Attempt) -> Attempt:

@@ -122,10 +122,8 @@ class Run:
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """As `wait`, from a coroutine."""
-        import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
-
         clock = _Countdown(timeout)
-        while isinstance(found := await asyncio.to_thread(self._next), _Ahead):
+        while isinstance(found := await in_thread(self._next), _Ahead):
             clock.check(self.id)
             try:
                 await self._app.waiter.wait_async(found.ids, clock.at_most(found.seconds))

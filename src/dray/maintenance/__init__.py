@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dray.app_interface import AppInterface
 from dray.backends import Backend
-from dray.clock import Clock, Rng
+from dray.clock import Clock
 from dray.errors import StorageError
 from dray.maintenance.checkpointer import Checkpointer
 from dray.maintenance.duty_runner import Duty, DutyRunner
@@ -15,6 +15,7 @@ from dray.maintenance.pruner import Pruner
 from dray.maintenance.rescuer import Rescuer
 from dray.maintenance.scheduler import Declarer, Scheduler
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
+from dray.model.settlement import Rng
 
 
 class WorkerDuties:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dray.backends.database import LogFile, Upkeep
-from dray.clock import Clock, Rng
+from dray.clock import Clock
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
+from dray.model.settlement import Rng
 
 _PAUSE = 1.0
 _BUSY_PAUSE = 0.25

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dray.backends import Backend
-from dray.clock import Clock, Rng
+from dray.clock import Clock
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
+from dray.model.settlement import Rng
 
 log = logging.getLogger("dray")
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from dray.backends import Backend
 from dray.backends.store.history import Pruned
-from dray.clock import Rng
 from dray.instants import DAY, MINUTE
 from dray.maintenance.duty_runner import jittered
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import Retention
+from dray.model.settlement import Rng
 
 WORKERS_KEPT_US = DAY
 STACKS_KEPT_US = MINUTE  # `dray why` waits for seconds

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dray.backends import Backend
-from dray.clock import Clock, Rng
+from dray.clock import Clock
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
+from dray.model.settlement import Rng
 from dray.model.worker import DeathVerdict, Judgement, Rescued
 from dray.wording import counted
 

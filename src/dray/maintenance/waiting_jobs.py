@@ -6,10 +6,10 @@ import logging
 from dataclasses import dataclass
 
 from dray.backends import Backend
-from dray.clock import Rng
 from dray.instants import SECOND
 from dray.maintenance.duty_runner import jittered
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK
+from dray.model.settlement import Rng
 from dray.wording import counted
 
 log = logging.getLogger("dray")

@@ -19,7 +19,6 @@ LOG_MESSAGE_BYTES = 8 * KIB
 LOG_LINES = 1_000  # per job
 
 ATTEMPTS_KEPT = 100  # per job, the newest
-JSON_DEPTH = 100
 TAGS = 20  # per job
 TAG_CHARS = 100
 UNIQUE_CHARS = 500

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
-from dray.convert import hints
+from dray.convert.forms import hints
 from dray.convert.schema import Schema, Schemas
 from dray.instants import SECOND
 from dray.model.retry import Exponential, Fixed, Linear
 from dray.ops.listing import WorkerInfo
-from dray.task import Task
 from dray.task.options import TaskOptions
+from dray.task.task import Task
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DEFAULT_CHARS = 200  # a default that is longer says nothing more

@@ -12,7 +12,7 @@ from dray.model.cause import Cause, Kind, cause
 from dray.model.causes import explain
 from dray.model.circumstances import Circumstances
 from dray.model.job import UNSTARTED, Job, State
-from dray.task import Registry
+from dray.task.registry import Registry
 from dray.waiter import unknown_job
 
 PATIENCE = 2.0  # seconds for a worker to say where a body is

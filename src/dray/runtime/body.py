@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime
 from typing import Any
 
-from dray.errors import PayloadError, StorageError
+from dray.errors import Misfit, PayloadError, StorageError
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model import settlement
 from dray.model.settlement import Settlement
@@ -21,7 +21,6 @@ from dray.runtime import outcome
 from dray.runtime.context import Context, parent_results
 from dray.runtime.execution import Execution, Interrupted, current
 from dray.sanitize import escape_control
-from dray.task import Misfit
 
 log = logging.getLogger("dray")
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from dray.clock import Rng
 from dray.errors import ConfigError
 from dray.instants import MILLISECOND
 from dray.model.job import Demand
+from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
 # How much

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from uuid import UUID
 
 from dray import codec
-from dray.convert import to_json
+from dray.convert.write import to_json
 from dray.errors import ConfigError, UnknownJob
-from dray.instants import to_datetime
+from dray.instants import moment
 from dray.interrupts import CleanExit
 from dray.model import settlement
 from dray.model.job import Job, State
@@ -24,8 +24,8 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
 from dray.sanitize import bounded
-from dray.task import Enqueuer, Task
-from dray.task.steps import Options, Parent, Step, Steps
+from dray.task.steps import Parent, Step, Steps
+from dray.task.task import Enqueuer, Task
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -80,8 +80,7 @@ class Context:
     @property
     def slot(self) -> datetime | None:
         """The time for which the schedule made this job, however late it runs; None if it was run by hand."""
-        slot = self._row.slot
-        return None if slot is None else to_datetime(slot)
+        return moment(self._row.slot)
 
     @cached_property
     def _row(self) -> Job:
@@ -141,8 +140,7 @@ class Context:
             raise ConfigError("this job is completed already: add steps to its workflow before that")
         if self._steps is None:
             self._steps = _steps_of(self._execution)
-        options = Options(after, step, on_parent_failure, pass_parent_results)
-        added = self._steps.add(task, args, kwargs, options)
+        added = self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
         self._execution.grown.append(self._steps.job(added))
         return added
 

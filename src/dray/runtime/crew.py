@@ -16,7 +16,7 @@ from dray.runtime.condition import Outage
 from dray.runtime.execution import Execution
 from dray.runtime.runners import Refuse, Report, Runner
 from dray.runtime.runners.thread import ThreadRunner
-from dray.task import Task
+from dray.task.task import Task
 
 _FAREWELL = 1.0  # seconds for child processes to end
 

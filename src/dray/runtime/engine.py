@@ -40,7 +40,7 @@ from dray.runtime.notes import NoteBuffer
 from dray.runtime.ownership import Ownership
 from dray.runtime.runners import Runner
 from dray.runtime.service import Service
-from dray.task import Task
+from dray.task.task import Task
 from dray.wording import counted
 
 log = logging.getLogger("dray")

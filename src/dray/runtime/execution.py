@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from collections import deque
 
     from dray.backends import Backend
-    from dray.clock import Clock, Rng
+    from dray.clock import Clock
     from dray.model.job import Claim, LogLine
     from dray.model.new_job import NewJob
-    from dray.task import Task
+    from dray.model.settlement import Rng
+    from dray.task.task import Task
 
 
 class Link(Protocol):

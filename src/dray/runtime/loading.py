@@ -22,7 +22,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from dray.task import Task
+    from dray.task.task import Task
 
 _IMPORT = "<frozen importlib._bootstrap>"
 _MAIN = "__main__"
@@ -102,7 +102,8 @@ def _task_in(module: ModuleType, task_name: str) -> Task[..., Any] | None:
 
 
 def _registries(module: ModuleType) -> Iterator[dict[str, Task[..., Any]]]:
-    from dray.task import Registry, Task  # noqa: PLC0415 - `dray list` loads this module, and no tasks
+    from dray.task.registry import Registry  # noqa: PLC0415 - `dray list` loads this module, and no tasks
+    from dray.task.task import Task  # noqa: PLC0415 - `dray list` loads this module, and no tasks
 
     for value in list(vars(module).values()):
         owner = value.app if isinstance(value, Task) else value

@@ -23,7 +23,7 @@ from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, StopCause
 from dray.sanitize import bounded, clean, clean_traceback, escape_lines, redact
-from dray.task import next_delay_us, policy_delay_us
+from dray.task.options import next_delay_us, policy_delay_us
 
 _KIND_BYTES = 200
 _LAST_MOMENTS = 2 * SECOND  # from a worker's last write to the end of its process

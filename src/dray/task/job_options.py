@@ -179,14 +179,13 @@ def _tags(name: str, value: Any) -> tuple[str, ...]:
 
 def _after(name: str, value: Any) -> tuple[str, ...]:
     parents = (value,) if isinstance(value, str) or hasattr(value, "id") else several(name, value, "jobs")
-    return tuple(dict.fromkeys(_job_id(name, parent) for parent in parents))
+    return tuple(dict.fromkeys(parent_id(parent, "after takes jobs or their ids") for parent in parents))
 
 
-def _job_id(name: str, parent: Any) -> str:
+def parent_id(parent: Any, takes: str) -> str:
+    """The id of a job that another one runs after; a `TypeError` begins with `takes`."""
     return parse_id(
-        parent,
-        f"{name} takes jobs or their ids",
-        lambda text: ConfigError(f"{name}: {text} is no job id; pass the job, or its whole id"),
+        parent, takes, lambda text: ConfigError(f"after: {text} is no job id; pass the job, or its whole id")
     )
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
 from dray.model import retry
+from dray.model.limits import DESCRIPTION_CHARS
 from dray.model.schedule import Rule
 from dray.model.values import check_name, duration_us, shown
 from dray.sanitize import HIDDEN
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dray")
 
-_DESCRIPTION_CHARS = 500
 _NAME_IT = "or give it a name: @app.task(name=...)"
 
 
@@ -116,7 +116,7 @@ def _retry(name: str, value: Any) -> retry.Policy:
 
 
 def _description(name: str, value: Any) -> str:
-    return label(name, value, _DESCRIPTION_CHARS)
+    return label(name, value, DESCRIPTION_CHARS)
 
 
 def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
@@ -142,7 +142,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def _runner(name: str, function: Any, value: Any) -> RunnerKind:
-    usual = RunnerKind.ASYNC if is_coroutine(function) else RunnerKind.THREAD
+    usual = RunnerKind.ASYNC if inspect.iscoroutinefunction(function) else RunnerKind.THREAD
     runner = usual if value is None else choice(name, value, RunnerKind)
     if runner not in {usual, RunnerKind.PROCESS}:
         kind = "an async def" if usual is RunnerKind.ASYNC else "a def that is not async"
@@ -196,17 +196,6 @@ def check_function(function: Any) -> None:
     problem = next((problem for fits, problem in _REFUSED if fits(function)), None)
     if problem is not None:
         raise TypeError(f"{getattr(function, '__qualname__', shown(function))} {problem}")
-
-
-def is_coroutine(function: Any) -> bool:
-    """Whether it is an ``async def``."""
-    return inspect.iscoroutinefunction(function)
-
-
-def place_of(function: Any) -> str:
-    """The file and line where the function is written."""
-    code = inspect.unwrap(function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _module(function: Any) -> str:

@@ -19,14 +19,17 @@ from functools import cached_property
 from inspect import Parameter
 from typing import Any, Union, get_args, get_origin
 
-from dray.convert import Reader, hints, reader, step, to_json
+from dray.codec import step
+from dray.convert.forms import hints
+from dray.convert.read import Reader, reader
+from dray.convert.write import to_json
 from dray.errors import Misfit, PayloadError
 from dray.model.values import shown
 
 if sys.version_info >= (3, 14):
     import annotationlib
 
-_PARENT_RESULTS = "parent_results"
+PARENT_RESULTS = "parent_results"
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _SHOWN = 5  # names in one message
@@ -49,7 +52,7 @@ class Signature:
     @property
     def takes_parent_results(self) -> bool:
         """Whether the results of a job's parents are filled in."""
-        found = self.parameters.get(_PARENT_RESULTS)
+        found = self.parameters.get(PARENT_RESULTS)
         return found is not None and found.kind not in _VARIADIC
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +92,7 @@ class Signature:
             raise self._misfit("they are nested too deep") from None
         values.update(dict.fromkeys(self.contexts, context))
         if self._needs_parent_results or (self.takes_parent_results and parent_results is not None):
-            values.setdefault(_PARENT_RESULTS, parent_results or {})
+            values.setdefault(PARENT_RESULTS, parent_results or {})
         return self._call(values)
 
     def with_context(
@@ -107,7 +110,7 @@ class Signature:
         given = {self._key(name): value for name, value in bound.arguments.items() if name != self._extra}
         given.update(bound.arguments.get(self._extra or "", {}))
         if self._needs_parent_results:
-            given.setdefault(_PARENT_RESULTS, {})
+            given.setdefault(PARENT_RESULTS, {})
         return self._call(given | dict.fromkeys(self.contexts, context()))
 
     def result(self, value: Any) -> Any:
@@ -120,7 +123,7 @@ class Signature:
 
     @property
     def _needs_parent_results(self) -> bool:
-        return self.takes_parent_results and self._is_bare(_PARENT_RESULTS)
+        return self.takes_parent_results and self._is_bare(PARENT_RESULTS)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -136,7 +139,7 @@ class Signature:
         given = [parameter for name, parameter in self.parameters.items() if name not in self.contexts]
         optional = [
             parameter.replace(kind=Parameter.KEYWORD_ONLY, default=None)
-            if parameter.name == _PARENT_RESULTS and self._needs_parent_results
+            if parameter.name == PARENT_RESULTS and self._needs_parent_results
             else parameter
             for parameter in given
         ]
@@ -172,7 +175,7 @@ class Signature:
 
     @cached_property
     def _required(self) -> Set[str]:
-        named = [name for name in self._readers if name in self.parameters and name != _PARENT_RESULTS]
+        named = [name for name in self._readers if name in self.parameters and name != PARENT_RESULTS]
         return dict.fromkeys(name for name in named if self._is_bare(name)).keys()  # a set in their order
 
     def _problems(self, args: Mapping[str, Any]) -> str:

@@ -6,45 +6,33 @@ A graph that `finish` returns is complete and can run to its end; anything wrong
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import Parameter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from dray.errors import ConfigError, GraphError
 from dray.model.new_job import NewJob
-from dray.model.values import canonical_id, check_name, parse_id, shown
+from dray.model.values import canonical_id, check_name, shown
 from dray.model.workflow import ParentPolicy, order
 from dray.task.checks import choice, switch
-from dray.task.job_options import HasId, JobOptions
+from dray.task.job_options import HasId, JobOptions, parent_id
+from dray.task.signature import PARENT_RESULTS
 from dray.task.task import Enqueuer, Task
 
 Parent = HasId | str
-_PARENT_RESULTS = "parent_results"
 
 
+@dataclass(frozen=True, slots=True)
 class Step:
     """A step that was added; others run `after` it."""
 
-    __slots__ = ("id", "name", "task", "workflow_id")
-
-    def __init__(self, job: NewJob) -> None:
-        assert job.workflow_id is not None
-        self.id = job.id
-        self.name = job.step
-        self.task = job.task
-        self.workflow_id = job.workflow_id
+    id: str
+    name: str | None
+    task: str
+    workflow_id: str
 
     def __repr__(self) -> str:
         return f"<Step {self.name or self.task} {self.id}>"
-
-
-class Options(NamedTuple):
-    """What is said of a step beside its task and its arguments."""
-
-    after: Sequence[Parent] | Parent | None = None
-    step: str | None = None
-    on_parent_failure: str | None = None
-    pass_parent_results: bool = True
 
 
 class Steps:
@@ -70,34 +58,40 @@ class Steps:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def add(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> Step:
+    def add(
+        self,
+        task: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        after: Sequence[Parent] | Parent | None,
+        step: str | None,
+        on_parent_failure: str | None,
+        pass_parent_results: bool,  # noqa: FBT001 - as people give it
+    ) -> Step:
         """One more step, checked as an enqueue is."""
         if not isinstance(task, Enqueuer):
             raise TypeError(f"a step is made of a task, or of task.using(...), not of {type(task).__name__}")
         enqueuer = cast("Enqueuer[..., Any]", task)
-        job_options = _job_options(enqueuer.job_options, options)
-        if options.step is not None and check_name("step", options.step) in self._names:
-            raise GraphError(f"there is a step {options.step!r} in this workflow already; give this one another name")
-        if not switch("pass_parent_results", options.pass_parent_results):
+        job_options = _job_options(enqueuer.job_options, on_parent_failure)
+        if step is not None and check_name("step", step) in self._names:
+            raise GraphError(f"there is a step {step!r} in this workflow already; give this one another name")
+        if not switch("pass_parent_results", pass_parent_results):
             kwargs = _without_parent_results(enqueuer.task, kwargs)
         job = enqueuer.task.prepare(args, kwargs, job_options, self.workflow_id)
-        known, unknown = self._parents(options.after)
+        known, unknown = self._parents(after)
         job = replace(
             job,
-            id=self._identify(replace(job, step=options.step), len(self._jobs)),
+            id=self._identify(replace(job, step=step), len(self._jobs)),
             workflow_id=self.workflow_id,
-            step=options.step,
+            step=step,
             parents=tuple(dict.fromkeys((*job_options.after, *known))),
         )
-        self._keep(job, unknown)
-        return Step(job)
-
-    def _keep(self, job: NewJob, unknown: list[str]) -> None:
         self._jobs[job.id] = job
-        if job.step is not None:
-            self._names[job.step] = job.id
+        if step is not None:
+            self._names[step] = job.id
         if unknown:
             self._open[job.id] = unknown
+        return Step(job.id, step, job.task, self.workflow_id)
 
     def job(self, step: Step) -> NewJob:
         """What is to be written for a step."""
@@ -147,21 +141,17 @@ class Steps:
                 f"step {shown(parent.name or parent.task)} belongs to another workflow; steps wait for those of "
                 "their own workflow, and for jobs that are enqueued"
             )
-        return parse_id(
-            parent,
-            "after takes steps, jobs, their ids and names of steps",
-            lambda text: ConfigError(f"after: {text} is no job id; pass the job, or its whole id"),
-        )
+        return parent_id(parent, "after takes steps, jobs, their ids and names of steps")
 
 
-def _job_options(given: JobOptions, options: Options) -> JobOptions:
+def _job_options(given: JobOptions, on_parent_failure: str | None) -> JobOptions:
     if given.connection is not None:
         raise ConfigError("a step has no connection of its own; give it to the workflow's enqueue()")
     if given.on_conflict != "keep":
         raise ConfigError("a step cannot change the job that holds its unique key; leave on_conflict out")
-    if options.on_parent_failure is None:
+    if on_parent_failure is None:
         return given
-    return replace(given, on_parent_failure=choice("on_parent_failure", options.on_parent_failure, ParentPolicy))
+    return replace(given, on_parent_failure=choice("on_parent_failure", on_parent_failure, ParentPolicy))
 
 
 def _several(after: Any) -> Iterable[Any]:
@@ -180,7 +170,7 @@ def _label(job: NewJob) -> str:
 
 def _without_parent_results(task: Task[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Passes the value that a plain call would have, because a worker fills in nothing that is given."""
-    if _PARENT_RESULTS in kwargs or not task.signature.takes_parent_results:
+    if PARENT_RESULTS in kwargs or not task.signature.takes_parent_results:
         return kwargs
-    default = task.signature.parameters[_PARENT_RESULTS].default
-    return {**kwargs, _PARENT_RESULTS: {} if default is Parameter.empty else default}
+    default = task.signature.parameters[PARENT_RESULTS].default
+    return {**kwargs, PARENT_RESULTS: {} if default is Parameter.empty else default}

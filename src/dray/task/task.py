@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from dray import codec
-from dray.convert import to_json
+from dray.convert.write import to_json
 from dray.errors import PayloadError
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.model.limits import RESULT_BYTES
 from dray.model.new_job import NewJob
 from dray.model.values import check_name
 from dray.task.job_options import JobKeywords, JobOptions, prepare
-from dray.task.options import TaskKeywords, TaskOptions, is_coroutine, place_of
+from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.signature import Signature
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ class Enqueuer(Generic[P, R]):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """As `enqueue`, from a coroutine."""
-        task = self.task
-        return (await task.app.asubmit([task.prepare(args, kwargs, self.job_options)], self.job_options.connection))[
-            0
-        ]
+        new = [self.task.prepare(args, kwargs, self.job_options)]
+        return (await self.task.app.asubmit(new, self.job_options.connection))[0]
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
@@ -82,7 +81,8 @@ class Task(Enqueuer[P, R]):
     @property
     def place(self) -> str:
         """The file and line where its function is written."""
-        return place_of(self.function)
+        code = inspect.unwrap(self.function).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -162,13 +162,9 @@ def prepare_by_name(app: AppInterface, name: Any, args: Any, job_options: JobOpt
     return prepare(app.new_id(), options, to_json(given, "args"), job_options)
 
 
-@overload
-def define(
-    function: Callable[P, Coroutine[Any, Any, R]], app: AppInterface, **options: Unpack[TaskKeywords]
-) -> AsyncTask[P, R]: ...
-@overload
-def define(function: Callable[P, R], app: AppInterface, **options: Unpack[TaskKeywords]) -> Task[P, R]: ...
 def define(function: Callable[..., Any], app: AppInterface, **options: Unpack[TaskKeywords]) -> Task[..., Any]:
     """The task of a function, with its options checked."""
     checked = TaskOptions.of(function, options)
-    return AsyncTask(function, checked, app) if is_coroutine(function) else Task(function, checked, app)
+    if inspect.iscoroutinefunction(function):
+        return AsyncTask(function, checked, app)
+    return Task(function, checked, app)

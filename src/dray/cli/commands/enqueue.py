@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import sys
@@ -26,11 +27,10 @@ from dray.cli.output import put, put_json, short
 from dray.cli.parsing import arguments, duration, given, instant
 from dray.cli.processes import handling
 from dray.errors import DrayError
-from dray.handle import Job
+from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
-from dray.task import Task
-from dray.task.options import is_coroutine
+from dray.task.task import Task
 from dray.wording import span
 
 
@@ -187,7 +187,7 @@ def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeou
             around.enter_context(contextlib.redirect_stdout(sys.stderr))
         if timeout is not None:
             around.enter_context(_ended_at_last(task.name, timeout))
-        if is_coroutine(task.function):
+        if inspect.iscoroutinefunction(task.function):
             return _awaited(body(), timeout)
         if timeout is not None:
             around.enter_context(_alarm(timeout))

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 import dray
-from dray import handle
 from dray.cli import shapes, waiting
 from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
@@ -34,6 +33,7 @@ from dray.cli.output import (
     state,
 )
 from dray.cli.parsing import confirm, duration, filters, filters_given
+from dray.handle import job as handles
 from dray.model.job import CancelResult
 from dray.ops import listing
 from dray.sanitize import escape_control
@@ -246,7 +246,7 @@ def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bo
 
 
 def _cancel(app: dray.App, ids: Sequence[str]) -> list[str]:
-    return [job_id for job_id, result in handle.cancel(app, ids).items() if result is not CancelResult.FINAL]
+    return [job_id for job_id, result in handles.cancel(app, ids).items() if result is not CancelResult.FINAL]
 
 
 def _delete(app: dray.App, ids: Sequence[str]) -> list[str]:
@@ -260,7 +260,7 @@ _ACTIONS = (
         about="Start ended jobs over, with their attempts at 0.",
         why_not="it has not ended, or its arguments were not kept",
         states=("failed",),
-        act=handle.retry,
+        act=handles.retry,
     ),
     _Action(
         verb="cancel",

@@ -28,7 +28,7 @@ from dray.cli.output import (
 )
 from dray.cli.parsing import duration
 from dray.model.values import check_name
-from dray.ops import Stats
+from dray.ops.listing import Stats
 from dray.wording import span
 
 _QUEUE_COLUMNS = (

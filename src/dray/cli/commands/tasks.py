@@ -14,8 +14,8 @@ from dray.cli.apps import app_on_tables, app_with_tasks, known_task, load_tasks
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, put_json, put_list, queues, relative, seconds, short
 from dray.errors import ConfigError, StorageError
-from dray.ops import WorkerInfo
 from dray.ops import tasks as ops
+from dray.ops.listing import WorkerInfo
 from dray.wording import span
 
 _PATIENCE = 2.0  # seconds for a database that may not exist

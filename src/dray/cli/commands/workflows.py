@@ -28,7 +28,7 @@ from dray.cli.output import (
     state,
 )
 from dray.errors import UnknownWorkflow
-from dray.handle import Run
+from dray.handle.run import Run
 from dray.ops import listing
 from dray.sanitize import escape_control
 

@@ -22,9 +22,10 @@ from dray.cli.demo.tasks import LEDGER
 from dray.cli.exits import Code, Failure
 from dray.cli.output import short
 from dray.cli.processes import start_worker
-from dray.handle import Job, Run
+from dray.handle.job import Job
+from dray.handle.run import Run
 from dray.model.job import FINAL, State
-from dray.task import Task
+from dray.task.task import Task
 from dray.wording import counted, span
 
 _PACE = 0.1  # seconds between two looks

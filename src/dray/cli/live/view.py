@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dray import handle
 from dray.app import App
 from dray.cli import shapes
 from dray.cli.commands.job import described
 from dray.cli.live.layout import Panel, panels, rows
 from dray.cli.output import cell, short
+from dray.handle import job as handles
 from dray.model.job import CancelResult
 from dray.ops.top import Snapshot
 from dray.ops.why import why
@@ -225,12 +225,12 @@ def _resume(app: App, queue: str) -> str:
 
 def _retry(app: App, job_id: str) -> str:
     why_not = "it has not ended, is gone, or its arguments were not kept"
-    what = "starts over" if handle.retry(app, [job_id]) else f"was not retried: {why_not}"
+    what = "starts over" if handles.retry(app, [job_id]) else f"was not retried: {why_not}"
     return f"job {short(job_id)} {what}"
 
 
 def _cancel(app: App, job_id: str) -> str:
-    return f"job {short(job_id)} {_CANCELLED[handle.cancel(app, [job_id])[job_id]]}"
+    return f"job {short(job_id)} {_CANCELLED[handles.cancel(app, [job_id])[job_id]]}"
 
 
 def _job_lines(app: App, job_id: str) -> list[str]:

@@ -26,18 +26,18 @@ from types import FrameType
 from typing import Any
 
 from dray.backends import Backend
-from dray.clock import Clock, Rng, SystemClock
+from dray.clock import Clock, SystemClock
 from dray.instants import MILLISECOND
 from dray.model.job import Claim, State
 from dray.model.limits import LOG_LINES, TRACEBACK_BYTES
 from dray.model.new_job import NewJob
-from dray.model.settlement import Settlement
+from dray.model.settlement import Rng, Settlement
 from dray.runtime import body, loading, notes
 from dray.runtime.children import kernel, wire
 from dray.runtime.children.wire import SharedFlags
 from dray.runtime.execution import Execution, Interrupted
 from dray.sanitize import clean_traceback, redact
-from dray.task import Task
+from dray.task.task import Task
 
 _GATHER = 20 * MILLISECOND  # between two messages with lines, once a burst is used up
 _BURST = 20  # messages that are sent as they come

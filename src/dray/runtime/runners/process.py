@@ -24,7 +24,7 @@ from dray.runtime.children.worker_side import ChildHandle, Died, ForkerHandle, N
 from dray.runtime.execution import Execution, StopCause
 from dray.runtime.runners import Line, Runner
 from dray.sanitize import escape_control, escape_lines
-from dray.task import Task
+from dray.task.task import Task
 
 log = logging.getLogger("dray")
 
