@@ -1,6 +1,6 @@
 """Database addresses: what a user writes, and what it means.
 
-An address may carry a password, so no message here repeats a PostgreSQL address that could not be taken apart.
+An address may hold a password, so no message here repeats a PostgreSQL address that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ DEFAULT_URL = "sqlite:///dray.db"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# What RFC 3986 lets stand in the part before the host; anything else has to be percent-encoded.
+# What RFC 3986 allows in the part before the host; all else must be percent-encoded.
 _CREDENTIALS = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*")
 _NO_PORT = re.compile(r":[^,]*[^\d,]")
 _MALFORMED = (
     "this PostgreSQL address cannot be taken apart: write postgresql://user:password@host:port/database, and "
     "percent-encode special characters in user and password (@ as %40, / as %2F, # as %23, ? as %3F, % as %25)"
 )
-
-
-# What was meant for a server, and would otherwise be taken for the path of a file, its password in the name.
+# Mistyped addresses of servers. Each would otherwise be the path of a file, with the password in its name.
 _MISTYPED = re.compile(
     r"""\s*["']?(?: (?:postgres|sqlite|file)\w*(?:\+\w+)?: | postgres\w*(?:\+\w+)?//   # a scheme without its ://
         | (?://)?[^/:]*:.*@ )                                                     # user:password@host
@@ -59,7 +57,7 @@ class PostgresAddress:
 
 
 def parse_address(url: str) -> SqliteAddress | PostgresAddress:
-    """The database that an address names; a relative SQLite path is resolved against the current directory, now."""
+    """The database that an address names. A relative SQLite path is resolved now, against the current directory."""
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in _POSTGRES:
         return _postgres(url)
@@ -111,8 +109,8 @@ def _take_apart(url: str) -> SplitResult:
     """The parts of an address. A password with a bare @, /, ? or # would end up in another part, and in messages."""
     try:
         parts = urlsplit(url)
-        credentials, _, _ = parts.netloc.rpartition("@")
-        numbers = [int(port) for port in re.findall(r":(\d*)(?:,|$)", parts.netloc.rpartition("@")[2]) if port]
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        ports = [int(port) for port in re.findall(r":(\d*)(?:,|$)", hosts) if port]
     except ValueError:
         raise ConfigError(_MALFORMED) from None
     strange = (
@@ -120,8 +118,8 @@ def _take_apart(url: str) -> SplitResult:
         or parts.fragment
         or "@" in parts.path + parts.query
         or not _CREDENTIALS.fullmatch(credentials)
-        or any(not 0 < number < 65_536 for number in numbers)
-        or _NO_PORT.search(re.sub(r"\[[^\]]*\]", "", parts.netloc.rpartition("@")[2]))
+        or any(not 0 < port < 65_536 for port in ports)
+        or _NO_PORT.search(re.sub(r"\[[^\]]*\]", "", hosts))
         or (not credentials and ":" in re.sub(r"\[[^\]]*\]|:\d*(?=,|$)", "", parts.netloc))
     )
     if strange:

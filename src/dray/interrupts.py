@@ -1,13 +1,13 @@
 """Cleaning up although an exception may be raised into this thread at any moment.
 
-Ctrl-C, a time limit set by a signal and `PyThreadState_SetAsyncExc` raise wherever the thread happens to be: between
-the taking of a lock and the `try` that frees it, inside a `finally`, or at the first instruction of an `__exit__`
-written in Python, of which then nothing runs. A lock or a transaction left behind there stops every other thread, on
+Ctrl-C, a time limit set by a signal and `PyThreadState_SetAsyncExc` raise wherever the thread happens to be: after a
+lock is taken and before the `try` that frees it, inside a `finally`, or at the first instruction of an `__exit__`
+written in Python, which then does nothing. A lock or a transaction left behind there stops every other thread, and on
 SQLite every other process. CPython raises after a call and at the start of a function, never between two plain
 assignments, and C functions (`with` on a `threading.Lock`) run to their end. The tools here build on that:
 
-- what is taken is found out afterwards, from the lock or the connection itself, never from a note taken about it;
-- cleaning up is idempotent, so it can simply be done twice.
+- The lock or the connection itself tells afterwards what was taken, never a variable that notes it.
+- Cleaning up is idempotent, so it can be done twice.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def with_cleanup(work: Callable[[], T], cleanup: Callable[[], None]) -> T:
 
 
 class OwnedLock:
-    """A lock that knows whether this thread has it: a timed `acquire` may be interrupted just before it returns.
+    """A lock that knows whether this thread holds it: an exception may hit a timed `acquire` just before it returns.
 
-    Without a time limit it is taken as ``with owned.lock:``, which cannot be interrupted halfway.
+    Without a time limit, take it as ``with owned.lock:``, which no exception can cut in half.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class OwnedLock:
 
 
 class Signal:
-    """As `threading.Event`, which an interrupt can leave locked for ever: this is a queue, whose verbs are C."""
+    """As `threading.Event`, which an interrupt can leave locked for ever. This is a queue, whose methods are in C."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[None] = SimpleQueue()
@@ -75,7 +75,7 @@ class Signal:
                 self._queue.get_nowait()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until it is set; whether it is."""
+        """Waits until it is set; returns whether it is."""
         try:
             self._queue.get(timeout=None if seconds is None else max(0.0, seconds))
         except Empty:
@@ -94,20 +94,20 @@ _armed: set[weakref.ref[_Anchor]] = set()
 
 
 class CleanExit(ABC):
-    """A context manager whose `cleanup` runs at the end of its block, however short anything else is cut.
+    """A context manager whose `cleanup` runs at the end of its block, wherever an exception interrupts the rest.
 
-    A `with` statement looks `__exit__` up before it calls `__enter__`, and alone holds what it finds. Here that is a
-    function with an anchor. When the statement drops it, the anchor dies, and a weak reference cleans up, unless
-    `leave` has returned by then.
+    A `with` statement looks up `__exit__` before it calls `__enter__`, and is the only one to hold what it finds.
+    Here that is a function with an anchor. When the statement drops it, the anchor dies, and the callback of a weak
+    reference cleans up, unless `leave` has returned by then.
     """
 
     @abstractmethod
     def leave(self, error: BaseException | None) -> None:
-        """The end of the block, which `error` has ended; it cleans up, too."""
+        """Ends the block, and cleans up. `error`: the exception that ended the block."""
 
     @abstractmethod
     def cleanup(self) -> None:
-        """Frees what was taken, however far it had come; idempotent."""
+        """Frees what was taken so far; idempotent."""
 
     if TYPE_CHECKING:
 
@@ -120,7 +120,7 @@ class CleanExit(ABC):
 
 
 class Lent(CleanExit, Generic[T]):
-    """``with Lent(take, give_back) as thing``: `give_back` finds out by itself what was taken."""
+    """``with Lent(take, give_back) as thing``: `give_back` finds out itself what was taken."""
 
     def __init__(self, take: Callable[[], T], give_back: Callable[[], None]) -> None:
         self._take = take

@@ -1,7 +1,7 @@
 """Text made safe for where it goes: a database, a terminal, a log line.
 
-Nothing here raises: an error message or a traceback must always be storable and printable, whatever a task
-put into it. Redact first and cut afterwards: the end of an address, without its beginning, is just text.
+Nothing here raises: an error message or a traceback must always be storable and printable, whatever a task put into
+it. Redact first and cut afterwards: without its beginning, the end of an address is not recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def clean(text: str, limit_bytes: int) -> str:
 
     NUL becomes U+FFFD and a lone surrogate its escape, such as ``\\udc80``.
     """
-    text = str.__str__(text)  # a subclass, as a hostile __str__ may return, could override what is used below
+    text = str.__str__(text)  # a hostile __str__ may return a subclass that overrides what is used below
     if len(text) <= limit_bytes and text.isascii() and "\0" not in text:
         return text
     stored = _stored(text[: limit_bytes + 1])
@@ -28,7 +28,7 @@ def clean(text: str, limit_bytes: int) -> str:
 
 
 def clean_traceback(text: str, limit_bytes: int) -> str:
-    """As `clean`, but cut in the middle: a third for where it began, the rest for what was raised."""
+    """As `clean`, but cut in the middle: a third is kept of the beginning, the rest of the end, which was raised."""
     text = str.__str__(text)
     if len(text) <= limit_bytes:
         stored = _stored(text)
@@ -39,7 +39,7 @@ def clean_traceback(text: str, limit_bytes: int) -> str:
 
 
 def bounded(text: str, limit_bytes: int) -> str:
-    """As `clean`, with passwords hidden, for text of any size: of a hundred megabytes only the beginning is read."""
+    """As `clean`, with passwords hidden. Of a very long text only the beginning is read."""
     text = str.__str__(text)
     if len(text) <= 4 * limit_bytes:
         return clean(redact(text), limit_bytes)
@@ -57,8 +57,8 @@ def escape_control(text: str) -> str:
 
 
 def escape_lines(text: str) -> str:
-    """As `escape_control`, with its lines kept, for a traceback. Those after the first are indented: none of them can
-    be taken for a record of the log."""
+    """As `escape_control`, but keeps the lines, for a traceback. Lines after the first are indented, so that none
+    looks like a log record."""
     first, *others = text.split("\n")
     return "\n".join([escape_control(first), *(f"    {escape_control(line)}" for line in others)])
 
@@ -66,9 +66,9 @@ def escape_lines(text: str) -> str:
 def redact(text: str) -> str:
     """The text with ``***`` for each password in a database address: in a URL or in libpq's ``password=…``.
 
-    A password may hold what it should not (``@``, ``/``, quotes), so a PostgreSQL URL is taken to go on to
-    the next space, and its password to the last ``@`` in it: better hide too much than show half of it.
-    Addresses without their ``//``, or percent-encoded as a file's name is, count as well.
+    A password may hold characters that it should not (``@``, ``/``, quotes). So a PostgreSQL URL ends at the next
+    space and its password at the last ``@`` in it: better hide too much than show half of it. Addresses without
+    their ``//``, and addresses percent-encoded like a file's name, count as well.
     """
     lower = text.lower()
     if "password" in lower:
@@ -82,7 +82,7 @@ def redact(text: str) -> str:
 
 
 def holds_password(text: str) -> bool:
-    """Whether an address has a password in it; an empty one, which `redact` hides as well, is none."""
+    """Whether an address has a password in it. `redact` hides an empty one too, but it does not count here."""
     rest = _EMPTY.sub("", text)
     return redact(rest) != rest
 
@@ -129,8 +129,8 @@ def _joined(head: bytes, marker: str, tail: bytes, limit_bytes: int) -> str:
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# Each pattern takes linear time on any text: what follows its fixed beginning is either taken whole or ends
-# before the next such beginning. ASCII, because no other spaces end an address.
+# Each pattern takes linear time on any text: what follows its fixed beginning is either matched whole or ends before
+# the next such beginning. ASCII, because only ASCII spaces end an address.
 _FLAGS = re.ASCII | re.IGNORECASE
 _SETTING = re.compile(
     r"""([?&](?:ssl)?password=)[^&\s]*      # in a URL
@@ -146,7 +146,7 @@ _SETTING = re.compile(
 _POSTGRES_URL = re.compile(r"postgres(?:ql)?(?:\+\w+)?://\S*", _FLAGS)
 _MISTYPED_URL = re.compile(r"(postgres(?:ql)?(?:(?:\+|%2B)\w+)?(?:(?::|%3A)(?!//)|//))(\S*)", _FLAGS)
 _COLON, _AT = re.compile(r":|%3A", _FLAGS), re.compile(r"@|%40", _FLAGS)
-# No "@" follows, but what does is not a port, nor is the colon the text's own: "postgresql://host: no route".
+# No "@" follows. What does is not a port, and the colon does not belong to the text: "postgresql://host: no route".
 _CUT_SHORT = re.compile(r"[^:/?\[]*:(?!\d{1,5}\b|\Z)", _FLAGS)
 _EMPTY = re.compile(r":(?=@[^@]*\Z)|[?&](?:ssl)?password=(?=&|\Z)", _FLAGS)
 _USERINFO = re.compile(r"(://[^\s:/?#]*):[^\s/?#]*@", _FLAGS)

@@ -1,13 +1,13 @@
 """Cron lines: which instants they name in a time zone.
 
-`cronsim` is asked about wall-clock time only, as if the wall stood in UTC; this module turns wall times into
-instants. Left to its own zones, cronsim 2.8 never comes back from a reverse step over the change of
-Pacific/Chatham, and loses slots where a change is not by whole hours. The rules at a change are Debian's:
+`cronsim` is asked about wall-clock times only, as if the wall clock showed UTC; this module turns wall times into
+instants. With its own time zones, cronsim 2.8 never returns from a reverse step over the change of Pacific/Chatham,
+and loses slots where a change is not by whole hours. The rules at a change are Debian's:
 
-- fixed hours and minutes: once for each time on the wall. A time that is skipped runs at the change, a time
-  that comes twice runs the first time.
-- an hour or minute field that starts with ``*`` follows the clock: what is skipped does not run, what comes
-  twice runs twice.
+- Fixed hours and minutes fire once for each wall time. A skipped time fires at the change; a repeated time fires the
+  first time.
+- An hour or minute field that starts with ``*`` follows the clock: a skipped time does not fire, a repeated one fires
+  twice.
 
 A wall time is an int like an instant: microseconds since 1970 on a wall clock of that zone.
 """
@@ -45,8 +45,6 @@ _ALLOWED = f"five fields (minute hour day month weekday), six with seconds first
 # has fallen on every weekday.
 _MAX_GAPS = 15
 _PROBE_AT = 1_767_225_600 * SECOND  # 2026-01-01: any fixed instant would do
-
-
 _LENGTHS = {month: {calendar.monthrange(year, month)[1] for year in (2023, 2024)} for month in range(1, 13)}
 
 
@@ -87,7 +85,7 @@ class Cron:
         return ()
 
     def _walls(self, at: int) -> list[int]:
-        """The wall times to search from: the clock's, and in a repeated hour where the other pass meets."""
+        """The wall times to search from: the clock's, and in a repeated hour the one where both passes meet."""
         wall = self._wall(at)
         early, late = self._readings(wall)
         if early == late:
@@ -99,7 +97,7 @@ class Cron:
         return from_datetime(to_datetime(at).astimezone(self.zone).replace(tzinfo=UTC))
 
     def _readings(self, wall: int) -> tuple[int, int]:
-        """Both readings of a wall time: equal, it comes once; rising, twice; falling, it is skipped."""
+        """Both readings of a wall time. Equal: it comes once; rising: twice; falling: it is skipped."""
         local = to_datetime(wall).replace(tzinfo=self.zone)
         return from_datetime(local), from_datetime(local.replace(fold=1))
 
@@ -113,7 +111,7 @@ class Cron:
 
 @lru_cache(maxsize=256)
 def parse(text: str, tz: str) -> Cron:
-    """The line, checked: `ConfigError` if it cannot be read, names an unknown zone or never comes."""
+    """The line, checked: `ConfigError` if it cannot be parsed, names an unknown zone or never fires."""
     fields = ALIASES.get(text.lower(), text)
     simulated = _read(text, fields)
     minute, hour = fields.split()[-5:-3]
@@ -124,7 +122,6 @@ def parse(text: str, tz: str) -> Cron:
 
 
 def _read(text: str, fields: str) -> CronSim:
-    # Imported here because `import dray` loads no third-party module.
     from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only for schedules with a cron line
 
     if len(fields) > CRON_CHARS:
@@ -155,8 +152,8 @@ def _zone(tz: str) -> tzinfo:
 
 
 def _has_a_day(simulated: CronSim) -> bool:
-    # cronsim finds out that `0 0 */31 * 1#5` never comes by walking through 50 years of days, in 25 ms. It
-    # finds every day that does come: the rarest, 29 February on a given weekday, is at most 40 years away.
+    # cronsim needs 25 ms to find that `0 0 */31 * 1#5` never comes: it walks through 50 years of days. It finds
+    # every day that does come: the rarest, 29 February on a given weekday, is at most 40 years away.
     lengths = {length for month in simulated.months for length in _LENGTHS[month]}
     return any(
         simulated.match_day(date(year, month, day))
