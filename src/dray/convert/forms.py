@@ -1,4 +1,4 @@
-"""Types that are one text or one number in JSON, what annotations are, and how errors name both."""
+"""Types that are one text or one number in JSON, what annotations mean, and how errors name both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import cache
 from operator import methodcaller
 from pathlib import PurePath
-from typing import Any, NamedTuple, cast, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 from uuid import UUID
 
 from dray.codec import refusal
@@ -37,22 +37,15 @@ COLLECTIONS: dict[Any, type[Any]] = {  # and what is made of a list
 
 
 def misfit(path: str, expected: str, value: Any) -> PayloadError:
-    """Something of another type, which is named; the value itself may be a secret."""
+    """The error for a value of another type. It names the type; the value itself may be a secret."""
     return refusal(path, f"expected {expected}, got {'null' if value is None else name_of(type_of(value))}")
 
 
-def list_of(value: Any, path: str, expected: Any) -> list[Any]:
-    """The value, which must be a list."""
-    if type(value) is not list:
+def exactly(kind: type[Any], value: Any, path: str, expected: Any) -> Any:
+    """The value, which must be a list, or an object."""
+    if type(value) is not kind:
         raise misfit(path, name_of(expected), value)
-    return cast("list[Any]", value)
-
-
-def dict_of(value: Any, path: str, expected: Any) -> dict[str, Any]:
-    """The value, which must be an object."""
-    if type(value) is not dict:
-        raise misfit(path, name_of(expected), value)
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def name_of(annotation: Any) -> str:
@@ -63,15 +56,15 @@ def name_of(annotation: Any) -> str:
 
 
 def hints(thing: Any) -> dict[str, Any]:
-    """What a function's parameters and its return, or a class's fields, are annotated with.
+    """The annotations of a function's parameters and its return, or of a class's fields.
 
-    An annotation that cannot be resolved (a name that is imported for type checkers only, a class inside a
-    function) stays what it is, a text or a reference, and spoils none of the others.
+    An annotation that cannot be resolved (a name imported for type checkers only, a class inside a function) stays a
+    text or a reference. The others are resolved all the same.
     """
     thing = thing if isinstance(thing, type) else inspect.unwrap(thing)
     try:
         return typing.get_type_hints(thing, include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation is any expression, and raises what it likes
+    except Exception:  # noqa: BLE001 - an annotation is any expression, and may raise anything
         holders = reversed(thing.__mro__) if isinstance(thing, type) else [thing]
         return {name: hint for holder in holders for name, hint in _one_by_one(holder)}
 
@@ -99,7 +92,7 @@ def kind_of(annotation: Any) -> Any:
 
 
 def is_record(kind: Any) -> bool:
-    """Whether this is a class whose fields are annotated in a way that the standard library knows."""
+    """Whether this is a dataclass, a TypedDict or a NamedTuple."""
     return dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or is_named_tuple(kind)
 
 
@@ -108,8 +101,6 @@ def is_named_tuple(kind: Any) -> bool:
 
 
 class Field(NamedTuple):
-    """A field of a record."""
-
     hint: Any
     is_required: bool
 
@@ -151,7 +142,7 @@ class Form(NamedTuple):
 
 @cache
 def form_of(kind: type[Any]) -> Form | None:
-    """The form of a type or of its nearest base that has one."""
+    """The form of a type, or of its nearest base class that has one."""
     return next((_FORMS[base] for base in kind.__mro__ if base in _FORMS), None)
 
 
@@ -160,12 +151,12 @@ def is_class(kind: Any, base: type[Any] | tuple[type[Any], ...]) -> bool:
 
 
 def is_model(kind: Any) -> bool:
-    """Whether this is a pydantic model, of version 2; found out without importing pydantic."""
+    """Whether this is a pydantic model (version 2); does not import pydantic."""
     return isinstance(kind, type) and hasattr(kind, "model_dump") and hasattr(kind, "model_validate_json")
 
 
 def is_struct(kind: Any) -> bool:
-    """Whether this is a msgspec.Struct; found out without importing msgspec."""
+    """Whether this is a msgspec.Struct; does not import msgspec."""
     return hasattr(kind, "__struct_fields__")
 
 

@@ -13,35 +13,21 @@ from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias, Union, get_args
 
 from dray.codec import refusal, shorten, step
-from dray.convert.forms import (
-    COLLECTIONS,
-    MAPPINGS,
-    WRAPPERS,
-    Field,
-    dict_of,
-    fields_of,
-    form_of,
-    is_class,
-    is_model,
-    is_named_tuple,
-    is_record,
-    is_struct,
-    kind_of,
-    list_of,
-    misfit,
-    name_of,
-)
+from dray.convert import forms
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.wording import counted
 
 Reader: TypeAlias = Callable[[Any, str], Any]
 
+_SHOWN = 5  # problems in one message
+_NEVER_CONVERTED: frozenset[Any] = frozenset((bool, int, float, type(None)))
+
 
 def reader(annotation: Any) -> Reader | None:
-    """What turns a JSON value into the annotated type, or raises `PayloadError`; None: take it as it is."""
+    """A function that turns JSON values into the annotated type or raises `PayloadError`; None: none is needed."""
     annotation = type(None) if annotation is None else annotation
-    kind = kind_of(annotation)
+    kind = forms.kind_of(annotation)
     return next((make(annotation) for fits, make in _MAKERS if fits(kind)), None)
 
 
@@ -54,7 +40,7 @@ def _new_type(annotation: Any) -> Reader | None:
 
 
 class _Alias:
-    """Made at first use: ``type Tree = list[Tree]`` names itself."""
+    """The reader is made at first use: ``type Tree = list[Tree]`` names itself."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
@@ -68,9 +54,9 @@ class _Alias:
 
 
 def _union(annotation: Any) -> Reader:
-    """The first member that can read the value does; but where the value's very type is a member, it stays as it is.
+    """The first member that can read the value reads it. A value whose own type is a member stays as it is.
 
-    Except for text: ``UUID | str`` reads a UUID where it can, and ``str | UUID`` never does.
+    Text is the exception: ``UUID | str`` reads a UUID where it can, and ``str | UUID`` never does.
     """
     members = get_args(annotation)
     exact = _NEVER_CONVERTED.intersection(members)
@@ -87,12 +73,9 @@ def _union(annotation: Any) -> Reader:
                 continue
         if len(known) < len(readers):
             return value
-        raise misfit(path, name_of(annotation), value)
+        raise forms.misfit(path, forms.name_of(annotation), value)
 
     return read
-
-
-_NEVER_CONVERTED: frozenset[Any] = frozenset((bool, int, float, type(None)))
 
 
 def _choice(annotation: Any, members: Iterable[tuple[Any, Any]]) -> Reader:
@@ -105,7 +88,7 @@ def _choice(annotation: Any, members: Iterable[tuple[Any, Any]]) -> Reader:
         for written, member in choices:
             if written == value and type(written) is type(value):  # True equals 1
                 return member
-        raise refusal(path, f"expected one of {name_of(annotation)}, got something else")
+        raise refusal(path, f"expected one of {forms.name_of(annotation)}, got something else")
 
     return read
 
@@ -121,7 +104,7 @@ def _enum(kind: type[Enum]) -> Reader:
 def _flag(kind: type[Flag]) -> Reader:
     def read(value: Any, path: str) -> Any:
         if type(value) is not int:
-            raise misfit(path, kind.__name__, value)
+            raise forms.misfit(path, kind.__name__, value)
         try:
             return kind(value)
         except ValueError:
@@ -134,7 +117,7 @@ def _same(kind: type[Any]) -> Reader:
     def read(value: Any, path: str) -> Any:
         if type(value) is kind:
             return value
-        raise misfit(path, "null" if kind is type(None) else kind.__name__, value)
+        raise forms.misfit(path, "null" if kind is type(None) else kind.__name__, value)
 
     return read
 
@@ -144,7 +127,7 @@ def _float(annotation: Any) -> Reader:  # noqa: ARG001 - every maker is called s
         if type(value) is float:
             return value
         if type(value) is not int:
-            raise misfit(path, "float", value)
+            raise forms.misfit(path, "float", value)
         try:
             return float(value)
         except OverflowError:
@@ -154,13 +137,13 @@ def _float(annotation: Any) -> Reader:  # noqa: ARG001 - every maker is called s
 
 
 def _formed(kind: type[Any]) -> Reader:
-    form = form_of(kind)
+    form = forms.form_of(kind)
     assert form is not None
     expected = f"{kind.__name__} ({form.example})"
 
     def read(value: Any, path: str) -> Any:
         if type(value) not in form.sources:
-            raise misfit(path, expected, value)
+            raise forms.misfit(path, expected, value)
         try:
             return form.read(kind, value)
         except (ValueError, ArithmeticError):
@@ -170,10 +153,10 @@ def _formed(kind: type[Any]) -> Reader:
 
 
 def _collection(annotation: Any) -> Reader:
-    build, item = COLLECTIONS[kind_of(annotation)], _inner(annotation)
+    build, item = forms.COLLECTIONS[forms.kind_of(annotation)], _inner(annotation)
 
     def read(value: Any, path: str) -> Any:
-        items = list_of(value, path, annotation)
+        items = forms.exactly(list, value, path, annotation)
         if item is not None:
             items = [item(each, f"{path}[{index}]") for index, each in enumerate(items)]
         try:
@@ -192,7 +175,7 @@ def _tuple(annotation: Any) -> Reader:
     readers = [reader(arg) for arg in args]
 
     def read(value: Any, path: str) -> Any:
-        items = list_of(value, path, annotation)
+        items = forms.exactly(list, value, path, annotation)
         if len(items) != len(readers):
             raise refusal(path, f"expected {counted(len(readers), 'item')}, got {len(items)}")
         return tuple(
@@ -211,31 +194,28 @@ def _dict(annotation: Any) -> Reader:
             key if read_key is None else read_key(key, f"{path} (a key)"): (
                 item if read_item is None else read_item(item, f"{path}{step(key)}")
             )
-            for key, item in dict_of(value, path, annotation).items()
+            for key, item in forms.exactly(dict, value, path, annotation).items()
         }
 
     return read
 
 
-_SHOWN = 5  # problems in one message
-
-
 @cache
 def _record(kind: Any) -> Reader:
-    """The reader of a class with named fields; one for each class, so that a class can hold itself."""
-    return _named_tuple(kind) if is_named_tuple(kind) else _Record(kind)
+    """The reader of a class with named fields. There is one for each class, so that a class can hold itself."""
+    return _named_tuple(kind) if forms.is_named_tuple(kind) else _Record(kind)
 
 
 class _Record:
-    """The fields are looked at when the first value comes: they may name classes that did not exist before."""
+    """Looks at the fields when the first value comes: they may name classes that did not exist before."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
-        # A typed dict says what it looks at, and other keys may be there; a dataclass could not hold them.
+        # A typed dict may hold keys that it does not name; a dataclass cannot.
         self._is_open = typing.is_typeddict(kind)
 
     def __call__(self, value: Any, path: str) -> Any:
-        given = dict_of(value, path, self._kind)
+        given = forms.exactly(dict, value, path, self._kind)
         required = [name for name, field in self._fields.items() if field.is_required]
         problems = [f"{name!r} is missing" for name in required if name not in given]
         if not self._is_open:
@@ -253,8 +233,8 @@ class _Record:
         return item if read is None else read(item, f"{path}{step(name)}")
 
     @cached_property
-    def _fields(self) -> dict[str, Field]:
-        return fields_of(self._kind)
+    def _fields(self) -> dict[str, forms.Field]:
+        return forms.fields_of(self._kind)
 
     @cached_property
     def _readers(self) -> dict[str, Reader | None]:
@@ -266,7 +246,7 @@ def _named_tuple(kind: Any) -> Reader:
     read_fields = _Record(kind)
 
     def read(value: Any, path: str) -> Any:
-        items = list_of(value, path, kind)
+        items = forms.exactly(list, value, path, kind)
         if len(items) > len(kind._fields):
             raise refusal(path, f"expected {counted(len(kind._fields), 'item')}, got {len(items)}")
         return read_fields(dict(zip(kind._fields, items, strict=False)), path)
@@ -275,11 +255,9 @@ def _named_tuple(kind: Any) -> Reader:
 
 
 def _model(kind: Any) -> Reader:
-    """The reader of a pydantic model."""
-
     def read(value: Any, path: str) -> Any:
         try:
-            # From JSON, not from Python's values: a strict model reads a date from the one and not from the other.
+            # From JSON, not from Python's values: a strict model reads a date only from JSON.
             return kind.model_validate_json(json.dumps(value))
         except ValueError as error:
             raise refusal(path, f"not a {kind.__name__}: {_what_failed(error)}") from None
@@ -290,13 +268,12 @@ def _model(kind: Any) -> Reader:
 def _what_failed(error: Any) -> str:
     if not hasattr(error, "errors"):
         return str(error)
-    # Its own text would show the values.
+    # The error's own text would show the values.
     found: list[dict[str, Any]] = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found[:_SHOWN])
 
 
 def _struct(annotation: Any) -> Reader:
-    """The reader of a msgspec.Struct."""
     msgspec: Any = sys.modules["msgspec"]
 
     def read(value: Any, path: str) -> Any:
@@ -308,22 +285,22 @@ def _struct(annotation: Any) -> Reader:
     return read
 
 
-# The first that fits a kind, which is the annotation without what stands in brackets.
+# The first entry that fits a kind counts. A kind is an annotation without what stands in its brackets.
 _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader | None]], ...] = (
-    (lambda kind: kind in WRAPPERS, _inner),
+    (lambda kind: kind in forms.WRAPPERS, _inner),
     (lambda kind: kind is Union or kind is types.UnionType, _union),
     (lambda kind: kind is Literal, _literal),
     (lambda kind: hasattr(kind, "__supertype__"), _new_type),
     (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias),
-    (lambda kind: kind in MAPPINGS, _dict),
+    (lambda kind: kind in forms.MAPPINGS, _dict),
     (lambda kind: kind is tuple, _tuple),
     (lambda kind: kind is float, _float),
-    (lambda kind: isinstance(kind, type) and kind in COLLECTIONS, _collection),
+    (lambda kind: isinstance(kind, type) and kind in forms.COLLECTIONS, _collection),
     (lambda kind: kind in (str, int, bool, type(None)), _same),
-    (lambda kind: is_class(kind, Flag), _flag),
-    (lambda kind: is_class(kind, Enum), _enum),
-    (is_model, _model),
-    (is_struct, _struct),
-    (is_record, lambda annotation: _record(kind_of(annotation))),
-    (lambda kind: isinstance(kind, type) and form_of(kind) is not None, _formed),
+    (lambda kind: forms.is_class(kind, Flag), _flag),
+    (lambda kind: forms.is_class(kind, Enum), _enum),
+    (forms.is_model, _model),
+    (forms.is_struct, _struct),
+    (forms.is_record, lambda annotation: _record(forms.kind_of(annotation))),
+    (lambda kind: isinstance(kind, type) and forms.form_of(kind) is not None, _formed),
 )

@@ -1,7 +1,7 @@
 """JSON Schema of what `reader` takes for an annotation: for forms, for people, for other programs.
 
-It says no more than is known: ``{}``, which allows everything, where an annotation is not in the table of this
-package or cannot be resolved. A class or an alias that may hold itself stands once under ``$defs``.
+It is ``{}``, which allows everything, for an annotation that is not in the table of this package or cannot be
+resolved. A class or an alias that may hold itself stands once, under ``$defs``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias, Union, get_args
 from uuid import UUID
 
-from dray.convert.forms import (
-    COLLECTIONS,
-    MAPPINGS,
-    WRAPPERS,
-    fields_of,
-    is_class,
-    is_model,
-    is_named_tuple,
-    is_record,
-    is_struct,
-    kind_of,
-)
+from dray.convert import forms
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 
@@ -41,7 +30,7 @@ _PLAIN: dict[Any, Schema] = {
     bool: {"type": "boolean"},
     type(None): {"type": "null"},
 }
-# The first that is a base counts: a datetime is a date.
+# The first base class counts: a datetime is a date.
 _FORMS: tuple[tuple[type[Any], Schema], ...] = (
     (datetime, {"type": "string", "format": "date-time"}),
     (date, {"type": "string", "format": "date"}),
@@ -65,11 +54,11 @@ class Schemas:
     def of(self, annotation: Any) -> Schema:
         """The schema of one annotation; it may refer to `definitions`."""
         annotation = type(None) if annotation is None else annotation
-        kind = kind_of(annotation)
+        kind = forms.kind_of(annotation)
         return next((make(self, annotation) for fits, make in _MAKERS if fits(kind)), _UNKNOWN)
 
     def named(self, thing: Any, make: Callable[[], Schema]) -> Schema:
-        """A reference to what stands once, and may refer to itself."""
+        """A reference to a definition, which may refer to itself."""
         if thing not in self._names:
             name = thing.__name__
             while name in self.definitions:  # another module's class of the same name
@@ -80,7 +69,7 @@ class Schemas:
         return {"$ref": f"#/$defs/{self._names[thing]}"}
 
     def foreign(self, made: Schema) -> Schema:
-        """A schema that another library has made, with its definitions among ours; nothing, if two share a name."""
+        """Another library's schema, its definitions added to ours; ``{}`` if two definitions share a name."""
         theirs: dict[str, Schema] = made.pop("$defs", {})
         if any(self.definitions.get(name, schema) != schema for name, schema in theirs.items()):
             return {}
@@ -102,7 +91,7 @@ def _choice(values: Iterable[Any]) -> Schema:
     for value in values:
         try:
             written.append(to_json(value, "a choice"))
-        except PayloadError:  # what cannot be written will not come back
+        except PayloadError:  # no stored value can be this one
             continue
     return {"enum": written}
 
@@ -125,15 +114,15 @@ def _list(schemas: Schemas, annotation: Any) -> Schema:
 
 
 def _record(schemas: Schemas, annotation: Any) -> Schema:
-    kind = kind_of(annotation)
+    kind = forms.kind_of(annotation)
     return schemas.named(kind, lambda: _fields(schemas, kind))
 
 
 def _fields(schemas: Schemas, kind: Any) -> Schema:
-    fields = fields_of(kind)
+    fields = forms.fields_of(kind)
     properties = {name: schemas.of(field.hint) for name, field in fields.items()}
     required = [name for name, field in fields.items() if field.is_required]
-    if is_named_tuple(kind):
+    if forms.is_named_tuple(kind):
         items = [*properties.values()]
         return {"type": "array", "prefixItems": items, "minItems": len(required), "maxItems": len(items)}
     made: Schema = {"type": "object", "properties": properties, "required": required}
@@ -147,7 +136,7 @@ def _alias(schemas: Schemas, annotation: Any) -> Schema:
 def _model(schemas: Schemas, annotation: Any) -> Schema:
     try:
         return schemas.foreign(annotation.model_json_schema())
-    except Exception:  # noqa: BLE001 - a model's own code may raise anything; then nothing is known of it
+    except Exception:  # noqa: BLE001 - a model's own code may raise anything
         return {}
 
 
@@ -155,21 +144,21 @@ def _form(_: Schemas, annotation: Any) -> Schema:
     return next(schema for kind, schema in _FORMS if issubclass(annotation, kind))
 
 
-# In the order of `read`, which says what is taken for what.
+# In the order of the table in `read`.
 _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Schemas, Any], Schema]], ...] = (
-    (lambda kind: kind in WRAPPERS, _inner),
+    (lambda kind: kind in forms.WRAPPERS, _inner),
     (lambda kind: kind is Union or kind is types.UnionType, _union),
     (lambda kind: kind is Literal, lambda _, annotation: _choice(get_args(annotation))),
     (lambda kind: hasattr(kind, "__supertype__"), lambda schemas, annotation: schemas.of(annotation.__supertype__)),
     (lambda kind: type(kind).__name__ == "TypeAliasType", _alias),
-    (lambda kind: kind in MAPPINGS, _object),
+    (lambda kind: kind in forms.MAPPINGS, _object),
     (lambda kind: kind is tuple, _tuple),
-    (lambda kind: isinstance(kind, type) and kind in COLLECTIONS, _list),
+    (lambda kind: isinstance(kind, type) and kind in forms.COLLECTIONS, _list),
     (lambda kind: isinstance(kind, type) and kind in _PLAIN, lambda _, annotation: _PLAIN[annotation]),
-    (lambda kind: is_class(kind, Flag), lambda _, __: {"type": "integer"}),
-    (lambda kind: is_class(kind, Enum), lambda _, annotation: _choice(member.value for member in annotation)),
-    (is_model, _model),
-    (is_struct, lambda _, __: _UNKNOWN),  # only its library knows, and may be told to write lists
-    (is_record, _record),
-    (lambda kind: is_class(kind, tuple(kind for kind, _ in _FORMS)), _form),
+    (lambda kind: forms.is_class(kind, Flag), lambda _, __: {"type": "integer"}),
+    (lambda kind: forms.is_class(kind, Enum), lambda _, annotation: _choice(member.value for member in annotation)),
+    (forms.is_model, _model),
+    (forms.is_struct, lambda _, __: _UNKNOWN),  # msgspec may be told to write it as a list
+    (forms.is_record, _record),
+    (lambda kind: forms.is_class(kind, tuple(kind for kind, _ in _FORMS)), _form),
 )

@@ -12,24 +12,23 @@ from dray import codec
 from dray.codec import MAX_DEPTH, refusal, step
 from dray.convert.forms import form_of, is_model, is_struct, name_of, type_of
 
+_AS_IS = frozenset((str, int, float, bool, type(None)))
+
 
 def to_json(value: Any, path: str) -> Any:
-    """The value in JSON's types, or a `PayloadError` that says where in ``path`` something cannot be.
+    """The value in JSON's types, or a `PayloadError` that names the path of what cannot be written.
 
-    What a number or a string may be, and how much all may be together, is left to `codec.encode`.
+    `codec.encode` checks numbers, strings and the size of it all.
     """
     return value if type(value) in _AS_IS else _Writer().write(value, path)
 
 
-_AS_IS = frozenset((str, int, float, bool, type(None)))
-
-
 class _Writer:
-    """Writes one value. What it meets twice is written once, so that no web of lists takes for ever."""
+    """Writes one value. It writes an object that it meets twice only once: a web of lists could take for ever."""
 
     def __init__(self) -> None:
         self._open: set[int] = set()
-        self._done: dict[int, tuple[Any, Any]] = {}  # with the value, whose id is its own as long as it is held
+        self._done: dict[int, tuple[Any, Any]] = {}  # with the value: an id is unique only while its object lives
 
     def write(self, value: Any, path: str) -> Any:
         if isinstance(value, Enum):
@@ -71,7 +70,7 @@ class _Writer:
         if dataclasses.is_dataclass(kind):
             fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(kind) if field.init)
             return self._dict(fields, path)
-        codec.encode(value, path=path, limit=0)  # refuses it, and knows what to pass instead
+        codec.encode(value, path=path, limit=0)  # raises, and says what to pass instead
         raise AssertionError(f"the codec takes {kind}")
 
     def _list(self, items: Iterable[Any], path: str) -> list[Any]:
@@ -108,14 +107,14 @@ _ITEMS: dict[type[Any], Callable[[Any], Iterable[Any]]] = {
 def _in_order(items: list[Any]) -> list[Any]:
     try:
         return sorted(items)
-    except TypeError:  # numbers beside text, or objects: any order will do that is always the same
+    except TypeError:  # numbers beside text, or objects: any order will do, if it is always the same
         return sorted(items, key=repr)
 
 
 def _dumped(value: Any, path: str) -> Any:
     try:
         if is_model(type_of(value)):
-            # By alias and without computed fields: as it will be validated.
+            # By alias and without computed fields: that is what validation takes.
             return value.model_dump(mode="json", by_alias=True, round_trip=True)
         return sys.modules["msgspec"].to_builtins(value, str_keys=True)
     except (TypeError, ValueError) as error:
