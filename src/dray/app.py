@@ -185,7 +185,6 @@ class App:
         return task
 
     def local_context(self, task: Task[..., Any]) -> Any:
-        """The Context of a plain call."""
         from dray.local_context import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
 
         return LocalContext(task.name, self.new_id())

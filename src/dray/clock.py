@@ -45,8 +45,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
-
     def now(self) -> int:
         return time.time_ns() // 1_000
 

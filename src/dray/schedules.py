@@ -183,14 +183,12 @@ class Schedules:
     # What is stored
 
     def list(self) -> list[ScheduleInfo]:
-        """All, by name."""
         backend = self._app.backend
         found = backend.schedules.all()
         now = backend.now()
         return [self._info(schedule, now) for schedule in found]
 
     def pause(self, name: str) -> bool:
-        """Pauses it. False: it was paused already."""
         return self._app.backend.schedules.pause(self._stored(name).name)
 
     def resume(self, name: str) -> bool:

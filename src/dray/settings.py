@@ -34,8 +34,6 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The options of an App."""
-
     url: str
     durability: Durability = Durability.DEFAULT
     default_timeout: float | None = None

@@ -39,6 +39,7 @@ _REST: Final = 0.002
 _LONGEST_REST: Final = 0.02
 _SHORTEST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
+_SLICE: Final = 0.25  # seconds between two chances to stop a body that waits
 
 
 class Waiter:
@@ -232,9 +233,6 @@ def _wait(over: Signal, timeout: float | None) -> bool:
             return False
 
 
-_SLICE = 0.25
-
-
 class _Looker:
     """What belongs to one thread that looks."""
 
@@ -258,8 +256,6 @@ class _Looker:
 
 
 class _Wait:
-    """One wait for jobs."""
-
     def __init__(self, ids: Iterable[str], tell: Callable[[], None]) -> None:
         self.left = set(ids)
         self.tell = tell

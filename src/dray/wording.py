@@ -16,7 +16,6 @@ def plural(count: float, one: str, many: str | None = None) -> str:
 
 
 def dotted(numbers: tuple[int, ...]) -> str:
-    """A version: ``3.51.3``."""
     return ".".join(map(str, numbers))
 
 

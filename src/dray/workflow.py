@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from dray.app_interface import AppInterface
 from dray.errors import ConfigError, GraphError
 from dray.handle.run import Run
 from dray.model import workflow as model
@@ -15,9 +16,6 @@ from dray.task.checks import label
 from dray.task.steps import Parent, Step, Steps
 from dray.task.task import Enqueuer, Task
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.app_interface import AppInterface
 
 
 class Workflow:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar, cast, overload
 
 from dray import codec
+from dray.app_interface import AppInterface
 from dray.errors import JobCancelled, JobFailed
 from dray.instants import SECOND, moment, to_datetime
 from dray.model import job as model
@@ -20,9 +21,6 @@ from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
 from dray.waiter import unknown_job
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.app_interface import AppInterface
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from dray.app_interface import AppInterface
 from dray.errors import UnknownJob, UnknownWorkflow
 from dray.handle.job import Job, cancel, in_thread, pages, retry
 from dray.instants import SECOND, to_datetime
@@ -16,9 +17,6 @@ from dray.model.job import FINAL, LIVE, State
 from dray.model.values import check_name, duration_us, shown
 from dray.model.workflow import Done, Workflow, done_of, workflow_state
 from dray.wording import counted
-
-if TYPE_CHECKING:
-    from dray.app_interface import AppInterface
 
 _AWAITED = 500  # jobs that are waited for at a time
 _ALL = frozenset[str](State)

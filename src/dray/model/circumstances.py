@@ -31,7 +31,6 @@ class Closed:
 
     @property
     def text(self) -> str:
-        """A clause of its own."""
         if self.target is not None:
             return f"this queue has moved to {self.target}"
         return f"this database {self.sentence.partition(';')[0]}"

@@ -133,7 +133,6 @@ class Schedule:
 
     @property
     def rule(self) -> Rule:
-        """When it fires."""
         return Rule(self.cron, self.every_us, self.tz)
 
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Protocol
 
 from dray.model.job import Claim, Held, Outcome, Reason, State
 
+_SHORT = 300  # characters of the one-line error that lists show
+
 
 class Rng(Protocol):
     """Where chance comes from."""
 
-    def random(self) -> float:
-        """A float in [0, 1)."""
-        ...
+    def random(self) -> float: ...
 
 
 class Settlement(NamedTuple):
@@ -190,9 +190,6 @@ def unstorable(settlement: Settlement, problem: str) -> Settlement:
     """What is written instead of an outcome that the database refuses for its data: the body is not run again."""
     times, error = (settlement.started, settlement.finished), ("Unstorable", problem, None)
     return _ended(settlement, State.FAILED, Outcome.RESULT, times, error, reason=Reason.RESULT)
-
-
-_SHORT = 300  # characters of the one-line error that lists show
 
 
 def _short(error_type: str, message: str) -> str:

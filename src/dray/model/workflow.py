@@ -15,6 +15,7 @@ from dray.model.job import FINAL, State
 from dray.model.values import shown
 
 _CYCLE_SHOWN = 10
+_NOT_DONE = (State.WAITING, State.FAILED, State.CANCELLED)
 
 
 class ParentPolicy(StrEnum):
@@ -45,9 +46,6 @@ def workflow_state(counts_by_state: Mapping[str, int]) -> str:
     return next((state for state in _NOT_DONE if state in present), State.COMPLETED)
 
 
-_NOT_DONE = (State.WAITING, State.FAILED, State.CANCELLED)
-
-
 class Done(NamedTuple):
     """How far a workflow is: steps that have ended, and steps in all."""
 
@@ -56,7 +54,6 @@ class Done(NamedTuple):
 
 
 def done_of(counts: Mapping[str, int]) -> Done:
-    """How far a workflow with these counts is."""
     return Done(sum(counts.get(state, 0) for state in FINAL), sum(counts.values()))
 
 

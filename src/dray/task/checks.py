@@ -51,7 +51,6 @@ def known_options(given: Iterable[str], known: Collection[str], of: str) -> None
 
 
 def whole(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
-    """A whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
     if not low <= value <= high:
@@ -69,7 +68,6 @@ def instant(name: str, value: Any) -> int:
 
 
 def choice(name: str, value: Any, among: type[_Choice]) -> _Choice:
-    """One of a few words."""
     if value not in list(among):
         raise ConfigError(f"{name} must be one of {', '.join(among)}, not {shown(value)}")
     return among(value)
@@ -87,7 +85,6 @@ def label(name: str, value: Any, chars: int) -> str:
 
 
 def switch(name: str, value: Any) -> bool:
-    """True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
     return value

@@ -20,6 +20,9 @@ from dray.task import checks
 from dray.task.checks import choice, instant, known_options, label, several
 from dray.task.options import TaskOptions
 
+_EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
+_WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
+
 
 class HasId(Protocol):
     """A job, as `after` takes it."""
@@ -100,10 +103,6 @@ class JobOptions:
         instants = self.run_at is not None and self.expires_at is not None and self.expires_at <= self.run_at
         if instants or (self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay):
             raise ConfigError("the job would expire before it may run; let it expire later, or run sooner")
-
-
-_EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
-_WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
 
 
 def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], options: JobOptions) -> NewJob:

@@ -103,7 +103,6 @@ class TaskOptions:
         )
 
     def hide(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as people may see them."""
         return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 
 

@@ -41,7 +41,6 @@ class Registry:
         return f"no task is named {shown(name)} here; {meant}"
 
     def names(self) -> tuple[str, ...]:
-        """The names of all tasks, in order."""
         return tuple(sorted(self._tasks))
 
     def _near(self, name: str) -> list[str]:

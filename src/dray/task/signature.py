@@ -33,6 +33,7 @@ PARENT_RESULTS = "parent_results"
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _SHOWN = 5  # names in one message
+_CONTEXT = re.compile(r"(?:dray\.)?Context(?: *\| *None)?|(?:typing\.)?Optional\[(?:dray\.)?Context\]")
 
 
 class Signature:
@@ -248,9 +249,6 @@ def _or_none(read: Reader) -> Reader:
     return lambda value, path: None if value is None else read(value, path)
 
 
-# Parameters, without resolving what they are annotated with
-
-
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     """The parameters, in order, without a look at what they are annotated with."""
     if sys.version_info >= (3, 14):
@@ -274,9 +272,6 @@ def is_context(annotation: Any) -> bool:
     if origin is typing.Annotated:
         return is_context(get_args(annotation)[0])
     return (origin is Union or origin is types.UnionType) and any(map(is_context, get_args(annotation)))
-
-
-_CONTEXT = re.compile(r"(?:dray\.)?Context(?: *\| *None)?|(?:typing\.)?Optional\[(?:dray\.)?Context\]")
 
 
 def usage(signature: inspect.Signature) -> str:

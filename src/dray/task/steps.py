@@ -94,7 +94,6 @@ class Steps:
         return Step(job.id, step, job.task, self.workflow_id)
 
     def job(self, step: Step) -> NewJob:
-        """What is to be written for a step."""
         return self._jobs[step.id]
 
     def finish(self) -> list[NewJob]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from dray import codec
+from dray.app_interface import AppInterface
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.handle.job import Job
@@ -17,9 +18,6 @@ from dray.model.values import check_name
 from dray.task.job_options import JobKeywords, JobOptions, prepare
 from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.signature import Signature
-
-if TYPE_CHECKING:
-    from dray.app_interface import AppInterface
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,7 +161,6 @@ def prepare_by_name(app: AppInterface, name: Any, args: Any, job_options: JobOpt
 
 
 def define(function: Callable[..., Any], app: AppInterface, **options: Unpack[TaskKeywords]) -> Task[..., Any]:
-    """The task of a function, with its options checked."""
     checked = TaskOptions.of(function, options)
     if inspect.iscoroutinefunction(function):
         return AsyncTask(function, checked, app)
