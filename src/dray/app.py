@@ -19,7 +19,6 @@ from dray.clock import Clock, Ids, SystemClock
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.handle.job import Job, in_thread
 from dray.model.values import check_name, parse_id
-from dray.ops import listing, pruning
 from dray.runtime import loading
 from dray.runtime.execution import deliver_stop
 from dray.sanitize import HIDDEN
@@ -267,6 +266,12 @@ class App:
             return self.registry.get(task).options.hide(args)
         return dict.fromkeys(args, HIDDEN) if self.hides_unknown_args else dict(args)
 
+    @property
+    def _listing(self):
+        from dray.ops import listing  # noqa: PLC0415 - programs that enqueue list nothing
+
+        return listing
+
     # Jobs
 
     def job(self, job_id: str | UUID | HasId) -> Job[Any]:
@@ -289,9 +294,9 @@ class App:
         `since`: enqueued at or after a time, or within the last seconds.
         """
         name: Any = getattr(task, "name", task)
-        fit = listing.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
+        fit = self._listing.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
         before = None if after is None else _id(after)
-        found = self.backend.jobs.newest(fit, limit=listing.check_limit(limit), before=before)
+        found = self.backend.jobs.newest(fit, limit=self._listing.check_limit(limit), before=before)
         return [Job(self, row.id, row=row) for row in found]
 
     def cancel(self, job_id: str | UUID | HasId) -> bool:
@@ -314,11 +319,13 @@ class App:
 
         Keeps what a live job needs, and workflows that have not ended.
         """
-        return pruning.prune(self.backend, older_than)
+        from dray.ops.pruning import prune  # noqa: PLC0415 - workers prune by themselves
+
+        return prune(self.backend, older_than)
 
     def stats(self, window: float | timedelta = 3600) -> Stats:
         """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""
-        return listing.stats(self.backend, window)
+        return self._listing.stats(self.backend, window)
 
     # Schedules
 
@@ -384,7 +391,7 @@ class App:
         from dray.handle.run import Run  # noqa: PLC0415 - only for workflows
 
         before = {} if after is None else {"before": _id(after, "workflow", "run", UnknownWorkflow)}
-        found = self.backend.workflows.newest(limit=listing.check_limit(limit), **before)
+        found = self.backend.workflows.newest(limit=self._listing.check_limit(limit), **before)
         return [Run(self, row.id, row) for row in found]
 
     # Queues and workers
@@ -411,15 +418,15 @@ class App:
         if priority is not None:
             self.backend.queues.upsert(name, checks.priority("priority", priority))
         found = (queue for queue in self.queues() if queue.name == name)
-        return next(found, listing.QueueInfo(name, 0, None, {}))
+        return next(found, self._listing.QueueInfo(name, 0, None, {}))
 
     def queues(self) -> list[QueueInfo]:
         """All queues by name."""
-        return listing.queues(self.backend)
+        return self._listing.queues(self.backend)
 
     def workers(self) -> list[WorkerInfo]:
         """Workers that live, then those that ended."""
-        return listing.workers(self.backend)
+        return self._listing.workers(self.backend)
 
     def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
         """A worker in this process: ``with app.worker(concurrency=8): ...``, ``.run()`` or ``.run_until_idle()``."""

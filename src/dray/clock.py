@@ -99,9 +99,7 @@ class Ids:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rng = random.Random()  # noqa: S311 - ids are unique, not secret
-        self._lock = threading.Lock()
-        self._last = 0
+        self.after_fork_in_child()
         _makers.add(self)
 
     def new(self) -> str:
@@ -119,8 +117,8 @@ class Ids:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def after_fork_in_child(self) -> None:
-        """One that went on from its parent's counter and seed would make the parent's next ids again."""
-        self._rng = random.Random()  # noqa: S311
+        """Starts over: with its parent's counter and seed it would make the parent's next ids again."""
+        self._rng = random.Random()  # noqa: S311 - ids are unique, not secret
         self._lock = threading.Lock()
         self._last = 0
 

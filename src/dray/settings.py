@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -116,17 +115,13 @@ def _listen_url(name: str, value: Any) -> str:
     return value
 
 
-def _busy_timeout(name: str, value: float | timedelta) -> float:
-    return duration_us(name, value) / SECOND
-
-
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "durability": lambda name, value: choice(name, value, Durability),
     "default_timeout": timeout,
     "imports": _imports,
     "file_mode": _file_mode,
     "migrate": switch,
-    "busy_timeout": _busy_timeout,
+    "busy_timeout": lambda name, value: duration_us(name, value) / SECOND,
     "notify": switch,
     "listen_url": _listen_url,
 }

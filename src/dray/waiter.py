@@ -48,10 +48,11 @@ class Waiter:
     def __init__(self, backend: Backend, *, linger: float = LINGER) -> None:
         self._backend = backend
         self._linger = linger
-        self._reset()
+        self.after_fork_in_child()
         _waiters.add(self)
 
-    def _reset(self) -> None:
+    def after_fork_in_child(self) -> None:
+        """Starts with nothing: the thread and the waits stayed with the parent."""
         self._lock = threading.Lock()
         self._waits: dict[str, set[_Wait]] = {}  # by job
         self._looker: _Looker | None = None
@@ -96,10 +97,6 @@ class Waiter:
         if looker is not None:
             looker.call()
             looker.thread.join()
-
-    def after_fork_in_child(self) -> None:
-        """The thread and the waits stayed with the parent."""
-        self._reset()
 
     # The waits
 
