@@ -50,10 +50,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
+def pytest_collection() -> None:
+    """What is collected stays: no garbage collection finds anything, and they took a third of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """The collected tests stay. Looking through them at each full garbage collection took a fifth of the time."""
-    gc.collect()
+    """Looking through the collected tests at each full garbage collection took a fifth of the time."""
     gc.freeze()
+    gc.enable()
 
 
 _SERVER = pytest.StashKey[Server]()
