@@ -312,3 +312,24 @@ def test_a_body_that_is_cancelled_before_its_first_step_ends() -> None:
     assert [end and end.state for end in (ends[first], ends[second])] == ["completed", "cancelled"]
     runner.close()
     assert runner.join(LONG)
+
+
+def test_the_stack_of_a_body_that_was_cut_off_is_stored_without_passwords(app: App, quick_kill: None) -> None:
+    """Lines of source are in it."""
+
+    @app.task(name="deaf", timeout=0.2, max_attempts=1)
+    async def deaf() -> None:
+        while True:
+            try:
+                await asyncio.sleep(LONG, "postgresql://me:kanarie@host/db")
+            except asyncio.CancelledError:
+                continue
+
+    with app.worker(concurrency=1):
+        job = deaf.enqueue()
+        assert ended(job) == "failed(timeout)"
+
+    error = job.attempts()[0].error
+    stack = (error and error.traceback) or ""
+    assert "await asyncio.sleep" in stack
+    assert "kanarie" not in stack

@@ -76,7 +76,7 @@ def stopped(execution: Execution, error: BaseException | None = None, stack: str
     if execution.stop is StopCause.CANCEL:
         return settlement.cancelled(claim, *times, "cancelled while it ran")
     message = f"ran longer than its timeout of {claim.timeout or 0:g} s"
-    shown = "Timeout", message, stack if error is None else _trace(error)
+    shown = "Timeout", message, _cut(stack) if error is None else _trace(error)
     delay_us = _delay_us(execution, TimeoutError(message))
     if delay_us is None:
         return settlement.failed(claim, *times, Reason.TIMEOUT, *shown)
@@ -100,7 +100,7 @@ def left_behind(execution: Execution) -> Settlement | None:
 
 def died(execution: Execution, message: str, stack: str | None) -> Settlement | None:
     if execution.stop is not None:
-        return stopped(execution, stack=_cut(stack))
+        return stopped(execution, stack=stack)
     shown = bounded(message, ERROR_MESSAGE_BYTES), _cut(stack)
     return settlement.child_died(execution.claim, *_times(execution), _policy_us(execution), *shown)
 
