@@ -26,18 +26,7 @@ _SET_NAME = 15  # PR_SET_NAME
 NAME_LENGTH = 15  # characters that the kernel keeps of a process's name
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
-    [
-        "asyncio",
-        "dray.app",
-        "dray.backends.postgres",
-        "dray.backends.sqlite",
-        "dray.cli.run",
-        "dray.runtime.runners.loop",
-        "dray.runtime.worker",
-        "tests.forks",
-    ]
-)
+_context.set_forkserver_preload(["tests.forks", "tests.preload"])
 # The library polls other processes while it starts one, and two threads that poll the same one spoil its exit code.
 _lock = threading.Lock()
 
