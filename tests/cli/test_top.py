@@ -225,7 +225,7 @@ def test_any_size_will_do(near: Stage, columns: int, lines: int) -> None:
         shown = screen.until(lambda text: re.search(rf"^>{near.running[-8:]}  tasks\.", text, re.M))
         assert "queued 1" in shown
         if lines >= 24:
-            screen.until(is_there)
+            screen.until(lambda text: "hands" in text)
         screen.press("q")
         assert screen.ends() == 0
 

@@ -17,7 +17,7 @@ from tests.processes.places import Scenario, Together, on_both
 
 STOP = "tests.processes.apps_stop"
 RUNNING = ("wait_in_thread", "wait_on_loop", "wait_in_child", "wait_with_family")
-SOON = 5.0  # seconds; a request is learned in milliseconds, and a child may be slow to die
+SOON = 15.0  # seconds; a request is learned in milliseconds, a child may be slow to die, and a beat comes each 20 s
 
 
 def wait(fleet: Fleet, task: str, **using: Any) -> Job[Any]:
