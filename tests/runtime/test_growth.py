@@ -14,6 +14,7 @@ from dray.app import App
 from dray.errors import ConfigError, GraphError
 from dray.handle.run import Run
 from dray.runtime.context import grown_id
+from dray.runtime.execution import FAILED_ATTEMPT
 from dray.runtime.ownership import Ownership
 from dray.settings import Settings
 from dray.task.task import Task
@@ -315,3 +316,30 @@ def test_ids_of_added_steps_follow_from_what_is_added(app: App, leaf: Task[..., 
     assert ordered == sorted(ordered)
     assert {(each[:13], each[14]) for each in ordered} == {(ordered[0][:13], "7")}
     assert ordered[0] > parent
+
+
+def test_steps_that_cannot_be_written_fail_the_job_and_the_log_says_so(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is not marked: an observer was told that the body had completed."""
+
+    @app.task(name="note")
+    def note() -> None: ...
+
+    parent = note.enqueue()
+
+    @app.task(name="grows")
+    def grows(ctx: dray.Context) -> None:
+        ctx.add(note, after=[parent.id])
+        assert parent.delete()
+
+    app.worker().run_until_idle()
+    wf = app.workflow("growing")
+    wf.add(grows)
+    run = wf.enqueue()
+    app.worker().run_until_idle()
+
+    (job,) = run.jobs()
+    assert (job.state, job.reason) == ("failed", "result")
+    (record,) = [each for each in caplog.records if "the steps it added cannot be written" in each.getMessage()]
+    assert not hasattr(record, FAILED_ATTEMPT)

@@ -92,7 +92,7 @@ def deliver_stop() -> None:
         raise Interrupted(execution.stop)
 
 
-FAILED_ATTEMPT = "dray_failed_attempt"  # marks log records about one; `dray dev` shows these attempts itself
+FAILED_ATTEMPT = "dray_failed_attempt"  # marks log records about one that an observer was told of, as `dray dev` is
 
 # The execution whose body runs here: log records and Context find it.
 current: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("dray_execution", default=None)

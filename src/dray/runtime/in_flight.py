@@ -75,7 +75,7 @@ class InFlight:
             if execution.grown:
                 self._growing.add(claim.id)
             if settlement.error is not None:
-                _say_failed(execution, settlement)
+                _say_failed(execution, settlement, {FAILED_ATTEMPT: True})
         else:
             del self.held[claim.id]
             if execution.is_written:
@@ -222,7 +222,7 @@ class InFlight:
         return executions
 
 
-def _say_failed(execution: Execution, settlement: Settlement) -> None:
+def _say_failed(execution: Execution, settlement: Settlement, mark: dict[str, bool] | None = None) -> None:
     claim = execution.claim
     again = f"again in {(settlement.delay_us or 0) / SECOND:.1f} s"
     log.log(
@@ -234,7 +234,7 @@ def _say_failed(execution: Execution, settlement: Settlement) -> None:
         claim.max_attempts,
         escape_control(settlement.error or ""),
         settlement.state if settlement.state in FINAL else again,
-        extra={FAILED_ATTEMPT: True},
+        extra=mark,
     )
 
 
