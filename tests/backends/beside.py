@@ -172,7 +172,7 @@ class Stall:
         # Evaluated once, at the first row. Nothing else uses the key.
         stop = f"WHERE (SELECT pg_advisory_xact_lock_shared({self._key}) IS NOT NULL) AND "
         slow = replace(found, text=found.text.replace("WHERE ", stop, 1))
-        monkeypatch.setattr(db, "_catalogue", {**db._catalogue, statement: slow})
+        monkeypatch.setitem(db._catalogue, statement, slow)
 
     def interleave(
         self, pool: ThreadPoolExecutor, first: Callable[[], Any], second: Callable[[], T]
