@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 
@@ -23,6 +24,10 @@ from tests.manual_clock import ManualClock
 from tests.server import Server, in_database
 
 _numbers = itertools.count(1)
+
+# An example may take long on a busy machine, which says nothing about the code.
+hypothesis.settings.register_profile("dray", deadline=None)
+hypothesis.settings.load_profile("dray")
 
 # A run in the background of a shell has it ignored, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
