@@ -69,32 +69,32 @@ class GraphStore(Noun):
         return step
 
     def fan_out_all(self, *, to_end: bool = False) -> bool:
-        """Tells the children of jobs that have ended. Returns whether some may be left that can be told now.
+        """Tells the children of jobs that have ended. Returns whether some may be left.
 
         Stops after FANOUT_CHUNK edges, so that other writers have a turn, unless `to_end` is set. Also stops where
-        nothing moves because another transaction holds the rows.
+        nothing moves because another transaction holds the rows. That one, mostly of the fan-out duty, may end jobs
+        whose children are not told yet: a worker that took this for the end would seem idle too early.
 
         The ends of the parents are committed before this runs. An error of the database here is therefore logged and
         not raised: the caller would lose its answer, and "nothing was written" would be wrong. `fanout_pending` stays
         set, and the worker with the fan-out duty goes on from there.
         """
         try:
-            while self._fan_out_turn():
-                if not to_end:
-                    return True
+            while (step := self._fan_out_turn()).left and step.decided and to_end:
+                pass
         except StorageError as error:
             log.warning("the children of ended jobs will be told later: %s", error)
             return True
-        return False
+        return step.left
 
-    def _fan_out_turn(self) -> bool:
+    def _fan_out_turn(self) -> FanOut:
         decided = 0
         while decided < FANOUT_CHUNK:
             step = self.fan_out()
             decided += step.decided
             if not step.left or not step.decided:
-                return False
-        return True
+                return FanOut(0, step.left)
+        return FanOut(decided, left=True)
 
     def reconcile(self, limit: int = FANOUT_CHUNK) -> Reconciled:
         """Repairs waiting jobs that would never be freed, at most `limit` of a kind. Anything it finds is a defect
