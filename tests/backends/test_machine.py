@@ -40,7 +40,7 @@ from hypothesis.stateful import (
 from dray.backends import Backend, open_backend, rows
 from dray.backends.postgres.adapt import adapt
 from dray.backends.store import jobs, work, workers
-from dray.backends.store.graph import GraphStore
+from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.jobs import Filter
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, MINUTE, SECOND
@@ -279,8 +279,9 @@ def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
         postgres.close()
 
 
-def _nothing(_: object) -> None:
+def _nothing(_: object) -> FanOut:
     """Replaces the fan-out that a dead process does not reach."""
+    return FanOut(0, left=False)
 
 
 class Machine(RuleBasedStateMachine):
