@@ -244,7 +244,7 @@ def test_an_exchange_keeps_its_claims_though_the_children_of_what_it_ended_canno
         answer = world.backend.work.exchange(worker, [outcome], Demand(("default",), ("task",), 1))
 
     assert [each.id for each in answer.claims] == [other]
-    assert answer.has_more_children
+    assert answer.fan_out.left
     world.backend.graph.fan_out()  # as a worker does when told
     assert [world.job(i).state for i in (claim.id, child)] == ["completed", "queued"]
 

@@ -108,7 +108,7 @@ def test_of_very_many_children_the_settle_frees_some_and_says_that_there_are_mor
     claim = world.claim_one(worker, tasks=("parent",))
 
     answer = world.backend.work.exchange(worker, [model.completed(claim, now, now)], Demand((), (), 0))
-    assert answer.has_more_children
+    assert answer.fan_out.left
     assert world.backend.history.stats(HOUR).counts["default"]["queued"] == FANOUT_CHUNK
     while world.backend.graph.fan_out().left:
         continue

@@ -13,6 +13,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.backends.store.graph import FanOut, GraphStore
+from dray.backends.store.work import Exchange, WorkStore
 from dray.errors import ConfigError, StorageFull
 from dray.model.limits import FANOUT_CHUNK
 from tests.backends import beside
@@ -178,6 +179,40 @@ def test_it_waits_for_what_somebody_else_is_about_to_free(
 
     assert state_of(child) == "completed"
     assert len(tries) > 3
+
+
+def test_a_child_that_a_transaction_keeps_locked_costs_the_other_jobs_nothing(
+    app: App, add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user's transaction does on PostgreSQL: every step says that children are left, which it could not tell."""
+    idle_steps: list[FanOut] = []
+    exchanges: list[Exchange] = []
+    free, exchange = GraphStore.fan_out, WorkStore.exchange
+
+    def locked(self: GraphStore, limit: int = FANOUT_CHUNK) -> FanOut:
+        step = free(self, limit)
+        if threading.current_thread().name == "dray-engine" and not step.decided:
+            idle_steps.append(step)
+        return step._replace(left=True)
+
+    def counted(self: WorkStore, *args: Any, **options: Any) -> Exchange:
+        answer = exchange(self, *args, **options)
+        if answer.fan_out.left:
+            exchanges.append(answer)
+        return answer
+
+    monkeypatch.setattr(GraphStore, "fan_out", locked)
+    monkeypatch.setattr(WorkStore, "exchange", counted)
+    parents = add.enqueue_many([(n, 0) for n in range(100)])
+    for parent in parents:
+        add.using(after=[parent]).enqueue(1, 2)
+    began = time.monotonic()
+
+    app.worker(concurrency=1).run_until_idle()
+
+    # Beside the one that ends each exchange, a few look whether the lock is gone: 7 in 1.3 s.
+    assert len(idle_steps) - len(exchanges) <= 10 + 8 * (time.monotonic() - began)
+    assert app.stats().states["completed"] == 200
 
 
 def test_it_waits_for_the_last_body(app: App) -> None:

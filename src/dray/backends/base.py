@@ -1,6 +1,6 @@
-"""The storage contract: a backend, its life cycle, and one attribute for each noun (`backend.jobs.enqueue(…)`).
+"""The storage contract: a backend, its life cycle, and one attribute for each store (`backend.jobs.enqueue(…)`).
 
-The verbs of a noun are the methods of its class in `store/`: each says what is atomic in it, what it returns and what
+The methods of a store (`store/`) are its verbs: each says what is atomic in it, what it returns and what
 no rows mean. Verbs take batches; one job is a batch of one. They decide nothing: next states, delays and cut-offs
 come from `model/`. Each is one transaction unless it says otherwise, safe to repeat after a lost answer, and the same
 on every database. Where the backend itself repeats one whose answer was lost, it returns what both tries did.
@@ -39,7 +39,7 @@ def _load(module: str, name: str) -> Any:
     return getattr(import_module(f"dray.backends.store.{module}"), name)
 
 
-def _noun(module: str, name: str) -> Any:
+def _store(module: str, name: str) -> Any:
     """A class of `store/`, loaded when it is first used."""
 
     def make(backend: Backend) -> Any:
@@ -54,25 +54,31 @@ class Backend:
     def __init__(self, db: Database) -> None:
         self.db = db
         # `Database` says what these do.
-        self.migrate, self.schema_version, self.close, self.now = db.migrate, db.version, db.close, db.now
-        self.watch, self.announce, self.announce_done = db.watch, db.announce, db.announce_done
-        self.verify, self.upkeep = db.verify, db.upkeep
+        self.migrate = db.migrate
+        self.schema_version = db.version
+        self.now = db.now
+        self.watch = db.watch
+        self.announce = db.announce
+        self.announce_done = db.announce_done
+        self.verify = db.verify
+        self.upkeep = db.upkeep
+        self.close = db.close
 
-    jobs: JobStore = _noun("jobs", "JobStore")
-    work: WorkStore = _noun("work", "WorkStore")
-    outcomes: OutcomeStore = _noun("outcomes", "OutcomeStore")
-    graph: GraphStore = _noun("graph", "GraphStore")
-    workflows: WorkflowStore = _noun("jobs", "WorkflowStore")
-    queues: QueueStore = _noun("jobs", "QueueStore")
-    schedules: ScheduleStore = _noun("schedules", "ScheduleStore")
-    workers: WorkerStore = _noun("workers", "WorkerStore")
-    leases: LeaseStore = _noun("workers", "LeaseStore")
-    history: HistoryStore = _noun("history", "HistoryStore")
-    live: LiveStore = _noun("live", "LiveStore")
-    why: WhyStore = _noun("why", "WhyStore")
-    stacks: StackStore = _noun("why", "StackStore")
-    audit: AuditStore = _noun("doctor", "AuditStore")
-    transfer: Transfer = _noun("transfer", "Transfer")
+    jobs: JobStore = _store("jobs", "JobStore")
+    work: WorkStore = _store("work", "WorkStore")
+    outcomes: OutcomeStore = _store("outcomes", "OutcomeStore")
+    graph: GraphStore = _store("graph", "GraphStore")
+    workflows: WorkflowStore = _store("jobs", "WorkflowStore")
+    queues: QueueStore = _store("jobs", "QueueStore")
+    schedules: ScheduleStore = _store("schedules", "ScheduleStore")
+    workers: WorkerStore = _store("workers", "WorkerStore")
+    leases: LeaseStore = _store("workers", "LeaseStore")
+    history: HistoryStore = _store("history", "HistoryStore")
+    live: LiveStore = _store("live", "LiveStore")
+    why: WhyStore = _store("why", "WhyStore")
+    stacks: StackStore = _store("why", "StackStore")
+    audit: AuditStore = _store("doctor", "AuditStore")
+    transfer: Transfer = _store("transfer", "Transfer")
 
     def examine(self, seconds: float = 1.0) -> Examination:
         """Reads a database in whatever state, and changes nothing. `seconds`: the time limit of each question."""

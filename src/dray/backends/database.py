@@ -1,4 +1,4 @@
-"""The contract between the nouns in `store/` and the two databases: transactions, and named statements in them.
+"""The contract between the stores (`store/`) and the two databases: transactions, and named statements in them.
 
 All verbs are written once against `Session` and `Database`. The two databases differ in how they open, lock, batch
 and fail, and in the SQL of their catalogues. A difference shows here as a capability, never as a question which

@@ -37,18 +37,21 @@ class WorkerDuties:
         self._wake_others = wake_others
         self._declarer = Declarer(backend, app.declare_schedules)
         options = {task.name: task.options for task in app.registry}
-        holder, deputy = (
+        self._scheduler, deputy = (
             Scheduler(backend, clock, app.ids, options, app.settings.default_timeout, is_exclusive=is_exclusive)
             for is_exclusive in (True, False)
         )
-        # Before the first look for jobs: a worker that runs until nothing is due has to see what schedules owe.
-        with suppress(StorageError):  # the duty runner tries again, and logs it
-            self._declarer.tick()
-            holder.tick()
         self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over)
         self.rescue = DutyRunner(backend, worker_id, (self._rescuer,), clock, rng)
-        others = (*duties(backend, clock, rng), self._declarer, holder, deputy)
+        others = (*duties(backend, clock, rng), self._declarer, self._scheduler, deputy)
         self.others = DutyRunner(backend, worker_id, others, clock, rng, self.rescue)
+
+    def catch_up(self) -> None:
+        """Makes the jobs that schedules owe. Before the first look for jobs: a worker that runs until nothing is due
+        has to see them."""
+        with suppress(StorageError):  # the duty runner tries again, and logs it
+            self._declarer.tick()
+            self._scheduler.tick()
 
     def rename(self, worker_id: str) -> None:
         """The worker came back under a new id."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.backends import Backend
+from dray.backends.store.graph import FanOut
 from dray.backends.store.work import NOTHING
 from dray.backends.watch import Watch
 from dray.clock import Clock
@@ -52,7 +53,7 @@ _ISOLATED_PAUSE = 5 * SECOND  # for a job that may run in a child process only, 
 _LOOK_PAUSE = SECOND  # between a busy worker's looks for cancels and other queues
 _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
-_FANOUT_PAUSE, _MOST_FANOUT_WAITS = 0.01, 100  # seconds; later it is left to the duty
+_FANOUT_PAUSE, _MOST_FANOUT_TRIES = SECOND // 100, 7  # doubled each time, 1.3 s in all; then it is left to the duty
 _SHORTEST_REST = 0.0005
 
 
@@ -98,7 +99,8 @@ class Engine:
         self._outage = self._self_check.outage
         self._poll_policy = PollPolicy(hears_own=self._watch.hears_own)
         self._is_drained = False
-        self._fanout_waits = 0
+        self._fanout_tries = 0
+        self._fanout_at: int | None = None  # when to tell children that another transaction has locked
         self._is_full = False
         self._fed_at = self._clock.steady()
         self._capacity: Capacity | None = None  # what it can run; None: all that it was asked to
@@ -112,9 +114,8 @@ class Engine:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to run or to write."""
-        flight = self._in_flight
-        has_work = flight.held or flight.lost or flight.count or flight.outcomes or flight.fanout_pending
-        return not (has_work or self._inbox.ended or self._inbox.refused)
+        is_telling = self._fanout_at is not None
+        return self._in_flight.is_empty and not (is_telling or self._inbox.ended or self._inbox.refused)
 
     @property
     def is_spent(self) -> bool:
@@ -172,6 +173,8 @@ class Engine:
     def _at_most(self, seconds: float, now: int) -> float:
         if self._in_flight.fanout_pending:
             return 0.0
+        if self._fanout_at is not None:
+            seconds = min(seconds, max(_SHORTEST_REST, (self._fanout_at - now) / SECOND))
         notes_us = self._notes.pause(now)
         if notes_us is not None:
             seconds = min(seconds, max(_SHORTEST_REST, notes_us / SECOND))
@@ -226,7 +229,8 @@ class Engine:
         except StorageError as error:
             self._fail(error)
             return False
-        return not self._in_flight.fanout_pending or self._fan_out()
+        is_time = self._fanout_at is not None and self._clock.steady() >= self._fanout_at
+        return self._fan_out() if is_time or self._in_flight.fanout_pending else True
 
     def _absorb(self) -> None:
         """Takes in what other threads have put into the inbox."""
@@ -328,7 +332,8 @@ class Engine:
         self._in_flight.has_written = True
         self._notes.keep(answer.late)
         any_final, queues = self._in_flight.written(batch, answer.settled)
-        self._in_flight.fanout_pending |= answer.has_more_children
+        if answer.fan_out.left:
+            self._go_on_telling(answer.fan_out)
         self._claim_policy.claimed(demand, len(answer.claims))
         self._dispatch(answer.claims)
         if any_final:
@@ -406,17 +411,25 @@ class Engine:
         except StorageError as error:
             self._fail(error)
             return False
-        if step.left and not step.decided and self._fanout_waits < _MOST_FANOUT_WAITS:
-            # Another transaction does it, mostly the duty's: what it frees cannot be seen until it commits.
-            self._fanout_waits += 1
-            self._inbox.doze(_FANOUT_PAUSE)
-            return True
-        self._fanout_waits = 0
-        # One step at a time: bodies that end meanwhile, and other workers, get their turn in between.
-        self._in_flight.fanout_pending = bool(step.left and step.decided)
-        self._poll_policy.may_have_work = True
-        self._tell_done()
+        self._in_flight.fanout_pending = False
+        self._go_on_telling(step)
+        if step.decided or not step.left:
+            self._poll_policy.may_have_work = True
+            self._tell_done()
         return True
+
+    def _go_on_telling(self, step: FanOut) -> None:
+        """Decides when the next step follows one that told children of the end of their parents."""
+        now = self._clock.steady()
+        if step.decided or not step.left:
+            # One step at a time: bodies that end meanwhile, and other workers, get their turn in between.
+            self._in_flight.fanout_pending |= step.left
+            self._fanout_tries, self._fanout_at = 0, None
+        elif self._fanout_at is None or now >= self._fanout_at:
+            # Another transaction does it, mostly the duty's: what it frees cannot be seen until it commits.
+            is_last = self._fanout_tries == _MOST_FANOUT_TRIES
+            self._fanout_at = None if is_last else now + (_FANOUT_PAUSE << self._fanout_tries)
+            self._fanout_tries = 0 if is_last else self._fanout_tries + 1
 
     def _tell_done(self) -> None:
         self._backend.announce_done()

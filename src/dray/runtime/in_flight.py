@@ -37,6 +37,11 @@ class InFlight:
         self._growing: set[str] = set()  # jobs whose bodies have added steps: each ends in a transaction with these
         self._slotless: set[Execution] = set()  # bodies that run on though their slots were given up
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to run or to write."""
+        return not (self.held or self.lost or self.count or self.outcomes or self.fanout_pending)
+
     def executions(self) -> list[Execution]:
         """All whose bodies may run. For any thread."""
         return [*self.held.values(), *self.lost]

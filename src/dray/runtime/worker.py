@@ -283,6 +283,7 @@ class Worker:
             settings.durability == "full",
         )
         self._duties = WorkerDuties(app, self._beats, identity.id, lease.duration_us, self._rng, self._wake_duties)
+        self._duties.catch_up()
         self._duties_loop = Loop("dray-duties", self._duties.others.tick)
         self._rescue_loop = Loop("dray-rescuer", self._duties.rescue.tick)
         engine_loop = EngineLoop(self._engine, inbox)

@@ -1,4 +1,4 @@
-"""The nouns of the storage contract, written once for every database."""
+"""The stores: all operations on the tables, written once for both databases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from dray.backends.database import Database, Row
 
 
-class Noun:
-    """One noun: its verbs are the methods of its class."""
+class Store:
+    """Operations on one kind of thing. Each method says what is atomic in it."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

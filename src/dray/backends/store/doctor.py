@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
 from dray.backends.database import FIRST_ID, LAST_ID, Database, FileFacts, Row, Session
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.instants import HOUR
 from dray.model.job import Queue
@@ -253,7 +253,7 @@ class Whole(NamedTuple):
     found: list[Odd]
 
 
-class AuditStore(Noun):
+class AuditStore(Store):
     """What should never be."""
 
     def part(self, after: str | None, limit: int) -> AuditPart:

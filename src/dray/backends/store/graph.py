@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dray.backends.database import Session
 from dray.backends.rows import FREE, Start
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.errors import GraphError, StorageError, UnknownJob
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
@@ -40,7 +40,7 @@ class Reconciled(NamedTuple):
     children: list[str]
 
 
-class GraphStore(Noun):
+class GraphStore(Store):
     """Edges between jobs."""
 
     def fan_out(self, limit: int = FANOUT_CHUNK) -> FanOut:
@@ -68,8 +68,8 @@ class GraphStore(Noun):
             self._db.announce_done()
         return step
 
-    def fan_out_all(self, *, to_end: bool = False) -> bool:
-        """Tells the children of jobs that have ended. Returns whether some may be left.
+    def fan_out_all(self, *, to_end: bool = False) -> FanOut:
+        """Tells the children of jobs that have ended. Returns whether any are left, and whether the last step moved.
 
         Stops after FANOUT_CHUNK edges, so that other writers have a turn, unless `to_end` is set. Also stops where
         nothing moves because another transaction holds the rows. That one, mostly of the fan-out duty, may end jobs
@@ -84,8 +84,8 @@ class GraphStore(Noun):
                 pass
         except StorageError as error:
             log.warning("the children of ended jobs will be told later: %s", error)
-            return True
-        return step.left
+            return FanOut(0, left=True)
+        return step
 
     def _fan_out_turn(self) -> FanOut:
         decided = 0

@@ -21,7 +21,7 @@ from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from dray.backends.database import FIRST_ID, Session
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.model.job import Attempt, LogLine
 from dray.model.retention import STEP_ROWS, Budget, Retention
 
@@ -67,7 +67,7 @@ class _PruneStep(NamedTuple):
     workflows: list[str]  # those it may remove
 
 
-class HistoryStore(Noun):
+class HistoryStore(Store):
     """What is kept of the past."""
 
     def attempts(self, job_id: str) -> list[Attempt]:

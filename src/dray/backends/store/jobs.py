@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dray.backends import rows
 from dray.backends.database import LAST_ID, Database, Row, Session, write_and_recall
 from dray.backends.rows import Holding
-from dray.backends.store import Noun, graph
+from dray.backends.store import Store, graph
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.insert import insert
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
@@ -51,7 +51,7 @@ class Upcoming(NamedTuple):
     has_fanout: bool  # an ended parent whose children have not been told
 
 
-class JobStore(Noun):
+class JobStore(Store):
     """Jobs as producers and operators see them."""
 
     def __init__(self, db: Database) -> None:
@@ -255,7 +255,7 @@ class Node(NamedTuple):
     reason: str | None
 
 
-class WorkflowStore(Noun):
+class WorkflowStore(Store):
     """Workflows, to look at."""
 
     def get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
@@ -307,7 +307,7 @@ class WorkflowStore(Noun):
         return [row[0] for row in self._read("workflow_moved_by", id=workflow_id, limit=limit)]
 
 
-class QueueStore(Noun):
+class QueueStore(Store):
     """Queues."""
 
     def upsert(self, name: str, priority: int) -> None:

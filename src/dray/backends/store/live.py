@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dray.backends.database import FIRST_ID, Later, Row, Session
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
 
@@ -149,7 +149,7 @@ class Numbers(NamedTuple):
     enqueued: int  # of the newest ids
 
 
-class LiveStore(Noun):
+class LiveStore(Store):
     """What live views read."""
 
     def changes(self, ask: Ask) -> Changes:

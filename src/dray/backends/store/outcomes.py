@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dray.backends.database import Database, Session
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.work import WorkStore
 from dray.errors import GraphError, UnknownJob
 from dray.model.job import State
@@ -31,7 +31,7 @@ class Left(NamedTuple):
     new: list[NewJob]
 
 
-class OutcomeStore(Noun):
+class OutcomeStore(Store):
     """Outcomes that were left."""
 
     def __init__(self, db: Database) -> None:

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from dray.backends.database import Session, write_and_recall
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.insert import insert
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
-class ScheduleStore(Noun):
+class ScheduleStore(Store):
     """Schedules and their slots."""
 
     def upsert(self, schedule: Schedule) -> bool:

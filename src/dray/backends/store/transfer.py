@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from dray.backends.database import FIRST_ID, LAST_ID, Row, Session
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.liveness import Evidence, liveness
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
@@ -86,7 +86,7 @@ class Repair(NamedTuple):
 Allowed = Callable[[InUse], None]  # raises where the transaction must not be
 
 
-class Transfer(Noun):
+class Transfer(Store):
     """One side of a move."""
 
     def identity(self) -> Row | None:

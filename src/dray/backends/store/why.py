@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dray.backends import rows
 from dray.backends.database import Session
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.liveness import liveness
 from dray.model.circumstances import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Closed, Parent, WorkerView
 from dray.model.job import Attempt, Job, State
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
     claim: int
 
 
-class StackStore(Noun):
+class StackStore(Store):
     """Where running bodies are."""
 
     def ask(self, stack_id: str, job_id: str, claim: int) -> bool:
@@ -55,7 +55,7 @@ class StackStore(Noun):
         return self._db.write(lambda tx: tx.run("stack_prune", before=before, limit=limit), durable=False)
 
 
-class WhyStore(Noun):
+class WhyStore(Store):
     """What explains where a job is."""
 
     def circumstances(self, job_id: str) -> Circumstances | None:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from dray.backends.database import Database, DataRefused, Later, Row, Session
 from dray.backends.rows import Holding, SettledRow, SettlementRow
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.block import Fence, hold
-from dray.backends.store.graph import GraphStore
+from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.why import Asked
 from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
@@ -55,7 +55,7 @@ class Exchange(NamedTuple):
     settled: Settled
     promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
     claims: list[Claim]
-    has_more_children: bool = False  # than were told of the end of their parents: go on with `graph.fan_out`
+    fan_out: FanOut = FanOut(0, left=False)  # of what ended; if any are left, go on with `graph.fan_out`
     late: Notes = SILENCE  # not written, since another transaction has locked the rows: for the next exchange
 
 
@@ -80,7 +80,7 @@ class _Turn(NamedTuple):
     claims: list[Claim]
 
 
-class WorkStore(Noun):
+class WorkStore(Store):
     """Jobs in a worker's hands."""
 
     def __init__(self, db: Database) -> None:
@@ -115,9 +115,9 @@ class WorkStore(Noun):
             written = self._settle_apart(worker_id, _free(settlements, unkept), refused, durable=durable)
             turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
         has_children = turn.expired or any(each.fanout_pending for each in written)
-        has_more = bool(has_children and self._graph.fan_out_all())
+        fan_out = self._graph.fan_out_all() if has_children else FanOut(0, left=False)
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
-        return Exchange(settled, turn.promoted, turn.claims, has_more, self._late(worker_id, turn.unkept))
+        return Exchange(settled, turn.promoted, turn.claims, fan_out, self._late(worker_id, turn.unkept))
 
     def _transact(
         self,

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from dray.backends import rows
 from dray.backends.database import Database, Proof, Row, Session, write_and_recall
 from dray.backends.rows import Orphan, SettlementRow
-from dray.backends.store import Noun
+from dray.backends.store import Store
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
 from dray.backends.store.outcomes import Left, OutcomeStore
@@ -21,7 +21,7 @@ from dray.model.settlement import Rng, crashed
 from dray.model.worker import Beat, DeathVerdict, Judgement, Lease, NewWorker, Rescued, Worker
 
 
-class WorkerStore(Noun):
+class WorkerStore(Store):
     """Workers."""
 
     def __init__(self, db: Database) -> None:
@@ -170,7 +170,7 @@ class WorkerStore(Noun):
         return self._db.write(work, durable=False)
 
 
-class LeaseStore(Noun):
+class LeaseStore(Store):
     """Who does which duty."""
 
     def take(self, duty: str, holder: str) -> int | None:
