@@ -265,14 +265,14 @@ def test_the_safety_poll_is_longer_once_listen_is_proven(
     monkeypatch: pytest.MonkeyPatch, sender: Sender, watch: PostgresWatch
 ):
     monkeypatch.setattr(module, "SAFETY_POLL", 0.1)
-    monkeypatch.setattr(module, "PROVEN_POLL", 0.4)
+    monkeypatch.setattr(module, "PROVEN_POLL", 1.5)
     sender.delivers = False
     assert watch.wait()
-    assert 0.09 < duration_of_wait(watch) < 0.3
+    assert 0.09 < duration_of_wait(watch) < 1.4
     sender.delivers = True
     sender(watch._ping.channel, "")
     wait_until(watch, lambda: watch.is_pushed)
-    assert 0.39 < duration_of_wait(watch) < 1
+    assert 1.49 < duration_of_wait(watch) < 15
 
 
 def duration_of_wait(watch: Watch) -> float:
@@ -380,7 +380,7 @@ def test_a_server_that_is_away_is_waited_for_without_an_error(
     with closing(PostgresWatch("host=/nowhere dbname=x", None, sender)) as watch:
         began = time.monotonic()
         assert not watch.wait(60)
-        assert 0.39 < time.monotonic() - began < 2
+        assert 0.39 < time.monotonic() - began < 20
         assert not watch.hold(WORKER)
         assert not watch.holds
         assert not watch.is_pushed
@@ -390,6 +390,7 @@ def test_a_server_that_is_away_is_waited_for_without_an_error(
         watch._retry_at = 0.0
         assert not watch.wait(0.01)
         assert watch._retry_at - time.monotonic() < 5.1
+        monkeypatch.setattr(module, "SAFETY_POLL", UNAIDED)  # a busy server takes its time
         watch._conninfo, watch._retry_at = address.conninfo, 0.0
         assert watch.wait(), "it is back"
         assert watch.holds
