@@ -9,7 +9,7 @@ import signal
 import pytest
 
 import dray
-from dray.cli.live.paint import Brush, Span, fold, wrap
+from dray.cli.live.paint import Span, fold, rendered, wrap
 from dray.cli.live.screen import is_begun, keys
 from tests.cli.away import way
 from tests.cli.shell import PATIENCE, Shell, until
@@ -176,19 +176,20 @@ def test_a_key_may_come_in_pieces() -> None:
     assert not is_begun("\x1b[A")
 
 
-def test_lines_are_cut_where_the_terminal_ends() -> None:
-    brush = Brush(colours=True, ascii_only=False)
+def test_lines_are_cut_where_the_terminal_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
 
-    assert brush.render([Span("abc"), Span("def", "red")], 5) == "abc\x1b[31mde\x1b[0m"
-    assert brush.render([Span("\u4e16\u754c")], 3) == "\u4e16 "  # half of a wide character is none
-    assert brush.render([Span("a", "reverse")], 3) == "\x1b[7ma\x1b[0m\x1b[7m  \x1b[0m"
+    assert rendered([[Span("abc"), Span("def", "red")], [Span("")]], 5) == ["abc\x1b[31mde\x1b[0m", ""]
+    assert rendered([[Span("\u4e16\u754c")]], 3) == ["\u4e16 "]  # half of a wide character is none
+    assert rendered([[Span("a", "reverse")]], 3) == ["\x1b[7ma  \x1b[0m"]
 
 
-def test_no_colours_and_no_other_characters_where_there_are_none() -> None:
-    brush = Brush(colours=False, ascii_only=True)
+def test_no_colours_and_no_other_characters_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C"}.items():
+        monkeypatch.setenv(name, value)
 
-    assert brush.render([Span("\u00e4", "bold red")], 10) == "\x1b[1m\\xe4\x1b[0m"
-    assert brush.render([Span("x", "red")], 10) == "x"
+    assert rendered([[Span("\u00e4", "bold red")]], 10) == ["\x1b[1m\\xe4\x1b[0m"]
+    assert rendered([[Span("x", "red")]], 10) == ["x"]
 
 
 def test_words_are_folded_onto_lines_and_text_is_wrapped() -> None:

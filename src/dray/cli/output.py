@@ -74,6 +74,11 @@ def is_ascii_only(characters: str = "\u2501", stream: TextIO | None = None) -> b
     return False
 
 
+def showable(text: str, stream: TextIO | None = None) -> str:
+    """Returns a text in characters that the terminal has."""
+    return text.encode("ascii", "backslashreplace").decode() if is_ascii_only(stream=stream) else text
+
+
 def is_dumb() -> bool:
     """Whether the terminal cannot move its cursor."""
     return os.environ.get("TERM", "") in {"", "dumb", "unknown"}
@@ -234,9 +239,9 @@ def queues(value: Any, _: Shape) -> str:
     return ",".join(value) or "all"
 
 
-def bar(share: float, width: int, *, ascii_only: bool) -> str:
+def bar(share: float, width: int, stream: TextIO | None = None) -> str:
     """Returns a bar of this width, full up to ``share`` of it."""
-    full, empty = ("#", "-") if ascii_only else ("\u2501", "\u2500")
+    full, empty = ("#", "-") if is_ascii_only(stream=stream) else ("\u2501", "\u2500")
     done = round(max(0.0, min(1.0, share)) * width)
     return full * done + empty * (width - done)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import dray
 from dray.cli.exits import Code, Failure, say
-from dray.cli.output import bar, is_ascii_only, overwritten, short
+from dray.cli.output import bar, overwritten, short, showable
 from dray.cli.processes import handling
 from dray.errors import StorageError
 from dray.model.job import Job, State
@@ -91,10 +91,8 @@ def _line(app: dray.App, ids: Sequence[str], ended: int, seconds: float) -> str:
     share, words = ended / len(ids), f"{ended} of {len(ids)} jobs have ended"
     if len(ids) == 1:
         share, words = _one(app, ids[0])
-    ascii_only = is_ascii_only(stream=sys.stderr)
-    done = "" if share is None else f"{bar(share, _BAR, ascii_only=ascii_only)} {share * 100:3.0f}%  "
-    line = f"{done}{words}, {span(seconds)}"
-    return line.encode("ascii", "backslashreplace").decode() if ascii_only else line
+    done = "" if share is None else f"{bar(share, _BAR, sys.stderr)} {share * 100:3.0f}%  "
+    return showable(f"{done}{words}, {span(seconds)}", sys.stderr)
 
 
 def _one(app: dray.App, job_id: str) -> tuple[float | None, str]:

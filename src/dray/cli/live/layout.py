@@ -6,8 +6,7 @@ one; on a tiny screen the most important numbers and that list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ _READING = ("q back", "up, down scroll")
 _FIRST = ("queued", "running", "failed")
 _STATES = (*_FIRST, "scheduled", "waiting", "completed", "cancelled")
 _TONES = {"failed": "red", "running": "cyan", "queued": "bold"}
+_CELL_TONES = {"paused_at": "yellow", "progress": "cyan", "error": "red", "state": "green"}  # by the column's key
+_BAR = 10
 
 
 def screen(view: View, width: int, height: int, problem: str | None = None, ahead: float = 0.0) -> list[Line]:
@@ -83,16 +84,12 @@ def _footer(view: View, width: int, height: int) -> list[Line]:
 
 
 def _lists(view: View, width: int, room: int, ahead: float) -> list[Line]:
-    found = {panel.name: view.rows(panel) for panel in view.panels}
+    found = {panel: view.rows(panel) for panel in PANELS}
     for shapes in found.values():
         for shape in shapes:
             shape["now"] += timedelta(seconds=ahead)
-    heights = _heights({name: len(shapes) for name, shapes in found.items()}, room, view.panel.name)
-    drawn: list[Line] = []
-    for panel in view.panels:
-        if panel.name in heights:
-            drawn += _list(view, panel, found[panel.name], width, heights[panel.name])
-    return drawn
+    heights = _heights({panel: len(shapes) for panel, shapes in found.items()}, room, view.panel)
+    return [line for panel, height in heights.items() for line in _list(view, panel, found[panel], width, height)]
 
 
 def _heights(counts: dict[str, int], room: int, focused: str) -> dict[str, int]:
@@ -108,23 +105,23 @@ def _heights(counts: dict[str, int], room: int, focused: str) -> dict[str, int]:
     return heights
 
 
-def _list(view: View, panel: Panel, shapes: list[dict[str, Any]], width: int, height: int) -> list[Line]:
+def _list(view: View, panel: str, shapes: list[dict[str, Any]], width: int, height: int) -> list[Line]:
     """Returns the names of the columns with the title, and the visible rows."""
-    selected = view.number if panel is view.panel else None
+    selected = view.number if panel == view.panel else None
     visible = max(1, height - 1)
-    top = view.tops.get(panel.name, 0)
+    top = view.tops.get(panel, 0)
     if selected is not None:
         top = min(max(top, selected - visible + 1), selected)
         view.page = visible
-    view.tops[panel.name] = top = max(0, min(top, len(shapes) - visible))
-    words = {column: [column.word(shape) for shape in shapes] for column in panel.columns}
+    view.tops[panel] = top = max(0, min(top, len(shapes) - visible))
+    words = {column: [column.word(shape) for shape in shapes] for column in PANELS[panel]}
     widths = fitted(words, width - 1)
     note = f" with {escape_control(view.filter)}" if view.filter else ""
-    head = _head(widths, f"{panel.name} {len(shapes)}{note}", width)
+    head = _head(widths, f"{panel} {len(shapes)}{note}", width)
     drawn: list[Line] = [[Span(head, "bold" if selected is None else "bold reverse")]]
     for number in range(top, min(len(shapes), top + height - 1)):
         cells = {column: _cell(column, words[column][number], size) for column, size in widths.items()}
-        drawn.append(_row(panel, shapes[number], cells, is_selected=number == selected))
+        drawn.append(_row(shapes[number], cells, is_selected=number == selected))
     return [*drawn, *[[Span("")]] * (height - len(drawn))]
 
 
@@ -135,13 +132,11 @@ def _head(widths: Mapping[Column, int], title: str, width: int) -> str:
     return f"{head}{' ' * gap}{title} " if gap > 0 else head
 
 
-def _row(panel: Panel, shape: Shape, cells: Mapping[Column, str], *, is_selected: bool) -> Line:
-    spans = [Span(">" if is_selected else " ", "reverse" if is_selected else "")]
-    for at, (column, cell) in enumerate(cells.items()):
-        paint = panel.styles.get(column.key)
-        tone = "reverse" if is_selected else paint(shape) if paint else ""
-        spans.append(Span((GAP if at else "") + cell, tone))
-    return spans
+def _row(shape: Shape, cells: Mapping[Column, str], *, is_selected: bool) -> Line:
+    if is_selected:
+        return [Span(">" + GAP.join(cells.values()), "reverse")]
+    tones = _CELL_TONES | ({"state": "yellow"} if shape.get("state") == "draining" else {})
+    return [Span(" "), *(Span(cell + GAP, tones.get(column.key, "")) for column, cell in cells.items())]
 
 
 def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
@@ -156,17 +151,6 @@ def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
     return [title, *([Span(line)] for line in shown)]
 
 
-_BAR = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    name: str
-    key: str  # the unique value of a row
-    columns: tuple[Column, ...]
-    styles: Mapping[str, Callable[[Shape], str]]  # of a column's cells, by its key
-
-
 def _count(jobs: int, _: Shape | None = None) -> str:
     """Returns a number of jobs; counting stops at a limit."""
     return f"{jobs:,}+" if jobs >= COUNTED else f"{jobs:,}"
@@ -176,76 +160,56 @@ def _for(value: Any, shape: Shape) -> str:
     return "" if value is None else span(max(0.0, (shape["now"] - value).total_seconds()))
 
 
+def _progress(value: Any, _: Shape) -> str:
+    return "" if value is None else f"{bar(value / 100, _BAR)} {value:3.0f}%"
+
+
 def _first_line(value: Any, shape: Shape) -> str:
     lines = str(value or shape["reason"] or "").splitlines()
     return lines[0] if lines else ""
 
 
-def panels(*, ascii_only: bool) -> tuple[Panel, ...]:
-    def progress(value: Any, _: Shape) -> str:
-        return "" if value is None else f"{bar(value / 100, _BAR, ascii_only=ascii_only)} {value:3.0f}%"
-
-    return (
-        Panel(
-            "queues",
-            "name",
-            (
-                Column("queue", "name", is_elastic=True),
-                Column("queued", "queued", _count, is_number=True),
-                Column("running", "running", _count, is_number=True, rank=1),
-                Column("oldest", "oldest", seconds, is_number=True, rank=2),
-                Column("", "paused_at", paused, is_elastic=True, rank=1),
-            ),
-            {"paused_at": lambda _: "yellow"},
-        ),
-        Panel(
-            "running",
-            "id",
-            (
-                Column("id", "id", short),
-                Column("task", "task", is_elastic=True),
-                Column("for", "started_at", _for, is_number=True, rank=1),
-                Column("progress", "progress", progress, rank=2),
-                Column("queue", "queue", is_elastic=True, rank=4),
-                Column("attempt", "attempt", TRIES, rank=6),
-                Column("worker", "worker_id", short, rank=5),
-                Column("", "progress_message", is_elastic=True, rank=3),
-            ),
-            {"progress": lambda _: "cyan"},
-        ),
-        Panel(
-            "failures",
-            "id",
-            (
-                Column("id", "id", short),
-                Column("task", "task", is_elastic=True),
-                Column("when", "finished_at", relative, rank=1),
-                Column("queue", "queue", is_elastic=True, rank=4),
-                Column("attempt", "attempt", TRIES, rank=5),
-                Column("error", "error", _first_line, is_elastic=True, rank=2),
-            ),
-            {"error": lambda _: "red"},
-        ),
-        Panel(
-            "workers",
-            "id",
-            (
-                Column("id", "id", short),
-                Column("name", "name", is_elastic=True),
-                Column("running", "running", "{running}/{concurrency}", is_number=True, rank=1),
-                Column("state", "state", rank=2),
-                Column("queues", "queues", queues, is_elastic=True, rank=4),
-                Column("started", "started_at", relative, rank=5),
-                Column("seen", "last_seen_at", relative, rank=3),
-            ),
-            {"state": lambda shape: "yellow" if shape["state"] == "draining" else "green"},
-        ),
-    )
+PANELS = {  # the columns of each list; the value of the first is unique
+    "queues": (
+        Column("queue", "name", is_elastic=True),
+        Column("queued", "queued", _count, is_number=True),
+        Column("running", "running", _count, is_number=True, rank=1),
+        Column("oldest", "oldest", seconds, is_number=True, rank=2),
+        Column("", "paused_at", paused, is_elastic=True, rank=1),
+    ),
+    "running": (
+        Column("id", "id", short),
+        Column("task", "task", is_elastic=True),
+        Column("for", "started_at", _for, is_number=True, rank=1),
+        Column("progress", "progress", _progress, rank=2),
+        Column("queue", "queue", is_elastic=True, rank=4),
+        Column("attempt", "attempt", TRIES, rank=6),
+        Column("worker", "worker_id", short, rank=5),
+        Column("", "progress_message", is_elastic=True, rank=3),
+    ),
+    "failures": (
+        Column("id", "id", short),
+        Column("task", "task", is_elastic=True),
+        Column("when", "finished_at", relative, rank=1),
+        Column("queue", "queue", is_elastic=True, rank=4),
+        Column("attempt", "attempt", TRIES, rank=5),
+        Column("error", "error", _first_line, is_elastic=True, rank=2),
+    ),
+    "workers": (
+        Column("id", "id", short),
+        Column("name", "name", is_elastic=True),
+        Column("running", "running", "{running}/{concurrency}", is_number=True, rank=1),
+        Column("state", "state", rank=2),
+        Column("queues", "queues", queues, is_elastic=True, rank=4),
+        Column("started", "started_at", relative, rank=5),
+        Column("seen", "last_seen_at", relative, rank=3),
+    ),
+}
 
 
-def rows(snapshot: Snapshot, panel: Panel, wanted: str) -> list[dict[str, Any]]:
+def rows(snapshot: Snapshot, panel: str, wanted: str) -> list[dict[str, Any]]:
     """Returns the rows of a panel that contain a text."""
-    found = [{**row, "now": snapshot.at} for row in getattr(snapshot, panel.name)]
+    found = [{**row, "now": snapshot.at} for row in getattr(snapshot, panel)]
     if not wanted:
         return found
     texts = [[value.lower() for value in row.values() if isinstance(value, str)] for row in found]

@@ -7,63 +7,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
 
-from dray.cli.output import Column
+from dray.cli.output import Column, showable
 
 GAP = "  "  # between two columns
 _SHORTEST = 8  # columns of the terminal that an elastic column keeps
 _INDENT = 4
 _DOWN_CLEAR = "\r\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
-_CODES = {
-    "bold": "1",
-    "dim": "2",
-    "reverse": "7",
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "cyan": "36",
-}
-_COLOURS = {"red", "green", "yellow", "cyan"}
 
 
 class Span(NamedTuple):
     text: str
-    style: str = ""  # words of `_CODES`
+    style: str = ""  # in words of rich
 
 
 Line = Sequence[Span]
 
 
-class Brush:
-    """Turns lines into text and escape sequences."""
-
-    def __init__(self, *, colours: bool, ascii_only: bool) -> None:
-        self._colours = colours
-        self.ascii_only = ascii_only
-
-    def render(self, line: Line, width: int) -> str:
-        """Returns a line, cut to the width of the terminal. A reversed one is padded to it."""
-        written: list[str] = []
-        left = width
-        for text, style in line:
-            shown = self.plain(text)
-            size = cell_len(shown)
-            if size > left:
-                shown, size = set_cell_size(shown, left), left
-            written.append(self._styled(shown, style))
-            left -= size
-        if left and line and "reverse" in line[-1].style:
-            written.append(self._styled(" " * left, line[-1].style))
-        return "".join(written)
-
-    def plain(self, text: str) -> str:
-        """Returns text in characters that the terminal has."""
-        return text.encode("ascii", "backslashreplace").decode() if self.ascii_only else text
-
-    def _styled(self, text: str, style: str) -> str:
-        words = [word for word in style.split() if self._colours or word not in _COLOURS]
-        return f"\x1b[{';'.join(_CODES[word] for word in words)}m{text}\x1b[0m" if words and text else text
+def rendered(lines: Iterable[Line], width: int) -> list[str]:
+    """Returns what a terminal is sent for each line, cut to its width. A reversed line is padded to it."""
+    console = Console(width=width, force_terminal=True, highlight=False)
+    with console.capture() as captured:
+        for line in lines:
+            text = Text.assemble(*((showable(words), style) for words, style in line))
+            if "reverse" in line[-1].style:
+                text.extend_style(max(0, width - text.cell_len))
+            console.print(text, no_wrap=True, overflow="crop")
+    return captured.get().split("\n")[:-1]
 
 
 def fold(words: Iterable[Span], width: int, most: int) -> list[Line]:

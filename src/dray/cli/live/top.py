@@ -11,10 +11,9 @@ from typing import Self
 from dray.app import App
 from dray.backends.watch import Watch
 from dray.cli.live import layout
-from dray.cli.live.paint import Brush
+from dray.cli.live.paint import rendered
 from dray.cli.live.screen import Screen
 from dray.cli.live.view import Contents, View
-from dray.cli.output import has_colours, is_ascii_only
 from dray.errors import DrayError, UnknownJob
 from dray.ops.top import Top
 
@@ -115,8 +114,7 @@ class Feed:
 
 def run(app: App, *, read_only: bool) -> None:
     """Shows the view until a key or a signal ends it."""
-    brush = Brush(colours=has_colours(), ascii_only=is_ascii_only())
-    view = View(app, read_only, brush.ascii_only)
+    view = View(app, read_only)
     source = Top(app.backend)
     view.contents = Contents(source.look())  # an error of the database is reported before the screen is taken
 
@@ -131,10 +129,10 @@ def run(app: App, *, read_only: bool) -> None:
 
     screen = Screen()
     with screen.taken(), Feed(app, look, screen.bell.ring) as feed:
-        _loop(view, brush, screen, feed)
+        _loop(view, screen, feed)
 
 
-def _loop(view: View, brush: Brush, screen: Screen, feed: Feed) -> None:
+def _loop(view: View, screen: Screen, feed: Feed) -> None:
     shown, seen_at = None, time.monotonic()
     while not (view.is_over or screen.is_over):
         feed.check()
@@ -148,7 +146,7 @@ def _loop(view: View, brush: Brush, screen: Screen, feed: Feed) -> None:
         problem = None if feed.problem is None else f"{silent}: {feed.problem}"
         # Whole seconds: the ages on the screen tick together, and between two ticks nothing is sent.
         ahead = float(int(time.monotonic() - seen_at))
-        screen.draw([brush.render(line, width) for line in layout.screen(view, width, height, problem, ahead)])
+        screen.draw(rendered(layout.screen(view, width, height, problem, ahead), width))
         for key in screen.wait(_SECOND):
             view.press(key)
         _hand_over(view, screen, feed)

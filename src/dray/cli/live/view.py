@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dray.app import App
 from dray.cli import shapes
 from dray.cli.commands.job import described
-from dray.cli.live.layout import Panel, panels, rows
+from dray.cli.live.layout import PANELS, rows
 from dray.cli.output import cell, short
 from dray.handle import job as handles
 from dray.model.job import CancelResult
@@ -62,7 +62,6 @@ class View:
 
     app: App
     read_only: bool
-    ascii_only: bool
     contents: Contents | None = None
     said: str = ""  # the outcome of the last action
     is_over: bool = False
@@ -75,13 +74,9 @@ class View:
     filter: str = ""
     is_typing: bool = False
     page: int = 1  # rows that fit
-    panels: tuple[Panel, ...] = ()
     tops: dict[str, int] = field(default_factory=dict[str, int])  # panel -> its first visible row
     _focus: int = 1
     _selected: dict[str, Any] = field(default_factory=dict[str, Any])  # panel -> the key of its selected row
-
-    def __post_init__(self) -> None:
-        self.panels = panels(ascii_only=self.ascii_only)
 
     def press(self, key: str) -> None:
         if key == "redraw":
@@ -129,7 +124,7 @@ class View:
         elif key == "?":
             self._open("keys", _KEYS.splitlines)
         elif key in _TURNS:
-            self._focus = (self._focus + _TURNS[key]) % len(self.panels)
+            self._focus = (self._focus + _TURNS[key]) % len(PANELS)
         elif key in actions:
             row = self.row
             if row is not None:
@@ -144,18 +139,22 @@ class View:
         return ends.get(key, number + steps.get(key, 0))
 
     @property
-    def panel(self) -> Panel:
+    def panel(self) -> str:
         """The list that has the focus."""
-        return self.panels[self._focus]
+        return list(PANELS)[self._focus]
 
-    def rows(self, panel: Panel) -> list[dict[str, Any]]:
+    @property
+    def _key(self) -> str:
+        return PANELS[self.panel][0].key
+
+    def rows(self, panel: str) -> list[dict[str, Any]]:
         return [] if self.contents is None else rows(self.contents.snapshot, panel, self.filter)
 
     @property
     def number(self) -> int:
         """The number of the selected row in the focused list: the row with the selected key, else the first."""
-        panel, key = self.panel, self._selected.get(self.panel.name)
-        return next((n for n, row in enumerate(self.rows(panel)) if row[panel.key] == key), 0)
+        selected = self._selected.get(self.panel)
+        return next((n for n, row in enumerate(self.rows(self.panel)) if row[self._key] == selected), 0)
 
     @property
     def row(self) -> dict[str, Any] | None:
@@ -165,25 +164,25 @@ class View:
     def _select(self, number: int) -> None:
         found = self.rows(self.panel)
         if found:
-            self._selected[self.panel.name] = found[max(0, min(number, len(found) - 1))][self.panel.key]
+            self._selected[self.panel] = found[max(0, min(number, len(found) - 1))][self._key]
 
     def _open(self, title: str, source: Callable[[], list[str]]) -> None:
         self.reading, self.scroll, self.wants_text = Document(title, source), 0, True
 
     def _enter(self, row: dict[str, Any]) -> None:
-        if self.panel.name in _JOBS:
+        if self.panel in _JOBS:
             self._open(f"job {row['id']}", lambda: _job_lines(self.app, row["id"]))
         else:
-            self._open(f"{self.panel.name}: {escape_control(row['name'])}", lambda: _row_lines(row))
+            self._open(f"{self.panel}: {escape_control(row['name'])}", lambda: _row_lines(row))
 
     def _logs(self, row: dict[str, Any]) -> None:
-        if self.panel.name in _JOBS:
+        if self.panel in _JOBS:
             self._open(f"logs of job {row['id']}", lambda: _log_lines(self.app, row["id"]))
         else:
             self.said = "select a job: only jobs have logs"
 
     def _pause(self, row: dict[str, Any]) -> None:
-        queue = row["name"] if self.panel.name == "queues" else row.get("queue")
+        queue = row["name"] if self.panel == "queues" else row.get("queue")
         if queue is None:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
@@ -195,13 +194,13 @@ class View:
         return any(each["name"] == queue and each["paused_at"] is not None for each in queues)
 
     def _retry(self, row: dict[str, Any]) -> None:
-        if self.panel.name != "failures":
+        if self.panel != "failures":
             self.said = "select a failed job"
         elif self._may_act():
             self.asked.append(lambda: _retry(self.app, row["id"]))
 
     def _cancel(self, row: dict[str, Any]) -> None:
-        if self.panel.name != "running":
+        if self.panel != "running":
             self.said = "select a running job"
         elif self._may_act():
             question = f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
