@@ -10,12 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dray.cli.live.paint import GAP, fitted
-from dray.cli.output import COLOURS, Column, is_ascii_only
+from dray.cli.output import COLOURS, Column, is_ascii_only, is_terminal
+
+_ANY_WIDTH = 1_000  # columns, where there is no terminal
 
 
 def table_lines(words: Mapping[Column, Sequence[str]]) -> list[str]:
-    """Returns a table of these words, a line for its head and for each row, no wider than the terminal."""
-    console = Console(highlight=False)
+    """Returns a table of these words, a line for its head and for each row, no wider than a terminal."""
+    console = Console(highlight=False, width=None if is_terminal() else _ANY_WIDTH)
     overflow = "crop" if is_ascii_only("…") else "ellipsis"
     widths = fitted(words, console.width)
     made = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")

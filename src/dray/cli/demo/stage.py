@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dray.cli.demo.accounts import Accounts
 from dray.cli.exits import say
-from dray.cli.output import Column, Shape, cell, is_terminal, put, table
+from dray.cli.output import Column, is_terminal, put, table
 from dray.cli.terminal import progress_bar
 from dray.wording import counted
 
@@ -67,8 +67,8 @@ _COLUMNS = (
 
 def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
     """Writes the table at the end, what was remarkable, and whether all is well."""
-    table_lines = _table([asdict(task) for task in accounts.tasks])
-    put("\n".join(["", *table_lines, "", *(f"- {remark}" for remark in remarks)]))
+    drawn = table([asdict(task) for task in accounts.tasks], _COLUMNS)
+    put("\n".join(["", *drawn, "", *(f"- {remark}" for remark in remarks)]))
     if accounts.problems:
         for problem in accounts.problems[:_SHOWN]:
             say(problem)
@@ -80,18 +80,3 @@ def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
     died = counted(crashed, "attempt died with its worker and was", "attempts died with their worker and were")
     put(f"- {died} repeated; no other body ran twice")
     put(f"All is well: {jobs:,} jobs, none lost, none completed twice; the ledger of the bodies agrees.")
-
-
-def _table(rows: Sequence[Shape]) -> list[str]:
-    """Returns the table; outside a terminal too, where other commands write tab-separated values."""
-    if is_terminal():
-        return table(rows, _COLUMNS)
-    words = [[column.title for column in _COLUMNS], *([cell(row[column.key]) for column in _COLUMNS] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*words, strict=True)]
-    return [
-        "  ".join(
-            word.rjust(width) if column.is_number else word.ljust(width)
-            for word, width, column in zip(line, widths, _COLUMNS, strict=True)
-        ).rstrip()
-        for line in words
-    ]
