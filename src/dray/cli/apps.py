@@ -27,12 +27,12 @@ from dray.model.values import shown
 _NAME_IT = "name it as module:object (--app), or run this in a directory with a tasks.py that has an App"
 
 
-def app_with_tasks(named: str | None = None) -> dray.App:
-    """Returns the App whose tasks are to be run or enqueued."""
+def app_with_tasks(named: str | None = None, modules: Iterable[str] = ()) -> dray.App:
+    """Returns the App whose tasks are to be run; more of them are in ``modules``."""
     app = app_here(named)
     if app is None:
         raise Failure(f"no app was found here; {_NAME_IT}", Code.USAGE)
-    return _closed_at_the_end(app)
+    return load_tasks(_closed_at_the_end(app), modules)
 
 
 def app_for_enqueueing() -> dray.App:
@@ -44,7 +44,7 @@ def app_for_enqueueing() -> dray.App:
         if told("url") is None and app.backend.schema_version() is None:
             what = f"no app was found here, and no database is named; {_NAME_IT}, or name the database (--url)"
             raise Failure(what, Code.USAGE)
-    return _closed_at_the_end(app)
+    return load_tasks(_closed_at_the_end(app))
 
 
 def app_on_tables() -> dray.App:
@@ -61,7 +61,6 @@ def app_with_tasks_on_tables() -> dray.App:
     """Returns an App on existing tables, with the tasks of this directory if it has any. It creates nothing."""
     app = app_for_enqueueing()
     app.settings = replace(app.settings, migrate=False)
-    load_tasks(app)
     return app
 
 
@@ -85,9 +84,11 @@ def _closed_at_the_end(app: dray.App) -> dray.App:
     return click.get_current_context().with_resource(app)
 
 
-def load_tasks(app: dray.App, more: Iterable[str] = ()) -> None:
+def load_tasks(app: dray.App, more: Iterable[str] = ()) -> dray.App:
+    """Imports the modules that an App names, and ``more``; returns the App."""
     for module in (*app.settings.imports, *more):
         _imported(module)
+    return app
 
 
 def known_task(app: dray.App, name: str) -> dray.Task[..., Any]:

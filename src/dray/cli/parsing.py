@@ -37,6 +37,9 @@ def duration(value: str | float) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
+time_option = partial(option, type=duration, metavar="TIME")
+
+
 def instant(value: str) -> datetime:
     """A time such as ``2026-11-15T08:00``, local if it names no zone, or ``08:00``: the next one."""
     text = value.strip()

@@ -70,7 +70,7 @@ _COMMANDS = {
     "workflows": ("commands.workflows", "list, draw, cancel and retry graphs of jobs"),
     "schedules": ("commands.schedules", "list, add, preview, run, pause, resume and remove schedules"),
     "stats": ("commands.queues", "numbers: jobs by state and queue, rates, run times"),
-    "top": ("commands.top", "a live view of queues, running jobs, failures and workers"),
+    "top": ("commands.tail", "a live view of queues, running jobs, failures and workers"),
     "tail": ("commands.tail", "follow events and log lines as they happen"),
     "db": ("commands.db", "create, upgrade, check, copy and prune the tables"),
     "audit": ("commands.audit", "check that the tables keep their invariants"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +12,8 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import flat, line, progress, put_either, short
-from dray.cli.parsing import duration
-from dray.ops.audit import Audit, Broken, Check
+from dray.cli.parsing import time_option
+from dray.ops.audit import Audit, Broken
 from dray.ops.audit import audit as run_audit
 from dray.ops.audit import check as run_check
 from dray.sanitize import escape_control
@@ -23,13 +23,7 @@ _NAMED = {"schedule", "duty"}  # rules about things that have names instead of i
 
 
 @click.command()
-@option(
-    "--patience",
-    type=duration,
-    default=10.0,
-    metavar="TIME",
-    help="How long the jobs of a dead worker may take to be rescued (10s).",
-)
+@time_option("--patience", default=10.0, help="How long the jobs of a dead worker may take to be rescued (10s).")
 @shared
 def audit(patience: float) -> int:
     """Check that the tables keep their invariants. Changes nothing and blocks no worker.
@@ -40,14 +34,14 @@ def audit(patience: float) -> int:
     app = app_on_tables()
     with progress("jobs checked:") as report:
         found = run_audit(app.backend, patience=patience, progress=lambda jobs: report(jobs, None))
-    put_either(_audit_shape(app.settings.place, found), lambda: _audit_words(found), lambda: _audit_values(found))
+    put_either(_audit_shape(app.settings.place, found), lambda: _words((), found), lambda: _values((), found))
     _advise(found)
     return Code.DONE if found.holds else Code.FAILED
 
 
 @click.command()
 @option("--full", is_flag=True, help="Read everything: compare indexes with their tables, too.")
-@option("--patience", type=duration, default=10.0, metavar="TIME", help="As of `dray audit` (10s).")
+@time_option("--patience", default=10.0, help="As of `dray audit` (10s).")
 @shared
 def check(*, full: bool, patience: float) -> int:
     """Check the database for damage, by its own means, and then what `dray audit` checks. Changes nothing.
@@ -65,11 +59,12 @@ def check(*, full: bool, patience: float) -> int:
         "damage": list(found.damage),
         "audit": None if found.audit is None else _audit_shape(place, found.audit),
     }
-    put_either(shape, lambda: _check_words(found), lambda: flat(shape) if found.holds else _check_values(found))
-    if found.audit is None and not wants_json():
-        say("the tables were not audited, because of the damage; keep a copy before you repair anything")
-    elif found.audit is not None:
-        _advise(found.audit)
+    put_either(
+        shape,
+        lambda: _words(found.damage, found.audit),
+        lambda: flat(shape) if found.holds else _values(found.damage, found.audit),
+    )
+    _advise(found.audit)
     return Code.DONE if found.holds else Code.FAILED
 
 
@@ -78,34 +73,26 @@ def _audit_shape(place: str, found: Audit) -> dict[str, Any]:
     return {"database": place, "holds": found.holds, **asdict(found), "broken": broken}
 
 
-def _audit_words(found: Audit) -> Iterator[str]:
-    for each in found.broken:
+def _words(damage: Sequence[str], found: Audit | None) -> Iterator[str]:
+    for each in damage:
+        yield escape_control(f"damage: {each}")
+    for each in found.broken if found else ():
         yield escape_control(f"{each.rule}: broken {counted(each.count, 'time')}: {each.says} ({_ids(each)})")
-    if found.holds:
+    if found and found.holds and not damage:
         yield f"all holds: {_scope(found)}"
 
 
-def _audit_values(found: Audit) -> Iterator[str]:
-    for each in found.broken:
+def _values(damage: Sequence[str], found: Audit | None) -> Iterator[str]:
+    for each in damage:
+        yield line("damage", 1, None, each)
+    for each in found.broken if found else ():
         yield line(each.rule, each.count, each.ids, each.says)
 
 
-def _check_words(found: Check) -> Iterator[str]:
-    for each in found.damage:
-        yield escape_control(f"damage: {each}")
-    if found.audit is not None and (not found.damage or not found.audit.holds):
-        yield from _audit_words(found.audit)
-
-
-def _check_values(found: Check) -> Iterator[str]:
-    for each in found.damage:
-        yield line("damage", 1, None, each)
-    if found.audit is not None:
-        yield from _audit_values(found.audit)
-
-
-def _advise(found: Audit) -> None:
-    if not found.holds and not wants_json():
+def _advise(found: Audit | None) -> None:
+    if found is None and not wants_json():
+        say("the tables were not audited, because of the damage; keep a copy before you repair anything")
+    if found is not None and not found.holds and not wants_json():
         broken = f"{len(found.broken)} of {_scope(found)}"
         say(f"{broken}: please report this as a defect, with the output of `dray job show ID`")
 

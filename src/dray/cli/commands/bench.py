@@ -13,7 +13,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import Failure, say
 from dray.cli.options import option, shared
 from dray.cli.output import Column, Shape, is_terminal, put_either, table
-from dray.cli.parsing import duration
+from dray.cli.parsing import time_option
 from dray.cli.processes import Interrupts
 from dray.errors import StorageError, StorageUnavailable
 from dray.settings import Settings
@@ -23,7 +23,7 @@ _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commi
 
 
 @click.command()
-@option("--seconds", type=duration, default=15.0, metavar="TIME", help="About how long it takes (15s).")
+@time_option("--seconds", default=15.0, help="About how long it takes (15s).")
 @option(
     "--jobs",
     type=click.IntRange(1, 1_000_000),

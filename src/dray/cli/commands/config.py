@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
 import click
@@ -28,8 +28,7 @@ _SECONDS = {"default_timeout", "busy_timeout"}
 _HIDDEN = {"is_url_given"}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting. ``key``: the variable, or the key in pyproject.toml, that set it."""
 
     name: str
@@ -39,11 +38,7 @@ class Setting:
     unit: str | None = None  # seconds or bytes
 
 
-class Variable(NamedTuple):
-    """One option of one command."""
-
-    setting: str  # ``worker.concurrency``
-    option: click.Option
+Variables = Mapping[str, tuple[str, click.Option]]  # DRAY_WORKER_GRACE -> ``worker.grace`` and its option
 
 
 def _value(value: Any, shape: Shape) -> str:
@@ -65,7 +60,6 @@ _COLUMNS = (
     Column("value", "value", _value, is_elastic=True),
     Column("from", "source", _source, is_elastic=True),
 )
-_KEYS = ("name", "value", "source", "key", "unit")
 
 
 @click.command()
@@ -93,7 +87,7 @@ def config() -> None:
         *_of_retention(),
         *_of_limits(),
     ]
-    put_list([asdict(setting) for setting in settings], _COLUMNS, _KEYS, "")
+    put_list([setting._asdict() for setting in settings], _COLUMNS, Setting._fields, "")
     for complaint in _complaints(variables, keys):
         say(complaint)
     if os.environ.get("DRAY_URL") and found is not None and found.settings.is_url_given and not told("typed_url"):
@@ -140,7 +134,7 @@ def _plain(name: str, value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def _of_workers(variables: Mapping[str, Variable]) -> Iterator[Setting]:
+def _of_workers(variables: Variables) -> Iterator[Setting]:
     """Yields the settings of a worker that is started here without options."""
     from dray.runtime import heartbeat, worker  # noqa: PLC0415 - `--help` needs no worker
 
@@ -158,7 +152,7 @@ def _of_workers(variables: Mapping[str, Variable]) -> Iterator[Setting]:
             yield Setting(setting, defaults.get(word, default), unit=unit)
 
 
-def _of_other_commands(variables: Mapping[str, Variable]) -> Iterator[Setting]:
+def _of_other_commands(variables: Variables) -> Iterator[Setting]:
     """Yields the options of other commands that a variable sets."""
     for name, (setting, option) in variables.items():
         is_listed = setting.startswith("worker.") or setting in {"url", "app"}
@@ -185,14 +179,14 @@ def _of_limits() -> Iterator[Setting]:
                 yield Setting(f"limits.{name.lower()}", value)
 
 
-def _variables(command: click.Command, prefix: str, path: str) -> Iterator[tuple[str, Variable]]:
+def _variables(command: click.Command, prefix: str, path: str) -> Iterator[tuple[str, tuple[str, click.Option]]]:
     """Yields the variable of every option of every command, by the name that click gives it. Loads all commands."""
     context = click.Context(command, info_name=path or "dray")
     for parameter in command.params:
         if isinstance(parameter, click.Option) and parameter.name and parameter.name != "version":
             longest = max(parameter.opts, key=len).lstrip("-").replace("-", "_")
             setting = f"{path.replace(' ', '.')}.{longest}" if path else longest
-            yield f"{prefix}_{parameter.name.upper()}", Variable(setting, parameter)
+            yield f"{prefix}_{parameter.name.upper()}", (setting, parameter)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             child = command.get_command(context, name)
@@ -210,7 +204,7 @@ def _read(option: click.Option, text: str) -> Any:
     return value if isinstance(value, bool | int | float) else redact(text)
 
 
-def _complaints(variables: Mapping[str, Variable], keys: Sequence[str]) -> Iterator[str]:
+def _complaints(variables: Variables, keys: Sequence[str]) -> Iterator[str]:
     """Yields what is set but unknown or invalid."""
     for name in sorted(os.environ):
         if not name.startswith("DRAY_") or name in _INTERNAL:
@@ -218,7 +212,7 @@ def _complaints(variables: Mapping[str, Variable], keys: Sequence[str]) -> Itera
         if name not in variables:
             yield f"{name} is no variable that Dray knows{did_you_mean(name, variables)}"
             continue
-        option = variables[name].option
+        option = variables[name][1]
         try:
             for word in option.type.split_envvar_value(os.environ[name]) if option.multiple else [os.environ[name]]:
                 option.type.convert(word, option, None)

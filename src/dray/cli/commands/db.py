@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import Code, Failure, say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, fields, progress, put, put_either, put_json, seconds
-from dray.cli.parsing import confirm, duration, state_option
+from dray.cli.parsing import confirm, state_option, time_option
 from dray.cli.root import LazyGroup
 from dray.model.circumstances import Closed
 from dray.model.job import FINAL, states_named
@@ -162,7 +162,7 @@ _PAGES = 1_000  # given back to the disk in one transaction
 
 
 @click.command()
-@option("--older-than", type=duration, metavar="TIME", help="Ended longer ago than this; else as above.")
+@time_option("--older-than", help="Ended longer ago than this; else as above.")
 @state_option(help="Only completed, failed or cancelled ones (repeat for several).")
 @option("--vacuum", is_flag=True, help="Return unused space of a SQLite file to the disk.")
 @option("--yes", is_flag=True, help="Do not ask.")
@@ -186,8 +186,9 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
         upkeep = app.backend.upkeep if vacuum else None
         while upkeep is not None and upkeep.vacuum(_PAGES):
             continue
-    shape = {"database": app.settings.place, "found": found, "removed": removed}
-    put_either(shape, lambda: _prune_words(found, removed, dry_run=dry_run))
+    counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
+    words = f"would remove {counted(total, 'job')}: {counts}" if dry_run else f"removed {counted(removed, 'job')}"
+    put_either({"database": app.settings.place, "found": found, "removed": removed}, lambda: [words])
 
 
 def _final_states(words: Sequence[str]) -> frozenset[str]:
@@ -195,11 +196,3 @@ def _final_states(words: Sequence[str]) -> frozenset[str]:
     if any(reason is not None or not states <= FINAL for states, reason in named):
         raise click.UsageError("--state may be completed, failed or cancelled: only jobs that have ended are removed")
     return frozenset(state for states, _ in named for state in states) if named else FINAL
-
-
-def _prune_words(found: dict[str, int], removed: int, *, dry_run: bool) -> Iterator[str]:
-    if dry_run:
-        counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
-        yield f"would remove {counted(sum(found.values()), 'job')}: {counts}"
-    else:
-        yield f"removed {counted(removed, 'job')}"

@@ -12,8 +12,9 @@ import click
 from dray.backends.tables import Portion
 from dray.cli.exits import say
 from dray.cli.logs import say_warnings
-from dray.cli.options import option, shared, wants_json, warn_of_password
-from dray.cli.output import Column, progress, put_json, put_list
+from dray.cli.options import option, shared, warn_of_password
+from dray.cli.output import Column, line, progress, put_either, table
+from dray.cli.shapes import values_of
 from dray.clock import SystemClock
 from dray.ops import move as ops
 from dray.ops import move_plan
@@ -92,20 +93,14 @@ def _put(moved: ops.Moved) -> None:
     tables = [
         {"table": name, "rows": rows, "checksum": moved.checksums.get(name)} for name, rows in moved.rows.items()
     ]
-    if not wants_json():
-        put_list(tables, _COLUMNS, ("table", "rows", "checksum"), "")
-        return
-    put_json(
-        {
-            "source": moved.source,
-            "target": moved.target,
-            "done": moved.is_done,
-            "tables": tables,
-            "states": moved.states,
-            "taken_back": moved.taken_back,
-            "seconds": round(moved.seconds, 3),
-        }
-    )
+    shape = {
+        **values_of(moved, "source target"),
+        "done": moved.is_done,
+        "tables": tables,
+        **values_of(moved, "states taken_back"),
+        "seconds": round(moved.seconds, 3),
+    }
+    put_either(shape, lambda: table(tables, _COLUMNS), lambda: (line(*each.values()) for each in tables))
 
 
 @contextmanager

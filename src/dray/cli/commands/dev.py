@@ -15,13 +15,13 @@ import click
 
 import dray
 from dray.cli import logs
-from dray.cli.apps import app_with_tasks, load_tasks, name_of
+from dray.cli.apps import app_with_tasks, name_of
 from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
 from dray.cli.logs import users_lines
 from dray.cli.options import import_option, option, same_command, shared, told
 from dray.cli.output import COLOURS, short
-from dray.cli.parsing import duration, given
+from dray.cli.parsing import given, time_option
 from dray.cli.reloading import RELOADED, Reloader, places_of
 from dray.cli.source import configured_app
 from dray.instants import SECOND
@@ -43,11 +43,9 @@ _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error"
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
 @import_option
-@option(
+@time_option(
     "--grace",
-    type=duration,
     default=2.0,
-    metavar="TIME",
     help="How long running jobs may take to end, at a change and at the end (2s); then they go back to their queue.",
 )
 @option("--no-reload", is_flag=True, help="Do not look for changes; tasks can then read the terminal, as pdb does.")
@@ -78,8 +76,7 @@ def _work(target: str | None, imports: tuple[str, ...], log_level: str, options:
     from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
     try:
-        app = app_with_tasks(target)
-        load_tasks(app, imports)
+        app = app_with_tasks(target, imports)
     except Failure as error:
         if error.__cause__ is None:
             raise

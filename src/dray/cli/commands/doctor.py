@@ -12,7 +12,7 @@ import click
 from dray.cli.exits import Code, sentence
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import cell, has_colours, is_ascii_only, is_terminal, line, put, put_either, put_line
-from dray.cli.parsing import duration
+from dray.cli.parsing import time_option
 from dray.model.values import check_name
 from dray.wording import counted, span
 
@@ -84,9 +84,9 @@ def _drawn(found: Iterable[Result], width: int) -> list[Result]:
     help="Minimum number of live workers.",
 )
 @option("--queue", "queues", multiple=True, metavar="QUEUE", help="Check --max-age for this queue only.")
-@option("--max-age", type=duration, metavar="TIME", help="No ready job may wait for longer.")
+@time_option("--max-age", help="No ready job may wait for longer.")
 @option("--max-failed", type=click.IntRange(0), metavar="N", help="Maximum number of failed jobs within --window.")
-@option("--window", type=duration, default=3600.0, metavar="TIME", help="The period for --max-failed (1h).")
+@time_option("--window", default=3600.0, help="The period for --max-failed (1h).")
 @shared
 def health(queues: Sequence[str], **demands: Any) -> int:
     """Say in one line whether the queue works, for probes. Exit code 0: it does; 1: it does not.

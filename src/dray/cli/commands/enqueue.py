@@ -19,12 +19,12 @@ import click
 
 import dray
 from dray.cli import logs, shapes, waiting
-from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, load_tasks, task_to_fit
+from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, task_to_fit
 from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import put, put_json, short
-from dray.cli.parsing import arguments, duration, given, instant
+from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
 from dray.errors import DrayError
 from dray.handle.job import Job
@@ -40,7 +40,7 @@ from dray.wording import span
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--queue", help="A queue other than the task's.")
 @option("--priority", type=int, help="Higher runs first.")
-@option("--delay", type=duration, metavar="TIME", help="Run it after this time: 30, 5m, 1h30m.")
+@time_option("--delay", help="Run it after this time: 30, 5m, 1h30m.")
 @option("--at", "run_at", type=instant, metavar="TIME", help="Run it at this time: 2026-11-15T08:00, or 08:00.")
 @option(
     "--unique", metavar="KEY", help="A unique key: if a live job has it, print that job's id and enqueue nothing."
@@ -51,7 +51,7 @@ from dray.wording import span
 @option("--name", help="A name for people to read.")
 @option("--unchecked", is_flag=True, help="Enqueue it even if no task of this name is known here.")
 @option("--wait", is_flag=True, help="Wait for its end and print its result (exit code 3: it failed).")
-@option("--timeout", type=duration, metavar="TIME", help="Wait no longer than this (exit code 4).")
+@time_option("--timeout", help="Wait no longer than this (exit code 4).")
 @shared
 def enqueue(
     task: str,
@@ -76,7 +76,6 @@ def enqueue(
     if unique and unique_args:
         raise click.UsageError("--unique and --unique-args are two keys; give only one of them")
     app = app_for_enqueueing()
-    load_tasks(app)
     known = task_to_fit(app, task, unchecked=unchecked)
     using: dict[str, Any] = {**options, "run_at": run_at, "unique": unique_args or unique}
     try:
@@ -115,7 +114,7 @@ class _TimeOver(BaseException):
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
-@option("--timeout", type=duration, metavar="TIME", help="Stop it after this time (exit code 4).")
+@time_option("--timeout", help="Stop it after this time (exit code 4).")
 @option("--pdb", is_flag=True, help="Start the debugger if it raises.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
@@ -130,7 +129,6 @@ def run(
     if pdb and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError("--pdb needs a terminal")
     app = app_with_tasks()
-    load_tasks(app)
     found = known_task(app, task)
     logs.configure(log_level)
     call = _call(app, found, arguments(words, args, found))

@@ -32,7 +32,7 @@ from dray.cli.output import (
     short,
     state,
 )
-from dray.cli.parsing import confirm, duration, filters, filters_given
+from dray.cli.parsing import confirm, filters, filters_given, time_option
 from dray.handle import job as handles
 from dray.model.job import CancelResult
 from dray.ops import listing
@@ -93,7 +93,7 @@ def _log_words(shape: Shape) -> str:
 
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@option("--timeout", type=duration, metavar="TIME", help="Wait no longer than this (exit code 4).")
+@time_option("--timeout", help="Wait no longer than this (exit code 4).")
 @shared
 def wait(ids: Sequence[str], timeout: float | None) -> int:
     """Wait for jobs to end (exit code 3: one of them failed or was cancelled).

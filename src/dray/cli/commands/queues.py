@@ -26,7 +26,7 @@ from dray.cli.output import (
     state_columns,
     table,
 )
-from dray.cli.parsing import duration
+from dray.cli.parsing import time_option
 from dray.model.values import check_name
 from dray.ops.listing import Stats
 from dray.wording import span
@@ -101,16 +101,9 @@ _SHORTEST = 0.1
 
 
 @click.command()
-@option(
-    "--window",
-    type=duration,
-    default=3600.0,
-    metavar="TIME",
-    help="The period that rates and run times are about (1h).",
-)
-@option(
+@time_option("--window", default=3600.0, help="The period that rates and run times are about (1h).")
+@time_option(
     "--watch",
-    type=duration,
     is_flag=False,
     flag_value=f"{_EVERY}s",
     metavar="[TIME]",

@@ -15,7 +15,7 @@ from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
 from dray.cli.exits import say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, line, put, put_either, put_json, put_list, relative
-from dray.cli.parsing import arguments, duration, given
+from dray.cli.parsing import arguments, given, time_option
 from dray.errors import UnknownSchedule
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
 from dray.model.values import shown
@@ -123,7 +123,7 @@ def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise:
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--cron", metavar="LINE", help='Five fields, six with seconds first, or @daily: "0 3 * * *".')
-@option("--every", type=duration, metavar="TIME", help="An interval: 30, 5m, 1h30m.")
+@time_option("--every", help="An interval: 30, 5m, 1h30m.")
 @option("--tz", metavar="ZONE", help="The time zone of the cron line, such as Europe/Berlin; else UTC.")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @option("--queue", help="A queue other than the task's.")

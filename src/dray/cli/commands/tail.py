@@ -1,7 +1,8 @@
-"""``dray tail``: events and log lines, as they happen."""
+"""``dray tail`` and ``dray top``: what happens, as lines that follow each other, and as a screen with keys to act."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.exits import say
 from dray.cli.live.following import Stopping, stopping
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import COLOURS, ago, cell, has_colours, is_terminal, json_line, line, put, short
+from dray.cli.output import COLOURS, ago, cell, has_colours, is_dumb, is_terminal, json_line, line, put, short
 from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
 from dray.ops import listing
@@ -192,3 +193,17 @@ def _text(event: Event) -> str:
     ]
     said = " ".join(word for word in words if word)
     return f"{said}: {event['error']}".removeprefix(": ") if event["error"] else said
+
+
+@click.command()
+@option("--read-only", is_flag=True, help="Only look: no key changes anything.")
+@shared
+def top(*, read_only: bool) -> None:
+    """A live view: queues, running jobs with their progress, failures, workers and rates. `?` shows the keys."""
+    if wants_json() or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("top is for a terminal; programs use `dray stats --json` or `dray tail --jsonl`")
+    if is_dumb():
+        raise click.UsageError("top needs a terminal that can move its cursor; try `dray stats --watch`")
+    from dray.cli.live.top import run  # noqa: PLC0415 - rich and termios, for terminals only
+
+    run(app_on_tables(), read_only=read_only)

@@ -10,7 +10,7 @@ import click
 
 import dray
 from dray.cli import shapes
-from dray.cli.apps import app_on_tables, app_with_tasks, known_task, load_tasks
+from dray.cli.apps import app_on_tables, app_with_tasks, known_task
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, Shape, put_json, put_list, queues, relative, seconds, short
 from dray.errors import ConfigError, StorageError
@@ -59,7 +59,6 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
     ids of live ones that know it), description. --schema without --json prints an object of schemas by name.
     """
     app = app_with_tasks()
-    load_tasks(app)
     chosen = [known_task(app, name) for name in dict.fromkeys(names)] or list(app.registry)
     schemas = {task.name: ops.argument_schema(task) for task in chosen} if schema else {}
     if schema and not wants_json():

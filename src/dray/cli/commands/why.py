@@ -31,8 +31,7 @@ def why(ids: Sequence[str], *, no_stack: bool) -> None:
     its function is now. With --json one job is an object, several are an array. In a pipe: kind, sentence and, of
     several jobs, id, separated by tabs.
     """
-    app = app_on_tables()
-    load_tasks(app)
+    app = load_tasks(app_on_tables())
     wanted = dict.fromkeys(listing.job_named(app.backend, part) for part in ids)
     new_id = None if no_stack else app.new_id
     found = [explain(app.backend, job_id, registry=app.registry, new_id=new_id) for job_id in wanted]

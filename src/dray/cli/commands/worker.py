@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from dray.cli import logs
-from dray.cli.apps import app_with_tasks, load_tasks
+from dray.cli.apps import app_with_tasks
 from dray.cli.exits import Code, Failure
 from dray.cli.options import import_option, option, same_command, shared
-from dray.cli.parsing import duration, given
+from dray.cli.parsing import given, time_option
 from dray.runtime.signals import SUPERVISED
 from dray.runtime.supervisor import Supervisor
 from dray.wording import counted
@@ -38,13 +38,13 @@ _LAST_SECONDS = 5.0
 @import_option
 @option("--burst", is_flag=True, help="Run all due jobs, then stop.")
 @option("--once", is_flag=True, help="Run one job, then stop.")
-@option("--grace", type=duration, metavar="TIME", help="How long running jobs may take to end at shutdown (25s).")
+@time_option("--grace", help="How long running jobs may take to end at shutdown (25s).")
 @option("--name", help="The worker's name in lists (host:pid).")
 @option(
     "--health-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve GET /health and /ready for probes."
 )
 @option("--health-host", default="127.0.0.1", show_default=True, help="Address to bind for --health-port.")
-@option("--lease", type=duration, hidden=True)
+@time_option("--lease", hidden=True)
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
 @shared
 def worker(
@@ -76,8 +76,7 @@ def worker(
     from dray.backends.sqlite import trust  # noqa: PLC0415 - `--help` needs neither sqlite3 nor a worker
     from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
 
-    found = app_with_tasks(target)
-    load_tasks(found, imports)
+    found = app_with_tasks(target, imports)
     logs.configure(log_level)
     made = Worker(found, owns_process=True, max_jobs=1 if once else None, **given(options))
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
