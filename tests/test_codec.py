@@ -10,20 +10,23 @@ import sys
 import tracemalloc
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Generator
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.codec import MAX_DEPTH, decode, encode
+from dray import codec
+from dray.codec import MAX_DEPTH, decode
+from dray.convert.write import to_json
 from dray.errors import PayloadError, PayloadTooLarge
 
 LIMIT = 256 * 1024
+
+
+def encode(value: Any, *, path: str = "args", limit: int) -> str:
+    """As arguments and results are stored."""
+    return codec.encode(to_json(value, path), path=path, limit=limit)
 
 
 def refusal(value: Any, *, limit: int = LIMIT) -> PayloadError:
@@ -66,9 +69,7 @@ hostile = st.recursive(
     scalars
     | st.text(st.characters(categories=["Cs", "Cc", "L"]))
     | st.floats()
-    | st.binary()
-    | st.builds(pow, st.just(10), st.just(5000))
-    | st.sets(st.integers()),
+    | st.builds(pow, st.just(10), st.just(5000)),
     lambda inner: (
         st.lists(inner)
         | st.lists(inner).map(tuple)
@@ -162,7 +163,7 @@ def test_the_text_is_compact_and_not_escaped() -> None:
     ],
     ids=str,
 )
-def test_a_subclass_is_written_as_the_plain_value_that_it_equals(value: Any, text: str) -> None:
+def test_a_subclass_is_written_as_the_plain_value_of_its_base(value: Any, text: str) -> None:
     assert encode(value, limit=LIMIT) == text
 
 
@@ -177,16 +178,6 @@ def test_what_a_subclass_overrides_does_not_reach_the_text() -> None:
             return [(1, object())]
 
     assert encode([Endless([7]), Liar(a=1)], limit=LIMIT) == '[[7],{"a":1}]'
-
-
-def test_a_subclass_that_does_not_equal_its_plain_value_is_refused() -> None:
-    class Unequal(int):
-        __hash__ = int.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            return False
-
-    assert "does not equal the int" in refusal({"n": Unequal(1)}).problem
 
 
 def test_two_keys_that_would_be_written_alike_are_refused() -> None:
@@ -269,7 +260,7 @@ def test_an_interpreter_that_allows_fewer_digits_refuses_with_the_same_error() -
         sys.set_int_max_str_digits(usual)
 
 
-@pytest.mark.parametrize("key", [1, 1.5, True, None, (1, 2), b"a", Weekday.MONDAY])
+@pytest.mark.parametrize("key", [1, 1.5, True, None, (1, 2), Weekday.MONDAY])
 def test_a_key_that_is_not_a_string_is_refused(key: Any) -> None:
     error = refusal({"m": {key: 1}})
     assert error.path == "args.m"
@@ -287,16 +278,6 @@ def coroutine_of_nothing() -> Any:
 @pytest.mark.parametrize(
     ("value", "name", "advice"),
     [
-        (datetime(2026, 1, 1, tzinfo=UTC), "datetime.datetime", "value.isoformat()"),
-        (date(2026, 1, 1), "datetime.date", "value.isoformat()"),
-        (timedelta(1), "datetime.timedelta", "value.total_seconds()"),
-        (UUID(int=1), "uuid.UUID", "str(value)"),
-        (Decimal(1), "decimal.Decimal", "str(value)"),
-        (Path("a"), "Path", "str(value)"),
-        (b"a", "bytes", "base64"),
-        ({1}, "set", "a list"),
-        (Weekday.MONDAY, "Weekday", "value.value"),
-        (Address("a"), "Address", "dataclasses.asdict(value)"),
         ((n for n in "ab"), "generator", "list(value)"),
         (coroutine_of_nothing(), "coroutine", "await it"),
         (object(), "object", "an id by which the task finds it"),
@@ -345,7 +326,7 @@ def test_a_value_inside_itself_is_refused_where_it_comes_round() -> None:
     assert refusal({"items": items}).path == "args.items[1].again"
     ordered: OrderedDict[str, Any] = OrderedDict()
     ordered["me"] = ordered
-    assert "this dict contains itself" in refusal(ordered).problem
+    assert "this OrderedDict contains itself" in refusal(ordered).problem
     crowd: list[Any] = []
     crowd.extend([crowd] * 1000)
     assert refusal(crowd).path == "args[0]"

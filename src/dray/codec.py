@@ -1,11 +1,9 @@
 """The JSON edge: arguments and results become text here, and text becomes values again.
 
-What is accepted reads back equal, with tuples as lists: None, bool, int, float, str, list, tuple and dict
-with string keys. A subclass (IntEnum, StrEnum, OrderedDict, namedtuple …) is written as the plain value of
-its base and accepted if it equals that value; its class does not come back. Everything else is refused, with its
-path, before anything is written: no job is stored that a database or a worker cannot read.
+`convert.to_json` makes JSON's types of Python's; what is accepted here reads back equal. What no database or worker
+could read is refused, with its path, before anything is written: NaN, NUL, half a character, too deep, too large.
 
-Most values are plain, so `encode` checks them quickly and lets the C encoder do the rest; only suspicious ones are
+Most values are fine, so `encode` checks them quickly and lets the C encoder do the rest; only suspicious ones are
 walked slowly, to find the path. Both walks count the fewest bytes that the text can have. They stop before a gigabyte
 of text is written out, or a list that holds another one twice, a hundred levels deep.
 """
@@ -32,7 +30,10 @@ _write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=Fa
 
 
 def encode(value: Any, *, path: str = "args", limit: int) -> str:
-    """Compact JSON of at most ``limit`` bytes in UTF-8, or a `PayloadError` that says where in ``path``."""
+    """Compact JSON of at most ``limit`` bytes in UTF-8, or a `PayloadError` that says where in ``path``.
+
+    ``value`` is in JSON's types, as `to_json` returns it.
+    """
     text, size = _written_at_once(value, _LEEWAY * limit) or _written_with_care(value, path, limit)
     if size > limit:
         raise _too_large(path, f"{size:,}", limit)
@@ -78,9 +79,9 @@ def _written_at_once(value: Any, room: int) -> tuple[str, int] | None:
 
 
 def _written_with_care(value: Any, path: str, limit: int) -> tuple[str, int]:
-    plain = _Copier(path, limit).copy(value, path)
+    _Search(path, limit).visit(value, path)
     try:
-        text = _write(plain)
+        text = _write(value)
     except ValueError as error:  # sys.set_int_max_str_digits() allows less than MAX_DIGITS
         raise PayloadError(path, f"cannot be written as JSON: {error}") from None
     return text, len(text.encode())
@@ -120,69 +121,40 @@ def _is_plain(value: Any, room: int) -> bool:  # noqa: PLR0911, PLR0912 - one fl
     return False
 
 
-class _Copier:
-    """Copies a value into exact JSON types, or raises the error that names the path to what is wrong."""
+class _Search:
+    """Walks a value to what cannot be stored of it, and raises the error that names the path to that."""
 
     def __init__(self, path: str, limit: int) -> None:
         self._root = path
         self._limit = limit
         self._spent = 0
-        self._open: set[int] = set()
 
-    def copy(self, value: Any, path: str) -> Any:
-        kind = _type_of(value)
-        if value is None or kind is bool:
-            return value
-        base = next((base for base in _PLAIN if issubclass(kind, base)), None)
-        if base is None:
-            raise refusal(path, f"{_name(kind)} is not JSON; {_advice(kind)}")
-        plain = value if kind is base else _PLAIN[base](value)
-        if base is list or base is tuple or base is dict:
-            copied = self._container(value, plain, path)
-        else:
-            copied = self._scalar(plain, path)
-        if plain is not value and not (plain == value):
-            raise refusal(path, f"{_name(kind)} does not equal the {base.__name__} that is in it")
-        return copied
-
-    def _container(self, value: Any, plain: Any, path: str) -> Any:
-        if id(value) in self._open:
-            raise refusal(path, f"this {type(plain).__name__} contains itself; pass ids instead of links")
-        if len(self._open) == MAX_DEPTH:
-            raise refusal(path, f"nested more than {MAX_DEPTH} deep; flatten it, or store it elsewhere")
-        self._open.add(id(value))
-        copied = self._dict(plain, path) if isinstance(plain, dict) else self._list(plain, path)
-        self._open.remove(id(value))
-        return copied
-
-    def _list(self, items: Any, path: str) -> list[Any]:
-        self._spend(2 * len(items), path)
-        return [self.copy(item, f"{path}[{index}]") for index, item in enumerate(items)]
-
-    def _dict(self, items: Any, path: str) -> dict[str, Any]:
-        self._spend(5 * len(items), path)
-        copied: dict[str, Any] = {}
-        for key, item in items.items():
-            if not isinstance(key, str):
-                raise refusal(path, f"a key is {_name(_type_of(key))}, and JSON keys are strings; use str(key)")
-            name = self.copy(key, f"{path} (a key)")
-            if name in copied:
-                raise refusal(path, "two keys would be written alike")
-            copied[name] = self.copy(item, f"{path}{step(name)}")
-        return copied
-
-    def _scalar(self, value: Any, path: str) -> Any:
+    def visit(self, value: Any, path: str, depth: int = 0) -> None:
         if isinstance(value, str):
             self._spend(len(value), path)
             _check_text(value, path)
         elif isinstance(value, float):
             if not math.isfinite(value):
                 raise refusal(path, f"{value} is not JSON; use None, or the text {str(value)!r}")
-        elif not -_TOO_LONG < value < _TOO_LONG:
-            raise refusal(path, f"an int of more than {MAX_DIGITS:,} digits; pass hex(value)")
-        else:
+        elif isinstance(value, int):
+            if not -_TOO_LONG < value < _TOO_LONG:
+                raise refusal(path, f"an int of more than {MAX_DIGITS:,} digits; pass hex(value)")
             self._spend(value.bit_length() // 4, path)
-        return value
+        elif value is not None:
+            if depth == MAX_DEPTH:
+                raise too_deep(path)
+            self._visit_items(value, path, depth + 1)
+
+    def _visit_items(self, items: Any, path: str, depth: int) -> None:
+        is_dict = issubclass(type(items), dict)
+        self._spend((5 if is_dict else 2) * len(items), path)
+        if not is_dict:
+            for index, item in enumerate(items):
+                self.visit(item, f"{path}[{index}]", depth)
+            return
+        for key, item in items.items():
+            self.visit(key, f"{path} (a key)")
+            self.visit(item, f"{path}{step(key)}", depth)
 
     def _spend(self, size: int, path: str) -> None:
         self._spent += size
@@ -190,47 +162,6 @@ class _Copier:
             raise _too_large(path, f"at least {size:,}", self._limit)
         if self._spent > _LEEWAY * self._limit:
             raise _too_large(self._root, f"at least {self._spent:,}", self._limit)
-
-
-_Tuple: type[tuple[Any, ...]] = tuple
-
-# How to read the plain value out of a subclass, past anything that it overrides.
-_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
-    str: str.__str__,
-    int: int.__int__,
-    float: float.__float__,
-    dict: dict[Any, Any].copy,
-    list: list[Any].copy,
-    tuple: lambda value: _Tuple.__getitem__(value, slice(None)),
-}
-
-# By package and name, so that nothing is imported only to be refused.
-_ADVICE = {
-    "datetime.date": "pass value.isoformat()",
-    "datetime.time": "pass value.isoformat()",
-    "datetime.timedelta": "pass value.total_seconds()",
-    "uuid.UUID": "pass str(value)",
-    "decimal.Decimal": "pass str(value)",
-    "pathlib.PurePath": "pass str(value)",
-    "builtins.bytes": "decode it, or pass base64.b64encode(value).decode()",
-    "builtins.bytearray": "decode it, or pass base64.b64encode(value).decode()",
-    "builtins.set": "pass a list of its items",
-    "builtins.frozenset": "pass a list of its items",
-    "builtins.generator": "pass list(value)",
-    "builtins.coroutine": "await it first",
-    "enum.Enum": "pass value.value",
-    "numpy.generic": "pass value.item()",
-    "numpy.ndarray": "pass value.tolist()",
-    "pydantic.BaseModel": 'pass value.model_dump(mode="json")',
-}
-
-
-def _advice(kind: type[Any]) -> str:
-    names = (f"{str(base.__module__).partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
-    advice = next((_ADVICE[name] for name in names if name in _ADVICE), None)
-    if advice is None and hasattr(kind, "__dataclass_fields__"):
-        advice = "pass dataclasses.asdict(value)"
-    return advice or "pass numbers, strings, lists and dicts, or an id by which the task finds it"
 
 
 def _check_text(text: str, path: str) -> None:
@@ -250,6 +181,10 @@ def refusal(path: str, problem: str) -> PayloadError:
     return PayloadError(shown, problem)
 
 
+def too_deep(path: str) -> PayloadError:
+    return refusal(path, f"nested more than {MAX_DEPTH} deep; flatten it, or store it elsewhere")
+
+
 def _too_large(path: str, size: str, limit: int) -> PayloadTooLarge:
     advice = "store the data elsewhere and pass a reference"
     return PayloadTooLarge(path, f"{size} bytes of JSON, over the limit of {limit:,}; {advice}")
@@ -266,7 +201,3 @@ def step(key: str) -> str:
 def shorten(key: str) -> str:
     """A key as far as a message shows it."""
     return key if len(key) <= 40 else f"{key[:39]}…"
-
-
-def _name(kind: type[Any]) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
-from dray import codec
-from dray.codec import MAX_DEPTH, refusal, step
+from dray.codec import MAX_DEPTH, refusal, step, too_deep
 from dray.convert.forms import form_of, is_model, is_struct, name_of, type_of
 
 _AS_IS = frozenset((str, int, float, bool, type(None)))
@@ -50,7 +49,7 @@ class _Writer:
         if id(value) in self._open:
             raise refusal(path, f"this {name_of(type_of(value))} contains itself; pass ids instead of links")
         if len(self._open) == MAX_DEPTH:
-            raise refusal(path, f"nested more than {MAX_DEPTH} deep; flatten it, or store it elsewhere")
+            raise too_deep(path)
         self._open.add(id(value))
         written = self._parts(value, path)
         self._open.remove(id(value))
@@ -70,8 +69,7 @@ class _Writer:
         if dataclasses.is_dataclass(kind):
             fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(kind) if field.init)
             return self._dict(fields, path)
-        codec.encode(value, path=path, limit=0)  # raises, and says what to pass instead
-        raise AssertionError(f"the codec takes {kind}")
+        raise refusal(path, f"{_full_name(kind)} is not JSON; {_advice(kind)}")
 
     def _list(self, items: Iterable[Any], path: str) -> list[Any]:
         return [
@@ -119,3 +117,22 @@ def _dumped(value: Any, path: str) -> Any:
         return sys.modules["msgspec"].to_builtins(value, str_keys=True)
     except (TypeError, ValueError) as error:
         raise refusal(path, f"cannot be written as JSON by its own class: {error}") from None
+
+
+# By package and name, so that nothing is imported only to be refused.
+_ADVICE = {
+    "builtins.generator": "pass list(value)",
+    "builtins.coroutine": "await it first",
+    "numpy.generic": "pass value.item()",
+    "numpy.ndarray": "pass value.tolist()",
+}
+
+
+def _advice(kind: type[Any]) -> str:
+    names = (f"{str(base.__module__).partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
+    usual = "pass numbers, strings, lists and dicts, or an id by which the task finds it"
+    return next((_ADVICE[name] for name in names if name in _ADVICE), usual)
+
+
+def _full_name(kind: type[Any]) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
