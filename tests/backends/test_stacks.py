@@ -12,7 +12,7 @@ from dray.backends import open_backend
 from dray.backends.statements import catalogue
 from dray.backends.store.why import Asked
 from dray.instants import SECOND
-from dray.maintenance.pruner import STACKS_KEPT_US, Pruner
+from dray.maintenance.cleaning import STACKS_KEPT_US, Pruner
 from dray.model.job import Demand
 from tests.backends.world import World
 

@@ -15,8 +15,8 @@ from dray.backends.database import Checkpoint, Upkeep
 from dray.backends.sqlite.database import SqliteDatabase
 from dray.clock import Ids
 from dray.instants import SECOND
-from dray.maintenance import checkpointer as module
-from dray.maintenance.checkpointer import Checkpointer
+from dray.maintenance import cleaning as module
+from dray.maintenance.cleaning import Checkpointer
 from tests.backends.world import LEASE_US, World
 from tests.manual_clock import ManualClock
 

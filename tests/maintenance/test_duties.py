@@ -10,9 +10,8 @@ import pytest
 from dray.backends.store import history as prune_module
 from dray.errors import StorageUnavailable
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.maintenance import Rescuer, duties, waiting_jobs
-from dray.maintenance import pruner as pruner_module
-from dray.maintenance.pruner import Pruner
+from dray.maintenance import Rescuer, cleaning, duties, waiting_jobs
+from dray.maintenance.cleaning import Pruner
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
@@ -218,7 +217,7 @@ def test_a_step_that_fails_is_made_again(world: World, monkeypatch: pytest.Monke
 
 
 def test_many_workers_are_forgotten_in_chunks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruner_module, "PRUNE_CHUNK", 2)
+    monkeypatch.setattr(cleaning, "PRUNE_CHUNK", 2)
     for _ in range(5):
         world.backend.workers.deregister(world.worker())
     world.clock.advance(2 * DAY)

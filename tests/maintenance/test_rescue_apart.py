@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from dray.app import App
-from dray.maintenance.pruner import Pruner
+from dray.maintenance.cleaning import Pruner
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
 from tests import verbs

@@ -9,9 +9,8 @@ from dray.app_interface import AppInterface
 from dray.backends import Backend
 from dray.clock import Clock
 from dray.errors import StorageError
-from dray.maintenance.checkpointer import Checkpointer
+from dray.maintenance.cleaning import Checkpointer, Pruner
 from dray.maintenance.duty_runner import Duty, DutyRunner
-from dray.maintenance.pruner import Pruner
 from dray.maintenance.rescuer import Rescuer
 from dray.maintenance.scheduler import Declarer, Scheduler
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
