@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, Protocol, TypedDict
@@ -60,26 +60,11 @@ class JobKeywords(TypedDict, total=False):
     connection: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How one job is to be run, checked; None: as its task says."""
+    """What one ``using()`` sets, checked: fields of the jobs that are made with it. All else is as the task says."""
 
-    queue: str | None = None
-    priority: int | None = None
-    delay: int = 0  # in microseconds, as the other durations here
-    run_at: int | None = None
-    expires_at: int | None = None
-    expires_in: int | None = None
-    unique: str | Literal[True] | None = None  # True: the task and its arguments
-    unique_scope: UniqueScope = UniqueScope.LIVE
-    unique_for: int | None = None
-    on_conflict: OnConflict = OnConflict.KEEP
-    max_attempts: int | None = None
-    timeout: float | None = None
-    after: tuple[str, ...] = ()
-    on_parent_failure: ParentPolicy = ParentPolicy.CANCEL
-    name: str | None = None
-    tags: tuple[str, ...] = ()
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])  # of `NewJob`
     connection: Any = None
 
     @classmethod
@@ -95,59 +80,40 @@ class JobOptions:
         useless = next((name for name in _WITH_UNIQUE if name in given and "unique" not in given), None)
         if useless is not None:
             raise ConfigError(f"{useless} means nothing without unique; give unique=True, or a key of your own")
-        using = cls(**{name: _CHECKS[name](name, value) for name, value in given.items()})
-        using._check_it_can_run()
-        return using
+        connection = given.pop("connection", None)
+        fields = {_OPTIONS[name][0]: _OPTIONS[name][1](name, value) for name, value in given.items()}
+        _check_it_can_run(**fields)
+        return cls(fields, connection)
 
-    def _check_it_can_run(self) -> None:
-        instants = self.run_at is not None and self.expires_at is not None and self.expires_at <= self.run_at
-        if instants or (self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay):
-            raise ConfigError("the job would expire before it may run; let it expire later, or run sooner")
+
+def _check_it_can_run(
+    delay_us: int = 0,
+    run_at: int | None = None,
+    expires_at: int | None = None,
+    expires_us: int | None = None,
+    **_: Any,
+) -> None:
+    instants = run_at is not None and expires_at is not None and expires_at <= run_at
+    if instants or (expires_us is not None and run_at is None and expires_us <= delay_us):
+        raise ConfigError("the job would expire before it may run; let it expire later, or run sooner")
 
 
 def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], options: JobOptions) -> NewJob:
     """The job for these arguments, which are JSON by name; `PayloadTooLarge` if they are too much for a row."""
     text = codec.encode(args, limit=ARGS_BYTES)
-    return NewJob(
-        id=job_id,
-        task=task.name,
-        queue=options.queue or task.queue,
-        args=text,
-        priority=task.priority if options.priority is None else options.priority,
-        run_at=options.run_at,
-        delay_us=options.delay,
-        max_attempts=options.max_attempts or task.max_attempts,
-        max_crashes=task.max_crashes,
-        timeout=options.timeout or task.timeout,
-        expires_at=options.expires_at,
-        expires_us=options.expires_in,
-        unique_key=_fingerprint(task.name, args) if options.unique is True else options.unique,
-        unique_scope=options.unique_scope,
-        unique_us=options.unique_for,
-        on_conflict=options.on_conflict,
-        parents=options.after,
-        on_parent_failure=options.on_parent_failure,
-        name=options.name,
-        description=task.description,
-        tags=options.tags,
-    )
+    fields = {**task.job_fields, **options.fields}
+    if fields.get("unique_key") is True:
+        fields["unique_key"] = _fingerprint(task.name, args)
+    return NewJob(id=job_id, task=task.name, args=text, **fields)
 
 
 def job_of(schedule: Schedule, task: TaskOptions, job_id: str, slot: int | None) -> NewJob:
     """The job of a schedule's slot; None: an operator runs the schedule now."""
-    return NewJob(
-        id=job_id,
-        task=schedule.task,
-        queue=schedule.queue or task.queue,
-        args=schedule.args,
-        priority=task.priority if schedule.priority is None else schedule.priority,
-        max_attempts=task.max_attempts,
-        max_crashes=task.max_crashes,
-        timeout=task.timeout,
-        schedule=schedule.name,
-        slot=slot,
-        description=task.description,
-    )
+    fields = task.job_fields
+    fields["queue"] = schedule.queue or task.queue
+    if schedule.priority is not None:
+        fields["priority"] = schedule.priority
+    return NewJob(id=job_id, task=schedule.task, args=schedule.args, schedule=schedule.name, slot=slot, **fields)
 
 
 def _fingerprint(task: str, args: Mapping[str, Any]) -> str:
@@ -162,6 +128,7 @@ def _at_least_a_moment(name: str, value: Any) -> int:
 
 
 def _unique(name: str, value: Any) -> str | Literal[True]:
+    """True: the key is made of the task and its arguments."""
     return True if value is True else label(name, value, UNIQUE_CHARS)
 
 
@@ -188,22 +155,22 @@ def parent_id(parent: Any, takes: str) -> str:
     )
 
 
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "queue": checks.queue_name,
-    "priority": checks.priority,
-    "delay": duration_us,
-    "run_at": instant,
-    "expires_at": instant,
-    "expires_in": _at_least_a_moment,
-    "unique": _unique,
-    "unique_scope": lambda name, value: choice(name, value, UniqueScope),
-    "unique_for": _at_least_a_moment,
-    "on_conflict": lambda name, value: choice(name, value, OnConflict),
-    "max_attempts": checks.at_least_once,
-    "timeout": checks.timeout,
-    "after": _after,
-    "on_parent_failure": lambda name, value: choice(name, value, ParentPolicy),
-    "name": _name,
-    "tags": _tags,
-    "connection": lambda _, value: value,
+# How `NewJob` calls each option, and how it is checked.
+_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "queue": ("queue", checks.queue_name),
+    "priority": ("priority", checks.priority),
+    "delay": ("delay_us", duration_us),
+    "run_at": ("run_at", instant),
+    "expires_at": ("expires_at", instant),
+    "expires_in": ("expires_us", _at_least_a_moment),
+    "unique": ("unique_key", _unique),
+    "unique_scope": ("unique_scope", lambda name, value: choice(name, value, UniqueScope)),
+    "unique_for": ("unique_us", _at_least_a_moment),
+    "on_conflict": ("on_conflict", lambda name, value: choice(name, value, OnConflict)),
+    "max_attempts": ("max_attempts", checks.at_least_once),
+    "timeout": ("timeout", checks.timeout),
+    "after": ("parents", _after),
+    "on_parent_failure": ("on_parent_failure", lambda name, value: choice(name, value, ParentPolicy)),
+    "name": ("name", _name),
+    "tags": ("tags", _tags),
 }

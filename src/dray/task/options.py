@@ -102,6 +102,18 @@ class TaskOptions:
             schedule=rule_of(of, given.get("cron"), given.get("every"), given.get("tz")),
         )
 
+    @property
+    def job_fields(self) -> dict[str, Any]:
+        """Fields of the jobs of this task, unless they have their own."""
+        return {
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "max_crashes": self.max_crashes,
+            "timeout": self.timeout,
+            "description": self.description,
+        }
+
     def hide(self, args: Mapping[str, Any]) -> dict[str, Any]:
         return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 

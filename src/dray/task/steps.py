@@ -84,7 +84,7 @@ class Steps:
             id=self._identify(replace(job, step=step), len(self._jobs)),
             workflow_id=self.workflow_id,
             step=step,
-            parents=tuple(dict.fromkeys((*job_options.after, *known))),
+            parents=tuple(dict.fromkeys((*job.parents, *known))),
         )
         self._jobs[job.id] = job
         if step is not None:
@@ -146,11 +146,12 @@ class Steps:
 def _job_options(given: JobOptions, on_parent_failure: str | None) -> JobOptions:
     if given.connection is not None:
         raise ConfigError("a step has no connection of its own; give it to the workflow's enqueue()")
-    if given.on_conflict != "keep":
+    if given.fields.get("on_conflict", "keep") != "keep":
         raise ConfigError("a step cannot change the job that holds its unique key; leave on_conflict out")
     if on_parent_failure is None:
         return given
-    return replace(given, on_parent_failure=choice("on_parent_failure", on_parent_failure, ParentPolicy))
+    policy = choice("on_parent_failure", on_parent_failure, ParentPolicy)
+    return JobOptions({**given.fields, "on_parent_failure": policy})
 
 
 def _several(after: Any) -> Iterable[Any]:
