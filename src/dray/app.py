@@ -184,7 +184,7 @@ class App:
         return task
 
     def local_context(self, task: Task[..., Any]) -> Any:
-        from dray.local_context import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
+        from dray.runtime.context import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
 
         return LocalContext(task.name, self.new_id())
 

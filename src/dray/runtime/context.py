@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 from uuid import UUID
 
 from dray import codec
@@ -70,7 +70,7 @@ class Context:
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt of this job: pass it to services that know such keys."""
-        return self._execution.claim.id
+        return self.job_id
 
     @property
     def schedule(self) -> str | None:
@@ -179,6 +179,73 @@ class Context:
         now = execution.link.clock.steady()
         keep_args = execution.task.options.keep_args
         return settlement.completed(execution.claim, execution.started, now, text, keep_args=keep_args)
+
+
+class LocalContext(Context):
+    """What a body sees when it is called as a function: the only attempt of a job that is not stored."""
+
+    def __init__(self, task: str, job_id: str) -> None:
+        self._task = task
+        self._job_id = job_id
+
+    def __repr__(self) -> str:
+        return f"<Context of a plain call of {self._task}>"
+
+    @property
+    def job_id(self) -> str:
+        return self._job_id
+
+    @property
+    def attempt(self) -> int:
+        return 1
+
+    @property
+    def max_attempts(self) -> int:
+        return 1
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"dray.task.{self._task}")
+
+    @property
+    def schedule(self) -> str | None:
+        return None
+
+    @property
+    def slot(self) -> datetime | None:
+        return None
+
+    def progress(self, percent: float | None, message: str | None = None) -> None:
+        self.log.debug("%s %s", percent, message)
+
+    @property
+    def cancelled(self) -> bool:
+        return False
+
+    def raise_if_cancelled(self) -> None:
+        """Does nothing: a plain call cannot be cancelled."""
+
+    @property
+    def parent_results(self) -> Mapping[str, Any]:
+        return {}
+
+    def completion(self, result: Any) -> NoReturn:  # noqa: ARG002
+        raise ConfigError(
+            f"{self._task} was called as a function, so there is no job to complete or to add to; enqueue it "
+            "and run a worker, for a test app.worker().run_until_idle()"
+        )
+
+    def add(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG002
+        self.completion(None)
+
+    def transaction(self, result: Any = None) -> NoReturn:
+        self.completion(result)
+
+    def complete(self, *, connection: Any, result: Any = None) -> NoReturn:  # noqa: ARG002
+        self.completion(result)
+
+    async def acomplete(self, *, connection: Any, result: Any = None) -> NoReturn:  # noqa: ARG002
+        self.completion(result)
 
 
 class Transaction(CleanExit):

@@ -159,7 +159,7 @@ def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> tuple[l
 
 
 def _context(name: str, job_id: str) -> dray.Context:
-    from dray.local_context import LocalContext  # noqa: PLC0415 - 40 ms that `--help` need not take
+    from dray.runtime.context import LocalContext  # noqa: PLC0415 - 40 ms that `--help` need not take
 
     class ShownContext(LocalContext):
         """Says on a terminal how far the body is."""
