@@ -129,13 +129,13 @@ class Job(Generic[R_co]):
         Raises `JobFailed` or `JobCancelled`, `TimeoutError` when the time is over (the job goes on), and
         `UnknownJob` at once if there is no such job.
         """
-        seconds = _seconds(timeout)
+        seconds = seconds_of(timeout)
         ended = self._app.waiter.wait([self.id], seconds)
         return self._outcome(ended, seconds)
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
         """As `result`, from a coroutine."""
-        seconds = _seconds(timeout)
+        seconds = seconds_of(timeout)
         ended = await self._app.waiter.wait_async([self.id], seconds)
         row = ended.get(self.id)
         if row is not None and row.state == State.COMPLETED:
@@ -145,11 +145,7 @@ class Job(Generic[R_co]):
     def _outcome(self, ended: Mapping[str, model.Job], seconds: float | None) -> R_co:
         row = ended.get(self.id)
         if row is None:
-            assert seconds is not None
-            within = counted(seconds, "second")
-            raise TimeoutError(
-                f"job {self.id} has not ended within {within} and goes on; wait longer, or cancel() it"
-            )
+            raise not_ended(f"job {self.id}", seconds or 0.0)
         self._row = row
         if row.state == State.COMPLETED:
             return self._app.decode_result(row.task, row.result or "null")
@@ -279,13 +275,13 @@ def retry(app: AppInterface, ids: Sequence[str]) -> list[str]:
 
 
 def _queues(app: AppInterface, ids: Sequence[str]) -> set[str]:
-    return {row.queue for page in pages(ids) for row in app.backend.jobs.get(page)}
+    return {row.queue for row in rows(app, ids)}
 
 
-def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The ids, as many at a time as one statement reads."""
+def rows(app: AppInterface, ids: Sequence[str]) -> Iterator[model.Job]:
+    """The jobs of these ids, a page at a time."""
     for start in range(0, len(ids), _PAGE):
-        yield ids[start : start + _PAGE]
+        yield from app.backend.jobs.get(ids[start : start + _PAGE])
 
 
 def _attempts(row: model.Job, kept: Sequence[model.Attempt]) -> list[Attempt]:
@@ -331,7 +327,12 @@ _WORDS = {
 }
 
 
-def _seconds(timeout: float | timedelta | None) -> float | None:
+def not_ended(what: str, seconds: float) -> TimeoutError:
+    within = counted(seconds, "second")
+    return TimeoutError(f"{what} has not ended within {within} and goes on; wait longer, or cancel() it")
+
+
+def seconds_of(timeout: float | timedelta | None) -> float | None:
     return None if timeout is None else duration_us("timeout", timeout) / SECOND
 
 

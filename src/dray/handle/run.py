@@ -11,12 +11,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from dray.app_interface import AppInterface
 from dray.errors import UnknownJob, UnknownWorkflow
-from dray.handle.job import Job, cancel, in_thread, pages, retry
-from dray.instants import SECOND, to_datetime
+from dray.handle.job import Job, cancel, in_thread, not_ended, retry, rows, seconds_of
+from dray.instants import to_datetime
 from dray.model.job import FINAL, LIVE, State
-from dray.model.values import check_name, duration_us, shown
+from dray.model.values import check_name, shown
 from dray.model.workflow import Done, Workflow, done_of, workflow_state
-from dray.wording import counted
 
 _AWAITED = 500  # jobs that are waited for at a time
 _ALL = frozenset[str](State)
@@ -90,8 +89,7 @@ class Run:
     def jobs(self) -> list[Job[Any]]:
         """All its jobs, in the order they were made."""
         ids = self._app.backend.workflows.jobs(self.id, _ALL)
-        rows = (row for page in pages(ids) for row in self._app.backend.jobs.get(page))
-        return [Job(self._app, row.id, row=row) for row in rows]
+        return [Job(self._app, row.id, row=row) for row in rows(self._app, ids)]
 
     def job(self, step: str) -> Job[Any]:
         """The job of one step."""
@@ -109,25 +107,34 @@ class Run:
         `waiting`: the rest is held, and only a retry or a cancel moves it. Raises `TimeoutError` after `timeout`; the
         workflow goes on.
         """
-        clock = _Countdown(timeout)
+        seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := self._next(), _Ahead):
-            clock.check(self.id)
+            left = self._left(found, seconds, began)
             try:
-                self._app.waiter.wait(found.ids, clock.at_most(found.seconds))
+                self._app.waiter.wait(found.ids, left)
             except UnknownJob:  # deleted meanwhile: look again at the rest
                 continue
         return found
 
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """As `wait`, from a coroutine."""
-        clock = _Countdown(timeout)
+        seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := await in_thread(self._next), _Ahead):
-            clock.check(self.id)
+            left = self._left(found, seconds, began)
             try:
-                await self._app.waiter.wait_async(found.ids, clock.at_most(found.seconds))
+                await self._app.waiter.wait_async(found.ids, left)
             except UnknownJob:
                 continue
         return found
+
+    def _left(self, ahead: _Ahead, seconds: float | None, began: float) -> float | None:
+        """How long to wait for these jobs; `TimeoutError` if the time for the whole workflow is over."""
+        if seconds is None:
+            return ahead.seconds
+        left = began + seconds - time.monotonic()
+        if left <= 0:
+            raise not_ended(f"workflow {self.id}", seconds)
+        return left if ahead.seconds is None else min(left, ahead.seconds)
 
     def _next(self) -> str | _Ahead:
         """Its state, if nothing will move by itself any more; else what to wait for before the next look."""
@@ -172,12 +179,10 @@ class Run:
 
         ``cancelled``: also those that were cancelled or expired. Returns how many start over.
         """
-        backend = self._app.backend
         states = frozenset({State.FAILED, State.CANCELLED}) if cancelled else frozenset({State.FAILED})
-        ids = backend.workflows.jobs(self.id, states)
+        ids = self._app.backend.workflows.jobs(self.id, states)
         if cancelled:
-            rows = (row for page in pages(ids) for row in backend.jobs.get(page))
-            ids = [row.id for row in rows if row.reason != "parent"]
+            ids = [row.id for row in rows(self._app, ids) if row.reason != "parent"]
         if not ids:
             self._look()
             return 0
@@ -197,25 +202,3 @@ class _Ahead(NamedTuple):
 
     ids: list[str]
     seconds: float | None = None
-
-
-class _Countdown:
-    """What is left of a timeout."""
-
-    def __init__(self, timeout: float | timedelta | None) -> None:
-        self._seconds = None if timeout is None else duration_us("timeout", timeout) / SECOND
-        self._began = time.monotonic()
-
-    @property
-    def left(self) -> float | None:
-        return None if self._seconds is None else max(0.0, self._began + self._seconds - time.monotonic())
-
-    def at_most(self, seconds: float | None) -> float | None:
-        return min((each for each in (self.left, seconds) if each is not None), default=None)
-
-    def check(self, run_id: str) -> None:
-        if self._seconds is not None and self.left == 0.0:
-            within = counted(self._seconds, "second")
-            raise TimeoutError(
-                f"workflow {run_id} has not ended within {within} and goes on; wait longer, or cancel() it"
-            )
