@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from dray.backends import Backend
 from dray.backends.database import FIRST_ID
+from dray.backends.store import history
 from dray.backends.store.liveness import Evidence, liveness
 from dray.backends.store.work import NOTHING, Notes, Report
 from dray.model.job import Claim, Demand, LogLine
@@ -55,9 +57,15 @@ def next_due(backend: Backend) -> int | None:
     return None if due_us is None else backend.now() + due_us
 
 
-def prune(backend: Backend, retention: Retention, limit: int | None = None) -> int:
+def prune(backend: Backend, retention: Retention) -> int:
     """Removes ended jobs past their retention; returns how many."""
-    return sum(step.jobs for step in backend.history.prune_steps(retention, limit))
+    return sum(step.jobs for step in backend.history.prune_steps(retention))
+
+
+def prune_some(backend: Backend, retention: Retention, limit: int) -> int:
+    """As `prune`, and stops after the first transaction that removed jobs; none removes more than `limit`."""
+    with patch.object(history, "_FOUND", limit):
+        return next((step.jobs for step in backend.history.prune_steps(retention) if step.jobs), 0)
 
 
 def overdue(backend: Backend) -> list[DeathVerdict]:

@@ -339,7 +339,7 @@ class Reference:
         # Whether it has children is checked only at fan-out.
         return [self._end(job_id, State.CANCELLED, Reason.EXPIRED, fanout_pending=True) for _, job_id in over]
 
-    def verbs_prune(self, retention: Retention, limit: int = 1000) -> int:
+    def verbs_prune(self, retention: Retention) -> int:
         now, cutoffs = self.clock.now(), retention.cutoffs(self.clock.now())
 
         def is_past(job: Job) -> bool:
@@ -349,19 +349,15 @@ class Reference:
 
         gone: list[str] = []
         for state in cutoffs:
-            past = [job for job in self._in_state(state) if job.workflow_id is None and is_past(job)]
-            past.sort(key=lambda job: job.finished_at or 0)
-            gone += [job.id for job in past[: limit - len(gone)]]
+            gone += [job.id for job in self._in_state(state) if job.workflow_id is None and is_past(job)]
         self._remove(gone)
         for workflow in list(self.workflows.values()):
             jobs = [job for job in self.jobs.values() if job.workflow_id == workflow.id]
             is_old = workflow.created_at < max(cutoffs.values(), default=-1)
             if is_old and all(is_past(job) for job in jobs):
-                chunk = [job.id for job in jobs][: limit - len(gone)]
-                gone += chunk
-                self._remove(chunk)
-                if len(chunk) == len(jobs):
-                    del self.workflows[workflow.id]
+                gone += [job.id for job in jobs]
+                self._remove([job.id for job in jobs])
+                del self.workflows[workflow.id]
         return len(gone)
 
     def history_stats(self, window_us: int) -> JobStats:

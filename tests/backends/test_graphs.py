@@ -146,7 +146,7 @@ class Play:
         """Removes ended jobs as far as allowed."""
         self.note_ends()
         if self.rng.random() < 0.5:
-            verbs.prune(self.world.backend, EVERYTHING, limit=self.rng.choice((1, 1000)))
+            verbs.prune_some(self.world.backend, EVERYTHING, self.rng.choice((1, 1000)))
         elif self.ends:
             self.world.backend.jobs.delete([self.rng.choice(sorted(self.ends))])
         self.check_needed_parents()

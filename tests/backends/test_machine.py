@@ -653,11 +653,9 @@ class Machine(RuleBasedStateMachine):
             self.ask("jobs.expire", _fair(limit, over), order=sorted)
 
     @precondition(lambda self: self.ended())
-    @rule(retention=st.sampled_from(RETENTIONS), limit=limits)
-    def prune(self, retention: Retention, limit: int) -> None:
+    @rule(retention=st.sampled_from(RETENTIONS))
+    def prune(self, retention: Retention) -> None:
         self.clock.advance(1)
-        # Which jobs go first is undefined. Compared are their number, and the rows after all have gone.
-        self.ask("verbs.prune", retention, limit)
         self.ask("verbs.prune", retention)
 
     @rule(limit=limits)
@@ -963,10 +961,10 @@ ASIDE = {
         "work.completed_by",
         "leases.held",
     ),  # other ways to read the same rows
-    *("why.circumstances", "history.prunable", "history.prune_steps", "workflows.find"),
+    *("why.circumstances", "history.prunable", "history.prune_steps", "verbs.prune_some", "workflows.find"),
     *("live.changes", "live.newest_times", "live.last_line", "live.panels", "live.numbers"),
     *("examine", "audit.part", "audit.whole", "audit.orphans"),
-    *("workers.prove", "workers.suspects", "workers.judge", "workers.gone"),
+    *("workers.judge", "workers.gone"),
     *("stacks.ask", "stacks.read", "stacks.answer", "stacks.drop", "stacks.prune"),
     *("graph.fan_out_all", "outcomes.find", "outcomes.write"),  # parts of other verbs
 }

@@ -98,18 +98,20 @@ def test_live_jobs_are_never_pruned(world: World) -> None:
     assert left(world) == before
 
 
-def test_no_more_than_the_limit_goes_at_a_time_and_the_oldest_first(world: World) -> None:
+def test_no_more_than_one_look_shows_goes_at_a_time_and_the_oldest_first(world: World) -> None:
     ids: list[str] = []
     for n in range(7):
         ids.append(ended(world, ("completed", "failed")[n % 2]))
         world.clock.advance(SECOND)
     completed, failed = ids[0::2], ids[1::2]
 
-    assert verbs.prune(world.backend, AT_ONCE, 3) == 3
+    assert verbs.prune_some(world.backend, AT_ONCE, 3) == 3
     assert left(world) == {completed[3], *failed}
-    assert verbs.prune(world.backend, AT_ONCE, 3) == 3
+    assert verbs.prune_some(world.backend, AT_ONCE, 3) == 1
+    assert left(world) == {*failed}
+    assert verbs.prune_some(world.backend, AT_ONCE, 2) == 2
     assert left(world) == {failed[2]}
-    assert [verbs.prune(world.backend, AT_ONCE, 3) for _ in range(2)] == [1, 0]
+    assert [verbs.prune_some(world.backend, AT_ONCE, 2) for _ in range(2)] == [1, 0]
 
 
 # What is deleted with a job
@@ -273,13 +275,13 @@ def test_a_workflow_without_completed_jobs_goes_by_the_retention_of_those_it_has
     assert verbs.prune(world.backend, Retention(**by_state)) == 2
 
 
-def test_a_workflow_larger_than_the_limit_goes_in_parts(world: World) -> None:
+def test_a_workflow_larger_than_one_look_shows_goes_in_parts(world: World) -> None:
     workflow_id, _ = flow(world, *["completed"] * 5)
     world.clock.advance(SECOND)
 
-    assert verbs.prune(world.backend, AT_ONCE, 2) == 2
+    assert verbs.prune_some(world.backend, AT_ONCE, 2) == 2
     assert world.backend.workflows.get(workflow_id) is not None
-    assert [verbs.prune(world.backend, AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
+    assert [verbs.prune_some(world.backend, AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
     assert world.backend.workflows.get(workflow_id) is None
 
 
@@ -306,14 +308,6 @@ def test_a_workflow_is_kept_as_long_as_a_unique_window_in_it(world: World) -> No
     assert verbs.prune(world.backend, AT_ONCE) == 0
     world.clock.advance(DAY)
     assert verbs.prune(world.backend, AT_ONCE) == 1
-
-
-def test_single_jobs_and_workflows_share_one_limit(world: World) -> None:
-    flow(world, "completed", "completed")
-    ended(world, "completed")
-    world.clock.advance(SECOND)
-
-    assert [verbs.prune(world.backend, AT_ONCE, 2) for _ in range(3)] == [2, 1, 0]
 
 
 # Workers

@@ -106,7 +106,7 @@ class Pruning(Operation):
         world.clock.advance(8 * DAY)
 
     def act(self, backend: Backend) -> None:
-        while verbs.prune(backend, Retention(), limit=3):
+        while verbs.prune_some(backend, Retention(), 3):
             continue
 
     def verify(self, backend: Backend) -> None:

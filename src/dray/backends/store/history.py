@@ -96,19 +96,16 @@ class HistoryStore(Store):
 
         return self._db.read(work)
 
-    def prune_steps(self, retention: Retention, limit: int | None = None) -> Iterator[Pruned]:
+    def prune_steps(self, retention: Retention) -> Iterator[Pruned]:
         """Removes ended jobs past their retention, one transaction a step, bounded in time and in the rows of all
         tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
         only once all of them may go, and while no other transaction has locked one of them to start it over."""
         cutoffs = retention.cutoffs(self._db.now())
         kept = _kept(cutoffs)
-        left = math.inf if limit is None else limit
         for state, before in cutoffs.items():
-            for step in self._single(state, before, kept, left):
-                left -= step.jobs
-                yield step
-        if cutoffs and left > 0:
-            yield from self._workflows(max(cutoffs.values()), kept, left)
+            yield from self._single(state, before, kept)
+        if cutoffs:
+            yield from self._workflows(max(cutoffs.values()), kept)
 
     def prunable(self, retention: Retention) -> dict[str, int]:
         """How many jobs `prune_steps` would remove now, by state."""
@@ -124,51 +121,45 @@ class HistoryStore(Store):
 
         return self._db.read(work)
 
-    def _single(self, state: str, before: int, kept: dict[str, int], limit: float) -> Generator[Pruned]:
+    def _single(self, state: str, before: int, kept: dict[str, int]) -> Generator[Pruned]:
         """Jobs that are no workflow's."""
-        while limit > 0:
-            asked = int(min(limit, _FOUND))
-            old = self._found("prune_find", state=state, before=before, limit=asked)
-            is_last, removed = len(old) < asked, 0
+        is_last = False
+        while not is_last:
+            old = self._found("prune_find", state=state, before=before, limit=_FOUND)
+            is_last, removed = len(old) < _FOUND, 0
             while old:
                 step = self._remove(old, kept)
                 old, removed = step.left, removed + step.pruned.jobs
                 yield step.pruned
-            limit -= removed
-            if is_last or not removed:  # what is left is locked by others, and would be found again
+            if not removed:  # what is left is locked by others, and would be found again
                 return
 
-    def _workflows(self, newest: int, kept: dict[str, int], limit: float) -> Generator[Pruned]:
+    def _workflows(self, newest: int, kept: dict[str, int]) -> Generator[Pruned]:
         after = FIRST_ID
-        while limit > 0:
-            ids = [row[0] for row in self._read("workflow_next", newest=newest, after=after, limit=_WORKFLOWS)]
-            if not ids:
-                return
+        while rows := self._read("workflow_next", newest=newest, after=after, limit=_WORKFLOWS):
+            ids = [row[0] for row in rows]
             after = ids[-1]
             ended = self._read("workflow_ended", ids=ids, **kept)
             yield Pruned(0, 0, 0)  # reading takes its time too
-            while ended and limit > 0:
+            while ended:
                 # As many as one look shows whole; one that is larger by itself.
                 jobs = accumulate(jobs for _, jobs in ended)
                 count = max(1, sum(1 for _ in takewhile(lambda jobs: jobs <= _FOUND, jobs)))
-                for step in self._whole([row[0] for row in ended[:count]], kept, limit):
-                    limit -= step.jobs
-                    yield step
+                yield from self._whole([row[0] for row in ended[:count]], kept)
                 ended = ended[count:]
 
-    def _whole(self, ids: list[str], kept: dict[str, int], limit: float) -> Generator[Pruned]:
+    def _whole(self, ids: list[str], kept: dict[str, int]) -> Generator[Pruned]:
         """Workflows: each whole, or as much of it as one transaction after the other can take."""
         is_first = True
-        while ids and limit > 0:
-            asked = int(min(limit, _FOUND))
-            old = self._found("workflow_prune_find", ids=ids, limit=asked)
+        while ids:
+            old = self._found("workflow_prune_find", ids=ids, limit=_FOUND)
             if not old and not is_first:
                 return
             step = self._remove(old, kept, ids, asks_all=is_first)
             yield step.pruned
-            if not step.pruned.rows or (len(old) < asked and not step.left):
+            if not step.pruned.rows or (len(old) < _FOUND and not step.left):
                 return
-            is_first, ids, limit = False, step.workflows, limit - step.pruned.jobs
+            is_first, ids = False, step.workflows
 
     def _found(self, statement: str, **params: object) -> list[_Old]:
         found = self._read(statement, most=STEP_ROWS, **params)
