@@ -11,7 +11,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from dray.backends.statements import Dialect, Statement, blocks, sql_files, table_statement
+from dray.backends.statements import Catalogue, Dialect, Statement, blocks, sql_files
 from dray.backends.store.transfer import TABLES
 from dray.backends.tables import slots
 
@@ -33,8 +33,8 @@ def named(dialect: Dialect, *, for_any_table: bool) -> list[str]:
 def unused(dialect: Dialect) -> list[str]:
     other = "postgres" if dialect == "sqlite" else "sqlite"
     backends = SOURCE / "backends"
-    contract = (backends / "database.py").read_text(encoding="utf-8")
-    text = contract + sources(backends / "store") + sources(backends / dialect)
+    contract = [(backends / name).read_text(encoding="utf-8") for name in ("database.py", "migrate.py", "tables.py")]
+    text = "\n".join(contract) + sources(backends / "store") + sources(backends / dialect)
     foreign = sources(backends / other)
     ours, theirs = (set(blocks(each)) for each in (dialect, other))
     problems = [f"{name}: nothing runs it on {dialect}" for name in sorted(ours) if f'"{name}"' not in text]
@@ -44,7 +44,7 @@ def unused(dialect: Dialect) -> list[str]:
 
 
 def unclear() -> list[str]:
-    both = [table_statement(each, None, name, ()) for each in ("sqlite", "postgres") for name in blocks(each)]
+    both = [Catalogue(each)[name] for each in ("sqlite", "postgres") for name in blocks(each)]
     texts = [pair for each in ("sqlite", "postgres") for pair in blocks(each).items()]
     problems = [f"{name}: no line says what it does" for name, text in texts if not ABOUT.search(text)]
     return problems + [f"{s.name}: an unknown $word" for s in both if "$" in s.text]
@@ -55,7 +55,7 @@ def uncompilable() -> list[str]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     for file in sql_files("sqlite", "migrations"):
         connection.executescript(file.read_text(encoding="utf-8"))
-    plain = [table_statement("sqlite", None, name, ()) for name in named("sqlite", for_any_table=False)]
+    plain = [Catalogue("sqlite")[name] for name in named("sqlite", for_any_table=False)]
     for statement in [*plain, *filled(connection)]:
         try:
             connection.execute(f"EXPLAIN {statement.text}", [None] * len(statement.parameters))
@@ -72,7 +72,7 @@ def filled(connection: sqlite3.Connection) -> list[Statement]:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info(dray_{table.name})")]
         given = {**slots(table, columns), "verb": "INSERT", "sentence": "'closed'"}
         names = named("sqlite", for_any_table=True)
-        statements += [table_statement("sqlite", None, name, tuple(given.items())) for name in names]
+        statements += [Catalogue("sqlite").filled(name, given) for name in names]
     return statements
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from dray import codec
+from dray import codec, forks
 from dray.clock import Clock, Ids, SystemClock
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.handle.job import Job, in_thread
@@ -106,7 +105,7 @@ class App:
         self._schedules: Schedules | None = None
         self._opening = threading.Lock()
         self._opened: tuple[Backend, Waiter] | None = None
-        _apps.add(self)
+        forks.watch_child(self)
 
     def __repr__(self) -> str:
         return f"<App {self.settings.place}>"
@@ -452,14 +451,3 @@ def _id(given: Any, of: str = "job", handle: str = "job", unknown: type[Exceptio
         f"a {of}'s id is a string",
         lambda text: unknown(f"{text} is no {of}'s id; pass a whole one, as {handle}.id has it"),
     )
-
-
-_apps: weakref.WeakSet[App] = weakref.WeakSet()
-
-
-def _tell_child() -> None:
-    for app in list(_apps):
-        app.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_tell_child)

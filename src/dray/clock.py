@@ -10,11 +10,11 @@ import os
 import random
 import threading
 import time
-import weakref
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from dray import forks
 from dray.instants import MILLISECOND
 
 UNKNOWN_BOOT = "unknown"
@@ -100,7 +100,7 @@ class Ids:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.after_fork_in_child()
-        _makers.add(self)
+        forks.watch_child(self)
 
     def new(self) -> str:
         """The next id, in the usual 36-character form: text order is time order."""
@@ -121,15 +121,3 @@ class Ids:
         self._rng = random.Random()  # noqa: S311 - ids are unique, not secret
         self._lock = threading.Lock()
         self._last = 0
-
-
-_makers: weakref.WeakSet[Ids] = weakref.WeakSet()
-
-
-def _tell_child() -> None:
-    for ids in list(_makers):
-        ids.after_fork_in_child()
-
-
-# Once: what is registered is never forgotten, and every fork goes through all of it.
-os.register_at_fork(after_in_child=_tell_child)

@@ -11,13 +11,12 @@ A wait raises if its first look fails. After that it survives an unavailable dat
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from dray import forks
 from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
 from dray.interrupts import Signal, with_cleanup
 from dray.model.job import Job
@@ -49,7 +48,7 @@ class Waiter:
         self._backend = backend
         self._linger = linger
         self.after_fork_in_child()
-        _waiters.add(self)
+        forks.watch_child(self)
 
     def after_fork_in_child(self) -> None:
         """Starts with nothing: the thread and the waits stayed with the parent."""
@@ -315,14 +314,3 @@ def unknown_job(job_id: str) -> UnknownJob:
         f"no job has the id {job_id}: it was never committed, was rolled back, or was deleted or pruned; "
         "commit the transaction that enqueued it, or keep ended jobs longer"
     )
-
-
-_waiters: weakref.WeakSet[Waiter] = weakref.WeakSet()
-
-
-def _tell_child() -> None:
-    for waiter in list(_waiters):
-        waiter.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_tell_child)

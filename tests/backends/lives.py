@@ -27,7 +27,7 @@ def live(url: str, lease_us: int = LEASE_US, claims: int = 0) -> None:
     backend = open_backend(url)
     watch = backend.watch()
     worker_id = Ids(SystemClock()).new()
-    proof = backend.workers.prove(worker_id, watch)
+    proof = backend.proofs.prove(worker_id, watch)
     register(backend, worker_id, proof, lease_us)
     if claims:
         verbs.claim(backend, worker_id, Demand(("default",), ("task",), claims))
@@ -100,14 +100,14 @@ def judge_as_nobody(path: str) -> list[Any]:
     backend = open_backend(f"sqlite:///{path}")
     with closing(backend.watch()) as watch:
         worker_id = Ids(SystemClock()).new()
-        proof = backend.workers.prove(worker_id, watch)
+        proof = backend.proofs.prove(worker_id, watch)
         register(backend, worker_id, proof, LEASE_US)
         descriptor = proof.fileno()
         assert descriptor is not None
         os.fchmod(descriptor, 0)
         os.close(descriptor)  # as the end of the process would
         judgement = backend.workers.judge()
-        return [backend.workers.suspects(), judgement.dead, judgement.overdue]
+        return [backend.proofs.suspects(), judgement.dead, judgement.overdue]
 
 
 if __name__ == "__main__":

@@ -274,13 +274,13 @@ def migrate_and_hang(url: str) -> None:
 
     upgrade = migrate.upgrade
 
-    def half_way(dialect: Any, known: Any, place: str, script: Callable[[str], object], note: Any) -> int:
+    def half_way(dialect: Any, tx: Any, place: str, script: Callable[[str], object]) -> int:
         def half(text: str) -> None:
             script(text[: text.index(";") + 1])
             tell("half-way")
             hear()
 
-        return upgrade(dialect, known, place, half, note)
+        return upgrade(dialect, tx, place, half)
 
     migrate.upgrade = half_way
     open_backend(url).migrate()

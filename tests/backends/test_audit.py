@@ -19,7 +19,7 @@ import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, open_backend
-from dray.backends.statements import blocks, catalogue
+from dray.backends.statements import Catalogue, blocks
 from dray.clock import Ids
 from dray.instants import SECOND
 from dray.model.job import LogLine
@@ -355,7 +355,7 @@ def break_and_see(world: World, url: str, given: Break) -> None:
 def test_every_rule_has_a_sentence_and_a_way_to_break_it() -> None:
     assert {given.rule for given in (BREAKS | LARGE_BREAKS).values()} == set(RULES)
     for dialect in ("sqlite", "postgres"):
-        texts = [catalogue(dialect)[name].text for name in blocks(dialect) if name.startswith("audit_")]
+        texts = [Catalogue(dialect)[name].text for name in blocks(dialect) if name.startswith("audit_")]
         assert {rule for text in texts for rule in re.findall(r"SELECT '([a-z-]+)',", text)} <= set(RULES)
 
 

@@ -80,7 +80,7 @@ RACE = """
     import json, os, sys, threading, warnings
     warnings.simplefilter("ignore")  # of forks beside threads, from Python 3.12 on
     sys.setswitchinterval(1e-6)
-    from dray.backends.sqlite import fork
+    from dray import forks
 
     class Database:
         told = 0
@@ -90,14 +90,14 @@ RACE = """
 
     kept = [Database() for _ in range(50)]
     for each in kept:
-        fork.watch(each)
+        forks.watch(each)
     is_over = False
 
     def open_and_close():
         while not is_over:
             some = [Database() for _ in range(20)]
             for each in some:
-                fork.watch(each)
+                forks.watch(each)
 
     failed = []
     sys.unraisablehook = lambda found: failed.append(repr(found.exc_value))

@@ -12,7 +12,7 @@ import pytest
 
 from dray.backends import Backend, open_backend
 from dray.backends.sqlite import SqliteDatabase, session
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.backends.store.jobs import Filter
 from dray.instants import SECOND
 from dray.model.job import FINAL, LIVE, Job, State
@@ -133,7 +133,7 @@ PLANS = {
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_list_reads_an_index_and_no_more_than_it_has_to(tables: sqlite3.Connection, name: str) -> None:
-    statement = catalogue("sqlite")[name]
+    statement = Catalogue("sqlite")[name]
     found = tables.execute(f"EXPLAIN QUERY PLAN {statement.text}", [None] * len(statement.parameters)).fetchall()
     plan = [row[3] for row in found]
 

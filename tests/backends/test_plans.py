@@ -14,7 +14,7 @@ import pytest
 
 from dray.backends import open_backend
 from dray.backends.postgres.connect import Connector, OwnConnection
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.clock import Ids, SystemClock
 
 ROWS = 100_000
@@ -178,7 +178,7 @@ def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Conne
     if analyzed:
         sqlite_connection.execute("ANALYZE")
     params, index = SQLITE_HOT[name]
-    statement = catalogue("sqlite")[name]
+    statement = Catalogue("sqlite")[name]
     values = [params.get(parameter) for parameter in statement.parameters]
     plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
@@ -191,7 +191,7 @@ def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Conne
 
 
 def test_sqlite_reads_ready_jobs_in_order_without_sorting(sqlite_connection: sqlite3.Connection) -> None:
-    statement = catalogue("sqlite")["ready_pick"]
+    statement = Catalogue("sqlite")["ready_pick"]
     plan = sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", ("default", "t", 10)).fetchall()
     assert not [row for row in plan if "TEMP B-TREE" in row[3]]
 
@@ -200,7 +200,7 @@ def test_sqlite_reads_ready_jobs_in_order_without_sorting(sqlite_connection: sql
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 def test_postgres_plan(name: str, mode: str, postgres_connection: psycopg.Connection) -> None:
     params, index = POSTGRES_HOT[name]
-    statement = catalogue("postgres")[name]
+    statement = Catalogue("postgres")[name]
     values = {p: params.get(p) for p in statement.parameters}
     postgres_connection.execute(f"SET plan_cache_mode TO {mode}".encode())
     cursor = postgres_connection.execute(f"EXPLAIN {statement.text}".encode(), values, prepare=True)
@@ -237,7 +237,7 @@ def test_a_plan_that_is_made_while_the_tables_are_empty_reads_no_more_when_they_
     if name.startswith("live_") or name in _READS_ALL_RUNNING:
         return  # reads the ends of indexes, bounded by LIMIT, and not once per job
     params, _ = POSTGRES_HOT.get(name, ({}, ""))
-    statement = catalogue("postgres")[name]
+    statement = Catalogue("postgres")[name]
     values = {p: params.get(p) for p in statement.parameters}
     plan = [str(row[0]) for row in empty_tables.execute(f"EXPLAIN {statement.text}".encode(), values, prepare=True)]
 

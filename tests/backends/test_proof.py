@@ -227,7 +227,7 @@ def test_a_dropped_session_gives_the_lock_back_and_the_next_check_takes_it_again
         backend.migrate()
         with closing(backend.watch()) as watch:
             worker_id = Ids(ManualClock()).new()
-            proof = backend.workers.prove(worker_id, watch)
+            proof = backend.proofs.prove(worker_id, watch)
             with psycopg.connect(postgres_url.partition("&schema=")[0], autocommit=True) as connection:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"

@@ -91,11 +91,11 @@ def add_lock_file(path: Path, worker_id: str) -> str:
 def test_a_killed_worker_is_dead_within_moments_whatever_its_lease_says(backend: Backend, url: str) -> None:
     with Process(live, url, LONG) as worker:
         told = worker.hear()
-        lives_on = (backend.workers.suspects(), dead(backend))
+        lives_on = (backend.proofs.suspects(), dead(backend))
         worker.kill()
         began = time.monotonic()
 
-        until(lambda: backend.workers.suspects() is True)
+        until(lambda: backend.proofs.suspects() is True)
 
         print(f"free {(time.monotonic() - began) * 1e3:.1f} ms after the kill")
         assert lives_on == (False, [])
@@ -107,12 +107,12 @@ def test_a_stopped_worker_is_no_suspect(backend: Backend, url: str) -> None:
         worker.hear()
         os.kill(worker.pid, signal.SIGSTOP)
 
-        assert backend.workers.suspects() is False
+        assert backend.proofs.suspects() is False
         assert judged(backend) == NOBODY_IS_DEAD
 
 
 def test_looking_without_a_worker_finds_nothing_and_makes_nothing(backend: Backend, path: Path) -> None:
-    assert backend.workers.suspects() is False
+    assert backend.proofs.suspects() is False
     assert not folder_of(path).exists()
 
 
@@ -120,7 +120,7 @@ def test_many_may_look_at_once(backend: Backend, url: str) -> None:
     with Process(live, url, LONG) as worker:
         told = worker.hear()
         worker.kill()
-        until(lambda: backend.workers.suspects() is True)
+        until(lambda: backend.proofs.suspects() is True)
         others = [open_backend(url) for _ in range(4)]
         ready = threading.Barrier(4, timeout=30)
         found: list[list[str]] = []
@@ -142,7 +142,7 @@ def test_many_may_look_at_once(backend: Backend, url: str) -> None:
 
 def test_a_worker_that_leaves_takes_its_file_and_the_last_one_the_folder(backend: Backend, path: Path) -> None:
     with closing(backend.watch()) as watch:
-        first, second = (backend.workers.prove(ids.new(), watch) for _ in range(2))
+        first, second = (backend.proofs.prove(ids.new(), watch) for _ in range(2))
         both = lock_files(path)
 
         first.close()
@@ -165,14 +165,14 @@ def test_the_file_of_a_buried_worker_is_removed(backend: Backend, url: str, path
         backend.workers.rescue(backend.workers.judge().dead, rng=random.Random(7))
 
         assert lock_files(path) == [f"{told['id']}.lock"]
-        assert backend.workers.suspects() is False
+        assert backend.proofs.suspects() is False
 
 
 def test_files_of_workers_that_never_registered_are_removed_after_a_minute(backend: Backend, path: Path) -> None:
     fresh, old, locked = ids.new(), ids.new(), ids.new()
     for worker_id in (fresh, old):
         add_lock_file(path, worker_id)
-    with closing(backend.watch()) as watch, closing(backend.workers.prove(locked, watch)):
+    with closing(backend.watch()) as watch, closing(backend.proofs.prove(locked, watch)):
         long_ago = time.time() - 61
         for worker_id in (old, locked):
             os.utime(folder_of(path) / f"{worker_id}.lock", (long_ago, long_ago))
@@ -190,7 +190,7 @@ def test_other_files_in_the_folder_are_left_alone(backend: Backend, path: Path) 
 
     backend.workers.judge()
 
-    assert backend.workers.suspects() is False
+    assert backend.proofs.suspects() is False
     assert note.read_text() == "mine"
 
 
@@ -218,7 +218,7 @@ def test_a_child_that_was_given_the_descriptor_keeps_the_proof_until_it_ends(
         worker.say(order)
         child = worker.hear()
         worker.kill()
-        while_it_lives = [backend.workers.suspects(), dead(backend)]
+        while_it_lives = [backend.proofs.suspects(), dead(backend)]
 
         os.kill(child, signal.SIGKILL)
 
@@ -246,9 +246,9 @@ def test_no_child_keeps_a_proof_that_was_being_made_or_looked_at_while_it_was_fo
     def prove() -> None:
         with closing(backend.watch()) as watch:
             while not stop.is_set():
-                proof = backend.workers.prove(ids.new(), watch)
+                proof = backend.proofs.prove(ids.new(), watch)
                 made.append(proof.check())
-                backend.workers.suspects()
+                backend.proofs.suspects()
                 proof.close()
 
     thread = threading.Thread(target=prove)
@@ -305,7 +305,7 @@ def test_a_removed_folder_proves_nothing_and_its_owner_notices(backend: Backend,
         worker.say("check")
 
         assert worker.hear() == [False, True]
-        assert (backend.workers.suspects(), judged(backend)) == (False, NOBODY_IS_DEAD)
+        assert (backend.proofs.suspects(), judged(backend)) == (False, NOBODY_IS_DEAD)
 
 
 def test_without_a_file_the_lease_decides(backend: Backend) -> None:
@@ -323,7 +323,7 @@ def test_another_file_than_the_rows_proves_nothing(backend: Backend, path: Path)
     worker_id = add_worker(backend, "1:2")
     add_lock_file(path, worker_id)
 
-    assert (backend.workers.suspects(), judged(backend)) == (True, NOBODY_IS_DEAD)
+    assert (backend.proofs.suspects(), judged(backend)) == (True, NOBODY_IS_DEAD)
 
 
 def test_a_file_that_may_not_be_read_proves_nothing() -> None:
@@ -361,7 +361,7 @@ def test_a_worker_in_another_time_namespace_proves_its_life_and_death_but_its_le
     kernel = SystemClock().boot.partition(":")[0]
     with closing(backend.watch()) as watch:
         living, gone, unproven = ids.new(), ids.new(), ids.new()
-        with closing(backend.workers.prove(living, watch)) as proof:
+        with closing(backend.proofs.prove(living, watch)) as proof:
             locks = {living: proof.lock, gone: add_lock_file(path, gone), unproven: "1:2"}
             for worker_id, lock in locks.items():
                 worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=f"{kernel}:0", lock=lock)
@@ -389,7 +389,7 @@ def test_where_no_boot_is_named_the_lock_still_proves_life_and_death(path: Path)
     with (
         closing(backend),
         closing(backend.watch()) as watch,
-        closing(backend.workers.prove(ids.new(), watch)) as proof,
+        closing(backend.proofs.prove(ids.new(), watch)) as proof,
     ):
         living, gone, unseen = proof.path.stem, ids.new(), ids.new()  # type: ignore[attr-defined]
         locks = {living: proof.lock, gone: add_lock_file(path, gone), unseen: "1:2"}
@@ -461,7 +461,7 @@ def test_the_folder_and_its_files_have_the_databases_rights_whatever_the_umask(
         backend.migrate()
         umask = os.umask(0o077)
         try:
-            with closing(backend.watch()) as watch, closing(backend.workers.prove(ids.new(), watch)):
+            with closing(backend.watch()) as watch, closing(backend.proofs.prove(ids.new(), watch)):
                 (file,) = folder_of(path).iterdir()
                 modes = [stat.S_IMODE(found.stat().st_mode) for found in (folder_of(path), file)]
         finally:
@@ -473,7 +473,7 @@ def test_the_folder_and_its_files_have_the_databases_rights_whatever_the_umask(
 def test_the_folder_and_its_files_are_of_the_databases_group(backend: Backend, path: Path) -> None:
     os.chown(path, -1, 65534)
 
-    with closing(backend.watch()) as watch, closing(backend.workers.prove(ids.new(), watch)):
+    with closing(backend.watch()) as watch, closing(backend.proofs.prove(ids.new(), watch)):
         (file,) = folder_of(path).iterdir()
         groups = [found.stat().st_gid for found in (folder_of(path), file)]
 
@@ -487,7 +487,7 @@ def test_the_folder_is_beside_the_file_that_a_link_leads_to(backend: Backend, pa
     with (
         closing(open_backend(f"sqlite:///{elsewhere / 'link.db'}")) as other,
         closing(other.watch()) as watch,
-        closing(other.workers.prove(ids.new(), watch)),
+        closing(other.proofs.prove(ids.new(), watch)),
     ):
         assert len(lock_files(path)) == 1
         assert [file.name for file in elsewhere.iterdir()] == ["link.db"]
@@ -496,7 +496,7 @@ def test_the_folder_is_beside_the_file_that_a_link_leads_to(backend: Backend, pa
 def test_where_the_folder_cannot_be_made_the_error_says_so(backend: Backend, path: Path) -> None:
     folder_of(path).write_text("in the way")
     with closing(backend.watch()) as watch:
-        kind, text = error_of(lambda: backend.workers.prove(ids.new(), watch))
+        kind, text = error_of(lambda: backend.proofs.prove(ids.new(), watch))
 
     assert kind == StorageUnavailable.__name__
     assert str(folder_of(path)) in text
@@ -507,7 +507,7 @@ def test_lock_files_are_looked_at_with_a_manual_clock_too(url: str, path: Path) 
     with closing(open_backend(url, clock=clock)) as backend, closing(backend.watch()) as watch:
         assert isinstance(backend.db, SqliteDatabase)
         worker_id = ids.new()
-        with closing(backend.workers.prove(worker_id, watch)) as proof:
+        with closing(backend.proofs.prove(worker_id, watch)) as proof:
             worker = NewWorker(id=worker_id, name="w", host="h", pid=1, boot=clock.boot, lock=proof.lock)
             backend.workers.register(worker, 1)
             clock.advance(LONG)

@@ -16,7 +16,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.backends.postgres import PostgresDatabase, faults
 from dray.backends.rows import MANY
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from dray.model.job import Demand
 from tests.backends.processes import enqueue, job_ids, new_job
@@ -164,7 +164,7 @@ def test_many_jobs_take_longer_than_a_statement_may(own: OwnDatabase, backend: B
 @pytest.mark.parametrize("name", ["queue_list", "schedule_list", "job_counts", "job_oldest_queued"])
 def test_names_have_the_same_order_whatever_the_locale(name: str) -> None:
     """Reads the statements instead of running them: the test server is built without locales."""
-    assert 'COLLATE "C"' in catalogue("postgres")[name].text.partition("ORDER BY")[2]
+    assert 'COLLATE "C"' in Catalogue("postgres")[name].text.partition("ORDER BY")[2]
 
 
 @pytest.mark.parametrize("work", ["a bulk enqueue", "a snapshot"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dray.backends import open_backend
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.backends.store.why import Asked
 from dray.instants import SECOND
 from dray.maintenance.cleaning import STACKS_KEPT_US, Pruner
@@ -154,7 +154,7 @@ def test_a_look_finds_questions_by_their_index(tmp_path: Path, analyzed: bool) -
     backend = open_backend(f"sqlite:///{path}")
     backend.migrate()
     backend.close()
-    statement = catalogue("sqlite")["job_look"]
+    statement = Catalogue("sqlite")["job_look"]
     connection = sqlite3.connect(path)
     if analyzed:
         connection.execute("ANALYZE")

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
-from dray.backends.statements import Dialect, Statement, blocks, catalogue, table_statement
+from dray.backends.statements import Catalogue, Dialect, Statement, blocks
 from dray.backends.store.transfer import TABLES
 from dray.backends.tables import slots
 
@@ -22,8 +22,8 @@ def named(dialect: Dialect, *, for_any_table: bool) -> list[str]:
     return sorted(name for name, body in blocks(dialect).items() if ("{table}" in body) is for_any_table)
 
 
-SQLITE = [catalogue("sqlite")[name] for name in named("sqlite", for_any_table=False)]
-POSTGRES = [catalogue("postgres")[name] for name in named("postgres", for_any_table=False)]
+SQLITE = [Catalogue("sqlite")[name] for name in named("sqlite", for_any_table=False)]
+POSTGRES = [Catalogue("postgres")[name] for name in named("postgres", for_any_table=False)]
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,14 @@ def for_tables(connection: psycopg.Connection[Any]) -> list[Statement]:
             column.name
             for column in connection.execute(f"SELECT * FROM dray_{table.name}".encode()).description or ()
         ]
-        given = tuple(slots(table, columns).items())
+        given = slots(table, columns)
         names = named("postgres", for_any_table=True)
-        filled = [table_statement("postgres", None, name, given) for name in names]
+        filled = [Catalogue("postgres").filled(name, given) for name in names]
         statements += [replace(each, name=f"{each.name}_{table.name}") for each in filled]
     return statements
 
 
 def test_statements_name_their_tables_in_the_schema_that_is_asked_for() -> None:
-    for statement in [catalogue("postgres", "jobs_schema")[each.name] for each in POSTGRES]:
+    for statement in [Catalogue("postgres", "jobs_schema")[each.name] for each in POSTGRES]:
         bare = statement.text.replace('"jobs_schema".dray_', "")
         assert "dray_" not in bare.replace("dray_copy", ""), statement.name

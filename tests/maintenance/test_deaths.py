@@ -35,7 +35,7 @@ class Survivor:
         self.backend = backend
         self.id = Ids(clock).new()
         self._watch = backend.watch()
-        self._proof = backend.workers.prove(self.id, self._watch)
+        self._proof = backend.proofs.prove(self.id, self._watch)
         register(backend, self.id, self._proof, LEASE_US)
         rescuer = Rescuer(backend, self.id, clock, rng, LEASE_US, self._take_over)
         self._duty_runner = DutyRunner(backend, self.id, (rescuer, *duties(backend, clock, rng)), clock, rng)

@@ -42,7 +42,7 @@ VERBS = (
     test_cancel.test_each_job_of_a_batch_has_its_own_answer,
     test_retry_and_delete.test_only_those_that_ended_among_many_start_over,
     test_expiry_and_promotion.test_an_exchange_promotes_and_claims_what_became_due,
-    test_prune.test_a_workflow_larger_than_the_limit_goes_in_parts,
+    test_prune.test_a_workflow_larger_than_one_look_shows_goes_in_parts,
     test_lists_and_stats.test_each_filter_alone,
     test_lists_and_stats.test_throughput_counts_what_ended_within_the_window,
     test_unique.test_a_batch_frees_expired_windows_and_meets_those_still_open,

@@ -8,19 +8,19 @@ on every database. Where the backend itself repeats one whose answer was lost, i
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dray.address import SqliteAddress, parse_address
 from dray.backends.sqlite import SqliteDatabase
-from dray.backends.store.block import Fence, TransactionBlock, atransaction
+from dray.backends.store.block import Fence, TransactionBlock, check
 from dray.clock import Clock
 from dray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
     from dray.backends.database import Database
     from dray.backends.store.doctor import AuditStore, Examination
     from dray.backends.store.graph import GraphStore
@@ -61,6 +61,7 @@ class Backend:
         self.announce = db.announce
         self.announce_done = db.announce_done
         self.verify = db.verify
+        self.proofs = db.proofs
         self.upkeep = db.upkeep
         self.close = db.close
 
@@ -84,7 +85,7 @@ class Backend:
         """Reads a database in whatever state, and changes nothing. `seconds`: the time limit of each question."""
         return _load("doctor", "Examination")(self.db, seconds)
 
-    def transaction(self, *, fence: tuple[str, str, int] | None = None) -> TransactionBlock:
+    def transaction(self, *, fence: Fence | None = None) -> TransactionBlock:
         """A fresh connection of the driver's (sqlite3.Connection, psycopg.Connection) for the body of a job.
 
         Its transaction is durable, commits at the end of the block and rolls back after an error. With a fence
@@ -93,11 +94,15 @@ class Backend:
         the end tells. After an error of the commit itself only the job's row says whether it happened: settle by the
         same fence.
         """
-        return TransactionBlock(self.db, fence and Fence(*fence))
+        return TransactionBlock(self.db, fence)
 
-    def atransaction(self, *, fence: tuple[str, str, int] | None = None) -> AbstractAsyncContextManager[Any]:
+    @asynccontextmanager
+    async def atransaction(self, *, fence: Fence | None = None) -> AsyncGenerator[Any]:
         """As `transaction`, for an event loop: sqlite3.Connection (of the loop's thread), psycopg.AsyncConnection."""
-        return atransaction(self.db, fence and Fence(*fence))
+        async with self.db.atransaction() as connection:
+            if fence is not None:
+                await self.db.join_async(connection, lambda tx: check(tx, fence))
+            yield connection
 
 
 def open_backend(

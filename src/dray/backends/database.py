@@ -18,7 +18,8 @@ from dray.errors import StorageError
 from dray.model.job import Demand
 
 if TYPE_CHECKING:
-    from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
+    from dray.backends.rows import SettledRow, SettlementRow, Start
+    from dray.backends.statements import Catalogue
     from dray.backends.tables import Tables
     from dray.model.new_job import NewJob
     from dray.model.worker import Signs
@@ -32,6 +33,8 @@ Later = Callable[[], T]  # a result that may still be on its way; call it once t
 
 class Session(Protocol):
     """Named statements inside one transaction. `now` and `steady` are filled in; lists travel as JSON."""
+
+    catalogue: Catalogue
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
         """All rows of a statement."""
@@ -54,8 +57,8 @@ class Session(Protocol):
         written (not: its id or unique lock is there)."""
         ...
 
-    def replace(self, rows: Sequence[Replacement]) -> list[bool]:
-        """Gives jobs that have not started the work of other requests, row by row; tells which were changed."""
+    def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
+        """Gives each holder (an id) that has not started the work of the request it met; tells which were changed."""
         ...
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
@@ -75,13 +78,20 @@ class Session(Protocol):
         ...
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
-        """Opens a worker's transaction, in order with pauses of these queues."""
+        """Opens a worker's transaction, in order with pauses of these queues. Nothing to do where there is one
+        writer, and how its commit is synced is set before BEGIN."""
 
     def forget_results(self, ids: Sequence[str]) -> None:
-        """Drops results that are kept outside the jobs' rows."""
+        """Drops results, where they are kept outside the jobs' rows."""
 
     def begin_pause(self, queue: str) -> None:
-        """Opens the transaction of a pause: waits until claims under way on that queue are over."""
+        """Opens the transaction of a pause: waits until claims under way on that queue are over, where there is more
+        than one writer."""
+
+    def known(self) -> dict[str, str]:
+        """The versions that the tables note; empty: there are no tables."""
+        are_there = self.rows("meta_table", table="dray_meta", schema=self.catalogue.schema)
+        return dict(self.rows("meta_list")) if are_there else {}
 
     @property
     def tables(self) -> Tables:
@@ -113,12 +123,12 @@ class Database(Protocol):
     clock: Clock  # this process's
     place: str  # the file or address, fit to be shown
     proofs: Proofs  # how workers here prove that they live
-    upkeep: Upkeep | None  # what has to be done for the file, where there is one
+    upkeep: Upkeep | None = None  # what has to be done for the file, where there is one
 
     @property
     def boot(self) -> str | None:
         """The boot within which leases can be compared; None where the server's clock decides."""
-        ...
+        return None
 
     @property
     def copier(self) -> Copier:
@@ -199,14 +209,10 @@ class Database(Protocol):
         ...
 
     def announce(self, queues: Iterable[str]) -> None:
-        """Tells other processes that jobs of these queues are ready; after the commit, where it does not tell."""
+        """Tells other processes that jobs of these queues are ready; after the commit, where that does not tell."""
 
     def announce_done(self) -> None:
         """Tells other processes that jobs have ended; as `announce`."""
-
-    def known(self, *, seconds: float) -> dict[str, str]:
-        """The versions that the tables note, by a look as `inspect` takes it; empty: there are no tables."""
-        ...
 
     def verify(self, *, full: bool) -> list[str]:
         """What is wrong with how the tables are stored, by the database's own checks; full ones read all there is."""
@@ -380,7 +386,7 @@ class Proofs(Protocol):
     """All proofs at one database: makes this process's, looks at all workers'."""
 
     def prove(self, worker_id: str, watch: Watch) -> Proof:
-        """Takes the proof of life of a worker that is about to register."""
+        """Takes the proof of life of a worker that is about to register; `lock` belongs into its row."""
         ...
 
     def suspects(self) -> bool | None:
@@ -392,7 +398,7 @@ class Proofs(Protocol):
         ...
 
     def forget(self, worker_ids: Collection[str]) -> None:
-        """Removes what workers that were declared dead left behind."""
+        """Removes what workers that were declared dead left behind. A server frees their locks by itself."""
 
     def sweep(self, live_ids: Collection[str]) -> None:
         """Removes what was left behind by workers that are not known."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
+from dray.backends.database import Session
 from dray.backends.statements import Dialect, sql_files
 from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew
 
@@ -38,14 +39,9 @@ def is_behind(dialect: Dialect, known: Mapping[str, str]) -> bool:
     return not known or int(known["version"]) < latest(dialect)
 
 
-def upgrade(
-    dialect: Dialect,
-    known: Mapping[str, str],
-    place: str,
-    script: Callable[[str], object],
-    note: Callable[[str, int], object],
-) -> int:
+def upgrade(dialect: Dialect, tx: Session, place: str, script: Callable[[str], object]) -> int:
     """Applies what is missing, inside the caller's transaction and under its lock; returns the new version."""
+    known = tx.known()  # here, inside the lock: another process may have been first
     if not is_behind(dialect, known):
         admit(dialect, known, place)
         return int(known["version"])
@@ -55,8 +51,8 @@ def upgrade(
     for number, text in sorted(migrations(dialect).items()):
         if number > version:
             script(text)
-    note("version", latest(dialect))
-    note("oldest_code", OLDEST_CODE)
+    tx.run("meta_set", name="version", value=str(latest(dialect)))
+    tx.run("meta_set", name="oldest_code", value=str(OLDEST_CODE))
     return latest(dialect)
 
 

@@ -140,21 +140,22 @@ def plain(
         )
 
 
-class Replacement(NamedTuple):
-    """A row of `job_replace`: the work that the holder of a unique key takes over."""
-
-    id: str
-    unique_key: str | None
-    task: str
-    args: str | None
-    priority: int | None
-    max_attempts: int
-    max_crashes: int
-    timeout: float | None
-    name: str | None
-    description: str | None
-    tags: str | None
-    trace: str | None
+def replaced(job: NewJob, holder: str, args: str | None) -> Row:
+    """The columns of `job_replace`: the work that the holder of a unique key takes over."""
+    return (
+        holder,
+        job.unique_key,
+        job.task,
+        args,
+        job.priority,
+        job.max_attempts,
+        job.max_crashes,
+        job.timeout,
+        job.name,
+        job.description,
+        json.dumps(job.tags) if job.tags else None,
+        job.trace,
+    )
 
 
 class SettlementRow(NamedTuple):

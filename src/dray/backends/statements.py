@@ -33,8 +33,6 @@ class Statement:
         return tuple([values[name] for name in self.parameters])
 
 
-Catalogue = Mapping[str, Statement]
-
 _JOB_COLUMNS = """
     j.id, j.task, j.queue, j.state, j.reason, j.priority, j.run_at, {args}, {result}, j.error, j.attempt,
     j.max_attempts, j.crashes, j.max_crashes, j.claim, j.worker_id, j.timeout, j.expires_at, j.unique_key,
@@ -152,34 +150,28 @@ _TABLE = re.compile(r"\bdray_[a-z]+\b")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 
-class _Gradual(dict[str, Statement]):
-    """Each statement is made when it is first asked for: a command needs three of two hundred."""
-
-    def __init__(self, dialect: Dialect, schema: str | None) -> None:
-        super().__init__()
-        self._dialect: Dialect = dialect
-        self._schema = schema
-
-    def __missing__(self, name: str) -> Statement:
-        made = self[name] = _statement(self._dialect, self._schema, name, blocks(self._dialect)[name])
-        return made
-
-
-def catalogue(dialect: Dialect, schema: str | None = None) -> Catalogue:
+class Catalogue(dict[str, Statement]):
     """The statements of one database, their tables in a schema where one is named.
 
-    In the statements and not in the session's search_path: behind a pooler a session belongs to no client.
+    In the statements and not in the session's search_path: behind a pooler a session belongs to no client. Each
+    statement is made when it is first asked for: a command needs three of two hundred.
     """
-    return _Gradual(dialect, schema)
 
+    def __init__(self, dialect: Dialect, schema: str | None = None) -> None:
+        super().__init__()
+        self._dialect: Dialect = dialect
+        self.schema = schema
 
-@cache
-def table_statement(dialect: Dialect, schema: str | None, name: str, slots: tuple[tuple[str, str], ...]) -> Statement:
-    """A statement for one table, its slots filled. `slots` hold names of tables and columns, never values."""
-    body = blocks(dialect)[name]
-    for slot, text in slots:
-        body = body.replace(f"{{{slot}}}", text)
-    return _statement(dialect, schema, name, body)
+    def __missing__(self, name: str) -> Statement:
+        made = self[name] = self.filled(name, {})
+        return made
+
+    def filled(self, name: str, slots: Mapping[str, str]) -> Statement:
+        """A statement for one table, its slots filled. `slots` hold names of tables and columns, never values."""
+        body = blocks(self._dialect)[name]
+        for slot, text in slots.items():
+            body = body.replace(f"{{{slot}}}", text)
+        return _statement(self._dialect, self.schema, name, body)
 
 
 @cache

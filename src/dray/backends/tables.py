@@ -7,7 +7,7 @@ later migration adds is carried without a change here.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from marshal import dumps
 from typing import NamedTuple, Protocol
 
@@ -47,17 +47,25 @@ class Portion(NamedTuple):
 class Tables(Protocol):
     """The tables of a database inside one transaction."""
 
-    def names(self) -> list[str]:
-        """All tables, without their prefix and without the one that says what they are."""
+    def run(self, name: str, given: Mapping[str, str]) -> Iterable[Row]:
+        """Runs a statement, its slots filled; its rows, if it has any."""
         ...
 
+    def names(self) -> list[str]:
+        """All tables, without their prefix and without the one that says what they are."""
+        return [row[0] for row in self.run("table_names", {})]
+
     def columns(self, table: Table) -> tuple[str, ...]:
-        """The columns of a table."""
-        ...
+        return tuple(row[0] for row in self.run("table_columns", slots(table)))
 
     def count(self, table: Table) -> int:
         """How many rows a table has."""
-        ...
+        ((rows,),) = self.run("table_count", slots(table))
+        return rows
+
+    def clear(self, table: Table) -> None:
+        """Removes all rows, and what refers to them."""
+        self.run("table_clear", slots(table))
 
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
         """The rows whose key is above `after` and not above `upto`, in the order of the key, a portion at a time."""
@@ -72,9 +80,6 @@ class Tables(Protocol):
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
         """Removes rows, and what refers to them."""
 
-    def clear(self, table: Table) -> None:
-        """Removes all rows, and what refers to them."""
-
     def close(self, sentence: str) -> None:
         """Has every change of every table refused with this sentence, also on connections that were open before;
         not in a transaction that has noted a `pass` in dray_meta and takes it back before its end."""
@@ -83,7 +88,8 @@ class Tables(Protocol):
         """Undoes `close`."""
 
     def tidy(self, tables: Iterable[Table]) -> None:
-        """After many rows were written with numbers of their own: what the database has to know to go on."""
+        """After many rows were written with numbers of their own: what the database has to know to go on. SQLite's
+        numbers go on from the highest, and its plans do not depend on statistics."""
 
 
 def slots(table: Table, columns: Sequence[str] = ()) -> dict[str, str]:

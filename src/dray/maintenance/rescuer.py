@@ -54,7 +54,7 @@ class Rescuer:
     _strangers: dict[DeathVerdict, int] = field(default_factory=dict[DeathVerdict, int])
 
     def tick(self) -> float:
-        suspects = self._backend.workers.suspects()
+        suspects = self._backend.proofs.suspects()
         pause = jittered(_LOOK if suspects is None else _GLANCE, self._rng)
         if suspects is False and self._clock.steady() < self._look_at:
             return pause

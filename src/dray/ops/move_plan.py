@@ -51,7 +51,7 @@ def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = F
     has_tables = target.backend.schema_version() is not None
     if has_tables:
         _check_version(target)
-    if source.backend.transfer.identity() == target.backend.transfer.identity():
+    if source.backend.db.identity() == target.backend.db.identity():
         raise ConfigError(f"{source.place} and {target.place} are the same database; name another one to move to")
     facts = target.backend.transfer.facts() if has_tables else {}
     theirs = _note(target) if has_tables else {}
@@ -79,7 +79,7 @@ def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = F
 
 def _check_version(side: Side) -> None:
     version, known = side.backend.schema_version(), latest("sqlite")
-    if side.backend.transfer.identity() is None:
+    if side.backend.db.identity() is None:
         raise StorageUnavailable(f"{side.place}: there is no such file; nothing was moved")
     if version is None:
         raise SchemaMissing(f"{side.place}: there are no tables of Dray's in it; nothing was moved")

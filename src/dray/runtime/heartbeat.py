@@ -190,7 +190,7 @@ class Identity:
 
     def _prove(self) -> None:
         self.id = self._ids.new()
-        self.proof: Proof = self._backend.workers.prove(self.id, self._watch)
+        self.proof: Proof = self._backend.proofs.prove(self.id, self._watch)
 
     def lock_fd(self) -> int | None:
         """The descriptor of the lock that proves this worker alive. A child holds it while it has a job."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from collections.abc import Iterable
 from typing import Any, LiteralString
 
@@ -164,17 +163,6 @@ def leave_to_parent(connections: Iterable[psycopg.Connection[Any] | psycopg.Asyn
         if connection is not None and not connection.closed:
             os.dup2(nowhere, connection.fileno(), inheritable=False)
     os.close(nowhere)
-
-
-forkable: weakref.WeakSet[Any] = weakref.WeakSet()  # their after_fork_in_child() is called there
-
-
-def _tell_child() -> None:
-    for each in list(forkable):
-        each.after_fork_in_child()
-
-
-os.register_at_fork(after_in_child=_tell_child)
 
 
 def drop_schema(conninfo: str, schema: str) -> None:

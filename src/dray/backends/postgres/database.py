@@ -15,7 +15,7 @@ from psycopg.abc import QueryNoTemplate
 from dray.address import PostgresAddress
 from dray.backends import migrate, user_connection
 from dray.backends.awaiting import in_a_thread, to_the_end
-from dray.backends.database import Copier, DataRefused, Later, Proofs, Row, TookTooLong, Upkeep
+from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row, TookTooLong
 from dray.backends.postgres import faults, tables
 from dray.backends.postgres.connect import READ, WRITE, Connector, OwnConnection
 from dray.backends.postgres.copier import PostgresCopier
@@ -32,7 +32,7 @@ from dray.backends.postgres.transaction import (
     joined,
     refuse_autocommit,
 )
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
@@ -47,11 +47,8 @@ _CONNECTIONS = 20
 _LIMIT = "SELECT set_config('statement_timeout', %s, TRUE)"
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """One database (and schema) on a server."""
-
-    boot: str | None = None
-    upkeep: Upkeep | None = None
 
     def __init__(
         self,
@@ -69,7 +66,7 @@ class PostgresDatabase:
         self.proofs: Proofs = PostgresProofs()
         self._follows_server = clock is None
         self._create = create
-        self._catalogue = catalogue("postgres", address.schema)
+        self._catalogue = Catalogue("postgres", address.schema)
         self._connector = Connector(address.conninfo, self.place, busy_timeout)
         self._pool = Pool(self._connector, self.place, _CONNECTIONS, busy_timeout)
         self._schema_is_open = False
@@ -79,6 +76,7 @@ class PostgresDatabase:
         self._conninfo = address.conninfo
         self._listen_url = listen_url
         self._channels = channels(address.schema)
+        self._jobs_table = "dray_jobs" if address.schema is None else f"{address.schema}.dray_jobs"
         self._notifier = Notifier(self._notify)
 
     @property
@@ -86,10 +84,10 @@ class PostgresDatabase:
         return PostgresCopier(self._conninfo, self.place, self._namespace)
 
     def _namespace(self) -> str:
-        return self.read(lambda tx: tx.rows("table_namespace", table=self._table("dray_jobs")))[0][1]
+        return self.read(lambda tx: tx.rows("table_namespace", table=self._jobs_table))[0][1]
 
     def verify(self, *, full: bool) -> list[str]:
-        found = self.read(lambda session: tables.look(session, self._table("dray_jobs")))
+        found = self.read(lambda session: tables.look(session, self._jobs_table))
         if found.extension is None:
             return found.problems
         return found.problems + self._again(lambda connection: tables.look_into(connection, found, full=full))
@@ -129,9 +127,7 @@ class PostgresDatabase:
 
     def glance(self, name: str, /, **params: Any) -> list[Row]:
         # No transaction around it, no pipeline: each statement more costs as much as the question itself.
-        return self._again(
-            lambda connection: PostgresSession(connection, self._catalogue, self._times()).rows(name, **params)
-        )
+        return self._again(lambda connection: self._session(connection).rows(name, **params))
 
     def write(self, work: Callable[[PostgresSession], T], *, durable: bool = True, many: bool = False) -> T:
         if not many:
@@ -291,7 +287,7 @@ class PostgresDatabase:
                 "use a connection to the same one"
             )
         if not self._schema_is_open:
-            known = self._known_of(session)
+            known = session.known()
             if not known:
                 raise SchemaMissing(f"{self.place}: Dray's tables are not there yet; run `dray db init`")
             migrate.admit("postgres", known, self.place)
@@ -302,10 +298,10 @@ class PostgresDatabase:
             )
 
     def _identity_of(self, session: PostgresSession) -> Row:
-        return session.rows("join_identity", table=self._table("dray_jobs"))[0]
+        return session.rows("join_identity", table=self._jobs_table)[0]
 
     def _session(self, connection: OwnConnection) -> PostgresSession:
-        return PostgresSession(connection, self._catalogue, self._times(), schema=self.schema)
+        return PostgresSession(connection, self._catalogue, self._times())
 
     def transaction(self) -> PostgresTransaction:
         return PostgresTransaction(self._conninfo, self.place, self._connector.settings())
@@ -358,14 +354,7 @@ class PostgresDatabase:
         self._schema_is_open = True
 
     def _meta(self) -> dict[str, str]:
-        return self._persist(lambda connection: self._known_of(self._session(connection)))
-
-    def _known_of(self, session: PostgresSession) -> dict[str, str]:
-        found = session.rows("meta_table", table="dray_meta", schema=self.schema)
-        return dict(session.rows("meta_list")) if found else {}
-
-    def _table(self, name: str) -> str:
-        return name if self.schema is None else f"{self.schema}.{name}"
+        return self._persist(lambda connection: self._session(connection).known())
 
     def migrate(self) -> int:
         def transaction(connection: OwnConnection) -> int:
@@ -381,14 +370,10 @@ class PostgresDatabase:
         schema = "" if self.schema is None else migrate.SCHEMA.format(schema=self.schema)
         return migrate.upgrade(
             "postgres",
-            self._known_of(session),
+            session,
             self.place,
             lambda text: connection.execute(cast(QueryNoTemplate, schema + text)),
-            lambda name, value: session.run("meta_set", name=name, value=str(value)),
         )
-
-    def known(self, *, seconds: float) -> dict[str, str]:
-        return self.inspect(self._known_of, seconds=seconds)
 
     def version(self) -> int | None:
         known = self._meta()

@@ -34,9 +34,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
+from dray import forks
 from dray.address import PostgresAddress, parse_address
 from dray.backends.postgres.adapt import Connection
-from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE, forkable, leave_to_parent
+from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE, leave_to_parent
 from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, rest
@@ -118,7 +119,7 @@ class PostgresWatch:
         self._retry_at = 0.0
         self._worker_id: str | None = None
         self._start_anew(0.0)
-        forkable.add(self)
+        forks.watch_child(self)
 
     def _start_anew(self, now: float) -> None:
         """What is known of a connection that is new or not there."""

@@ -17,7 +17,7 @@ from typing import LiteralString, NamedTuple
 
 import psycopg
 
-from dray.backends.postgres.connect import forkable
+from dray import forks
 from dray.errors import DrayError
 
 log = logging.getLogger("dray")
@@ -65,7 +65,7 @@ class Notifier:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.after_fork_in_child()
-        forkable.add(self)
+        forks.watch_child(self)
 
     def after_fork_in_child(self) -> None:
         """Starts with nothing."""

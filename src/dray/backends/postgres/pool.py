@@ -20,8 +20,9 @@ from typing import TypeVar
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
+from dray import forks
 from dray.backends.postgres import faults
-from dray.backends.postgres.connect import Connector, OwnConnection, forkable, leave_to_parent
+from dray.backends.postgres.connect import Connector, OwnConnection, leave_to_parent
 from dray.errors import DrayError, StorageLocked
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ class Pool:
         self.size = size
         self.patience = patience
         self._start_over()
-        forkable.add(self)
+        forks.watch_child(self)
 
     def _start_over(self) -> None:
         self.lock = threading.Lock()  # around the three below

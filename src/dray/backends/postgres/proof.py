@@ -7,9 +7,9 @@ the lease has to be over as well. Behind a pooler there is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from dray.backends.database import Session
+from dray.backends.database import Proofs, Session
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Watch
@@ -53,7 +53,7 @@ class PostgresProof:
             self._watch.release(self._worker_id)
 
 
-class PostgresProofs:
+class PostgresProofs(Proofs):
     """The advisory locks at one database."""
 
     def prove(self, worker_id: str, watch: Watch) -> PostgresProof:
@@ -70,9 +70,3 @@ class PostgresProofs:
             return {}
         held = {row[0] for row in tx.rows("worker_locks", space=WORKER_SPACE)}
         return {worker_id: True for worker_id in overdue if lock_key(worker_id) & 0xFFFFFFFF in held}
-
-    def forget(self, worker_ids: Collection[str]) -> None:
-        """Nothing to do: the server frees the lock with the session."""
-
-    def sweep(self, live_ids: Collection[str]) -> None:
-        """Nothing to do: the server frees locks with their sessions."""

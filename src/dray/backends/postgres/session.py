@@ -15,11 +15,11 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from dray.backends import rows
-from dray.backends.database import FIRST_ID, Later, Row
+from dray.backends.database import FIRST_ID, Later, Row, Session
 from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import adapt_anew
 from dray.backends.postgres.tables import PostgresTables
-from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
+from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
 from dray.instants import to_datetime
 from dray.model.job import Demand, State
@@ -37,7 +37,7 @@ def lock_key(name: str) -> int:
     return key - (1 << 32) if key >= 1 << 31 else key
 
 
-class PostgresSession:
+class PostgresSession(Session):
     """One transaction's view. Times are None in production: the server's clock counts."""
 
     def __init__(
@@ -48,14 +48,12 @@ class PostgresSession:
         *,
         pipeline: psycopg.Pipeline | None = None,
         is_users: bool = False,
-        schema: str | None = None,
     ) -> None:
         self._connection = connection
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._times = times
         self._pipeline = pipeline
         self._is_users = is_users
-        self._schema = schema
 
     def _cursor(self) -> psycopg.Cursor[Row]:
         if not self._is_users:
@@ -71,13 +69,13 @@ class PostgresSession:
         return self._cursor().execute(cast(QueryNoTemplate, statement.text), values)
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
-        return self._execute(self._catalogue[name], params).fetchall()
+        return self._execute(self.catalogue[name], params).fetchall()
 
     def later(self, name: str, /, **params: Any) -> Later[list[Row]]:
-        return self._execute(self._catalogue[name], params).fetchall
+        return self._execute(self.catalogue[name], params).fetchall
 
     def run(self, name: str, /, **params: Any) -> int:
-        cursor = self._execute(self._catalogue[name], params)
+        cursor = self._execute(self.catalogue[name], params)
         if self._pipeline is not None:
             self._pipeline.sync()
         return cursor.rowcount
@@ -85,7 +83,7 @@ class PostgresSession:
     def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
         if not rows:
             return []
-        statement = self._catalogue[name]
+        statement = self.catalogue[name]
         times = {key: self._times.get(key) for key in statement.parameters if key not in statement.columns}
         cursor = self._cursor()
         given = [times | dict(zip(statement.columns, row, strict=True)) for row in rows]
@@ -109,11 +107,11 @@ class PostgresSession:
         priorities = {row[0]: row[1] for row in self.rows("queue_list")}
         made_at = (_spelled(now), _spelled(now))
         plain = (row + made_at for row in rows.plain(jobs, now, priorities, instant=_spelled, args=str))
-        return adapt.copy(self._connection, self._catalogue["job_copy"], plain)
+        return adapt.copy(self._connection, self.catalogue["job_copy"], plain)
 
     def _batch(self, name: str, rows: Sequence[Row]) -> Later[list[Row]]:
         """A statement that takes all rows at once, as JSON: half the time of arrays of the driver's making."""
-        statement = self._catalogue[name]
+        statement = self.catalogue[name]
         columns = statement.columns
         # What is not there reads as NULL: rows are mostly empty, and the server parses what we send.
         given = [{c: v for c, v in zip(columns, row, strict=True) if v is not None} for row in rows]
@@ -122,8 +120,8 @@ class PostgresSession:
     def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
         return self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}).fetchall
 
-    def replace(self, rows: Sequence[Replacement]) -> list[bool]:
-        return self.each("job_replace", rows)
+    def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
+        return self.each("job_replace", [rows.replaced(job, holder, job.args) for job, holder in met])
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
         return self.rows("job_list", **fit, before=before, first=FIRST_ID, limit=limit)
@@ -146,7 +144,7 @@ class PostgresSession:
         )
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
-        written = self._send(self._catalogue["job_settle"], [_settled(each) for each in endings])
+        written = self._send(self.catalogue["job_settle"], [_settled(each) for each in endings])
         marked = self.later("fanout_mark", ids=[each.settlement.id for each in endings])
 
         def answer() -> list[SettledRow]:
@@ -158,7 +156,7 @@ class PostgresSession:
     @property
     def tables(self) -> PostgresTables:
         assert self._pipeline is None, "a pipeline can neither COPY nor read through a cursor of the server's"
-        return PostgresTables(self._connection, self._catalogue, self._schema)
+        return PostgresTables(self._connection, self.catalogue)
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         keys = sorted({lock_key(queue) for queue in queues})
@@ -166,9 +164,6 @@ class PostgresSession:
 
     def begin_pause(self, queue: str) -> None:
         self.rows("pause_begin", space=PAUSE_SPACE, key=lock_key(queue))
-
-    def forget_results(self, ids: Sequence[str]) -> None:
-        """Nothing to do: results are in the rows."""
 
     def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
         given = [(w, lease, WORKER_SPACE, lock_key(w) & 0xFFFFFFFF) for w, lease in verdicts]

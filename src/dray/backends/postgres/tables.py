@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import psycopg
@@ -16,39 +16,33 @@ from dray.backends import migrate
 from dray.backends.database import Row, Session
 from dray.backends.postgres import adapt
 from dray.backends.postgres.adapt import Connection, TruthLoader
-from dray.backends.statements import Catalogue, Statement, table_statement
-from dray.backends.tables import GROUP, Key, Portion, Shape, Table, bounds, portions, slots
+from dray.backends.statements import Catalogue
+from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, bounds, portions, slots
 from dray.instants import to_datetime
 
 _PATIENCE_MS = "30000"
 _TRUTH, _INSTANT, _TEXT = "bool", "timestamptz", "text"
 
 
-class PostgresTables:
+class PostgresTables(Tables):
     """The tables behind one connection, in the transaction it has open; not in a pipeline."""
 
-    def __init__(self, connection: psycopg.Connection[Any], catalogue: Catalogue, schema: str | None) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], catalogue: Catalogue) -> None:
         self._connection = connection
         self._catalogue = catalogue
-        self._schema = schema
 
-    def names(self) -> list[str]:
-        return [row[0] for row in self._execute(self._catalogue["table_names"])]
-
-    def columns(self, table: Table) -> tuple[str, ...]:
-        return tuple(self._types(table))
-
-    def count(self, table: Table) -> int:
-        return self._execute(self._filled("table_count", slots(table))).fetchall()[0][0]
+    def run(self, name: str, given: Mapping[str, str], **params: str) -> psycopg.Cursor[Row]:
+        cursor = self._connection.cursor(binary=True, row_factory=tuple_row)
+        return cursor.execute(cast(QueryNoTemplate, self._catalogue.filled(name, given).text), params)
 
     def _types(self, table: Table) -> dict[str, str]:
-        return dict(self._execute(self._filled("table_columns", slots(table))).fetchall())
+        return dict(self.run("table_columns", slots(table)).fetchall())
 
     # Reading
 
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
         types = self._types(shape.table)
-        statement = self._filled("table_read", slots(shape.table, shape.columns) | _spelled(shape, types))
+        statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns) | _spelled(shape, types))
         with self._connection.cursor("dray_rows", row_factory=tuple_row) as cursor:
             cursor.adapters.register_loader("bool", TruthLoader)
             cursor.execute(cast(QueryNoTemplate, statement.text), bounds(after, upto), binary=True)
@@ -59,51 +53,40 @@ class PostgresTables:
 
     def append(self, shape: Shape, rows: Sequence[Row]) -> None:
         types = self._types(shape.table)
-        statement = self._filled("table_append", slots(shape.table, shape.columns))
+        statement = self._catalogue.filled("table_append", slots(shape.table, shape.columns))
         adapt.append(self._connection, statement, [types[name] for name in shape.columns], rows)
 
     def mend(self, shape: Shape, rows: Sequence[Row]) -> None:
         types = self._types(shape.table)
-        statement = self._filled("table_mend", slots(shape.table, shape.columns))
         kinds = [types[name] for name in shape.columns]
         given = [
             {name: _in_json(kind, value) for name, kind, value in zip(shape.columns, kinds, row, strict=True)}
             for row in rows
         ]
-        self._execute(statement, {"rows": json.dumps(given)})
+        self.run("table_mend", slots(shape.table, shape.columns), rows=json.dumps(given))
 
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
-        statement = self._filled("table_remove", slots(table))
+        statement = self._catalogue.filled("table_remove", slots(table))
         given = [dict(zip(table.key, key, strict=True)) for key in keys]
         self._connection.cursor().executemany(cast(QueryNoTemplate, statement.text), given)
 
-    def clear(self, table: Table) -> None:
-        self._execute(self._filled("table_clear", slots(table)))
-
     def tidy(self, tables: Iterable[Table]) -> None:
-        self._execute(self._catalogue["log_number"])
+        self.run("log_number", {})
         for table in tables:
-            self._execute(self._filled("table_analyze", slots(table)))
+            self.run("table_analyze", slots(table))
 
     # Closing
 
     def close(self, sentence: str) -> None:  # noqa: ARG002 - the trigger reads it where it is noted
-        self._execute(self._catalogue["close_patience"], {"milliseconds": _PATIENCE_MS})
-        self._execute(self._catalogue["close_function"])
+        self.run("close_patience", {}, milliseconds=_PATIENCE_MS)
+        self.run("close_function", {})
         for table in self.names():
-            self._execute(self._filled("table_close", {"table": table}))
+            self.run("table_close", {"table": table})
 
     def open(self) -> None:
         for table in self.names():
-            self._execute(self._filled("table_open", {"table": table}))
-        self._execute(self._catalogue["open_function"])
-
-    def _execute(self, statement: Statement, params: dict[str, Any] | None = None) -> psycopg.Cursor[Row]:
-        cursor = self._connection.cursor(binary=True, row_factory=tuple_row)
-        return cursor.execute(cast(QueryNoTemplate, statement.text), params or {})
-
-    def _filled(self, name: str, given: dict[str, str]) -> Statement:
-        return table_statement("postgres", self._schema, name, tuple(given.items()))
+            self.run("table_open", {"table": table})
+        self.run("open_function", {})
 
 
 def _spelled(shape: Shape, types: dict[str, str]) -> dict[str, str]:

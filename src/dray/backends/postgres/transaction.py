@@ -14,8 +14,9 @@ from psycopg.errors import QueryCanceled
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 
+from dray import forks
 from dray.backends.postgres import faults
-from dray.backends.postgres.connect import MAKE_DURABLE, forkable, leave_to_parent
+from dray.backends.postgres.connect import MAKE_DURABLE, leave_to_parent
 from dray.errors import ConfigError, ForkedConnection, StorageError
 
 log = logging.getLogger("dray")
@@ -188,7 +189,7 @@ class _Owner:
     def __init__(self, connection: PostgresBlock | AsyncPostgresBlock) -> None:
         self._connection = connection
         self._pid = os.getpid()
-        forkable.add(self)
+        forks.watch_child(self)
 
     def after_fork_in_child(self) -> None:
         leave_to_parent([self._connection])

@@ -16,7 +16,7 @@ from dray.backends.database import Progress
 from dray.backends.sqlite import faults, files
 from dray.backends.sqlite.connect import connect_plainly, patiently
 from dray.backends.sqlite.files import Way
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.errors import StorageError
 
 Lent = Callable[[], AbstractContextManager[sqlite3.Connection]]
@@ -95,4 +95,4 @@ def _checked(source: sqlite3.Connection, draft: Path) -> int:
     return counts[0][0]
 
 
-_COUNTS = catalogue("sqlite")["copy_counts"].text
+_COUNTS = Catalogue("sqlite")["copy_counts"].text

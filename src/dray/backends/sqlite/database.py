@@ -6,13 +6,14 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dray import forks
 from dray.backends import migrate, sqlite, user_connection
-from dray.backends.database import Copier, DataRefused, Later, Proofs, Row, Upkeep
+from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row, Upkeep
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
     connect,
@@ -30,7 +31,7 @@ from dray.backends.sqlite.readers import Readers, SqliteSnapshot, Visit
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.transaction import Joins, SqliteBlock, SqliteTransaction
 from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
-from dray.backends.statements import catalogue
+from dray.backends.statements import Catalogue
 from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
@@ -42,7 +43,7 @@ T = TypeVar("T")
 _FORK_PATIENCE = 2.0  # seconds that a fork waits for transactions of other threads
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """One file. Opened at the first call, again after a fork."""
 
     def __init__(
@@ -62,7 +63,7 @@ class SqliteDatabase:
         self._create = create
         self.proofs: Proofs = SqliteProofs(path, self.clock)
         self.upkeep: Upkeep | None = SqliteUpkeep(path, self._reading, self._exclusive)
-        self._catalogue = catalogue("sqlite")
+        self._catalogue = Catalogue("sqlite")
         self._joins = Joins(path, self._catalogue, self.clock)
         self._locks = fork.ProcessLocks(path)
         self._broken = False
@@ -71,7 +72,7 @@ class SqliteDatabase:
         self._fork_is_clean = False
         self._fork_writes = False  # the thread that forks is inside a transaction of its own
         self._start_over()
-        fork.watch(self)
+        forks.watch(self)
 
     @property
     def copier(self) -> Copier:
@@ -342,12 +343,6 @@ class SqliteDatabase:
         self.read(lambda _: None)  # the file is there, in WAL mode
         return sqlite.SqliteWatch(self.path, busy_timeout=self._busy_timeout)
 
-    def announce(self, queues: Iterable[str]) -> None:
-        """Nothing to do: the commit itself tells."""
-
-    def announce_done(self) -> None:
-        """Nothing to do: the commit itself tells."""
-
     # Opening
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
@@ -383,14 +378,7 @@ class SqliteDatabase:
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
         def work(session: SqliteSession) -> int:
-            # Looked up again inside the lock: another process may have been first.
-            return migrate.upgrade(
-                "sqlite",
-                session.known(),
-                self.place,
-                lambda text: run_script(connection, text),
-                lambda name, value: session.run("meta_set", name=name, value=str(value)),
-            )
+            return migrate.upgrade("sqlite", session, self.place, lambda text: run_script(connection, text))
 
         return self._transact(connection, work, durable=True)
 
@@ -401,9 +389,6 @@ class SqliteDatabase:
                 return self._upgrade(connection)
         finally:
             self._create = create
-
-    def known(self, *, seconds: float) -> dict[str, str]:
-        return self.inspect(SqliteSession.known, seconds=seconds)
 
     def version(self) -> int | None:
         way = files.way(self.path)

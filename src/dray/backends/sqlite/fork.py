@@ -14,66 +14,16 @@ import ctypes
 import fcntl
 import os
 import sqlite3
-import threading
-import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
+from dray import forks
 from dray.backends.sqlite import files
 
 # Of SQLite's file format: the bytes on which a reader holds its shared lock, and the guard byte of the -shm.
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
 _SHM_GUARD = 128
 _OPEN = "/proc/self/fd"  # the descriptors of this process; /dev/fd where there is no /proc
-
-
-class Forking(Protocol):
-    """A database that wants to know of forks."""
-
-    def before_fork(self) -> None: ...
-    def after_fork_in_parent(self) -> None: ...
-    def after_fork_in_child(self) -> None: ...
-
-
-class _Forks:
-    """Tells databases of every fork, one fork at a time."""
-
-    def __init__(self) -> None:
-        self._databases: set[weakref.ref[Forking]] = set()
-        self.happened = False  # this process is a child, forked after this module was imported
-        self._one_at_a_time = threading.Lock()
-        self._told: list[Forking] = []
-        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
-
-    def watch(self, database: Forking) -> None:
-        """Tells a database of every fork of this process."""
-        self._databases.add(weakref.ref(database, self._databases.discard))
-
-    def _before(self) -> None:
-        self._one_at_a_time.acquire()
-        # A copy first, in one step of the interpreter: other threads open and close databases while a WeakSet is gone
-        # through, and a fork that fails here tells no database, or those of the fork before.
-        self._told = [database for ref in self._databases.copy() if (database := ref()) is not None]
-        for database in self._told:
-            database.before_fork()
-
-    def _in_parent(self) -> None:
-        told, self._told = self._told, []  # they live no longer for having been told
-        for database in told:
-            database.after_fork_in_parent()
-        self._one_at_a_time.release()
-
-    def _in_child(self) -> None:
-        self.happened = True
-        self._one_at_a_time = threading.Lock()
-        told, self._told = self._told, []
-        for database in told:
-            database.after_fork_in_child()
-
-
-_forks = _Forks()
-watch = _forks.watch
 
 
 def leak(connection: sqlite3.Connection) -> None:
@@ -115,7 +65,7 @@ class ProcessLocks:
 
     def are_inherited(self) -> bool:
         """Whether a connection that is not Dray's, a user's own, came through a fork: it has the -shm open."""
-        return _forks.happened and not self._descriptors and _has_open(self._shm)
+        return forks.has_happened() and not self._descriptors and _has_open(self._shm)
 
 
 def _has_open(file: Path) -> bool:

@@ -27,7 +27,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dray.backends.sqlite import files, fork, trust
+from dray import forks
+from dray.backends.sqlite import files, trust
 from dray.backends.watch import Watch
 from dray.clock import UNKNOWN_BOOT, Clock
 from dray.errors import StorageError, StorageFull, StorageUnavailable
@@ -97,7 +98,7 @@ class SqliteProofs:
         self._lock = threading.Lock()  # around descriptors that no forked child may inherit unnoticed
         self._fork_holds_lock = False
         self._proofs: weakref.WeakSet[SqliteProof] = weakref.WeakSet()
-        fork.watch(self)
+        forks.watch(self)
 
     @cached_property
     def _folder(self) -> Path:

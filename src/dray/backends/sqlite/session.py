@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from dray.backends import rows, sqlite
-from dray.backends.database import Later, Row
-from dray.backends.rows import Replacement, SettledRow, SettlementRow, Start
+from dray.backends.database import Later, Row, Session
+from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
@@ -26,12 +26,12 @@ T = TypeVar("T")
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
 
 
-class SqliteSession:
+class SqliteSession(Session):
     """One transaction's view; `now` stands still in it."""
 
     def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue, clock: Clock) -> None:
         self._connection = connection
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._clock = clock
         self._cursors: list[sqlite3.Cursor] = []  # all there are: one that is left open keeps its snapshot
         self._cursor = self._new_cursor()
@@ -75,7 +75,7 @@ class SqliteSession:
 
     def _execute(self, name: str, params: dict[str, Any]) -> sqlite3.Cursor:
         self.check()
-        statement = self._catalogue[name]
+        statement = self.catalogue[name]
         values = self._time | {
             key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()
         }
@@ -97,7 +97,7 @@ class SqliteSession:
         if not rows:
             return []
         self.check()
-        statement = self._catalogue[name]
+        statement = self.catalogue[name]
         tail = tuple(self._time[key] for key in statement.parameters[len(statement.columns) :])
         given = [row + tail for row in rows] if tail else rows
         if len(given) == 1:
@@ -124,16 +124,13 @@ class SqliteSession:
         self.each("payload_args", large)
         return written
 
-    def replace(self, rows: Sequence[Replacement]) -> list[bool]:
-        changed = self.each("job_replace", [row._replace(args=_inline(row.args)) for row in rows])
-        last = {row.id: row.args for row, was_changed in zip(rows, changed, strict=True) if was_changed}
+    def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
+        given = [rows.replaced(job, holder, _inline(job.args)) for job, holder in met]
+        changed = self.each("job_replace", given)
+        last = {holder: job.args for (job, holder), was_changed in zip(met, changed, strict=True) if was_changed}
         self.each("payload_drop_args", [(job_id,) for job_id in last])
         self.each("payload_set_args", [(job_id, args) for job_id, args in last.items() if _inline(args) is None])
         return changed
-
-    def known(self) -> dict[str, str]:
-        """The versions that the tables note; empty: there are no tables."""
-        return dict(self.rows("meta_list")) if self.rows("meta_table") else {}
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
         return _listed(self, fit, before, limit)
@@ -167,7 +164,7 @@ class SqliteSession:
         if len(tasks) > 2:
             present = {row[0] for row in self.rows("ready_tasks", queue=queue)}
             tasks = [task for task in tasks if task in present]
-        pick = self._catalogue["ready_pick"].text
+        pick = self.catalogue["ready_pick"].text
         if len(tasks) == 1:
             return [row[2] for row in self._cursor.execute(pick, (queue, tasks[0], limit)).fetchall()]
         heads = [self._new_cursor().execute(pick, (queue, task, limit)) for task in tasks]
@@ -210,13 +207,7 @@ class SqliteSession:
 
     @property
     def tables(self) -> sqlite.SqliteTables:
-        return sqlite.SqliteTables(self._connection, self._catalogue, PAYLOAD_SIZE)
-
-    def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
-        """Nothing to do: there is one writer, and how its commit is synced is set before BEGIN."""
-
-    def begin_pause(self, queue: str) -> None:
-        """Nothing to do: there is one writer."""
+        return sqlite.SqliteTables(self._connection, self.catalogue)
 
     def forget_results(self, ids: Sequence[str]) -> None:
         self.run("payload_drop_result", ids=list(ids))

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from itertools import product
 
 from dray.backends.database import Row
-from dray.backends.statements import Catalogue, Statement, table_statement
-from dray.backends.tables import GROUP, Key, Portion, Shape, Table, bounds, portions, slots
+from dray.backends.sqlite.session import PAYLOAD_SIZE
+from dray.backends.statements import Catalogue
+from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, bounds, portions, slots
 
 _VERBS = ("INSERT", "UPDATE", "DELETE")
 
 
-class SqliteTables:
+class SqliteTables(Tables):
     """The tables behind one connection, in the transaction it has open."""
 
-    def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue, payload_size: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, catalogue: Catalogue) -> None:
         self._connection = connection
         self._catalogue = catalogue
-        self._payload_size = payload_size
 
-    def names(self) -> list[str]:
-        return [row[0] for row in self._connection.execute(self._catalogue["table_names"].text)]
-
-    def columns(self, table: Table) -> tuple[str, ...]:
-        found = self._connection.execute(_filled("table_columns", slots(table)).text)
-        return tuple(row[0] for row in found)
-
-    def count(self, table: Table) -> int:
-        return self._connection.execute(_filled("table_count", slots(table)).text).fetchone()[0]
+    def run(self, name: str, given: Mapping[str, str]) -> sqlite3.Cursor:
+        return self._connection.execute(self._catalogue.filled(name, given).text)
 
     # Reading
 
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
-        statement = _filled("table_read", slots(shape.table, shape.columns))
+        statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns))
         cursor = self._connection.execute(statement.text, statement.bind(bounds(after, upto)))
         groups = iter(lambda: cursor.fetchmany(min(GROUP, portion.rows)), [])
         return portions((self._with_payloads(shape, group) for group in groups), portion)
@@ -61,58 +55,45 @@ class SqliteTables:
         self.mend(shape, rows)
 
     def mend(self, shape: Shape, rows: Sequence[Row]) -> None:
-        statement = _filled("table_mend", slots(shape.table, shape.columns))
+        statement = self._catalogue.filled("table_mend", slots(shape.table, shape.columns))
         if shape.table.name != "jobs":
             self._connection.executemany(statement.text, rows)
             return
-        kept, beside = _apart(shape, rows, self._payload_size)
+        kept, beside = _apart(shape, rows)
         self._connection.executemany(statement.text, kept)
         key = shape.columns.index("id")
         self._connection.executemany(self._catalogue["payload_remove"].text, [(row[key],) for row in rows])
         self._connection.executemany(self._catalogue["payload_write"].text, beside)
 
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
-        self._connection.executemany(_filled("table_remove", slots(table)).text, keys)
-
-    def clear(self, table: Table) -> None:
-        self._connection.execute(_filled("table_clear", slots(table)).text)
-
-    def tidy(self, tables: Iterable[Table]) -> None:
-        """Nothing to do: numbers go on from the highest, and plans do not depend on statistics."""
+        self._connection.executemany(self._catalogue.filled("table_remove", slots(table)).text, keys)
 
     # Closing
 
     def close(self, sentence: str) -> None:
         # RAISE takes no parameter and no expression, only a literal.
-        literal = "'" + sentence.replace("'", "''") + "'"
-        for statement in self._triggers("table_close"):
-            self._connection.execute(statement.text.replace("{sentence}", literal))
+        self._each_trigger("table_close", "'" + sentence.replace("'", "''") + "'")
 
     def open(self) -> None:
-        for statement in self._triggers("table_open"):
-            self._connection.execute(statement.text)
+        self._each_trigger("table_open")
 
-    def _triggers(self, name: str) -> Iterator[Statement]:
-        for table in self.names():
-            for verb in _VERBS:
-                yield _filled(name, {"table": table, "verb": verb})
-
-
-def _filled(name: str, given: dict[str, str]) -> Statement:
-    return table_statement("sqlite", None, name, tuple(given.items()))
+    def _each_trigger(self, name: str, literal: str = "") -> None:
+        for table, verb in product(self.names(), _VERBS):
+            statement = self._catalogue.filled(name, {"table": table, "verb": verb})
+            self._connection.execute(statement.text.replace("{sentence}", literal))
 
 
 def _places(shape: Shape) -> tuple[int, int, int]:
     return shape.columns.index("id"), shape.columns.index("args"), shape.columns.index("result")
 
 
-def _apart(shape: Shape, rows: Sequence[Row], payload_size: int) -> tuple[list[Row], list[Row]]:
+def _apart(shape: Shape, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of jobs as they are kept here, and what is too large for them: (id, args, result)."""
     key, *places = _places(shape)
     kept: list[Row] = []
     beside: list[Row] = []
     for row in rows:
-        large = [row[place] if row[place] and len(row[place]) > payload_size else None for place in places]
+        large = [row[place] if row[place] and len(row[place]) > PAYLOAD_SIZE else None for place in places]
         if any(large):
             beside.append((row[key], *large))
             values = list(row)

@@ -25,6 +25,7 @@ import threading
 import time
 from pathlib import Path
 
+from dray import forks
 from dray.backends.sqlite import faults, files, fork, inotify
 from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.files import Way
@@ -80,7 +81,7 @@ class SqliteWatch:
         self._check_at = time.monotonic() + SAFETY_POLL
         if not self.is_pushed:
             log.info("%s: there is no inotify to be had; polling for changes", self._path)
-        fork.watch(self)
+        forks.watch(self)
 
     @property
     def is_pushed(self) -> bool:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from dray.backends.database import Database, Row, Session
 from dray.errors import StaleClaim
 from dray.interrupts import CleanExit
 
-
-class Fence(NamedTuple):
-    """Who may write to a running job."""
-
-    job_id: str
-    worker_id: str
-    claim: int
+Fence = tuple[str, str, int]  # (job id, worker id, claim): who may write to a running job
 
 
 def hold(tx: Session, fence: Fence) -> bool:
@@ -64,11 +56,3 @@ class TransactionBlock(CleanExit):
 
     def cleanup(self) -> None:
         self._open.end()
-
-
-@asynccontextmanager
-async def atransaction(db: Database, fence: Fence | None) -> AsyncGenerator[Any]:
-    async with db.atransaction() as connection:
-        if fence is not None:
-            await db.join_async(connection, lambda tx: check(tx, fence))
-        yield connection

@@ -121,7 +121,7 @@ class Examination:
 
     def known(self) -> dict[str, str]:
         """The versions that the tables note; empty: there are no tables."""
-        return self._db.known(seconds=self._seconds)
+        return self._look(lambda tx: tx.known())
 
     # The file
 

@@ -9,11 +9,10 @@ transaction that met it has ended.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from dray.backends.database import Row, Session
-from dray.backends.rows import Replacement, Start
+from dray.backends.rows import Start
 from dray.backends.store import graph
 from dray.errors import GraphError, StorageError
 from dray.model.job import Enqueued
@@ -101,27 +100,10 @@ def _change(tx: Session, met: Sequence[tuple[NewJob, str]]) -> set[str]:
     met = sorted(met, key=lambda pair: pair[1])
     replacing = [pair for pair in met if pair[0].on_conflict == OnConflict.REPLACE]
     rescheduling = [pair for pair in met if pair[0].on_conflict == OnConflict.RESCHEDULE]
-    changed = tx.replace([_work(*pair) for pair in replacing])
+    changed = tx.replace(replacing)
     changed += tx.each("job_reschedule", [_time(*pair) for pair in rescheduling])
     pairs = [*replacing, *rescheduling]
     return {job.id for (job, _), was_changed in zip(pairs, changed, strict=True) if was_changed}
-
-
-def _work(job: NewJob, holder: str) -> Replacement:
-    return Replacement(
-        id=holder,
-        unique_key=job.unique_key,
-        task=job.task,
-        args=job.args,
-        priority=job.priority,
-        max_attempts=job.max_attempts,
-        max_crashes=job.max_crashes,
-        timeout=job.timeout,
-        name=job.name,
-        description=job.description,
-        tags=json.dumps(job.tags) if job.tags else None,
-        trace=job.trace,
-    )
 
 
 def _time(job: NewJob, holder: str) -> Row:

@@ -89,10 +89,6 @@ Allowed = Callable[[InUse], None]  # raises where the transaction must not be
 class Transfer(Store):
     """One side of a move."""
 
-    def identity(self) -> Row | None:
-        """What tells this database from any other while it is up; None: it is not there."""
-        return self._db.identity()
-
     def facts(self) -> dict[str, str]:
         """What dray_meta says."""
         return dict(self._read("meta_list"))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dray.backends.database import Database, DataRefused, Later, Row, Session
 from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
-from dray.backends.store.block import Fence, hold
+from dray.backends.store.block import hold
 from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.why import Asked
@@ -22,6 +22,7 @@ from dray.model.settlement import Settled, Settlement, unstorable
 log = logging.getLogger("dray")
 
 NOTHING = Demand((), (), 0)
+_NONE: Later[list[SettledRow]] = list
 _HEARD = {State.RUNNING, State.COMPLETED}  # the states in which a job takes notes
 
 
@@ -132,7 +133,7 @@ class WorkStore(Store):
             tx.begin_work(demand.queues, durable=durable)
             unkept = self._keep_notes(tx, worker_id, notes)
             free = _free(settlements, unkept)
-            written = tx.settle(endings(self._db, worker_id, free)) if free else _none
+            written = tx.settle(endings(self._db, worker_id, free)) if free else _NONE
             trim_attempts(tx, free)
             if not demand.limit + demand.ahead:
                 return lambda: _Turn(unkept, written(), [], [], [])
@@ -266,7 +267,7 @@ class WorkStore(Store):
     def _completion(self, worker_id: str, settlement: Settlement, new: Sequence[NewJob]) -> Callable[[Session], bool]:
         def work(tx: Session) -> bool:
             # First: a settle skips a row that another transaction has locked, as if its claim were lost.
-            sees_all = hold(tx, Fence(settlement.id, worker_id, settlement.claim))
+            sees_all = hold(tx, (settlement.id, worker_id, settlement.claim))
             (ended,) = tx.settle(endings(self._db, worker_id, [settlement]))()
             trim_attempts(tx, [settlement])
             ends_some = _add_steps(tx, settlement.id, new)
@@ -321,10 +322,6 @@ class WorkStore(Store):
         asked = tuple(Asked(*row) for row in json.loads(stacks or "[]"))
         # Of a queue that is new nothing is known yet: a claim will tell.
         return Look(bool(is_ready) or not set(queues).issuperset(names), due_at, now, names, stops, asked)
-
-
-def _none() -> list[SettledRow]:
-    return []
 
 
 def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settlement]:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dray.backends import rows
-from dray.backends.database import Database, Proof, Row, Session, write_and_recall
+from dray.backends.database import Database, Row, Session, write_and_recall
 from dray.backends.rows import Orphan, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
 from dray.backends.store.outcomes import Left, OutcomeStore
 from dray.backends.store.work import endings
-from dray.backends.watch import Watch
 from dray.model.job import Held
 from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
@@ -78,14 +77,6 @@ class WorkerStore(Store):
         """Workers whose rows say that they live, and which do not: no rescuer has declared them dead yet."""
         known = self._db.read(lambda tx: lives(self._db, tx))
         return {worker_id for worker_id, life in known.items() if life is Life.GONE}
-
-    def prove(self, worker_id: str, watch: Watch) -> Proof:
-        """Takes the proof of life of a worker, before it registers; `lock` belongs into its row."""
-        return self._db.proofs.prove(worker_id, watch)
-
-    def suspects(self) -> bool | None:
-        """Whether a proof of life was let go, without asking the database; None: only the database can tell."""
-        return self._db.proofs.suspects()
 
     def judge(self, asker: str | None = None) -> Judgement:
         """Who else may be dead, by proofs and leases; how much of the asker's own lease is left; whether jobs are in
