@@ -9,8 +9,8 @@ import signal
 import pytest
 
 import dray
-from dray.cli.live.paint import Span, fold, rendered, wrap
 from dray.cli.live.screen import is_begun, keys
+from dray.cli.terminal import Span, fold, rendered, wrap
 from tests.cli.away import way
 from tests.cli.shell import PATIENCE, Shell, until
 from tests.cli.terminal import CTRL_C, terminal
@@ -179,17 +179,17 @@ def test_a_key_may_come_in_pieces() -> None:
 def test_lines_are_cut_where_the_terminal_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
-    assert rendered([[Span("abc"), Span("def", "red")], [Span("")]], 5) == ["abc\x1b[31mde\x1b[0m", ""]
-    assert rendered([[Span("\u4e16\u754c")]], 3) == ["\u4e16 "]  # half of a wide character is none
-    assert rendered([[Span("a", "reverse")]], 3) == ["\x1b[7ma  \x1b[0m"]
+    assert rendered([Span("abc"), Span("def", "red")], 5) == "abc\x1b[31mde\x1b[0m"
+    assert rendered([Span("\u4e16\u754c")], 3) == "\u4e16 "  # half of a wide character is none
+    assert rendered([Span("a", "reverse")], 3) == "\x1b[7ma\x1b[0m\x1b[7m  \x1b[0m"
 
 
 def test_no_colours_and_no_other_characters_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C"}.items():
         monkeypatch.setenv(name, value)
 
-    assert rendered([[Span("\u00e4", "bold red")]], 10) == ["\x1b[1m\\xe4\x1b[0m"]
-    assert rendered([[Span("x", "red")]], 10) == ["x"]
+    assert rendered([Span("\u00e4", "bold red")], 10) == "\x1b[1m\\xe4\x1b[0m"
+    assert rendered([Span("x", "red")], 10) == "x"
 
 
 def test_words_are_folded_onto_lines_and_text_is_wrapped() -> None:

@@ -21,7 +21,7 @@ from dray.sanitize import escape_control
 from dray.wording import span
 
 if TYPE_CHECKING:
-    from dray.cli.live.paint import Region
+    from dray.cli.terminal import Region
 
 Shape = Mapping[str, Any]
 
@@ -76,7 +76,9 @@ def is_ascii_only(characters: str = "\u2501", stream: TextIO | None = None) -> b
 
 def showable(text: str, stream: TextIO | None = None) -> str:
     """Returns a text in characters that the terminal has."""
-    return text.encode("ascii", "backslashreplace").decode() if is_ascii_only(stream=stream) else text
+    if text.isascii() or not is_ascii_only(stream=stream):
+        return text
+    return text.encode("ascii", "backslashreplace").decode()
 
 
 def is_dumb() -> bool:
@@ -137,7 +139,7 @@ def overwritten(given: TextIO | None = None) -> Region | None:
     stream = given or sys.stdout
     if not stream.isatty() or is_dumb() or (stream is sys.stdout and wants_json()):
         return None
-    from dray.cli.live.paint import Region  # noqa: PLC0415 - rich, for terminals only
+    from dray.cli.terminal import Region  # noqa: PLC0415 - rich, for terminals only
 
     return Region(stream)
 

@@ -20,7 +20,7 @@ from dray.sanitize import escape_control
 from dray.wording import counted, span
 
 if TYPE_CHECKING:
-    from dray.cli.live.paint import Region
+    from dray.cli.terminal import Region
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20

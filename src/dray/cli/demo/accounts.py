@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from dray.backends import Backend
+from dray.cli.exits import say
+from dray.cli.output import Column, put, table
 from dray.model.job import Attempt, Job, Outcome, State
 from dray.wording import counted
 
 _CHUNK = 500
+_SHOWN = 20  # problems
+_COLUMNS = (
+    Column("task", "name"),
+    Column("jobs", "jobs", is_number=True),
+    Column("completed", "completed", is_number=True),
+    Column("cancelled", "cancelled", is_number=True),
+    Column("retried", "retried", is_number=True),
+    Column("lost with a worker", "crashed", is_number=True),
+    Column("bodies begun", "begun", is_number=True),
+)
 
 
 @dataclass(slots=True)
@@ -97,3 +109,20 @@ def _count_rows(accounts: Accounts, backend: Backend, evidence: Evidence) -> Non
         )
     strangers = {job_id for job_id, _ in evidence.noted} - {i for ids in evidence.expected.values() for i in ids}
     accounts.problems += [f"{job_id} ran, but was not enqueued" for job_id in sorted(strangers)]
+
+
+def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
+    """Writes the table at the end, what was remarkable, and whether all is well."""
+    drawn = table([asdict(task) for task in accounts.tasks], _COLUMNS)
+    put("\n".join(["", *drawn, "", *(f"- {remark}" for remark in remarks)]))
+    if accounts.problems:
+        for problem in accounts.problems[:_SHOWN]:
+            say(problem)
+        wrong = counted(len(accounts.problems), "thing is wrong", "things are wrong")
+        say(f"{wrong}; run it again with --keep and look at the database")
+        return
+    jobs = sum(task.jobs for task in accounts.tasks)
+    crashed = sum(task.crashed for task in accounts.tasks)
+    died = counted(crashed, "attempt died with its worker and was", "attempts died with their worker and were")
+    put(f"- {died} repeated; no other body ran twice")
+    put(f"All is well: {jobs:,} jobs, none lost, none completed twice; the ledger of the bodies agrees.")

@@ -13,15 +13,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from rich.text import Text
 
 from dray.cli.demo import tasks
-from dray.cli.demo.accounts import Accounts, Evidence, compare
-from dray.cli.demo.stage import Stage, put_accounts
+from dray.cli.demo.accounts import Accounts, Evidence, compare, put_accounts
 from dray.cli.demo.tasks import LEDGER
 from dray.cli.exits import Code, Failure
-from dray.cli.output import short
+from dray.cli.output import is_terminal, put, short
 from dray.cli.processes import start_worker
+from dray.cli.terminal import progress_bar
 from dray.handle.job import Job
 from dray.handle.run import Run
 from dray.model.job import FINAL, State
@@ -36,6 +38,7 @@ _GROWN = 1  # steps that the workflow adds itself
 _TICK = 0.5  # seconds between two slots of the schedule
 _CLOCK = "clock"  # the queue of its jobs, which the schedule enqueues
 _BATCH = 100
+_STEP = 10  # percent between two plain lines
 _MIX: tuple[tuple[Task[..., Any], int, Callable[[int], tuple[Any, ...]]], ...] = (  # percent, arguments of the Nth
     (tasks.resize, 58, lambda number: (number,)),
     (tasks.fetch, 20, lambda number: (number,)),
@@ -54,6 +57,41 @@ def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
             found = play.perform()
         put_accounts(found, play.remarks)
     return not found.problems
+
+
+class Stage:
+    """Shows events as lines, and how far the work is: by a bar on a terminal, elsewhere by a line now and then."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._told = 0
+        self._progress = progress_bar("{task.completed:,.0f}/{task.total:,.0f}", "{task.description}", stderr=False)
+        self._bar = self._progress.add_task("", total=None, visible=False)
+
+    def __enter__(self) -> Self:
+        if is_terminal():
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if is_terminal():  # elsewhere it would print an empty line
+            self._progress.stop()
+
+    def tell(self, text: str) -> None:
+        timed = f"{time.monotonic() - self._began:5.1f}s  {text}"
+        if is_terminal():
+            self._progress.console.print(Text(timed))
+        else:
+            put(timed)
+
+    def count(self, done: int, total: int, words: str) -> None:
+        if is_terminal():
+            self._progress.update(self._bar, completed=done, total=total, description=words, visible=True)
+            return
+        step = 100 * done // total // _STEP
+        if step > self._told:
+            self._told = step
+            self.tell(f"{done:,} of {total:,} done ({words})")
 
 
 @dataclass(slots=True)

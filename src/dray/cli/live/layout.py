@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 
-from dray.cli.live.paint import GAP, Line, Span, fitted, fold, wrap
 from dray.cli.output import TRIES, Column, Shape, bar, paused, queues, relative, seconds, short
+from dray.cli.terminal import GAP, Line, Span, fitted, fold, wrap
 from dray.ops.top import COUNTED, Snapshot
 from dray.sanitize import escape_control
 from dray.wording import span

@@ -11,9 +11,9 @@ from typing import Self
 from dray.app import App
 from dray.backends.watch import Watch
 from dray.cli.live import layout
-from dray.cli.live.paint import rendered
 from dray.cli.live.screen import Screen
 from dray.cli.live.view import Contents, View
+from dray.cli.terminal import rendered
 from dray.errors import DrayError, UnknownJob
 from dray.ops.top import Top
 
@@ -146,7 +146,7 @@ def _loop(view: View, screen: Screen, feed: Feed) -> None:
         problem = None if feed.problem is None else f"{silent}: {feed.problem}"
         # Whole seconds: the ages on the screen tick together, and between two ticks nothing is sent.
         ahead = float(int(time.monotonic() - seen_at))
-        screen.draw(rendered(layout.screen(view, width, height, problem, ahead), width))
+        screen.draw([rendered(line, width) for line in layout.screen(view, width, height, problem, ahead)])
         for key in screen.wait(_SECOND):
             view.press(key)
         _hand_over(view, screen, feed)
