@@ -23,8 +23,8 @@ from dray.backends.sqlite import inotify, trust
 from dray.clock import SystemClock
 from dray.instants import SECOND
 from dray.model.new_job import NewJob
-from dray.ops.doctor import CHECKS, Result, database
-from dray.ops.doctor.check import Finding, Subject
+from dray.ops.doctor import CHECKS, Result, database, examine
+from dray.ops.doctor.check import Subject
 from tests.backends.processes import NOBODY, raw_sql
 from tests.cli.examined import examined, found, subject_of
 from tests.cli.shell import Shell
@@ -396,12 +396,10 @@ def test_a_file_too_large_to_be_checked_in_time(file: Path) -> None:
     subject.backend.close()
 
 
-def checked(name: str, subject: Subject) -> Finding:
+def checked(name: str, subject: Subject) -> Result:
     """One check alone."""
-    (check,) = [check for check in CHECKS if check.name == name]
-    finding = check.look(subject)
-    assert finding is not None
-    return finding
+    (result,) = examine(subject, checks=[check for check in CHECKS if check.name == name])
+    return result
 
 
 # Tables, on both
@@ -481,7 +479,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 def test_a_server_that_cannot_be_used(own: str, facts: dict[str, Any], said: str) -> None:
     subject = subject_of(own)
     assert subject.server is not None
-    subject.server = (subject.server[0]._replace(**facts), 0)
+    subject.server = subject.server._replace(**facts)
 
     finding = checked("server", subject)
 
@@ -519,7 +517,7 @@ def test_connections_that_are_all_but_used_up(small_server: str) -> None:
     own = made(small_server)
     subject = subject_of(own)
     assert subject.server is not None
-    free = subject.server[0].connections_max - subject.server[0].connections
+    free = subject.server.connections_max - subject.server.connections
     subject.backend.close()
     with ExitStack() as stack:
         for _ in range(free - 10):

@@ -75,6 +75,7 @@ class ServerFacts(NamedTuple):
     connections_max: int
     connections: int
     connections_ours: int
+    ahead_us: int  # its clock, of this machine's
 
 
 class Vacuum(NamedTuple):
@@ -141,13 +142,13 @@ class Examination:
 
     # The server
 
-    def server(self) -> tuple[ServerFacts, int] | None:
-        """With how far its clock is ahead of this machine's, in microseconds; None: it has none."""
+    def server(self) -> ServerFacts | None:
+        """None: a file has no server."""
         if self._db.upkeep is not None:
             return None
         before = self.clock_now
-        found = ServerFacts(*self._rows("doctor_server")[0])
-        return found, found.now - (before + self.clock_now) // 2
+        now, *facts = self._rows("doctor_server")[0]
+        return ServerFacts(now, *facts, ahead_us=now - (before + self.clock_now) // 2)
 
     def vacuum(self) -> Vacuum | None:
         found = self._rows("doctor_vacuum")

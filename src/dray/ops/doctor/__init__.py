@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from dray.backends.database import TookTooLong
 from dray.errors import DrayError
 from dray.ops.doctor import database, machine, work
-from dray.ops.doctor.check import Check, Finding, Look, Subject, Verdict, failed, failed_by, note
+from dray.ops.doctor.check import Check, Finding, Subject, Verdict, failed, failed_by, note
 from dray.sanitize import redact
 
 
-def _checks(after: str | None, *looks: Look) -> list[Check]:
+def _checks(
+    *looks: Callable[..., Finding | None], after: str | None = None, of: Literal["file", "server"] | None = None
+) -> list[Check]:
     """A check has the name of its function."""
-    return [Check(look.__name__.replace("_", "-"), look, after) for look in looks]
+    return [Check(look.__name__.replace("_", "-"), look, after, of) for look in looks]
 
 
 CHECKS: tuple[Check, ...] = (
-    *_checks(None, machine.configuration, machine.app, machine.python, machine.sqlite, machine.driver),
-    *_checks(None, machine.disk, machine.inotify, database.database),
-    *_checks("database", database.schema),
-    *_checks("schema", database.moved),
-    *_checks(None, machine.file_system, machine.permissions, machine.journal, machine.wal, machine.write_lock),
-    *_checks("database", machine.pages, database.server, database.commits, database.listen),
-    *_checks("database", database.connections, database.transactions),
-    *_checks("schema", database.vacuum),
-    *_checks("database", database.integrity),
-    *_checks("schema", database.clock),
-    *_checks("moved", database.history, work.workers, work.dead_workers, work.silent_workers, work.duties),
-    *_checks("moved", work.older_code, work.unknown_tasks, work.unserved_queues, work.paused_queues),
-    *_checks("moved", work.backlog, work.timeouts, work.failures, work.schedules),
+    *_checks(machine.configuration, machine.app, machine.python, machine.sqlite, machine.driver),
+    *_checks(machine.disk, machine.inotify, of="file"),
+    *_checks(database.database),
+    *_checks(database.schema, after="database"),
+    *_checks(database.moved, after="schema"),
+    *_checks(machine.file_system, machine.permissions, machine.journal, machine.wal, machine.write_lock, of="file"),
+    *_checks(machine.pages, after="database", of="file"),
+    *_checks(database.server, database.commits, database.listen, after="database", of="server"),
+    *_checks(database.connections, database.transactions, after="database", of="server"),
+    *_checks(database.vacuum, after="schema", of="server"),
+    *_checks(database.integrity, after="database"),
+    *_checks(database.clock, after="schema"),
+    *_checks(database.history, work.workers, work.dead_workers, work.silent_workers, work.duties, after="moved"),
+    *_checks(work.older_code, work.unknown_tasks, work.unserved_queues, work.paused_queues, after="moved"),
+    *_checks(work.backlog, work.timeouts, work.failures, work.schedules, after="moved"),
 )
 BARRIERS = frozenset({"database", "schema"})  # where they fail there is no queue to look at
 
@@ -61,7 +66,8 @@ def examine(subject: Subject, skip: Collection[str] = (), checks: Collection[Che
 
 def _look(check: Check, subject: Subject) -> Finding | None:
     try:
-        return check.look(subject)
+        facts = [] if check.of is None else [getattr(subject, check.of)]
+        return None if None in facts else check.look(subject, *facts)
     except TookTooLong as error:
         return note(f"not known: {error}", "look again when the database is less busy")
     except DrayError as error:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from dray.backends import Backend
 from dray.backends.database import FileFacts
@@ -63,7 +63,7 @@ class Subject:
             return None
 
     @cached_property
-    def server(self) -> tuple[ServerFacts, int] | None:
+    def server(self) -> ServerFacts | None:
         return self.eyes.server()
 
     @cached_property
@@ -147,35 +147,13 @@ class Finding(NamedTuple):
     fix: str | None = None
 
 
-Look = Callable[[Subject], Finding | None]  # None: the check does not apply
-
-
 class Check(NamedTuple):
-    """``after``: the check that must not have failed."""
-
     name: str
-    look: Look
-    after: str | None = None
-
-
-def of_file(look: Callable[[Subject, FileFacts], Finding | None]) -> Look:
-    """A check of a SQLite file."""
-
-    @wraps(look)
-    def looked(subject: Subject) -> Finding | None:
-        return None if subject.file is None else look(subject, subject.file)
-
-    return looked
-
-
-def of_server(look: Callable[[Subject, ServerFacts], Finding | None]) -> Look:
-    """A check of a PostgreSQL server."""
-
-    @wraps(look)
-    def looked(subject: Subject) -> Finding | None:
-        return None if subject.server is None else look(subject, subject.server[0])
-
-    return looked
+    look: Callable[
+        ..., Finding | None
+    ]  # of the subject and, if the check is `of` one, its facts; None: does not apply
+    after: str | None = None  # the check that must not have failed
+    of: Literal["file", "server"] | None = None
 
 
 ok = partial(Finding, Verdict.OK)

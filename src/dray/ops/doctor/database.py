@@ -10,7 +10,7 @@ from dray.backends.store.doctor import ServerFacts
 from dray.instants import DAY, SECOND
 from dray.model.circumstances import Closed
 from dray.model.retention import Retention
-from dray.ops.doctor.check import Finding, Subject, count_of, failed, listed, note, of_server, ok, size, span, warning
+from dray.ops.doctor.check import Finding, Subject, count_of, failed, listed, note, ok, size, span, warning
 from dray.wording import counted
 
 _SKEW_US, _GREAT_SKEW_US = 2 * SECOND, 60 * SECOND
@@ -70,7 +70,7 @@ def integrity(subject: Subject) -> Finding:
 
 def clock(subject: Subject) -> Finding:
     if subject.server is not None:
-        ahead_us = subject.server[1]
+        ahead_us = subject.server.ahead_us
         whose = "the server's clock"
     else:
         newest = subject.eyes.newest()
@@ -102,7 +102,6 @@ _DEAD_ROWS = 100_000
 _LONG_US = 600 * SECOND
 
 
-@of_server
 def server(_: Subject, found: ServerFacts) -> Finding:
     if found.version_number < _OLDEST:
         return failed(f"PostgreSQL {found.version} is too old: Dray needs 13", "upgrade the server")
@@ -114,7 +113,6 @@ def server(_: Subject, found: ServerFacts) -> Finding:
     return ok(f"PostgreSQL {found.version}")
 
 
-@of_server
 def commits(_: Subject, found: ServerFacts) -> Finding:
     risky = [name for name in ("fsync", "full_page_writes") if getattr(found, name) == "off"]
     if risky:
@@ -130,7 +128,6 @@ def commits(_: Subject, found: ServerFacts) -> Finding:
     return ok(f"fsync on, synchronous_commit {found.synchronous_commit}")
 
 
-@of_server
 def listen(subject: Subject, _: ServerFacts) -> Finding:
     heard = subject.eyes.listening()
     if not heard.is_heard:
@@ -144,7 +141,6 @@ def listen(subject: Subject, _: ServerFacts) -> Finding:
     return ok("LISTEN delivers")
 
 
-@of_server
 def connections(_: Subject, found: ServerFacts) -> Finding:
     of = f"of {found.connections_max} connections"
     text = f"{counted(found.connections, f'{of} is', f'{of} are')} in use, {found.connections_ours} by Dray"
@@ -159,7 +155,6 @@ def connections(_: Subject, found: ServerFacts) -> Finding:
     return ok(f"{text}; a worker takes {_CONNECTIONS_EACH}, and one more for each body that uses the database")
 
 
-@of_server
 def vacuum(subject: Subject, facts: ServerFacts) -> Finding | None:
     found = subject.eyes.vacuum()
     if found is None:
@@ -176,7 +171,6 @@ def vacuum(subject: Subject, facts: ServerFacts) -> Finding | None:
     return ok(text)
 
 
-@of_server
 def transactions(subject: Subject, facts: ServerFacts) -> Finding:
     oldest = subject.eyes.oldest_transaction()
     if oldest is None:

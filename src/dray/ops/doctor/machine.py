@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dray.backends.database import FileFacts
 from dray.backends.sqlite import trust
-from dray.ops.doctor.check import Finding, Subject, failed, note, of_file, ok, size, warning
+from dray.ops.doctor.check import Finding, Subject, failed, note, ok, size, warning
 from dray.wording import counted, dotted
 
 
@@ -84,7 +84,6 @@ def driver(subject: Subject) -> Finding | None:
     return ok(f"psycopg {found}")
 
 
-@of_file
 def disk(_: Subject, facts: FileFacts) -> Finding:
     found = f"{size(facts.free)} free beside a file of {size(facts.size)}"
     if facts.free < _FULL:
@@ -96,7 +95,6 @@ def disk(_: Subject, facts: FileFacts) -> Finding:
     return ok(found)
 
 
-@of_file
 def inotify(_: Subject, __: FileFacts) -> Finding | None:
     if sys.platform != "linux":
         return None
@@ -121,7 +119,6 @@ _LAYERED = {"overlay", "aufs", "fuse.fuse-overlayfs"}
 _OTHERS_READ, _OTHERS_WRITE, _STICKY = 0o004, 0o002, 0o1000
 
 
-@of_file
 def file_system(_: Subject, facts: FileFacts) -> Finding:
     if facts.is_network:
         return warning(
@@ -150,7 +147,6 @@ def _risky(file_system: str) -> Finding | None:
     return None
 
 
-@of_file
 def permissions(_: Subject, facts: FileFacts) -> Finding:
     if not facts.can_read:
         return failed(
@@ -187,7 +183,6 @@ def _exposed(facts: FileFacts) -> Finding | None:
     return None
 
 
-@of_file
 def journal(_: Subject, facts: FileFacts) -> Finding | None:
     if facts.journal is None:
         return None
@@ -199,7 +194,6 @@ def journal(_: Subject, facts: FileFacts) -> Finding | None:
     return ok("WAL mode")
 
 
-@of_file
 def wal(_: Subject, facts: FileFacts) -> Finding | None:
     if facts.journal != "wal":
         return None
@@ -214,7 +208,6 @@ def wal(_: Subject, facts: FileFacts) -> Finding | None:
     return ok(f"the -wal has {size(facts.log_size)}")
 
 
-@of_file
 def pages(subject: Subject, facts: FileFacts) -> Finding:
     there = subject.eyes.pages()
     unused = there.unused * there.size
@@ -226,7 +219,6 @@ def pages(subject: Subject, facts: FileFacts) -> Finding:
     return note(f"{found}; the file was not made by Dray, so that what is unused stays in it")
 
 
-@of_file
 def write_lock(subject: Subject, _: FileFacts) -> Finding:
     holder = subject.eyes.lock_holder()
     if holder is None:
