@@ -129,7 +129,8 @@ def _defaults(kind: Any, found: Iterable[str]) -> dict[str, bool]:
 
 
 class Form(NamedTuple):
-    """How a type is written, how it is read, what it looks like and from which JSON types it is read.
+    """How a type is written, how it is read, what it looks like, what its JSON Schema says beside the type, and from
+    which JSON types it is read.
 
     `write` raises `ValueError` for a value that has no such form.
     """
@@ -137,6 +138,7 @@ class Form(NamedTuple):
     write: Callable[[Any], Any]
     read: Callable[[Any, Any], Any]
     example: str
+    schema: dict[str, str]
     sources: tuple[type[Any], ...] = (str,)
 
 
@@ -199,14 +201,15 @@ def _to_any(kind: Any, text: object) -> Any:
     return kind(str(text))  # a float by its digits: 0.1 is Decimal("0.1")
 
 
+_NOON = "2026-01-31T12:00:00Z"
 _FORMS: dict[type[Any], Form] = {
-    datetime: Form(_from_aware, _to_aware, "ISO 8601 with an offset, such as 2026-01-31T12:00:00Z"),
-    date: Form(methodcaller("isoformat"), _to_iso, "2026-01-31"),
-    time: Form(_from_time, _to_iso, "12:00:00"),
-    timedelta: Form(methodcaller("total_seconds"), _to_timedelta, "a number of seconds", (int, float)),
-    UUID: Form(str, _to_any, "32 hexadecimal digits"),
-    Decimal: Form(str, _to_any, "a number, or its text", (str, int, float)),
-    PurePath: Form(str, _to_any, "text"),
-    bytes: Form(_from_bytes, _to_bytes, "base64"),
-    bytearray: Form(_from_bytes, _to_bytes, "base64"),
+    datetime: Form(_from_aware, _to_aware, f"ISO 8601 with an offset, such as {_NOON}", {"format": "date-time"}),
+    date: Form(methodcaller("isoformat"), _to_iso, "2026-01-31", {"format": "date"}),
+    time: Form(_from_time, _to_iso, "12:00:00", {}),  # the format "time" would demand an offset
+    timedelta: Form(methodcaller("total_seconds"), _to_timedelta, "a number of seconds", {}, (int, float)),
+    UUID: Form(str, _to_any, "32 hexadecimal digits", {"format": "uuid"}),
+    Decimal: Form(str, _to_any, "a number, or its text", {}, (str, int, float)),
+    PurePath: Form(str, _to_any, "text", {}),
+    bytes: Form(_from_bytes, _to_bytes, "base64", {"contentEncoding": "base64"}),
+    bytearray: Form(_from_bytes, _to_bytes, "base64", {"contentEncoding": "base64"}),
 }

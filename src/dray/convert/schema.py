@@ -9,12 +9,8 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from enum import Enum, Flag
-from pathlib import PurePath
 from typing import Any, Literal, TypeAlias, Union, get_args
-from uuid import UUID
 
 from dray.convert import forms
 from dray.convert.write import to_json
@@ -30,18 +26,11 @@ _PLAIN: dict[Any, Schema] = {
     bool: {"type": "boolean"},
     type(None): {"type": "null"},
 }
-# The first base class counts: a datetime is a date.
-_FORMS: tuple[tuple[type[Any], Schema], ...] = (
-    (datetime, {"type": "string", "format": "date-time"}),
-    (date, {"type": "string", "format": "date"}),
-    (time, {"type": "string"}),  # "time" would demand an offset
-    (timedelta, {"type": "number"}),
-    (UUID, {"type": "string", "format": "uuid"}),
-    (Decimal, {"type": ["string", "number"]}),
-    (PurePath, {"type": "string"}),
-    (bytes, {"type": "string", "contentEncoding": "base64"}),
-    (bytearray, {"type": "string", "contentEncoding": "base64"}),
-)
+_OF_SOURCES: dict[tuple[type[Any], ...], Any] = {
+    (str,): "string",
+    (int, float): "number",
+    (str, int, float): ["string", "number"],
+}
 
 
 class Schemas:
@@ -141,7 +130,8 @@ def _model(schemas: Schemas, annotation: Any) -> Schema:
 
 
 def _form(_: Schemas, annotation: Any) -> Schema:
-    return next(schema for kind, schema in _FORMS if issubclass(annotation, kind))
+    form = forms.form_of(annotation)
+    return {} if form is None else {"type": _OF_SOURCES[form.sources], **form.schema}
 
 
 # In the order of the table in `read`.
@@ -160,5 +150,5 @@ _MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Schemas, Any], Schema]], .
     (forms.is_model, _model),
     (forms.is_struct, lambda _, __: _UNKNOWN),  # msgspec may be told to write it as a list
     (forms.is_record, _record),
-    (lambda kind: forms.is_class(kind, tuple(kind for kind, _ in _FORMS)), _form),
+    (lambda kind: isinstance(kind, type), _form),
 )
