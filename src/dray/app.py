@@ -300,18 +300,15 @@ class App:
 
     def cancel(self, job_id: str | UUID | HasId) -> bool:
         """As `Job.cancel`."""
-        return self._known(job_id).cancel()
+        return Job[Any](self, _id(job_id)).cancel()
 
     def retry(self, job_id: str | UUID | HasId) -> bool:
         """As `Job.retry`."""
-        return self._known(job_id).retry()
+        return Job[Any](self, _id(job_id)).retry()
 
     def delete(self, job_id: str | UUID | HasId) -> bool:
         """As `Job.delete`."""
-        return self._known(job_id).delete()
-
-    def _known(self, job_id: str | UUID | HasId) -> Job[Any]:
-        return Job(self, _id(job_id))
+        return Job[Any](self, _id(job_id)).delete()
 
     def prune(self, older_than: float | timedelta | None = None) -> int:
         """Removes jobs that ended longer ago than that, or than their usual retention; returns how many.

@@ -7,7 +7,6 @@ finds the database unavailable; the next worker that starts writes it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from dray import codec
 from dray.convert.write import to_json
 from dray.errors import ConfigError, SchemaMissing, StorageLocked, StorageUnavailable, UnknownSchedule
 from dray.instants import SECOND, from_datetime, moment, to_datetime
+from dray.log import log
 from dray.model.limits import ARGS_BYTES
 from dray.model.new_job import NewJob
 from dray.model.schedule import MISFIRE_LIMIT_MAX, Misfire, Overlap, Rule, Schedule, placed, preview, same_rule
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dray.app_interface import AppInterface
     from dray.backends import Backend
 
-log = logging.getLogger("dray")
 
 _TRIES = 100  # to change a schedule that fires meanwhile
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +14,7 @@ from dray.errors import ConfigError
 from dray.instants import SECOND
 from dray.model.values import duration_us, shown
 from dray.sanitize import redact
-from dray.task.checks import choice, several, switch, timeout
+from dray.task.checks import checks_of, one_of, option, several, switch, timeout
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -31,17 +30,43 @@ class Durability(StrEnum):
     NORMAL = "normal"  # a power loss may lose the last enqueues too
 
 
+def _imports(name: str, value: Any) -> tuple[str, ...]:
+    modules = several(name, value, "module names")
+    for module in modules:
+        if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
+            raise ConfigError(f"{name}: {shown(module)} is no module's name; write it as in an import: shop.jobs")
+    return modules
+
+
+def _file_mode(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a number such as 0o660, not {type(value).__name__}")
+    if not 0 <= value <= 0o777 or value & 0o600 != 0o600:
+        raise ConfigError(
+            f"{name} must be permissions that let the owner read and write, such as 0o600 or 0o660, not {value:#o}"
+        )
+    return value
+
+
+def _listen_url(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be an address, not {type(value).__name__}")
+    if not isinstance(parse_address(value), PostgresAddress):
+        raise ConfigError(f"{name} must be a PostgreSQL address, not {redact(value)!r}")
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     url: str
-    durability: Durability = Durability.DEFAULT
-    default_timeout: float | None = None
-    imports: tuple[str, ...] = ()
-    file_mode: int = 0o600
-    migrate: bool | None = None
-    busy_timeout: float = 30.0
-    notify: bool = True
-    listen_url: str | None = None
+    durability: Durability = option(one_of(Durability), Durability.DEFAULT)
+    default_timeout: float | None = option(timeout)
+    imports: tuple[str, ...] = option(_imports, ())
+    file_mode: int = option(_file_mode, 0o600)
+    migrate: bool | None = option(switch)
+    busy_timeout: float = option(lambda name, value: duration_us(name, value) / SECOND, 30.0)
+    notify: bool = option(switch, default=True)
+    listen_url: str | None = option(_listen_url)
     is_url_given: bool = True  # False: DRAY_URL names it, or nothing does
 
     @classmethod
@@ -89,39 +114,4 @@ def _url(given: object) -> str:
     return f"sqlite:///{quote(os.fsencode(address.path))}" if isinstance(address, SqliteAddress) else url
 
 
-def _imports(name: str, value: Any) -> tuple[str, ...]:
-    modules = several(name, value, "module names")
-    for module in modules:
-        if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
-            raise ConfigError(f"{name}: {shown(module)} is no module's name; write it as in an import: shop.jobs")
-    return modules
-
-
-def _file_mode(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a number such as 0o660, not {type(value).__name__}")
-    if not 0 <= value <= 0o777 or value & 0o600 != 0o600:
-        raise ConfigError(
-            f"{name} must be permissions that let the owner read and write, such as 0o600 or 0o660, not {value:#o}"
-        )
-    return value
-
-
-def _listen_url(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be an address, not {type(value).__name__}")
-    if not isinstance(parse_address(value), PostgresAddress):
-        raise ConfigError(f"{name} must be a PostgreSQL address, not {redact(value)!r}")
-    return value
-
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "durability": lambda name, value: choice(name, value, Durability),
-    "default_timeout": timeout,
-    "imports": _imports,
-    "file_mode": _file_mode,
-    "migrate": switch,
-    "busy_timeout": lambda name, value: duration_us(name, value) / SECOND,
-    "notify": switch,
-    "listen_url": _listen_url,
-}
+_CHECKS = checks_of(Settings)

@@ -10,7 +10,6 @@ A wait raises if its first look fails. After that it survives an unavailable dat
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from dray import forks
 from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
 from dray.interrupts import Signal, with_cleanup
+from dray.log import log
 from dray.model.job import Job
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dray.backends.base import Backend
     from dray.backends.watch import Watch
 
-log = logging.getLogger("dray")
 
 LINGER: Final = 3.0  # seconds that the thread and its watch stay for the next wait
 

@@ -18,9 +18,8 @@ from dray.backends import Backend
 from dray.clock import Clock
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
+from dray.log import log
 from dray.model.settlement import Rng
-
-log = logging.getLogger("dray")
 
 _LOOK = 2.0  # seconds between two looks at the leases
 _SLACK_US = SECOND // 4  # what is due within this is done at once: a wake-up costs more than most duties

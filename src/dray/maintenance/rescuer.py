@@ -12,7 +12,6 @@ A worker that is proven dead is buried at once. Where only its lease has ended, 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +19,12 @@ from dataclasses import dataclass, field
 from dray.backends import Backend
 from dray.clock import Clock
 from dray.instants import SECOND
+from dray.log import log
 from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
 from dray.model.settlement import Rng
 from dray.model.worker import DeathVerdict, Judgement, Rescued
 from dray.wording import counted
-
-log = logging.getLogger("dray")
 
 _CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing

@@ -10,7 +10,6 @@ These moments count from the first look, by the steady clock: wall clocks of mac
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,11 +17,10 @@ from dray.backends import Backend
 from dray.clock import Clock, Ids
 from dray.errors import DrayError, StorageError
 from dray.instants import SECOND
+from dray.log import log
 from dray.model.schedule import Schedule, due
 from dray.task.job_options import job_of
 from dray.task.options import TaskOptions
-
-log = logging.getLogger("dray")
 
 _LONGEST = 1.0  # seconds: another process may add a schedule, and wall clocks may be set, while this waits
 _SHORTEST = 0.001

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from dray.backends import Backend
 from dray.instants import SECOND
+from dray.log import log
 from dray.maintenance.duty_runner import jittered
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK
 from dray.model.settlement import Rng
 from dray.wording import counted
-
-log = logging.getLogger("dray")
 
 _LONGEST = 2.0  # seconds: the wall clock may be set while the promoter waits
 _SHORTEST = 0.001

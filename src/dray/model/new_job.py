@@ -78,8 +78,19 @@ class NewJob:
         check_name("queue", self.queue)
         for problem in _problems(self):
             raise ConfigError(f"job of task {self.task}: {problem}")
-        for path, text, limit in _texts(self):
-            _check_text(path, text, limit)
+        for kind, name in (("schedule", self.schedule), ("step", self.step)):
+            if name is not None:
+                check_name(kind, name)
+        for path, text, limit in (
+            ("unique", self.unique_key, UNIQUE_CHARS),
+            ("name", self.name, JOB_NAME_CHARS),
+            ("description", self.description, DESCRIPTION_CHARS),
+            ("trace", self.trace, DESCRIPTION_CHARS),
+        ):
+            if text is not None:
+                _check_text(path, text, limit)
+        for number, tag in enumerate(self.tags):
+            _check_text(f"tags[{number}]", tag, TAG_CHARS)
 
 
 def _problems(job: NewJob) -> Iterator[str]:
@@ -102,23 +113,6 @@ def _problems(job: NewJob) -> Iterator[str]:
         yield f"on_parent_failure must be one of {', '.join(_POLICIES)}, not {shown(job.on_parent_failure)}"
     if len(job.tags) > TAGS:
         yield f"{len(job.tags)} tags are too many; at most {TAGS}"
-
-
-def _texts(job: NewJob) -> Iterator[tuple[str, str, int]]:
-    if job.schedule is not None:
-        check_name("schedule", job.schedule)
-    if job.step is not None:
-        check_name("step", job.step)
-    if job.unique_key is not None:
-        yield "unique", job.unique_key, UNIQUE_CHARS
-    if job.name is not None:
-        yield "name", job.name, JOB_NAME_CHARS
-    if job.description is not None:
-        yield "description", job.description, DESCRIPTION_CHARS
-    if job.trace is not None:
-        yield "trace", job.trace, DESCRIPTION_CHARS
-    for number, tag in enumerate(job.tags):
-        yield f"tags[{number}]", tag, TAG_CHARS
 
 
 def _check_text(path: str, text: str, limit: int) -> None:

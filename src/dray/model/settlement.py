@@ -45,17 +45,8 @@ class Settlement(NamedTuple):
     keeps_error: bool = False  # nothing was tried: the error that the job had still tells its story
 
 
-class _Fenced(Protocol):
-    """A claim, or what is known of it."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def claim(self) -> int: ...
-
-
 def _ended(
-    claim: _Fenced,
+    claim: Claim | Held | Settlement,
     state: State,
     outcome: str | None,
     times: tuple[int, int],
@@ -171,7 +162,7 @@ def crashed(
 
 
 def _crashed(
-    claim: _Fenced, times: tuple[int, int], error: tuple[str, str, str | None], delay_us: int | None
+    claim: Claim | Held, times: tuple[int, int], error: tuple[str, str, str | None], delay_us: int | None
 ) -> Settlement:
     """Without a delay the job has failed."""
     state = State.FAILED if delay_us is None else _runnable(delay_us)

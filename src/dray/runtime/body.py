@@ -6,7 +6,6 @@ ends here: `SystemExit`, `KeyboardInterrupt` and worse are outcomes like others.
 
 from __future__ import annotations
 
-import logging
 import os
 import traceback
 from collections.abc import Coroutine, Generator
@@ -15,14 +14,13 @@ from typing import Any
 
 from dray.errors import Misfit, PayloadError, StorageError
 from dray.instants import SECOND, from_datetime, to_datetime
+from dray.log import log
 from dray.model import settlement
 from dray.model.settlement import Settlement
 from dray.runtime import outcome
 from dray.runtime.context import Context, parent_results
 from dray.runtime.execution import Execution, Interrupted, current
 from dray.sanitize import escape_control
-
-log = logging.getLogger("dray")
 
 Call = tuple[list[Any], dict[str, Any]]
 _STORAGE_PAUSE = 5 * SECOND
@@ -39,9 +37,9 @@ def run(execution: Execution) -> Settlement | None:
             value = execution.task.function(*call[0], **call[1])
         except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
             _end_copy(home, error)
-            return raised(execution, error)
+            return outcome.raised(execution, error)
         _end_copy(home, None)
-        return returned(execution, value)
+        return outcome.returned(execution, value)
     finally:
         current.reset(token)
 
@@ -56,9 +54,9 @@ async def arun(execution: Execution, leash: Leash) -> Settlement | None:
         value = await leash.lead(execution.task.function(*call[0], **call[1]))
     except BaseException as error:  # noqa: BLE001 - as above
         _end_copy(home, error)
-        return raised(execution, error)
+        return outcome.raised(execution, error)
     _end_copy(home, None)
-    return returned(execution, value)
+    return outcome.returned(execution, value)
 
 
 class Leash:
@@ -121,29 +119,6 @@ def _end_copy(home: int, error: BaseException | None) -> None:
         return
     code = error.code if isinstance(error, SystemExit) else int(error is not None)
     os._exit(code if isinstance(code, int) else int(code is not None))
-
-
-def returned(execution: Execution, value: Any) -> Settlement | None:
-    if execution.is_written:
-        if value is not None:
-            log.warning(
-                "job %s: its transaction has completed it; what it returned is dropped, set tx.result instead",
-                execution.claim.id,
-            )
-        return None
-    return outcome.returned(execution, value)
-
-
-def raised(execution: Execution, error: BaseException) -> Settlement | None:
-    if execution.is_written:
-        # Not as exc_info: that prints the error's own text as it is, and with it lines that look like the log's.
-        log.warning(
-            "job %s: its transaction has completed it; the error after that is only logged: %s",
-            execution.claim.id,
-            outcome.traced(error),
-        )
-        return None
-    return outcome.raised(execution, error)
 
 
 def _begin(execution: Execution) -> Call | Settlement:

@@ -7,7 +7,6 @@ nothing to write is healthy too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dray.clock import Clock
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
+from dray.log import log
 from dray.model.limits import ERROR_MESSAGE_BYTES
 from dray.sanitize import bounded, escape_control
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from dray.runtime.heartbeat import WorkerLease
     from dray.runtime.inbox import Inbox
 
-log = logging.getLogger("dray")
 
 _LONG_LOCK = 10 * SECOND
 _FIRST_PAUSE = 0.1

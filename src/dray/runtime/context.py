@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 from uuid import UUID
 
 from dray import codec
-from dray.convert.write import to_json
 from dray.errors import ConfigError, UnknownJob
 from dray.instants import moment
 from dray.interrupts import CleanExit
 from dray.model import settlement
 from dray.model.job import Job, State
-from dray.model.limits import ERROR_MESSAGE_BYTES, RESULT_BYTES
+from dray.model.limits import ERROR_MESSAGE_BYTES
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
@@ -171,9 +170,7 @@ class Context:
     def completion(self, result: Any) -> Settlement:
         """The settlement that completes this attempt now; `PayloadError` before anything is written."""
         execution = self._execution
-        text = None
-        if result is not None:
-            text = codec.encode(to_json(result, "result"), path="result", limit=RESULT_BYTES)
+        text = None if result is None else execution.task.encode_result(result)
         if execution.started is None:
             raise ConfigError("a job can be completed by its own body only, while it runs")
         now = execution.link.clock.steady()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dray.clock import Clock
 from dray.errors import ConfigError
+from dray.log import log
 from dray.model.job import Claim
 from dray.runtime import loading
 from dray.runtime.claiming import Capacity
@@ -19,8 +19,6 @@ from dray.runtime.runners.thread import ThreadRunner
 from dray.task.task import Task
 
 _FAREWELL = 1.0  # seconds for child processes to end
-
-log = logging.getLogger("dray")
 
 
 @dataclass(eq=False)

@@ -7,7 +7,6 @@ lock only to claim, it looks whether there is any work.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from dray.errors import (
 )
 from dray.instants import SECOND
 from dray.interrupts import Signal
+from dray.log import log
 from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
 from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy
@@ -43,8 +43,6 @@ from dray.runtime.runners import Runner
 from dray.runtime.service import Service
 from dray.task.task import Task
 from dray.wording import counted
-
-log = logging.getLogger("dray")
 
 _BATCH = 500  # outcomes in one transaction
 _STALE_AHEAD = SECOND // 4  # after the last claim, when jobs claimed ahead that have not started go back
@@ -465,7 +463,5 @@ class EngineLoop(Service):
         self._engine.rest(self._engine.tick())
         return 0.0
 
-    def end(self, timeout: float | None = 5.0) -> bool:
-        self._is_ending = True
+    def wake(self) -> None:
         self._inbox.ring()
-        return super().end(timeout)

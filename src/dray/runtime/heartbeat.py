@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from dray.backends.watch import Watch
 from dray.clock import Clock, Ids
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
+from dray.log import log
 from dray.model.worker import Beat, NewWorker, WorkerState
 from dray.runtime import outcome
 from dray.runtime.condition import Obstacle, Outage
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dray.backends.store.why import Asked
     from dray.runtime.stopper import Stopper
 
-log = logging.getLogger("dray")
 
 LEASE, POOLER_LEASE = 15 * SECOND, 60 * SECOND
 _MARGIN = 3 * SECOND  # before the lease ends, for bodies to stop

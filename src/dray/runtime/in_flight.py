@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from dray.instants import SECOND
+from dray.log import log
 from dray.model.job import FINAL, Held, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, released, snoozed
@@ -17,8 +18,6 @@ from dray.runtime import outcome
 from dray.runtime.execution import FAILED_ATTEMPT, Execution, StopCause
 from dray.sanitize import escape_control
 from dray.wording import counted
-
-log = logging.getLogger("dray")
 
 
 class InFlight:

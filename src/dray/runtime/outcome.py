@@ -1,6 +1,7 @@
 """How the end of a body becomes a settlement, whatever it returned, raised or was stopped by; stacks as text.
 
-None instead of a settlement: nothing is to be written, because another worker has the job.
+None instead of a settlement: nothing is to be written, because the body has completed the job itself, or another
+worker has it.
 Nothing here raises: an error that cannot be shown (a ``__str__`` that raises, a message of 100 MB, a traceback of a
 recursion) is recorded as well as possible.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from dray.errors import PayloadError
 from dray.instants import DAY, SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze
+from dray.log import log
 from dray.model import settlement
 from dray.model.job import FINAL, Outcome, Reason, State
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
@@ -32,8 +34,13 @@ _OURS = f'  File "{Path(__file__).parent}'  # frames of modules below this folde
 _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
 
 
-def returned(execution: Execution, value: Any) -> Settlement:
+def returned(execution: Execution, value: Any) -> Settlement | None:
     claim, times = execution.claim, _times(execution)
+    if execution.is_written:
+        if value is not None:
+            what_now = "what it returned is dropped, set tx.result instead"
+            log.warning("job %s: its transaction has completed it; %s", claim.id, what_now)
+        return None
     try:
         text = None if value is None else execution.task.encode_result(value)
     except BaseException as error:  # noqa: BLE001 - a result's own methods may raise anything; the body must not run again
@@ -50,21 +57,27 @@ def ungrown(execution: Execution, ended: Settlement, error: BaseException) -> Se
 
 
 def raised(execution: Execution, error: BaseException) -> Settlement | None:
+    claim, times = execution.claim, _times(execution)
+    if execution.is_written:
+        # Not as exc_info: that prints the error's own text as it is, and with it lines that look like the log's.
+        after = _trace(error) or described(error)
+        what_now = f"the error after that is only logged: {escape_lines(after.rstrip())}"
+        log.warning("job %s: its transaction has completed it; %s", claim.id, what_now)
+        return None
     if execution.stop is not None:
         return stopped(execution, error)
-    claim, times = execution.claim, _times(execution)
     if isinstance(error, Snooze):
         return settlement.snoozed(claim, *times, error.delay_us)
     if isinstance(error, Cancel):
         return settlement.cancelled(claim, *times, _message(error) or None)
     shown = _kind(error), _message(error), _trace(error)
     if isinstance(error, Retry):
-        delay_us = _policy_us(execution) if error.delay_us is None else error.delay_us
-        return settlement.errored(claim, *times, Outcome.RETRY, delay_us, *shown)
-    delay_us = None if isinstance(error, Fail) else _delay_us(execution, error)
+        kind, delay_us = Outcome.RETRY, _policy_us(execution) if error.delay_us is None else error.delay_us
+    else:
+        kind, delay_us = Outcome.ERROR, None if isinstance(error, Fail) else _delay_us(execution, error)
     if delay_us is None:
         return settlement.failed(claim, *times, Reason.ERROR, *shown)
-    return settlement.errored(claim, *times, Outcome.ERROR, delay_us, *shown)
+    return settlement.errored(claim, *times, kind, delay_us, *shown)
 
 
 def stopped(execution: Execution, error: BaseException | None = None, stack: str | None = None) -> Settlement | None:
@@ -139,10 +152,6 @@ def _policy_us(execution: Execution) -> int:
 def described(error: BaseException) -> str:
     """An error in one line, whatever it is."""
     return f"{_kind(error)}: {_message(error)}"
-
-
-def traced(error: BaseException) -> str:
-    return escape_lines((_trace(error) or described(error)).rstrip("\n"))
 
 
 def _kind(error: BaseException) -> str:

@@ -6,7 +6,6 @@ more. It stops its bodies, and comes back under a new id.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from dray.backends import Backend
 from dray.backends.store.work import Look
 from dray.clock import Clock
 from dray.errors import StorageError
+from dray.log import log
 from dray.model.job import Held
 from dray.model.worker import Beat
 from dray.runtime.condition import Obstacle, SelfCheck
@@ -22,8 +22,6 @@ from dray.runtime.heartbeat import Heartbeat
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.stopper import Stopper
-
-log = logging.getLogger("dray")
 
 
 @dataclass(eq=False)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from dray.interrupts import Signal
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 _AFTER_A_DEFECT = 5.0
 
@@ -41,7 +39,7 @@ class Service(ABC):
     def end(self, timeout: float | None = 5.0) -> bool:
         """Allows no further step. Returns whether the one under way is over."""
         self._is_ending = True
-        self._woken.set()
+        self.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return not self._thread.is_alive()

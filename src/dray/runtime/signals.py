@@ -6,7 +6,6 @@ So the main thread must not sleep on a lock, which nothing would wake, but on a 
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -16,8 +15,7 @@ from types import FrameType
 from typing import Self
 
 from dray.backends.watch import rest
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 SUPERVISED = "DRAY_SUPERVISED"  # in the environment of workers that have a supervisor
 

@@ -5,19 +5,17 @@ On a thread of its own, because the engine may be waiting for a database that is
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from dray.clock import Clock
 from dray.instants import MILLISECOND, SECOND
+from dray.log import log
 from dray.runtime.execution import Execution, StopCause
 from dray.runtime.heartbeat import WorkerLease
 from dray.runtime.inbox import Inbox
 from dray.runtime.service import Service
-
-log = logging.getLogger("dray")
 
 KILL_GRACE = 5 * SECOND  # between asking and force
 _LAST_GRACE = SECOND

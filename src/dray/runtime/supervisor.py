@@ -6,7 +6,6 @@ It knows nothing of jobs: other workers rescue those of a worker process that di
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -20,10 +19,9 @@ from typing import Protocol
 from dray.backends.watch import rest
 from dray.clock import SystemClock
 from dray.instants import SECOND
+from dray.log import log
 from dray.runtime.children import kernel
 from dray.runtime.signals import SUPERVISED, ends_by, handling
-
-log = logging.getLogger("dray")
 
 RENEW = 75  # exit status of a worker that wants to be restarted at once
 _NO_USE = frozenset({2, 6})  # wrong usage, no database: a restart would end the same way

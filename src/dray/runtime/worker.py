@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 import os
 import random
 import socket
@@ -18,6 +17,7 @@ from dray.app_interface import AppInterface
 from dray.errors import ConfigError, DrayError, StorageError
 from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
+from dray.log import log
 from dray.maintenance import WorkerDuties
 from dray.model.limits import JOB_NAME_CHARS
 from dray.model.settlement import Settlement
@@ -40,7 +40,6 @@ from dray.runtime.stopper import KILL_GRACE, Stopper
 from dray.task.checks import label, several, whole
 from dray.wording import counted
 
-log = logging.getLogger("dray")
 T = TypeVar("T")
 
 GRACE = 25.0

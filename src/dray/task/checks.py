@@ -5,10 +5,11 @@ Each returns the value as it is used from there on: microseconds, an instant, a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime
@@ -18,6 +19,7 @@ from dray.wording import close_matches
 
 MAX_COUNT = 2_147_483_647  # as the databases store a count
 
+Check: TypeAlias = Callable[[str, Any], Any]
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 # What the same thing is called elsewhere.
@@ -37,6 +39,16 @@ _SYNONYMS = {
     "time_limit": "timeout",
     "job_timeout": "timeout",
 }
+
+
+def option(check: Check, default: Any = None) -> Any:
+    """A field of a dataclass: what people give for it goes through `check`."""
+    return field(default=default, metadata={"check": check})
+
+
+def checks_of(options: type) -> dict[str, Check]:
+    """The checks of a dataclass by the names of its options."""
+    return {each.name: each.metadata["check"] for each in fields(options) if each.metadata}
 
 
 def known_options(given: Iterable[str], known: Collection[str], of: str) -> None:
@@ -71,6 +83,10 @@ def choice(name: str, value: Any, among: type[_Choice]) -> _Choice:
     if value not in list(among):
         raise ConfigError(f"{name} must be one of {', '.join(among)}, not {shown(value)}")
     return among(value)
+
+
+def one_of(among: type[StrEnum]) -> Check:
+    return lambda name, value: choice(name, value, among)
 
 
 def label(name: str, value: Any, chars: int) -> str:

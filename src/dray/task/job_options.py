@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,7 +17,7 @@ from dray.model.schedule import Schedule
 from dray.model.values import check_name, duration_us, parse_id
 from dray.model.workflow import ParentPolicy
 from dray.task import checks
-from dray.task.checks import choice, instant, known_options, label, several
+from dray.task.checks import Check, instant, known_options, label, one_of, several
 from dray.task.options import TaskOptions
 
 _EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
@@ -156,7 +156,7 @@ def parent_id(parent: Any, takes: str) -> str:
 
 
 # How `NewJob` calls each option, and how it is checked.
-_OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+_OPTIONS: dict[str, tuple[str, Check]] = {
     "queue": ("queue", checks.queue_name),
     "priority": ("priority", checks.priority),
     "delay": ("delay_us", duration_us),
@@ -164,13 +164,13 @@ _OPTIONS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "expires_at": ("expires_at", instant),
     "expires_in": ("expires_us", _at_least_a_moment),
     "unique": ("unique_key", _unique),
-    "unique_scope": ("unique_scope", lambda name, value: choice(name, value, UniqueScope)),
+    "unique_scope": ("unique_scope", one_of(UniqueScope)),
     "unique_for": ("unique_us", _at_least_a_moment),
-    "on_conflict": ("on_conflict", lambda name, value: choice(name, value, OnConflict)),
+    "on_conflict": ("on_conflict", one_of(OnConflict)),
     "max_attempts": ("max_attempts", checks.at_least_once),
     "timeout": ("timeout", checks.timeout),
     "after": ("parents", _after),
-    "on_parent_failure": ("on_parent_failure", lambda name, value: choice(name, value, ParentPolicy)),
+    "on_parent_failure": ("on_parent_failure", one_of(ParentPolicy)),
     "name": ("name", _name),
     "tags": ("tags", _tags),
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,19 +19,19 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
+from dray.log import log
 from dray.model import retry
 from dray.model.limits import DESCRIPTION_CHARS
 from dray.model.schedule import Rule
 from dray.model.values import check_name, duration_us, shown
 from dray.sanitize import HIDDEN
 from dray.task import checks
-from dray.task.checks import choice, known_options, label, several, switch
+from dray.task.checks import checks_of, choice, known_options, label, option, several, switch
 from dray.task.signature import parameters_of
 
 if TYPE_CHECKING:
     from dray.model.settlement import Rng
 
-log = logging.getLogger("dray")
 
 _NAME_IT = "or give it a name: @app.task(name=...)"
 
@@ -66,23 +65,43 @@ class TaskKeywords(TypedDict, total=False):
     tz: str | None
 
 
+def _retry(name: str, value: Any) -> retry.Policy:
+    if any(value is policy for policy in (retry.fixed, retry.linear, retry.exponential)):
+        raise ConfigError(f"{name}: call it, as in retry=dray.{value.__name__}(...), to make a policy of it")
+    if callable(value):
+        return cast("retry.Policy", value)
+    return retry.fixed(duration_us(f"{name} (if not a policy or a function of the attempt)", value) / SECOND)
+
+
+def _description(name: str, value: Any) -> str:
+    return label(name, value, DESCRIPTION_CHARS)
+
+
+def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
+    kinds = (value,) if isinstance(value, type) else several(name, value, "exception types")
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{name} must hold exception types, and {shown(cast('object', kind))} is none")
+    return kinds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
     """A task's options, checked. Of a task that is known by name only, all but the name are the defaults."""
 
     name: str
-    queue: str = "default"
-    priority: int | None = None  # None: the queue's default
-    max_attempts: int = 3
-    max_crashes: int = 3
-    timeout: float | None = None
-    retry: retry.Policy = retry.DEFAULT
+    queue: str = option(checks.queue_name, "default")
+    priority: int | None = option(checks.priority)  # None: the queue's default
+    max_attempts: int = option(checks.at_least_once, 3)
+    max_crashes: int = option(checks.at_least_once, 3)
+    timeout: float | None = option(checks.timeout)
+    retry: retry.Policy = option(_retry, retry.DEFAULT)
     runner: RunnerKind = RunnerKind.THREAD
-    keep_args: bool = True
+    keep_args: bool = option(switch, default=True)
     redact: tuple[str, ...] = ()
-    description: str | None = None
-    retry_on: tuple[type[BaseException], ...] = ()  # none: any error is retried
-    fail_on: tuple[type[BaseException], ...] = ()
+    description: str | None = option(_description)
+    retry_on: tuple[type[BaseException], ...] = option(_errors, ())  # none: any error is retried
+    fail_on: tuple[type[BaseException], ...] = option(_errors, ())
     schedule: Rule | None = None  # the shorthand: cron with tz, or every
 
     @classmethod
@@ -118,38 +137,7 @@ class TaskOptions:
         return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 
 
-def _retry(name: str, value: Any) -> retry.Policy:
-    if any(value is policy for policy in (retry.fixed, retry.linear, retry.exponential)):
-        raise ConfigError(f"{name}: call it, as in retry=dray.{value.__name__}(...), to make a policy of it")
-    if callable(value):
-        return cast("retry.Policy", value)
-    return retry.fixed(duration_us(f"{name} (if not a policy or a function of the attempt)", value) / SECOND)
-
-
-def _description(name: str, value: Any) -> str:
-    return label(name, value, DESCRIPTION_CHARS)
-
-
-def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
-    kinds = (value,) if isinstance(value, type) else several(name, value, "exception types")
-    for kind in kinds:
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise TypeError(f"{name} must hold exception types, and {shown(cast('object', kind))} is none")
-    return kinds
-
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "queue": checks.queue_name,
-    "priority": checks.priority,
-    "max_attempts": checks.at_least_once,
-    "max_crashes": checks.at_least_once,
-    "timeout": checks.timeout,
-    "retry": _retry,
-    "keep_args": switch,
-    "description": _description,
-    "retry_on": _errors,
-    "fail_on": _errors,
-}
+_CHECKS = checks_of(TaskOptions)
 
 
 def _runner(name: str, function: Any, value: Any) -> RunnerKind:

@@ -32,7 +32,7 @@ from dray.model.job import Claim, State
 from dray.model.limits import LOG_LINES, TRACEBACK_BYTES
 from dray.model.new_job import NewJob
 from dray.model.settlement import Rng, Settlement
-from dray.runtime import body, loading, notes
+from dray.runtime import body, loading, notes, outcome
 from dray.runtime.children import kernel, wire
 from dray.runtime.children.wire import SharedFlags
 from dray.runtime.execution import Execution, Interrupted
@@ -136,7 +136,7 @@ class _Child:
             raise
         except BaseException as error:  # noqa: BLE001 - of a task that the body left behind
             self._is_armed = False
-            return body.raised(execution, error)
+            return outcome.raised(execution, error)
 
     async def _lead(self, execution: Execution) -> Settlement | None:
         self._task = asyncio.current_task()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import sys
 import threading
 import traceback
@@ -22,6 +21,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from dray.log import log
 from dray.model.job import State
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
@@ -29,8 +29,6 @@ from dray.runtime.body import Leash
 from dray.runtime.execution import Execution, current
 from dray.runtime.runners import Report, Runner, in_order
 from dray.sanitize import escape_control
-
-log = logging.getLogger("dray")
 
 _TASK_GRACE = 5.0  # seconds for the tasks of a body that has ended
 _CUT_GRACE = 1.0
@@ -267,7 +265,7 @@ class _LoopThread:
         try:
             settlement = await body.arun(execution, found.leash)
         except BaseException as error:  # noqa: BLE001 - mostly: cancelled before the body had begun
-            settlement = body.raised(execution, error)
+            settlement = outcome.raised(execution, error)
         if found.leash.is_cut and not execution.is_written:
             return outcome.stopped(execution, stack=found.last_stack)
         return settlement

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from queue import Empty
 from typing import Any
 
+from dray.log import log
 from dray.model.job import LogLine
 from dray.model.limits import LOG_LINES
 from dray.model.settlement import Settlement
@@ -25,8 +26,6 @@ from dray.runtime.execution import Execution, StopCause
 from dray.runtime.runners import Line, Runner
 from dray.sanitize import escape_control, escape_lines
 from dray.task.task import Task
-
-log = logging.getLogger("dray")
 
 _IDLE = 60.0  # seconds that a child waits for another job
 _START = 60.0  # seconds to load a task in a child

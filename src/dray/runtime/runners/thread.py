@@ -126,7 +126,7 @@ class _Slot(threading.Thread):
         except Interrupted:
             pass  # raised after the body had ended, before its outcome was there
         except BaseException as error:  # noqa: BLE001 - every execution must be reported
-            settlement = body.raised(execution, error)
+            settlement = outcome.raised(execution, error)
             is_done = True
         while True:
             try:

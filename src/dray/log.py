@@ -1,0 +1,7 @@
+"""The logger of Dray itself; what bodies log goes to their own loggers."""
+
+from __future__ import annotations
+
+import logging
+
+log = logging.getLogger("dray")
