@@ -21,7 +21,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.watch import Watch
 from dray.clock import Ids
 from dray.errors import SchemaMissing, StorageError, StorageUnavailable, UnknownJob
-from dray.waiter import Waiter, _Pace
+from dray.waiter import Waiter, _Looker
 from tests.backends.world import World
 from tests.manual_clock import ManualClock
 from tests.runtime.watching import until
@@ -286,13 +286,13 @@ def test_who_begins_to_wait_is_not_kept_waiting_by_the_rests_of_others(
     world: World, waiter: Waiter, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rests: list[tuple[float, float]] = []
-    looked = _Pace.looked
+    looked = _Looker.looked
 
-    def noting(self: _Pace, took: float, **what: bool) -> None:
+    def noting(self: _Looker, took: float, **what: bool) -> None:
         looked(self, took, **what)
         rests.append((self.rest, took))
 
-    monkeypatch.setattr(_Pace, "looked", noting)
+    monkeypatch.setattr(_Looker, "looked", noting)
     worker = world.worker()
     with ThreadPoolExecutor(1) as pool:
         for _ in range(20):

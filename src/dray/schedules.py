@@ -93,9 +93,8 @@ class ScheduleInfo:
         """The next slots, as if it were not paused."""
         whole("n", n, 0, 10_000)
         every_us = None if self.every is None else round(self.every * SECOND)
-        rule = Rule(self.cron, every_us, self.tz)
-        at, anchor_at = map(from_datetime, (self.seen_at, self.created_at))
-        return [to_datetime(slot) for slot in preview(rule, at, anchor_at, n)]
+        at, anchor_at = from_datetime(self.seen_at), from_datetime(self.created_at)
+        return [to_datetime(slot) for slot in preview(Rule(self.cron, every_us, self.tz), at, anchor_at, n)]
 
 
 class Schedules:
@@ -104,8 +103,6 @@ class Schedules:
     def __init__(self, app: AppInterface) -> None:
         self._app = app
         self._declared: dict[str, Schedule] = {}
-
-    # Declaring
 
     def declare(self, name: str, task: Task[..., Any] | str, given: Mapping[str, Any]) -> None:
         """Checks a schedule, then writes it, now or when a worker starts."""
@@ -178,8 +175,6 @@ class Schedules:
         named = dict(cast("Mapping[str, Any]", args))
         fitted = to_json(named, "args") if known is None else known.signature.fit(named)
         return name, codec.encode(fitted, limit=ARGS_BYTES)
-
-    # What is stored
 
     def list(self) -> list[ScheduleInfo]:
         backend = self._app.backend

@@ -96,8 +96,6 @@ class Waiter:
             looker.call()
             looker.thread.join()
 
-    # The waits
-
     def _register(self, wait: _Wait) -> None:
         if not wait.left:
             wait.tell()
@@ -131,8 +129,6 @@ class Waiter:
     def _all_waits(self) -> set[_Wait]:
         return {wait for waits in self._waits.values() for wait in waits}
 
-    # The thread
-
     def _run(self, me: _Looker) -> None:
         while self._is_needed(me):
             self._tick(me)
@@ -160,8 +156,8 @@ class Waiter:
             self._step(me)
         except StorageError as error:
             me.let_watch_go()
-            self._endure(error, me.pace)
-            me.called.wait(me.pace.backoff())
+            self._endure(error, me)
+            me.called.wait(me.backoff())
         except Exception as error:  # noqa: BLE001 - a tick: every wait has to raise it
             with self._lock:
                 self._fail(self._all_waits(), error)
@@ -171,8 +167,8 @@ class Waiter:
         me.called.clear()
         began = time.monotonic()
         has_told = self._look()
-        me.pace.looked(time.monotonic() - began, is_called=is_called, has_told=has_told)
-        if not self._waits or me.called.wait(me.pace.rest):
+        me.looked(time.monotonic() - began, is_called=is_called, has_told=has_told)
+        if not self._waits or me.called.wait(me.rest):
             return
         if me.watch is None:
             me.watch = self._backend.watch(hears_work=False)
@@ -180,7 +176,7 @@ class Waiter:
         began = time.monotonic()
         me.watch.wait(_LOOK if me.watch.is_pushed else _UNPUSHED_LOOK)
         if time.monotonic() - began > _LONGEST_REST:
-            me.pace.relax()
+            me.relax()
 
     def _look_at(self, ids: Iterable[str]) -> dict[str, Job]:
         """For waits shorter than one poll: every wait gets at least one look."""
@@ -206,14 +202,14 @@ class Waiter:
                 self._fail(list(self._waits.get(job_id, ())), unknown_job(job_id))
         return bool(jobs or missing)
 
-    def _endure(self, error: StorageError, pace: _Pace) -> None:
+    def _endure(self, error: StorageError, me: _Looker) -> None:
         """Handles a database that cannot be read: waits under way go on, waits whose first look this was raise."""
         is_final = isinstance(error, ForkedConnection | SchemaTooNew)
         with self._lock:
             waits = self._all_waits()
             self._fail([wait for wait in waits if is_final or not wait.is_under_way], error)
             has_others = bool(self._waits)
-        if has_others and pace.failures == 0:
+        if has_others and me.failures == 0:
             log.warning("cannot read the jobs that are waited for: %s; trying again", error)
 
 
@@ -229,13 +225,15 @@ def _wait(over: Signal, timeout: float | None) -> bool:
 
 
 class _Looker:
-    """What belongs to one thread that looks."""
+    """One thread that looks, and how long it rests after a look, and after failures."""
 
     def __init__(self, run: Callable[[_Looker], None]) -> None:
         self.thread = threading.Thread(target=run, args=(self,), name="dray-wait", daemon=True)
         self.called = Signal()
         self.watch: Watch | None = None
-        self.pace = _Pace()
+        self.rest = 0.0
+        self.failures = 0
+        self._next_rest = _FIRST_REST
 
     def call(self) -> None:
         """Ends the thread's rest: a new wait has begun, or the thread is to end."""
@@ -248,6 +246,23 @@ class _Looker:
         watch, self.watch = self.watch, None
         if watch is not None:
             watch.close()
+
+    def looked(self, took: float, *, is_called: bool, has_told: bool) -> None:
+        """Sets the rest: none after a look that found something, but at least as long as a slow look took."""
+        self.failures = 0
+        if is_called:
+            self._next_rest = _FIRST_REST
+        self.rest = 0.0 if is_called or has_told else self._next_rest
+        self._next_rest = min(self._next_rest * 2, _LONGEST_REST) if self.rest else self._next_rest
+        self.rest = max(self.rest, min(took, _LONGEST_REST))
+
+    def relax(self) -> None:
+        """Nothing has happened for a while."""
+        self._next_rest = min(self._next_rest, _REST)
+
+    def backoff(self) -> float:
+        self.failures += 1
+        return min(_SHORTEST_BACKOFF * 2 ** min(self.failures - 1, 10), _LONGEST_BACKOFF)
 
 
 class _Wait:
@@ -272,32 +287,6 @@ class _Wait:
         if self._error is not None:
             raise self._error
         return self._ended
-
-
-class _Pace:
-    """How long to rest after a look, and after failures."""
-
-    def __init__(self) -> None:
-        self.rest = 0.0
-        self.failures = 0
-        self._next = _FIRST_REST
-
-    def looked(self, took: float, *, is_called: bool, has_told: bool) -> None:
-        """Sets the rest: none after a look that found something, but at least as long as a slow look took."""
-        self.failures = 0
-        if is_called:
-            self._next = _FIRST_REST
-        self.rest = 0.0 if is_called or has_told else self._next
-        self._next = min(self._next * 2, _LONGEST_REST) if self.rest else self._next
-        self.rest = max(self.rest, min(took, _LONGEST_REST))
-
-    def relax(self) -> None:
-        """Nothing has happened for a while."""
-        self._next = min(self._next, _REST)
-
-    def backoff(self) -> float:
-        self.failures += 1
-        return min(_SHORTEST_BACKOFF * 2 ** min(self.failures - 1, 10), _LONGEST_BACKOFF)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

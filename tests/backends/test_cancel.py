@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.backends.world import World
 
 PUT_BACK: dict[str, Callable[[Claim, int], Settlement]] = {
-    "retry": lambda claim, at: model.errored(claim, at, at, Outcome.ERROR, SECOND, "ValueError", "no"),
-    "retry at once": lambda claim, at: model.errored(claim, at, at, Outcome.RETRY, 0, "Retry", "again"),
+    "retry": lambda claim, at: model.errored(claim, at, at, Outcome.ERROR, SECOND, "ValueError", "no", None),
+    "retry at once": lambda claim, at: model.errored(claim, at, at, Outcome.RETRY, 0, "Retry", "again", None),
     "snooze": lambda claim, at: model.snoozed(claim, at, at, SECOND),
     "release": model.released,
 }
@@ -167,7 +167,7 @@ def test_a_batch_of_outcomes_says_which_of_them_were_cancelled(world: World) -> 
         [
             model.released(claims[0], now),
             model.released(claims[1], now),
-            model.failed(claims[2], now, now, Reason.ERROR, "ValueError", "no"),
+            model.failed(claims[2], now, now, Reason.ERROR, "ValueError", "no", None),
             model.completed(claims[3], now, now),
         ],
     )

@@ -197,7 +197,7 @@ class Explained(Machine):
         held = self.held(n, is_stale=False)
         if held is not None:
             now = self.clock.steady()
-            self.ask("verbs.settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words")])
+            self.ask("verbs.settle", held[0], [model.failed(held[1], now, now, reason, "Kind", "words", None)])
 
     @invariant()
     def every_job_is_explained(self) -> None:

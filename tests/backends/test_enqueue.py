@@ -325,7 +325,7 @@ def test_a_lost_answer_to_a_completion_leaves_one_outcome(world: World, monkeypa
 def test_a_lost_answer_to_a_failure_leaves_one_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id, worker = world.enqueue(), world.worker()
     now = world.clock.steady()
-    settlement = model.errored(world.claim_one(worker), now, now, Outcome.ERROR, SECOND, "ValueError", "no")
+    settlement = model.errored(world.claim_one(worker), now, now, Outcome.ERROR, SECOND, "ValueError", "no", None)
     beside.lose_next_answer(world.backend, monkeypatch)
 
     settled = beside.insist(lambda: verbs.settle(world.backend, worker, [settlement]))

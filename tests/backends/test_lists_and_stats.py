@@ -27,7 +27,7 @@ def settle(world: World, task: str, reason: Reason | None = None) -> str:
     now = world.clock.steady()
     ended = model.completed(claim, now, now)
     if reason is not None:
-        ended = model.failed(claim, now, now, reason, "Error", "no")
+        ended = model.failed(claim, now, now, reason, "Error", "no", None)
     verbs.settle(world.backend, worker, [ended])
     return claim.id
 

@@ -172,16 +172,16 @@ ENDINGS: dict[str, Ending] = {
     "completed, args dropped": lambda c, s, f: model.completed(c, s, f, keep_args=False),
     "failed": lambda c, s, f: model.failed(c, s, f, Reason.ARGUMENTS, "TypeError", "no such argument", "trace"),
     "error": lambda c, s, f: model.errored(c, s, f, Outcome.ERROR, 0, "ValueError", "no", "trace"),
-    "error, later": lambda c, s, f: model.errored(c, s, f, Outcome.ERROR, 3 * SECOND, "ValueError", "no"),
-    "timeout": lambda c, s, f: model.errored(c, s, f, Outcome.TIMEOUT, 0, "Timeout", "2.5 s are over"),
-    "retry": lambda c, s, f: model.errored(c, s, f, Outcome.RETRY, 9 * SECOND, "Retry", ""),
+    "error, later": lambda c, s, f: model.errored(c, s, f, Outcome.ERROR, 3 * SECOND, "ValueError", "no", None),
+    "timeout": lambda c, s, f: model.errored(c, s, f, Outcome.TIMEOUT, 0, "Timeout", "2.5 s are over", None),
+    "retry": lambda c, s, f: model.errored(c, s, f, Outcome.RETRY, 9 * SECOND, "Retry", "", None),
     "cancelled": lambda c, s, f: model.cancelled(c, s, f, "not needed"),
     "snoozed": lambda c, s, f: model.snoozed(c, s, f, 7 * SECOND),
     "snoozed for nothing": lambda c, s, f: model.snoozed(c, s, f, 0),
     "released": lambda c, _, f: model.released(c, f),
     "released as held": lambda c, _, f: model.released(Held(c.id, c.claim, cancel_requested=False), f),
     # The tables refuse a failure without a reason; the outcome written instead contains the database's own message.
-    "refused": lambda c, s, f: model.failed(c, s, f, Reason.ERROR, "E", "m")._replace(reason=None),
+    "refused": lambda c, s, f: model.failed(c, s, f, Reason.ERROR, "E", "m", None)._replace(reason=None),
 }
 endings = st.lists(st.tuples(some, st.sampled_from(tuple(ENDINGS)), moments), min_size=1, max_size=4)
 

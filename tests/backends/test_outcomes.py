@@ -86,7 +86,7 @@ def test_what_is_to_run_again_does_after_its_delay(world: World) -> None:
     worker, claim = claimed(world)
 
     leave_and_rescue(
-        world, worker, model.errored(claim, *times(world), Outcome.ERROR, 60 * SECOND, "ValueError", "no")
+        world, worker, model.errored(claim, *times(world), Outcome.ERROR, 60 * SECOND, "ValueError", "no", None)
     )
 
     job = world.job(claim.id)

@@ -260,7 +260,7 @@ def test_an_outcome_waits_for_the_last_words_of_its_body(
     worker, claim = _claimed(server)
     ends: dict[str, Settlement] = {
         "completed": model.completed(claim, 0, 0),
-        "failed": model.failed(claim, 0, 0, Reason.ERROR, "ValueError", "no"),
+        "failed": model.failed(claim, 0, 0, Reason.ERROR, "ValueError", "no", None),
     }
     notes, end = _notes(server, claim), (ends[outcome],)
     each = PostgresSession.each

@@ -34,7 +34,7 @@ def ended(world: World, as_state: str, **options: Any) -> str:
     now = world.clock.steady()
     settlement: Settlement = model.completed(claim, now, now)
     if as_state == "failed":
-        settlement = model.failed(claim, now, now, Reason.ERROR, "ValueError", "no")
+        settlement = model.failed(claim, now, now, Reason.ERROR, "ValueError", "no", None)
     verbs.settle(world.backend, worker, [settlement])
     return job_id
 

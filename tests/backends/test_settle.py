@@ -226,7 +226,7 @@ def test_an_attempt_that_must_not_be_repeated_ends_the_job_with_attempts_left(wo
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
 
-    verbs.settle(world.backend, worker, [model.failed(claim, now, now, Reason.ARGUMENTS, "TypeError", "no x")])
+    verbs.settle(world.backend, worker, [model.failed(claim, now, now, Reason.ARGUMENTS, "TypeError", "no x", None)])
 
     job = world.job(job_id)
     assert (job.state, job.reason, job.attempt, job.error) == ("failed", "arguments", 1, "TypeError: no x")
@@ -394,7 +394,7 @@ def test_a_step_of_the_wall_clock_does_not_change_how_long_a_body_ran(world: Wor
         worker,
         [
             model.completed(first, started, finished),
-            model.errored(second, started, finished, Outcome.ERROR, 0, "ValueError", "no"),
+            model.errored(second, started, finished, Outcome.ERROR, 0, "ValueError", "no", None),
         ],
     )
 
@@ -414,7 +414,7 @@ def test_the_times_of_an_attempt_that_is_repeated_are_kept_in_its_record(world: 
     finished = world.clock.steady()
     world.clock.advance(30 * SECOND)
 
-    settlement = model.errored(claim, started, finished, Outcome.ERROR, 10 * SECOND, "ValueError", "no")
+    settlement = model.errored(claim, started, finished, Outcome.ERROR, 10 * SECOND, "ValueError", "no", None)
     verbs.settle(world.backend, worker, [settlement])
 
     (attempt,) = world.backend.history.attempts(job_id)
@@ -427,7 +427,7 @@ def test_the_times_of_an_attempt_that_is_repeated_are_kept_in_its_record(world: 
 REPEATABLE: dict[str, Callable[[Claim, int], Settlement]] = {
     "completed": lambda claim, at: model.completed(claim, at, at, json.dumps("x" * 2_000)),
     "failed": lambda claim, at: model.failed(claim, at, at, Reason.ERROR, "ValueError", "no", "trace"),
-    "retry": lambda claim, at: model.errored(claim, at, at, Outcome.RETRY, SECOND, "Retry", "later"),
+    "retry": lambda claim, at: model.errored(claim, at, at, Outcome.RETRY, SECOND, "Retry", "later", None),
     "cancelled": lambda claim, at: model.cancelled(claim, at, at, "stopped"),
 }
 
@@ -620,7 +620,7 @@ def test_what_an_exchange_puts_back_it_may_claim_again(world: World) -> None:
     job_id = world.enqueue()
     worker = world.worker()
     claim, now = world.claim_one(worker), world.clock.steady()
-    failed = model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", "no")
+    failed = model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", "no", None)
 
     exchange = world.backend.work.exchange(worker, [failed], Demand(("default",), ("task",), 1))
 

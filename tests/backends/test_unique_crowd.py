@@ -52,7 +52,7 @@ class Worker:
         for claim in self.world.claim(self.id):
             way, now = self.rng.randrange(6), self.world.clock.steady()
             if way == 0:  # a retry, promoted once its time has come
-                self.settle(model.errored(claim, now, now, Outcome.ERROR, SECOND, "ValueError", "no"))
+                self.settle(model.errored(claim, now, now, Outcome.ERROR, SECOND, "ValueError", "no", None))
                 self.world.clock.advance(SECOND)
                 self.world.backend.jobs.promote()
             elif way == 1:

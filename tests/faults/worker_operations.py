@@ -238,7 +238,7 @@ class BodyTransaction(Operation):
     def recover(self, backend: Backend) -> None:
         """The body has raised: its outcome is an error, unless the job has ended all the same."""
         now = self.world.clock.steady()
-        error = model.errored(self.claim, now, now, Outcome.ERROR, 0, "StorageError", "lost")
+        error = model.errored(self.claim, now, now, Outcome.ERROR, 0, "StorageError", "lost", None)
         settled = verbs.settle(backend, self.worker.id, [error])
         if self.state(self.job) == "completed":
             assert settled.already == [self.job]

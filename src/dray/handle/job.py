@@ -121,8 +121,6 @@ class Job(Generic[R_co]):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"the handle of job {self.id} stays in its process; pass job.id, and use app.job(id) there")
 
-    # Waiting
-
     def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Waits for the job to end and returns what its body returned.
 
@@ -130,8 +128,7 @@ class Job(Generic[R_co]):
         `UnknownJob` at once if there is no such job.
         """
         seconds = seconds_of(timeout)
-        ended = self._app.waiter.wait([self.id], seconds)
-        return self._outcome(ended, seconds)
+        return self._outcome(self._app.waiter.wait([self.id], seconds), seconds)
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
         """As `result`, from a coroutine."""
@@ -154,10 +151,7 @@ class Job(Generic[R_co]):
     def _traceback(self, row: model.Job) -> str | None:
         if row.state != State.FAILED:
             return None
-        last = self._app.backend.history.attempts(self.id)[-1:]
-        return next((attempt.traceback for attempt in last), None)
-
-    # Looking
+        return next((last.traceback for last in self._app.backend.history.attempts(self.id)[-1:]), None)
 
     @property
     def row(self) -> model.Job:
@@ -217,8 +211,6 @@ class Job(Generic[R_co]):
         """What was logged inside the job, oldest first."""
         found = self._app.backend.history.log_lines(self.id, after=after, limit=limit)
         return [LogLine(seq, to_datetime(line.at), line.level, line.logger, line.message) for seq, line in found]
-
-    # Acting
 
     def cancel(self) -> bool:
         """Cancels the job or, if it runs, asks it to stop. False: it had ended already."""

@@ -47,8 +47,6 @@ class Run:
             f"the handle of workflow {self.id} stays in its process; pass its id, and use app.workflow_run"
         )
 
-    # Looking
-
     def _look(self) -> tuple[Workflow, dict[str, int]]:
         found = self._app.backend.workflows.get(self.id)
         if found is None:
@@ -99,8 +97,6 @@ class Run:
             raise UnknownJob(f"workflow {self.id} has no step {shown(step)}")
         return Job[Any](self._app, found).refresh()
 
-    # Waiting
-
     def wait(self, timeout: float | timedelta | None = None) -> str:
         """Waits until all of it has ended, with the steps it adds meanwhile, and returns its state.
 
@@ -109,9 +105,8 @@ class Run:
         """
         seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := self._next(), _Ahead):
-            left = self._left(found, seconds, began)
             try:
-                self._app.waiter.wait(found.ids, left)
+                self._app.waiter.wait(found.ids, self._left(found, seconds, began))
             except UnknownJob:  # deleted meanwhile: look again at the rest
                 continue
         return found
@@ -120,9 +115,8 @@ class Run:
         """As `wait`, from a coroutine."""
         seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := await in_thread(self._next), _Ahead):
-            left = self._left(found, seconds, began)
             try:
-                await self._app.waiter.wait_async(found.ids, left)
+                await self._app.waiter.wait_async(found.ids, self._left(found, seconds, began))
             except UnknownJob:
                 continue
         return found
@@ -158,8 +152,6 @@ class Run:
         """The end of a job has still to be passed on to one that waits, which then runs, or ends, or is held."""
         waiting = self._app.backend.workflows.jobs(self.id, frozenset({State.WAITING}))
         return _Ahead(waiting[:1], _TRANSIT)
-
-    # Acting
 
     def cancel(self) -> int:
         """Cancels every job that has not started and asks running ones to stop; returns how many.

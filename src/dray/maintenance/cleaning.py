@@ -57,8 +57,7 @@ class Pruner:
         if PRUNE_CHUNK in {forgotten, stacks}:
             return _SOON
         # A pass that finds nothing doubles the pause.
-        found = self._removed + forgotten + stacks
-        self._pause = _SHORTEST if found else min(self._pause * 2, _LONGEST)
+        self._pause = _SHORTEST if self._removed + forgotten + stacks else min(self._pause * 2, _LONGEST)
         return jittered(self._pause, self._rng)
 
 

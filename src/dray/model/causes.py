@@ -115,9 +115,6 @@ def _unstarted(around: Circumstances, misfit: str | None) -> list[Cause]:
     return found
 
 
-# Not started: its time
-
-
 def _by_state(around: Circumstances) -> Iterator[Cause]:
     job = around.job
     if job.state == State.WAITING:
@@ -147,9 +144,6 @@ def _time(around: Circumstances) -> Cause:
 
 def _by_whom(around: Circumstances) -> str:
     return "" if any(view.is_alive for view in around.workers) else " by the next worker that starts: none is alive"
-
-
-# Not started: its parents
 
 
 def _parents(around: Circumstances) -> Iterator[Cause]:
@@ -182,9 +176,6 @@ def _held(around: Circumstances, parent: Parent) -> Cause:
     return cause(Kind.HELD, text, parent=parent_facts(parent), on_parent_failure=around.job.on_parent_failure)
 
 
-# Not started: its arguments
-
-
 def _misfitting(around: Circumstances, misfit: str | None) -> Iterator[Cause]:
     job = around.job
     if job.error is not None and job.error.startswith(_MISFIT):
@@ -193,9 +184,6 @@ def _misfitting(around: Circumstances, misfit: str | None) -> Iterator[Cause]:
         yield cause(Kind.ARGUMENTS, text, error=error, is_here=False)
     elif misfit is not None:
         yield cause(Kind.ARGUMENTS, f"With the code here it would not run: {misfit}", error=misfit, is_here=True)
-
-
-# Not started: its queue, and which workers serve it
 
 
 def _queue(around: Circumstances) -> Iterator[Cause]:
@@ -274,9 +262,6 @@ def _ready(around: Circumstances) -> Cause:
     return cause(Kind.READY, text, run_at=moment(job.run_at), workers=names)
 
 
-# Running
-
-
 def _running(around: Circumstances) -> list[Cause]:
     holder = around.holder
     found = [*_worker(around), *_overdue(around), *_cancel(around)]
@@ -336,9 +321,6 @@ def _cancel(around: Circumstances) -> Iterator[Cause]:
     if at is not None:
         text = f"It was asked to stop {when(at, around.now)}; its body has not ended yet."
         yield cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=moment(at))
-
-
-# Ended
 
 
 def _ended(around: Circumstances) -> list[Cause]:
@@ -436,9 +418,6 @@ def _unique(around: Circumstances) -> Iterator[Cause]:
     until = "" if job.unique_until is None else f" until {when(job.unique_until, around.now)}"
     text = f"It holds the unique key {job.unique_lock}{until}: an enqueue with that key gets this job."
     yield cause(Kind.UNIQUE, text, unique=job.unique_lock, unique_until=moment(job.unique_until))
-
-
-# Words for sentences
 
 
 def when(at: int, now: int) -> str:

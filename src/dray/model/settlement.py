@@ -6,10 +6,11 @@ told, and add only what no worker can know: that a cancel was requested meanwhil
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from dray.model.job import Claim, Held, Outcome, Reason, State
 
+Error: TypeAlias = tuple[str, str, str | None]  # its type, its message and its traceback
 _SHORT = 300  # characters of the one-line error that lists show
 
 
@@ -50,15 +51,15 @@ def _ended(
     state: State,
     outcome: str | None,
     times: tuple[int, int],
-    failure: tuple[str, str, str | None] | None = None,  # the error's type, message and traceback
+    failure: Error | None = None,
     **fields: Any,
 ) -> Settlement:
     settlement = Settlement(claim.id, claim.claim, state, outcome, *times, **fields)
     if failure is None:
         return settlement
     kind, message, traceback = failure
-    short = _short(kind, message)
-    return settlement._replace(error=short, error_type=kind, error_message=message, traceback=traceback)
+    error = _short(kind, message)
+    return settlement._replace(error=error, error_type=kind, error_message=message, traceback=traceback)
 
 
 def _runnable(delay_us: int) -> State:
@@ -73,35 +74,16 @@ def completed(
     return _ended(claim, State.COMPLETED, Outcome.COMPLETED, times, result=result, drops_args=not keep_args)
 
 
-def failed(
-    claim: Claim,
-    started: int,
-    finished: int,
-    reason: Reason,
-    error_type: str,
-    message: str,
-    traceback: str | None = None,
-) -> Settlement:
+def failed(claim: Claim, started: int, finished: int, reason: Reason, *error: *Error) -> Settlement:
     """The attempt failed and no other may follow it."""
-    error = error_type, message, traceback
     return _ended(claim, State.FAILED, reason, (started, finished), error, reason=reason)
 
 
-def errored(
-    claim: Claim,
-    started: int,
-    finished: int,
-    outcome: Outcome,
-    delay_us: int,
-    error_type: str,
-    message: str,
-    traceback: str | None = None,
-) -> Settlement:
+def errored(claim: Claim, started: int, finished: int, outcome: Outcome, delay_us: int, *error: *Error) -> Settlement:
     """The attempt failed: another follows after the delay, or, with none left, the job has failed."""
     if claim.attempt >= claim.max_attempts:
         reason = Reason.ERROR if outcome is Outcome.RETRY else Reason(outcome)
-        return failed(claim, started, finished, reason, error_type, message, traceback)
-    error = error_type, message, traceback
+        return failed(claim, started, finished, reason, *error)
     return _ended(claim, _runnable(delay_us), outcome, (started, finished), error, delay_us=delay_us)
 
 
@@ -161,9 +143,7 @@ def crashed(
     return _crashed(held, (at, at), error, None if ends else crash_delay_us(crashes, rng))
 
 
-def _crashed(
-    claim: Claim | Held, times: tuple[int, int], error: tuple[str, str, str | None], delay_us: int | None
-) -> Settlement:
+def _crashed(claim: Claim | Held, times: tuple[int, int], error: Error, delay_us: int | None) -> Settlement:
     """Without a delay the job has failed."""
     state = State.FAILED if delay_us is None else _runnable(delay_us)
     reason = Reason.CRASHED if delay_us is None else None

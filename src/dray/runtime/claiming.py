@@ -12,8 +12,6 @@ from dray.model.job import Demand
 from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
-# How much
-
 AHEAD = 100  # jobs
 AHEAD_US = 50 * MILLISECOND  # of work
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
@@ -115,8 +113,6 @@ class ClaimPolicy:
         return tuple(sorted(queues, key=lambda queue: -(self._credit.get(queue, 0) + (self._weights[queue] or 1))))
 
 
-# When to look
-
 _FIRST_PAUSE, _LONG_PAUSE, _LONGEST_PAUSE = 0.001, 0.02, 0.08  # seconds
 _MANY_EMPTY_LOOKS = 50  # in a row: other workers are busy, and there is nothing for this one
 _FIRST_LOCKED_PAUSE, _LONGEST_LOCKED_PAUSE = 0.005, 0.25
@@ -193,9 +189,6 @@ class PollPolicy:
         self._locked_pause = min(max(self._locked_pause * 2, _FIRST_LOCKED_PAUSE), _LONGEST_LOCKED_PAUSE)
         self.pause = self._locked_pause
         return self.pause
-
-
-# Which queues
 
 
 def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[str, int | None] | None:

@@ -196,8 +196,7 @@ class Identity:
         return self.proof.fileno()
 
     def register(self) -> None:
-        new = replace(self._worker, id=self.id, lock=self.proof.lock)
-        self._backend.workers.register(new, self.lease_us)
+        self._backend.workers.register(replace(self._worker, id=self.id, lock=self.proof.lock), self.lease_us)
 
     def register_patiently(self, is_over: Callable[[], bool]) -> None:
         """Registers, and retries while other processes keep the database locked."""

@@ -86,8 +86,7 @@ def _locate_script(file: str | None, name: str | None) -> TaskLocation | str:
 
 def load_task(location: TaskLocation, task_name: str) -> Task[..., Any]:
     """In a child: the task. Raises `LookupError`, or whatever the module raises when it is imported."""
-    module = _script(location) if location.module == _MAIN else _module(location)
-    task = _task_in(module, task_name)
+    task = _task_in(_script(location) if location.module == _MAIN else _module(location), task_name)
     if task is None:
         guard = "; is it under an if __name__ == '__main__'?" if location.module == _MAIN else ""
         raise LookupError(

@@ -107,8 +107,6 @@ class Worker:
         self._stopping = OwnedLock()
         self._has_left = False
 
-    # As a user sees it
-
     @property
     def id(self) -> str:
         """The worker's id. It changes if the worker was declared dead and came back."""
@@ -285,8 +283,7 @@ class Worker:
         self._duties.catch_up()
         self._duties_loop = Loop("dray-duties", self._duties.others.tick)
         self._rescue_loop = Loop("dray-rescuer", self._duties.rescue.tick)
-        engine_loop = EngineLoop(self._engine, inbox)
-        self._services = (stopper, beat, self._duties_loop, self._rescue_loop, engine_loop)
+        self._services = (stopper, beat, self._duties_loop, self._rescue_loop, EngineLoop(self._engine, inbox))
 
     def _take_new_id(self) -> str:
         """After this worker was declared dead or lost its proof. On the engine's thread."""

@@ -172,9 +172,6 @@ def rule_of(of: str, cron: Any, every: Any, tz: Any) -> Rule | None:
     return None if every is None else Rule.from_every(every)
 
 
-# Names
-
-
 def task_name(function: Callable[..., Any]) -> str:
     """``module.function``, as seen from outside; `TypeError` for what has no such name."""
     check_function(function)
@@ -237,9 +234,6 @@ _REFUSED: tuple[tuple[Callable[[Any], bool], str], ...] = (
         "is not a Python function; write a def that calls it",
     ),
 )
-
-
-# Retries
 
 
 def next_delay_us(options: TaskOptions, attempt: int, error: BaseException, rng: Rng) -> int | None:

@@ -91,8 +91,6 @@ class Task(Enqueuer[P, R]):
         positional, keywords = self.signature.with_context(args, kwargs, lambda: self.app.local_context(self))
         return call(*positional, **keywords)
 
-    # For producers
-
     def using(self, **options: Unpack[JobKeywords]) -> Enqueuer[P, R]:
         """The same task with options for the jobs that are enqueued through the returned object."""
         return Enqueuer(self, JobOptions.of(options))
@@ -102,8 +100,6 @@ class Task(Enqueuer[P, R]):
     ) -> NewJob:
         """The job for a call, checked and encoded, not yet written."""
         return prepare(job_id or self.app.new_id(), self.options, self.signature.bind(args, kwargs), job_options)
-
-    # For workers
 
     def arguments(
         self, text: str, *, context: Any = None, parent_results: Mapping[str, Any] | None = None

@@ -84,14 +84,10 @@ class _Forker:
                 self._kill_all()
                 return None
             for key, _ in self._selector.select():
-                if key.fileobj is self._command:
-                    ends = self._hear()
-                    if ends is not None:
-                        return ends
-                elif key.fileobj is self._wakes[0]:
-                    self._wakes[0].recv(4096)
-                else:
-                    self._let_go(key.data)
+                if key.fileobj is not self._command:
+                    self._hear_end(key)
+                elif (ends := self._hear()) is not None:
+                    return ends
             self._look_after()
         if ends is None:
             self._see_off()
@@ -106,6 +102,13 @@ class _Forker:
             signal.signal(number, _wake_only)
         # Sent when the thread that started this ends, but the worker may live on: `serve` checks its parent.
         kernel.ask_for_death_signal(signal.SIGHUP)
+
+    def _hear_end(self, key: selectors.SelectorKey) -> None:
+        """A child has ended, or its worker has let it go."""
+        if key.fileobj is self._wakes[0]:
+            self._wakes[0].recv(4096)
+        else:
+            self._let_go(key.data)
 
     def _hear(self) -> ChildEnds | None:
         if not self._inbox.read():  # the worker is gone, or has closed it
@@ -183,15 +186,11 @@ class _Forker:
         child.is_let_go = True
 
     def _see_off(self) -> None:
+        self._selector.unregister(self._command)
         deadline = time.monotonic() + _LAST_GRACE
         while self._children and (rest := deadline - time.monotonic()) > 0 and os.getppid() == self._worker_pid:
             for key, _ in self._selector.select(rest):
-                if key.fileobj is self._wakes[0]:
-                    self._wakes[0].recv(4096)
-                elif key.fileobj is self._command:
-                    self._selector.unregister(self._command)
-                else:
-                    self._let_go(key.data)
+                self._hear_end(key)
             self._look_after()
         self._kill_all()
 
