@@ -315,9 +315,9 @@ class App:
 
         Keeps what a live job needs, and workflows that have not ended.
         """
-        from dray.ops.pruning import prune  # noqa: PLC0415 - workers prune by themselves
+        from dray.ops import pruning  # noqa: PLC0415 - workers prune by themselves
 
-        return prune(self.backend, older_than)
+        return pruning.remove(self.backend, pruning.retention(older_than))
 
     def stats(self, window: float | timedelta = 3600) -> Stats:
         """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from dray.cli.output import ago, iso
+from dray.cli.cells import ago, iso
 from dray.cli.parsing import duration, instant
 from dray.wording import span
 

@@ -10,7 +10,6 @@ _INTERRUPTED = 130  # `Code.INTERRUPTED`, which may not be loaded yet
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command line and exits with its code."""
     try:
         from dray.cli.run import run  # noqa: PLC0415 - Ctrl-C while it loads must be caught
 

@@ -89,14 +89,13 @@ class _Graph:
         for name, spot in self.spots.items():
             key = (spot.kind, frozenset(self.parents[name]), frozenset(self.children[name]))
             groups.setdefault(key, []).append(name)
-        lead: dict[str, str] = {}  # step -> the one whose row it shares
-        spots: dict[str, Spot] = {}
+        lead = {name: name for name in self.spots}  # step -> the one whose row it shares
+        spots = dict(self.spots)
         for members in groups.values():
-            many = len(members) >= _ALIKE
-            lead.update(dict.fromkeys(members, members[0]) if many else {name: name for name in members})
-            for name in members[:1] if many else members:
-                spots[name] = self._together(members) if many else self.spots[name]
-        in_order = {name: spots[name] for name in self.spots if name in spots}
+            if len(members) >= _ALIKE:
+                lead |= dict.fromkeys(members, members[0])
+                spots[members[0]] = self._together(members)
+        in_order = {name: spot for name, spot in spots.items() if lead[name] == name}
         edges = {(lead[parent], lead[child]): None for child, all_of in self.parents.items() for parent in all_of}
         return _Graph.of(in_order, edges)
 

@@ -41,8 +41,7 @@ def _subject(app: App, code: Code) -> Subject:
 
 def _found() -> tuple[App, Code]:
     """Returns the app and how it was found; one without tasks if its code cannot be loaded."""
-    typed = told("typed_url")
-    if typed and not told("app"):
+    if told("typed_url") and not told("app"):
         return bare_app(), Code(address="--url", is_sought=False)
     app, problem = None, None
     try:
@@ -51,19 +50,15 @@ def _found() -> tuple[App, Code]:
             load_tasks(app)
     except Failure as failure:
         problem = failure.format_message()
-    if app is None:
-        return bare_app(), Code(problem=problem, address="--url" if typed else _variable_or_default())
-    address, unused = ("--url", None) if typed else _source(app)
-    return app, Code(name_of(app), tuple(app.registry.names()), problem, address, unused)
-
-
-def _variable_or_default() -> str:
-    return "DRAY_URL" if os.environ.get("DRAY_URL") else "the default"
+    app = app or bare_app()
+    return app, Code(name_of(app), tuple(app.registry.names()), problem, *_source(app))
 
 
 def _source(app: App) -> tuple[str, str | None]:
     """Returns where the app's address comes from, and what else names a database without effect."""
+    variable = os.environ.get("DRAY_URL")
+    if told("typed_url"):
+        return "--url", None
     if app.settings.url == Settings.of(None).url:
-        return _variable_or_default(), None
-    unused = "DRAY_URL is set to another one, and not used" if os.environ.get("DRAY_URL") else None
-    return "the app's code", unused
+        return "DRAY_URL" if variable else "the default", None
+    return "the app's code", "DRAY_URL is set to another one, and not used" if variable else None

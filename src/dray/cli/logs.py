@@ -79,7 +79,6 @@ class LogFormatter(logging.Formatter):
 
 
 def details(formatter: logging.Formatter, record: LogRecord) -> list[str]:
-    """Returns the lines of a record's traceback and stack."""
     texts = [formatter.formatException(record.exc_info)] if record.exc_info else []
     texts += [record.stack_info] if record.stack_info else []
     return [line for text in texts for line in text.splitlines()]

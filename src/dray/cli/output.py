@@ -1,7 +1,4 @@
-"""Data on stdout: JSON if asked for, words and tables on a terminal, tab-separated values in a pipe.
-
-A name, an argument or an error may hold anything. It is written on one line, with its control characters escaped.
-"""
+"""Data on stdout: JSON if asked for, words and tables on a terminal, tab-separated values in a pipe."""
 
 from __future__ import annotations
 
@@ -10,20 +7,16 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
+from dray.cli.cells import Shape, cell, jsonable
 from dray.cli.options import wants_json
 from dray.sanitize import escape_control
-from dray.wording import span
 
 if TYPE_CHECKING:
     from dray.cli.terminal import Region
-
-Shape = Mapping[str, Any]
 
 STATES = ("waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled")
 COLOURS = {
@@ -95,7 +88,7 @@ def put(text: str) -> None:
 
 
 def put_json(value: Any) -> None:
-    put(json.dumps(value, default=_json, indent=2) if is_terminal() else json_line(value))
+    put(json.dumps(value, default=jsonable, indent=2) if is_terminal() else json_line(value))
 
 
 def put_line(shape: Any, text: str) -> None:
@@ -146,7 +139,7 @@ def overwritten(given: TextIO | None = None) -> Region | None:
 
 def json_line(value: Any) -> str:
     """Returns JSON on one line, on a terminal too."""
-    return json.dumps(value, default=_json)
+    return json.dumps(value, default=jsonable)
 
 
 def fields(shape: Shape, columns: Sequence[Column]) -> list[str]:
@@ -184,76 +177,11 @@ def state_columns(shapes: Sequence[Shape]) -> tuple[Column, ...]:
     return tuple(Column(state, state, is_number=True, rank=_RANKS[state]) for state in STATES if state in there)
 
 
-def cell(value: Any) -> str:
-    """Returns a value as one field of a line."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return escape_control(value)
-    if isinstance(value, bool | Mapping):
-        return escape_control(json.dumps(value, default=_json, ensure_ascii=False))
-    if isinstance(value, datetime):
-        return iso(value)
-    if isinstance(value, Iterable):
-        return ",".join(cell(each) for each in cast("Iterable[Any]", value))
-    return str(value)
-
-
-def short(job_id: Any, _: Shape | None = None) -> str:
-    """Returns an id as people see it."""
-    return "" if job_id is None else str(job_id)[-8:]
-
-
-def iso(when: datetime) -> str:
-    """Returns an instant as programs read it."""
-    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def ago(when: datetime | None, now: datetime) -> str:
-    """Returns an instant as people say it."""
-    if when is None:
-        return ""
-    seconds = (now - when).total_seconds()
-    if abs(seconds) < 1:
-        return "now"
-    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
-
-
-def relative(when: Any, shape: Shape) -> str:
-    """Returns an instant as people say it, now or at the time of the row."""
-    return ago(when, shape.get("now") or datetime.now(UTC))
-
-
-def paused(when: Any, shape: Shape) -> str:
-    return f"paused {relative(when, shape)}" if when else ""
-
-
-def seconds(value: Any, _: Shape) -> str:
-    """Returns a number of seconds as people say it; empty if it is None."""
-    return "" if value is None else span(value)
-
-
-def state(value: Any, shape: Shape) -> str:
-    return f"{value}({shape['reason']})" if shape["reason"] else str(value)
-
-
-def queues(value: Any, _: Shape) -> str:
-    return ",".join(value) or "all"
-
-
 def bar(share: float, width: int, stream: TextIO | None = None) -> str:
     """Returns a bar of this width, full up to ``share`` of it."""
     full, empty = ("#", "-") if is_ascii_only(stream=stream) else ("\u2501", "\u2500")
     done = round(max(0.0, min(1.0, share)) * width)
     return full * done + empty * (width - done)
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return iso(value)
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} has no shape in JSON")
 
 
 @contextmanager

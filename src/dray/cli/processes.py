@@ -35,7 +35,6 @@ class Interrupts:
         self._is_held = self._is_asked = False
 
     def caught(self) -> AbstractContextManager[None]:
-        """Handles both signals within the block."""
         return handling(dict.fromkeys(ENDING, self._handle))
 
     @contextmanager

@@ -55,7 +55,6 @@ class Polled:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more files than it polls."""
         return len(self._files) + len(self._folders) >= _MOST
 
     def changed(self) -> set[str]:
@@ -77,7 +76,6 @@ class Polled:
         return found
 
     def _read(self, folder: str) -> None:
-        """Adds what is new in a folder."""
         self._folders[folder] = _mark(folder)
         try:
             entries = list(os.scandir(folder))

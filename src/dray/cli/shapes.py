@@ -49,7 +49,6 @@ def job(found: dray.Job[Any]) -> dict[str, Any]:
 
 
 def whole_job(found: dray.Job[Any]) -> dict[str, Any]:
-    """Returns a job with everything that is known about it."""
     attempts = [attempt(each) for each in found.attempts()]  # reads the job again
     row = found.row
     return {

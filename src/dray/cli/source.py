@@ -122,15 +122,18 @@ def _apps(tree: ast.Module) -> Iterator[ast.Call]:
                 yield node
 
 
+def _literal(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
 def _url(app: ast.Call) -> list[str | None]:
-    given = [*app.args[:1], *(word.value for word in app.keywords if word.arg == "url")]
-    return [node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None for node in given]
+    return [_literal(node) for node in (*app.args[:1], *(word.value for word in app.keywords if word.arg == "url"))]
 
 
 def _imports(app: ast.Call) -> list[str]:
     lists = [word.value for word in app.keywords if word.arg == "imports"]
     items = [item for each in lists if isinstance(each, ast.List | ast.Tuple) for item in each.elts]
-    return [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return [text for item in items if (text := _literal(item)) is not None]
 
 
 def _tasks(tree: ast.Module, module: str) -> Iterator[str]:
@@ -141,7 +144,6 @@ def _tasks(tree: ast.Module, module: str) -> Iterator[str]:
             call = decorator.func if isinstance(decorator, ast.Call) else decorator
             if isinstance(call, ast.Attribute) and call.attr == "task":
                 words = decorator.keywords if isinstance(decorator, ast.Call) else []
-                names = [word.value for word in words if word.arg == "name"]
-                given = names[0] if names else ast.Constant(f"{module}.{node.name}")
-                if isinstance(given, ast.Constant) and isinstance(given.value, str):
-                    yield given.value
+                names = [_literal(word.value) for word in words if word.arg == "name"] or [f"{module}.{node.name}"]
+                if names[0] is not None:
+                    yield names[0]

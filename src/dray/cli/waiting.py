@@ -11,8 +11,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import dray
+from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
-from dray.cli.output import bar, overwritten, short, showable
+from dray.cli.output import bar, overwritten, showable
 from dray.cli.processes import handling
 from dray.errors import StorageError
 from dray.model.job import Job, State

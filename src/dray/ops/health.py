@@ -97,7 +97,6 @@ def _too_few(live: Sequence[Seen], able: int, wanted: int) -> str:
 
 
 def _about(live: Sequence[Seen], wanted: str) -> list[str]:
-    """What is wrong with one worker."""
     found = [each for each in live if wanted == each.worker.name or each.worker.id.endswith(wanted.lower())]
     troubles = [_trouble(each) for each in found]
     if None in troubles:

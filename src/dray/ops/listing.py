@@ -101,7 +101,6 @@ def _whole_id(
 
 
 def check_limit(limit: object) -> int:
-    """How many jobs a list may have."""
     if isinstance(limit, bool) or not isinstance(limit, int):
         raise TypeError(f"limit must be a whole number, not {type(limit).__name__}")
     if not 1 <= limit <= MAX_LIMIT:
@@ -128,7 +127,6 @@ class Stats:
         return max(self.oldest_queued.values(), default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
         return {**asdict(self), "oldest_queued_age": self.oldest_queued_age}
 
 

@@ -34,8 +34,3 @@ def remove(backend: backends.Backend, kept: Retention, progress: Callable[[int],
         # As long as it took: else the write lock is hardly ever free, and a waiting writer gets it by chance alone.
         time.sleep(max(step.us / SECOND, _SHORTEST_REST))
     return removed
-
-
-def prune(backend: backends.Backend, older_than: float | timedelta | None) -> int:
-    """Removes ended jobs that are older than that, or past their usual retention; returns how many."""
-    return remove(backend, retention(older_than))

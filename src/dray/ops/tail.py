@@ -240,8 +240,6 @@ def _floor(found: Changes) -> Position:
 
 
 class _Told:
-    """What has been told lately."""
-
     def __init__(self) -> None:
         self._keys: OrderedDict[Hashable, None] = OrderedDict()
 

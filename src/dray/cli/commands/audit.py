@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import short
 from dray.cli.exits import Code, say
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import flat, line, progress, put_either, short
+from dray.cli.output import flat, line, progress, put_either
 from dray.cli.parsing import time_option
 from dray.ops.audit import Audit, Broken
 from dray.ops.audit import audit as run_audit

@@ -10,9 +10,10 @@ import click
 
 from dray.backends.scratch import removed_at_the_end, scratch_url
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import Shape
 from dray.cli.exits import Failure, say
 from dray.cli.options import option, shared
-from dray.cli.output import Column, Shape, is_terminal, put_either, table
+from dray.cli.output import Column, is_terminal, put_either, table
 from dray.cli.parsing import time_option
 from dray.cli.processes import Interrupts
 from dray.errors import StorageError, StorageUnavailable

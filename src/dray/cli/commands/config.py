@@ -11,9 +11,10 @@ import click
 
 import dray
 from dray.cli.apps import app_here, bare_app, name_of
+from dray.cli.cells import Shape, cell
 from dray.cli.exits import Failure, did_you_mean, say
 from dray.cli.options import shared, told
-from dray.cli.output import Column, Shape, cell, put_list
+from dray.cli.output import Column, put_list
 from dray.cli.source import configured_app, project_settings
 from dray.instants import SECOND
 from dray.model import limits

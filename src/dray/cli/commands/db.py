@@ -12,9 +12,10 @@ import dray
 from dray.address import PostgresAddress, parse_address
 from dray.backends.migrate import latest, scripts
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import Shape, seconds
 from dray.cli.exits import Code, Failure, say
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import Column, Shape, fields, progress, put, put_either, put_json, seconds
+from dray.cli.output import Column, fields, progress, put, put_either, put_json
 from dray.cli.parsing import confirm, state_option, time_option
 from dray.cli.root import LazyGroup
 from dray.model.circumstances import Closed

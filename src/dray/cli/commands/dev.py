@@ -16,11 +16,12 @@ import click
 import dray
 from dray.cli import logs
 from dray.cli.apps import app_with_tasks, name_of
+from dray.cli.cells import short
 from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
 from dray.cli.logs import users_lines
 from dray.cli.options import import_option, option, same_command, shared, told
-from dray.cli.output import COLOURS, short
+from dray.cli.output import COLOURS
 from dray.cli.parsing import given, time_option
 from dray.cli.reloading import RELOADED, Reloader, places_of
 from dray.cli.source import configured_app
@@ -104,7 +105,6 @@ def _announce(app: dray.App, queues: str | None) -> None:
 
 
 def _cannot_import(error: Failure) -> int:
-    """Writes the last lines of the traceback."""
     assert error.__cause__ is not None
     said = users_lines(error.__cause__)
     shown = said if len(said) <= _ERROR_LINES else ["...", *said[-_ERROR_LINES:]]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dray.cli.cells import cell
 from dray.cli.exits import Code, sentence
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import cell, has_colours, is_ascii_only, is_terminal, line, put, put_either, put_line
+from dray.cli.output import has_colours, is_ascii_only, is_terminal, line, put, put_either, put_line
 from dray.cli.parsing import time_option
 from dray.model.values import check_name
 from dray.wording import counted, span

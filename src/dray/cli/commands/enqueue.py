@@ -20,10 +20,11 @@ import click
 import dray
 from dray.cli import logs, shapes, waiting
 from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, task_to_fit
+from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import put, put_json, short
+from dray.cli.output import put, put_json
 from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
 from dray.errors import DrayError

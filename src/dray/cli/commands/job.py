@@ -15,23 +15,10 @@ import click
 import dray
 from dray.cli import shapes, waiting
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import Shape, cell, relative, short, state
 from dray.cli.exits import Code, say
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import (
-    Column,
-    Shape,
-    cell,
-    fields,
-    flat,
-    line,
-    one_or_all,
-    put_either,
-    put_line,
-    put_list,
-    relative,
-    short,
-    state,
-)
+from dray.cli.output import Column, fields, flat, line, one_or_all, put_either, put_line, put_list
 from dray.cli.parsing import confirm, filters, filters_given, time_option
 from dray.handle import job as handles
 from dray.model.job import CancelResult

@@ -8,8 +8,9 @@ import click
 
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import Shape, relative, short, state
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import TRIES, Column, Shape, is_terminal, put_list, relative, short, state
+from dray.cli.output import TRIES, Column, is_terminal, put_list
 from dray.cli.parsing import filters, filters_given
 from dray.ops import listing
 from dray.wording import span

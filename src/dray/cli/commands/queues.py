@@ -10,22 +10,11 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import Shape, paused, seconds
 from dray.cli.exits import say
 from dray.cli.live.following import putting, repeat
 from dray.cli.options import option, shared
-from dray.cli.output import (
-    BESIDE_STATES,
-    STATES,
-    Column,
-    Shape,
-    flat,
-    paused,
-    put_either,
-    put_list,
-    seconds,
-    state_columns,
-    table,
-)
+from dray.cli.output import BESIDE_STATES, STATES, Column, flat, put_either, put_list, state_columns, table
 from dray.cli.parsing import time_option
 from dray.model.values import check_name
 from dray.ops.listing import Stats

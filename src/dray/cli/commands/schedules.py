@@ -12,9 +12,10 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
+from dray.cli.cells import Shape, relative
 from dray.cli.exits import say
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import Column, Shape, line, put, put_either, put_json, put_list, relative
+from dray.cli.output import Column, line, put, put_either, put_json, put_list
 from dray.cli.parsing import arguments, given, time_option
 from dray.errors import UnknownSchedule
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap

@@ -15,10 +15,11 @@ import click
 import dray
 from dray.backends.watch import Watch
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import ago, cell, short
 from dray.cli.exits import say
 from dray.cli.live.following import Stopping, stopping
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import COLOURS, ago, cell, has_colours, is_dumb, is_terminal, json_line, line, put, short
+from dray.cli.output import COLOURS, has_colours, is_dumb, is_terminal, json_line, line, put
 from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
 from dray.ops import listing
@@ -176,7 +177,6 @@ _COLOURS = COLOURS | {
 
 
 def _text(event: Event) -> str:
-    """Returns the rest of a line, after the names."""
     kind = event["event"]
     if kind == "log":
         return f"{event['level'].lower()} {event['logger']}: {event['message']}"

@@ -11,8 +11,9 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks, known_task
+from dray.cli.cells import Shape, queues, relative, seconds, short
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import Column, Shape, put_json, put_list, queues, relative, seconds, short
+from dray.cli.output import Column, put_json, put_list
 from dray.errors import ConfigError, StorageError
 from dray.ops import tasks as ops
 from dray.ops.listing import WorkerInfo

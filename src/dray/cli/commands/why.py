@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from dray.cli.apps import app_on_tables, load_tasks
+from dray.cli.cells import short, state
 from dray.cli.options import option, shared
-from dray.cli.output import line, one_or_all, put_either, short, state
+from dray.cli.output import line, one_or_all, put_either
 from dray.cli.shapes import values_of
 from dray.ops import listing
 from dray.ops.why import Why
@@ -49,7 +50,6 @@ def _shape(found: Why) -> dict[str, Any]:
 
 
 def _words(found: Why, *, is_one: bool) -> Iterator[str]:
-    """Yields lines for people, with short ids."""
     job = found.job
     if not is_one:
         yield f"{short(job.id)} {escape_control(job.task)} {state(job.state, {'reason': job.reason})}"

@@ -11,22 +11,12 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
+from dray.cli.cells import Shape, relative, short, state
 from dray.cli.drawing import ASCII, BOXES, Spot, draw, tally
 from dray.cli.exits import Code, say
 from dray.cli.live.following import follow, putting
 from dray.cli.options import option, shared
-from dray.cli.output import (
-    Column,
-    Shape,
-    is_ascii_only,
-    is_terminal,
-    line,
-    put_either,
-    put_list,
-    relative,
-    short,
-    state,
-)
+from dray.cli.output import Column, is_ascii_only, is_terminal, line, put_either, put_list
 from dray.errors import UnknownWorkflow
 from dray.handle.run import Run
 from dray.ops import listing

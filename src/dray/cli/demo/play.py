@@ -17,11 +17,12 @@ from typing import Any, Self
 
 from rich.text import Text
 
+from dray.cli.cells import short
 from dray.cli.demo import tasks
 from dray.cli.demo.accounts import Accounts, Evidence, compare, put_accounts
 from dray.cli.demo.tasks import LEDGER
 from dray.cli.exits import Code, Failure
-from dray.cli.output import is_terminal, put, short
+from dray.cli.output import is_terminal, put
 from dray.cli.processes import start_worker
 from dray.cli.terminal import progress_bar
 from dray.handle.job import Job
@@ -353,7 +354,6 @@ class Workers:
         os.kill(pid, signal.SIGKILL)
 
     def check(self) -> None:
-        """Fails if a worker has ended that was not killed."""
         for number, process in enumerate(self._processes, 1):
             if process.poll() is not None and process.pid not in self._killed:
                 lines = (self._folder / f"worker-{number}.log").read_text(errors="replace").splitlines()

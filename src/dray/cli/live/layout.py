@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, set_cell_size
 
-from dray.cli.output import TRIES, Column, Shape, bar, paused, queues, relative, seconds, short
+from dray.cli.cells import Shape, paused, queues, relative, seconds, short
+from dray.cli.output import TRIES, Column, bar
 from dray.cli.terminal import GAP, Line, Span, fitted, fold, wrap
 from dray.ops.top import COUNTED, Snapshot
 from dray.sanitize import escape_control
@@ -46,12 +47,10 @@ def screen(view: View, width: int, height: int, problem: str | None = None, ahea
 
 
 def _header(view: View, width: int, height: int, problem: str | None, ahead: float) -> list[Line]:
-    snapshot = None if view.contents is None else view.contents.snapshot
-    clock = "" if snapshot is None else f"{(snapshot.at + timedelta(seconds=ahead)).astimezone():%H:%M:%S} "
+    snapshot = view.contents.snapshot
+    clock = f"{(snapshot.at + timedelta(seconds=ahead)).astimezone():%H:%M:%S} "
     what = [Span("dray top ", "bold"), Span(escape_control(view.app.settings.place), "dim")]
     first = [Span(clock), *(what if problem is None else [Span(f"! {escape_control(problem)}", "bold red")])]
-    if snapshot is None:
-        return [first]
     if height < _ROOM_FOR_HINTS:
         return [first] if problem is not None else fold(_numbers(snapshot)[: len(_FIRST)], width, 1)
     most = 4 if height >= _ROOM_FOR_NUMBERS else 2 if height >= _ROOM_FOR_ALL else 1
@@ -140,7 +139,7 @@ def _row(shape: Shape, cells: Mapping[Column, str], *, is_selected: bool) -> Lin
 
 
 def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
-    found = view.contents.text if view.contents is not None and view.contents.reading is reading else None
+    found = view.contents.text if view.contents.reading is reading else None
     title: Line = [Span(f" {reading.title} ", "bold reverse")]
     view.page = max(1, room - 1)
     if found is None:

@@ -116,7 +116,6 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
         found = os.get_terminal_size(self._out)
         return found.columns or _SMALLEST[0], found.lines or _SMALLEST[1]
 

@@ -62,7 +62,6 @@ class Feed:
         self.look_now()
 
     def check(self) -> None:
-        """Raises the error that ended the thread."""
         if self._failure is not None:
             raise self._failure
 
@@ -113,10 +112,8 @@ class Feed:
 
 
 def run(app: App, *, read_only: bool) -> None:
-    """Shows the view until a key or a signal ends it."""
-    view = View(app, read_only)
     source = Top(app.backend)
-    view.contents = Contents(source.look())  # an error of the database is reported before the screen is taken
+    view = View(app, read_only, Contents(source.look()))  # an error of the database comes before the screen is taken
 
     def look() -> Contents:
         snapshot, reading = source.look(), view.reading

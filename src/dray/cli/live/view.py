@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from dray.app import App
 from dray.cli import shapes
+from dray.cli.cells import cell, short
 from dray.cli.commands.job import described
 from dray.cli.live.layout import PANELS, rows
-from dray.cli.output import cell, short
 from dray.handle import job as handles
 from dray.model.job import CancelResult
 from dray.ops.top import Snapshot
@@ -62,7 +62,7 @@ class View:
 
     app: App
     read_only: bool
-    contents: Contents | None = None
+    contents: Contents
     said: str = ""  # the outcome of the last action
     is_over: bool = False
     wants_redraw: bool = False
@@ -148,7 +148,7 @@ class View:
         return PANELS[self.panel][0].key
 
     def rows(self, panel: str) -> list[dict[str, Any]]:
-        return [] if self.contents is None else rows(self.contents.snapshot, panel, self.filter)
+        return rows(self.contents.snapshot, panel, self.filter)
 
     @property
     def number(self) -> int:
@@ -186,12 +186,9 @@ class View:
         if queue is None:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
-            act = _resume if self._is_paused(queue) else _pause
+            paused = [each["name"] for each in self.contents.snapshot.queues if each["paused_at"] is not None]
+            act = _resume if queue in paused else _pause
             self.asked.append(lambda: act(self.app, queue))
-
-    def _is_paused(self, queue: str) -> bool:
-        queues = [] if self.contents is None else self.contents.snapshot.queues
-        return any(each["name"] == queue and each["paused_at"] is not None for each in queues)
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel != "failures":

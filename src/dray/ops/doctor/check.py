@@ -126,7 +126,6 @@ def count_of(count: int, noun: str) -> str:
 
 
 def listed(names: Collection[str]) -> str:
-    """The first of some names."""
     first = list(names)[:_NAMED]
     rest = len(names) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest else "")
@@ -149,9 +148,7 @@ class Finding(NamedTuple):
 
 class Check(NamedTuple):
     name: str
-    look: Callable[
-        ..., Finding | None
-    ]  # of the subject and, if the check is `of` one, its facts; None: does not apply
+    look: Callable[..., Finding | None]  # takes the subject, and the facts of what it is `of`; None: does not apply
     after: str | None = None  # the check that must not have failed
     of: Literal["file", "server"] | None = None
 
