@@ -48,7 +48,7 @@ class Column(NamedTuple):
         if self.show is None:
             return cell(shape[self.key])
         if isinstance(self.show, str):
-            return escape_control(self.show.format_map(shape))
+            return "" if shape[self.key] is None else escape_control(self.show.format_map(shape))
         return escape_control(self.show(shape[self.key], shape))
 
 
@@ -91,10 +91,10 @@ def put_json(value: Any) -> None:
     put(json.dumps(value, default=jsonable, indent=2) if is_terminal() else json_line(value))
 
 
-def put_line(shape: Any, text: str) -> None:
-    """Writes ``shape`` as JSON if asked for, else a line, on a terminal and in a pipe alike."""
+def put_line(shape: Callable[[], Any], text: str) -> None:
+    """Writes what ``shape`` returns as JSON if asked for, else a line, on a terminal and in a pipe alike."""
     if wants_json():
-        put_json(shape)
+        put_json(shape())
     else:
         put(text)
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import dray
 from dray.cli.cells import short
@@ -19,9 +18,6 @@ from dray.errors import StorageError
 from dray.model.job import Job, State
 from dray.sanitize import escape_control
 from dray.wording import counted, span
-
-if TYPE_CHECKING:
-    from dray.cli.terminal import Region
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20
@@ -38,7 +34,7 @@ def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, 
         interrupts.append(number)
 
     with handling({signal.SIGINT: note}):
-        ended = _watching(app, ids, timeout, overwritten(sys.stderr), interrupts)
+        ended = _watching(app, ids, timeout, interrupts)
     left = [short(job_id) for job_id in ids if job_id not in ended]
     if not left:
         return ended
@@ -68,11 +64,9 @@ def _how_it_ended(job: Job) -> str:
     return f"job {short(job.id)} ({job.task}) {word}{reason}{where}{why}; see `dray job show {short(job.id)}`"
 
 
-def _watching(
-    app: dray.App, ids: Sequence[str], timeout: float | None, region: Region | None, interrupts: Sequence[int]
-) -> dict[str, Job]:
+def _watching(app: dray.App, ids: Sequence[str], timeout: float | None, interrupts: Sequence[int]) -> dict[str, Job]:
     """Returns the jobs that ended in time. Meanwhile a line shows their progress; it is removed at the end."""
-    began = time.monotonic()
+    began, region = time.monotonic(), overwritten(sys.stderr)
     deadline = math.inf if timeout is None else began + timeout
     try:
         while True:

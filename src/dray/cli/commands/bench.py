@@ -10,7 +10,6 @@ import click
 
 from dray.backends.scratch import removed_at_the_end, scratch_url
 from dray.cli.apps import app_on_tables
-from dray.cli.cells import Shape
 from dray.cli.exits import Failure, say
 from dray.cli.options import option, shared
 from dray.cli.output import Column, is_terminal, put_either, table
@@ -69,10 +68,6 @@ def _tell(stage: str) -> None:
         click.echo(stage, err=True)
 
 
-def _to_raw(value: Any, _: Shape) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
 def _words(shape: dict[str, Any]) -> Iterator[str]:
     raw: dict[str, dict[str, Any]] = shape["raw"]
     bound = _RAW["fsync" if "fsync" in raw else "commit"]
@@ -88,7 +83,7 @@ def _words(shape: dict[str, Any]) -> Iterator[str]:
     columns = (
         Column("", "what", is_elastic=True),
         Column("a second", "per_second", "{per_second:,.0f}", is_number=True),
-        Column(f"to {bound}", "to_raw", _to_raw, is_number=True, rank=1),
+        Column(f"to {bound}", "to_raw", "{to_raw:.2f}", is_number=True, rank=1),
     )
     yield from table(rows, columns)
     found = shape["pick_up"]

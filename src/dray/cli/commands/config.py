@@ -23,7 +23,6 @@ from dray.sanitize import redact
 from dray.wording import span
 
 _DEFAULT, _ENVIRONMENT, _PROJECT, _CODE, _TYPED = "default", "environment", "pyproject", "code", "command line"
-_PREFIX = "DRAY"
 _INTERNAL = frozenset({"DRAY_SUPERVISED", "DRAY_DEMO_LEDGER", "DRAY_RELOADED"})  # between processes of one command
 _SECONDS = {"default_timeout", "busy_timeout"}
 _HIDDEN = {"is_url_given"}
@@ -79,7 +78,8 @@ def config() -> None:
         say(error.message)
         found = None
     app = found or bare_app()
-    variables = dict(_variables(click.get_current_context().find_root().command, _PREFIX, ""))
+    root = click.get_current_context().find_root().command
+    variables = dict(_variables(click.Context(root, info_name="dray", auto_envvar_prefix="DRAY")))
     settings = [
         _app_setting(found, spec),
         *_of_app(app, _url_source(found)),
@@ -180,20 +180,18 @@ def _of_limits() -> Iterator[Setting]:
                 yield Setting(f"limits.{name.lower()}", value)
 
 
-def _variables(command: click.Command, prefix: str, path: str) -> Iterator[tuple[str, tuple[str, click.Option]]]:
+def _variables(context: click.Context) -> Iterator[tuple[str, tuple[str, click.Option]]]:
     """Yields the variable of every option of every command, by the name that click gives it. Loads all commands."""
-    context = click.Context(command, info_name=path or "dray")
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name and parameter.name != "version":
-            longest = max(parameter.opts, key=len).lstrip("-").replace("-", "_")
-            setting = f"{path.replace(' ', '.')}.{longest}" if path else longest
-            yield f"{prefix}_{parameter.name.upper()}", (setting, parameter)
+    command, path = context.command, context.command_path.split()[1:]
+    for option in command.params:
+        if isinstance(option, click.Option) and option.name and option.name != "version":
+            longest = max(option.opts, key=len).lstrip("-").replace("-", "_")
+            yield f"{context.auto_envvar_prefix}_{option.name.upper()}", (".".join([*path, longest]), option)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             child = command.get_command(context, name)
-            if child is not None:
-                inner = f"{prefix}_{name.upper().replace('-', '_')}"
-                yield from _variables(child, inner, f"{path} {name}".strip())
+            assert child is not None
+            yield from _variables(click.Context(child, context, name))
 
 
 def _read(option: click.Option, text: str) -> Any:

@@ -103,8 +103,8 @@ def health(queues: Sequence[str], **demands: Any) -> int:
     found = health_here(queues=queues, **demands)
     shape = {"is_healthy": found.is_healthy, **asdict(found), "problems": list(found.problems)}
     if not found.is_healthy:
-        put_line(shape, f"not healthy: {sentence('; '.join(found.problems))}")
+        put_line(lambda: shape, f"not healthy: {sentence('; '.join(found.problems))}")
         return Code.FAILED
     oldest = f"; the oldest ready job has waited for {span(found.oldest_ready)}" if found.oldest_ready else ""
-    put_line(shape, f"ok: {counted(found.workers or 0, 'worker')} alive{oldest}")
+    put_line(lambda: shape, f"ok: {counted(found.workers or 0, 'worker')} alive{oldest}")
     return Code.DONE

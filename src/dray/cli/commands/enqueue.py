@@ -24,7 +24,7 @@ from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import put, put_json
+from dray.cli.output import put, put_json, put_line
 from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
 from dray.errors import DrayError
@@ -87,10 +87,7 @@ def enqueue(
         say(f"job {short(job.id)} has this unique key; nothing was enqueued")
     if wait:
         return _await(app, job, timeout)
-    if wants_json():
-        put_json({**shapes.job(job), "duplicate": job.duplicate})
-    else:
-        put(job.id)
+    put_line(lambda: {**shapes.job(job), "duplicate": job.duplicate}, job.id)
     return Code.DONE
 
 

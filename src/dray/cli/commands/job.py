@@ -190,7 +190,7 @@ def _command(action: _Action) -> click.Command:
         chosen = _fitting(app, {"state": action.states, **fit}) if everything else _named(app, ids)
         if dry_run:
             untouched = [{"id": job_id, action.done: False} for job_id in chosen]
-            put_line(untouched, f"would {action.verb} {counted(len(chosen), 'job')}")
+            put_line(lambda: untouched, f"would {action.verb} {counted(len(chosen), 'job')}")
             return Code.DONE
         if everything and not yes:
             confirm(action.verb, len(chosen), "nothing was done")
@@ -222,7 +222,7 @@ def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bo
         done.update(action.act(app, chosen[start : start + _CHUNK]))
     if everything or wants_json():
         results = [{"id": job_id, action.done: job_id in done} for job_id in chosen]
-        put_line(results, f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
+        put_line(lambda: results, f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
     else:
         happened = [{"id": job_id} for job_id in chosen if job_id in done]
         put_list(happened, [Column(action.done, "id", short)], ["id"], f"{action.done} none")

@@ -15,7 +15,7 @@ from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
 from dray.cli.cells import Shape, relative
 from dray.cli.exits import say
 from dray.cli.options import option, shared, wants_json
-from dray.cli.output import Column, line, put, put_either, put_json, put_list
+from dray.cli.output import Column, line, put_either, put_line, put_list
 from dray.cli.parsing import arguments, given, time_option
 from dray.errors import UnknownSchedule
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
@@ -87,10 +87,7 @@ def _local(when: datetime, tz: str) -> str:
 def run(name: str) -> None:
     """Enqueue a job of a schedule now, in addition to its slots, and print its id."""
     job = app_with_tasks_on_tables().run_schedule(name)
-    if wants_json():
-        put_json(shapes.job(job.refresh()))
-    else:
-        put(job.id)
+    put_line(lambda: shapes.job(job.refresh()), job.id)
 
 
 @schedules.command()

@@ -1,4 +1,4 @@
-"""The lists of `dray top`, and its layout on a screen of any size.
+"""The layout of `dray top` on a screen of any size.
 
 A header with the numbers, the lists below each other, a line about the keys. If not all lists fit, only the focused
 one; on a tiny screen the most important numbers and that list.
@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from dray.cli.cells import Shape, paused, queues, relative, seconds, short
-from dray.cli.output import TRIES, Column, bar
+from dray.cli.cells import Shape
+from dray.cli.live.view import PANELS, Document, View, count_of
+from dray.cli.output import Column
 from dray.cli.terminal import GAP, Line, Span, fitted, fold, wrap
-from dray.ops.top import COUNTED, Snapshot
+from dray.ops.top import Snapshot
 from dray.sanitize import escape_control
-from dray.wording import span
-
-if TYPE_CHECKING:
-    from dray.cli.live.view import Document, View
-
 
 _ROOM_FOR_NUMBERS = 20  # lines of a screen that shows all numbers
 _ROOM_FOR_ALL = 12  # and all lists
@@ -33,7 +29,6 @@ _FIRST = ("queued", "running", "failed")
 _STATES = (*_FIRST, "scheduled", "waiting", "completed", "cancelled")
 _TONES = {"failed": "red", "running": "cyan", "queued": "bold"}
 _CELL_TONES = {"paused_at": "yellow", "progress": "cyan", "error": "red", "state": "green"}  # by the column's key
-_BAR = 10
 
 
 def screen(view: View, width: int, height: int, problem: str | None = None, ahead: float = 0.0) -> list[Line]:
@@ -61,7 +56,7 @@ def _numbers(snapshot: Snapshot) -> list[Span]:
     """Returns counts and rates, the most important first."""
     counts = snapshot.counts
     states = [
-        Span(f"{state} {_count(counts.get(state, 0))}", _TONES.get(state, "") if counts.get(state) else "dim")
+        Span(f"{state} {count_of(counts.get(state, 0))}", _TONES.get(state, "") if counts.get(state) else "dim")
         for state in _STATES
     ]
     always = {"enqueued", "completed"}
@@ -148,71 +143,6 @@ def _text(view: View, reading: Document, width: int, room: int) -> list[Line]:
     view.scroll = max(0, min(view.scroll, len(wrapped) - view.page))
     shown = wrapped[view.scroll : view.scroll + view.page]
     return [title, *([Span(line)] for line in shown)]
-
-
-def _count(jobs: int, _: Shape | None = None) -> str:
-    """Returns a number of jobs; counting stops at a limit."""
-    return f"{jobs:,}+" if jobs >= COUNTED else f"{jobs:,}"
-
-
-def _for(value: Any, shape: Shape) -> str:
-    return "" if value is None else span(max(0.0, (shape["now"] - value).total_seconds()))
-
-
-def _progress(value: Any, _: Shape) -> str:
-    return "" if value is None else f"{bar(value / 100, _BAR)} {value:3.0f}%"
-
-
-def _first_line(value: Any, shape: Shape) -> str:
-    lines = str(value or shape["reason"] or "").splitlines()
-    return lines[0] if lines else ""
-
-
-PANELS = {  # the columns of each list; the value of the first is unique
-    "queues": (
-        Column("queue", "name", is_elastic=True),
-        Column("queued", "queued", _count, is_number=True),
-        Column("running", "running", _count, is_number=True, rank=1),
-        Column("oldest", "oldest", seconds, is_number=True, rank=2),
-        Column("", "paused_at", paused, is_elastic=True, rank=1),
-    ),
-    "running": (
-        Column("id", "id", short),
-        Column("task", "task", is_elastic=True),
-        Column("for", "started_at", _for, is_number=True, rank=1),
-        Column("progress", "progress", _progress, rank=2),
-        Column("queue", "queue", is_elastic=True, rank=4),
-        Column("attempt", "attempt", TRIES, rank=6),
-        Column("worker", "worker_id", short, rank=5),
-        Column("", "progress_message", is_elastic=True, rank=3),
-    ),
-    "failures": (
-        Column("id", "id", short),
-        Column("task", "task", is_elastic=True),
-        Column("when", "finished_at", relative, rank=1),
-        Column("queue", "queue", is_elastic=True, rank=4),
-        Column("attempt", "attempt", TRIES, rank=5),
-        Column("error", "error", _first_line, is_elastic=True, rank=2),
-    ),
-    "workers": (
-        Column("id", "id", short),
-        Column("name", "name", is_elastic=True),
-        Column("running", "running", "{running}/{concurrency}", is_number=True, rank=1),
-        Column("state", "state", rank=2),
-        Column("queues", "queues", queues, is_elastic=True, rank=4),
-        Column("started", "started_at", relative, rank=5),
-        Column("seen", "last_seen_at", relative, rank=3),
-    ),
-}
-
-
-def rows(snapshot: Snapshot, panel: str, wanted: str) -> list[dict[str, Any]]:
-    """Returns the rows of a panel that contain a text."""
-    found = [{**row, "now": snapshot.at} for row in getattr(snapshot, panel)]
-    if not wanted:
-        return found
-    texts = [[value.lower() for value in row.values() if isinstance(value, str)] for row in found]
-    return [row for row, values in zip(found, texts, strict=True) if any(wanted.lower() in value for value in values)]
 
 
 def _cell(column: Column, word: str, width: int) -> str:

@@ -25,6 +25,7 @@ _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # the alternate screen, no curso
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _ESCAPE_PAUSE = 0.05  # seconds in which the rest of a key's bytes must come
 _SMALLEST = (20, 5)
+_REDRAW = "redraw"
 _LETTERS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"}
 _SEQUENCES = {
     **{f"{start}{letter}": key for start in "[O" for letter, key in _LETTERS.items()},
@@ -40,7 +41,7 @@ _CONTROLS = {
     "\n": "enter",
     "\x7f": "backspace",
     "\x08": "backspace",
-    "\x0c": "redraw",
+    "\x0c": _REDRAW,
     "\x1b": "escape",
 }
 _SEQUENCE = re.compile(r"\x1b(\[[0-9;?]*[@-~]|O[A-Za-z])")
@@ -130,9 +131,6 @@ class Screen:
         if changed:
             self._write(start + "".join(f"\x1b[{n + 1};1H{lines[n]}\x1b[K" for n in changed))
 
-    def redraw(self) -> None:
-        self._shown = []
-
     def _write(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")
         while data:
@@ -142,7 +140,10 @@ class Screen:
         """Sleeps until a key is pressed, the bell rings or the time is over; returns the keys."""
         rest([self._in, self.bell.fileno()], seconds)
         self.bell.silence()
-        return self._keys() if rest([self._in], 0) else []
+        pressed = self._keys() if rest([self._in], 0) else []
+        if _REDRAW in pressed:
+            self._shown = []
+        return [key for key in pressed if key != _REDRAW]
 
     def _keys(self) -> list[str]:
         text = self._read()

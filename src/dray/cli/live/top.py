@@ -31,8 +31,8 @@ class Feed:
     `latest` is new.
     """
 
-    def __init__(self, app: App, look: Callable[[], Contents], ring: Callable[[], None]) -> None:
-        self.latest: Contents | None = None
+    def __init__(self, app: App, first: Contents, look: Callable[[], Contents], ring: Callable[[], None]) -> None:
+        self.latest = first
         self.problem: str | None = None  # why the contents are old
         self.problem_since = 0.0
         self.said: deque[str] = deque()  # the outcomes of actions
@@ -113,7 +113,7 @@ class Feed:
 
 def run(app: App, *, read_only: bool) -> None:
     source = Top(app.backend)
-    view = View(app, read_only, Contents(source.look()))  # an error of the database comes before the screen is taken
+    first = Contents(source.look())  # an error of the database is reported before the screen is taken
 
     def look() -> Contents:
         snapshot, reading = source.look(), view.reading
@@ -125,17 +125,18 @@ def run(app: App, *, read_only: bool) -> None:
             return Contents(snapshot, reading, [str(error)])
 
     screen = Screen()
-    with screen.taken(), Feed(app, look, screen.bell.ring) as feed:
+    feed = Feed(app, first, look, screen.bell.ring)
+    view = View(app, read_only, first, feed.ask, feed.look_now)
+    with screen.taken(), feed:
         _loop(view, screen, feed)
 
 
 def _loop(view: View, screen: Screen, feed: Feed) -> None:
-    shown, seen_at = None, time.monotonic()
+    seen_at = time.monotonic()
     while not (view.is_over or screen.is_over):
         feed.check()
-        latest = feed.latest
-        if latest is not None and latest is not shown:
-            view.contents, shown, seen_at = latest, latest, time.monotonic()
+        if view.contents is not feed.latest:
+            view.contents, seen_at = feed.latest, time.monotonic()
         if feed.said:
             view.said = feed.said.popleft()
         width, height = screen.size
@@ -146,15 +147,3 @@ def _loop(view: View, screen: Screen, feed: Feed) -> None:
         screen.draw([rendered(line, width) for line in layout.screen(view, width, height, problem, ahead)])
         for key in screen.wait(_SECOND):
             view.press(key)
-        _hand_over(view, screen, feed)
-
-
-def _hand_over(view: View, screen: Screen, feed: Feed) -> None:
-    for work in view.asked:
-        feed.ask(work)
-    view.asked.clear()
-    if view.wants_text:
-        feed.look_now()
-    if view.wants_redraw:
-        screen.redraw()
-    view.wants_text = view.wants_redraw = False

@@ -1,4 +1,4 @@
-"""The state of `dray top`, and what its keys do. `layout` draws it, `top` reads the database."""
+"""The state of `dray top`, its lists, and what its keys do. `layout` draws it, `top` reads the database."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 from dray.app import App
 from dray.cli import shapes
-from dray.cli.cells import cell, short
+from dray.cli.cells import Shape, cell, paused, queues, relative, seconds, short
 from dray.cli.commands.job import described
-from dray.cli.live.layout import PANELS, rows
+from dray.cli.output import TRIES, Column, bar
 from dray.handle import job as handles
 from dray.model.job import CancelResult
-from dray.ops.top import Snapshot
+from dray.ops.top import COUNTED, Snapshot
 from dray.ops.why import why
 from dray.sanitize import escape_control
+from dray.wording import span
 
 _LOG_LINES = 1_000
 _CANCELLED = {
@@ -37,8 +38,65 @@ ctrl-l            redraw the screen
 ?                 this help
 q                 quit; in a text: back"""
 _LAST = 1 << 30
+_BAR = 10
 _TURNS = {"tab": 1, "right": 1, "back tab": -1, "left": -1}
 _JOBS = {"running", "failures"}  # the lists of jobs
+
+
+def count_of(jobs: int, _: Shape | None = None) -> str:
+    """Returns a number of jobs; counting stops at a limit."""
+    return f"{jobs:,}+" if jobs >= COUNTED else f"{jobs:,}"
+
+
+def _for(value: Any, shape: Shape) -> str:
+    return "" if value is None else span(max(0.0, (shape["now"] - value).total_seconds()))
+
+
+def _progress(value: Any, _: Shape) -> str:
+    return "" if value is None else f"{bar(value / 100, _BAR)} {value:3.0f}%"
+
+
+def _first_line(value: Any, shape: Shape) -> str:
+    lines = str(value or shape["reason"] or "").splitlines()
+    return lines[0] if lines else ""
+
+
+PANELS = {  # the columns of each list; the value of the first is unique
+    "queues": (
+        Column("queue", "name", is_elastic=True),
+        Column("queued", "queued", count_of, is_number=True),
+        Column("running", "running", count_of, is_number=True, rank=1),
+        Column("oldest", "oldest", seconds, is_number=True, rank=2),
+        Column("", "paused_at", paused, is_elastic=True, rank=1),
+    ),
+    "running": (
+        Column("id", "id", short),
+        Column("task", "task", is_elastic=True),
+        Column("for", "started_at", _for, is_number=True, rank=1),
+        Column("progress", "progress", _progress, rank=2),
+        Column("queue", "queue", is_elastic=True, rank=4),
+        Column("attempt", "attempt", TRIES, rank=6),
+        Column("worker", "worker_id", short, rank=5),
+        Column("", "progress_message", is_elastic=True, rank=3),
+    ),
+    "failures": (
+        Column("id", "id", short),
+        Column("task", "task", is_elastic=True),
+        Column("when", "finished_at", relative, rank=1),
+        Column("queue", "queue", is_elastic=True, rank=4),
+        Column("attempt", "attempt", TRIES, rank=5),
+        Column("error", "error", _first_line, is_elastic=True, rank=2),
+    ),
+    "workers": (
+        Column("id", "id", short),
+        Column("name", "name", is_elastic=True),
+        Column("running", "running", "{running}/{concurrency}", is_number=True, rank=1),
+        Column("state", "state", rank=2),
+        Column("queues", "queues", queues, is_elastic=True, rank=4),
+        Column("started", "started_at", relative, rank=5),
+        Column("seen", "last_seen_at", relative, rank=3),
+    ),
+}
 
 
 class Document(NamedTuple):
@@ -58,17 +116,16 @@ class Contents(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """The state of the screen. Keys come in by `press`; what they ask for goes out by `asked` and `reading`."""
+    """The state of the screen, which keys change by `press`."""
 
     app: App
     read_only: bool
     contents: Contents
+    ask: Callable[[Callable[[], str]], None]  # runs an action on the thread of the database
+    look_now: Callable[[], None]  # has that thread read the database again
     said: str = ""  # the outcome of the last action
     is_over: bool = False
-    wants_redraw: bool = False
-    asked: list[Callable[[], str]] = field(default_factory=list[Callable[[], str]])
     reading: Document | None = None
-    wants_text: bool = False  # `reading` is new
     scroll: int = 0
     question: tuple[str, Callable[[], str]] | None = None
     filter: str = ""
@@ -79,9 +136,7 @@ class View:
     _selected: dict[str, Any] = field(default_factory=dict[str, Any])  # panel -> the key of its selected row
 
     def press(self, key: str) -> None:
-        if key == "redraw":
-            self.wants_redraw = True
-        elif self.question is not None:
+        if self.question is not None:
             self._answer(key, *self.question)
         elif self.is_typing:
             self._type(key)
@@ -94,7 +149,7 @@ class View:
     def _answer(self, key: str, _: str, work: Callable[[], str]) -> None:
         self.question = None
         if key in {"y", "Y"}:
-            self.asked.append(work)
+            self.ask(work)
         else:
             self.said = "nothing was done"
 
@@ -148,7 +203,13 @@ class View:
         return PANELS[self.panel][0].key
 
     def rows(self, panel: str) -> list[dict[str, Any]]:
-        return rows(self.contents.snapshot, panel, self.filter)
+        """The rows of a list that contain the text of the filter."""
+        snapshot, wanted = self.contents.snapshot, self.filter.lower()
+        return [
+            {**row, "now": snapshot.at}
+            for row in getattr(snapshot, panel)
+            if any(isinstance(value, str) and wanted in value.lower() for value in row.values())
+        ]
 
     @property
     def number(self) -> int:
@@ -167,7 +228,8 @@ class View:
             self._selected[self.panel] = found[max(0, min(number, len(found) - 1))][self._key]
 
     def _open(self, title: str, source: Callable[[], list[str]]) -> None:
-        self.reading, self.scroll, self.wants_text = Document(title, source), 0, True
+        self.reading, self.scroll = Document(title, source), 0
+        self.look_now()
 
     def _enter(self, row: dict[str, Any]) -> None:
         if self.panel in _JOBS:
@@ -188,13 +250,13 @@ class View:
         elif self._may_act():
             paused = [each["name"] for each in self.contents.snapshot.queues if each["paused_at"] is not None]
             act = _resume if queue in paused else _pause
-            self.asked.append(lambda: act(self.app, queue))
+            self.ask(lambda: act(self.app, queue))
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel != "failures":
             self.said = "select a failed job"
         elif self._may_act():
-            self.asked.append(lambda: _retry(self.app, row["id"]))
+            self.ask(lambda: _retry(self.app, row["id"]))
 
     def _cancel(self, row: dict[str, Any]) -> None:
         if self.panel != "running":
