@@ -36,14 +36,14 @@ BY_NAME = {table.name: table for table in TABLES}
 
 
 def shape_of(backend: Backend, table: Table) -> Shape:
-    with backend.transfer.reading() as tables:
-        return Shape(table, tables.columns(table))
+    return Shape(table, backend.transfer.reading(lambda tables: tables.columns(table)))
 
 
 def rows_of(backend: Backend, table: Table, portion: Portion | None = None) -> list[list[Any]]:
     shape = shape_of(backend, table)
-    with backend.transfer.reading() as tables:
-        return [list(rows) for rows in tables.read(shape, table.lowest, table.highest, portion or Portion())]
+    return backend.transfer.reading(
+        lambda tables: list(tables.read(shape, table.lowest, table.highest, portion or Portion()))
+    )
 
 
 def allow(*_: object) -> None:
@@ -51,8 +51,7 @@ def allow(*_: object) -> None:
 
 
 def test_every_table_is_carried_or_left_on_purpose(backend: Backend) -> None:
-    with backend.transfer.reading() as tables:
-        there = set(tables.names())
+    there = set(backend.transfer.reading(lambda tables: tables.names()))
     assert there | {"payloads"} == {table.name for table in TABLES} | set(LEFT)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.backends.database import Checkpoint, Upkeep
+from dray.backends.database import Checkpoint
 from dray.backends.sqlite.database import SqliteDatabase
+from dray.backends.sqlite.upkeep import Upkeep
 from dray.clock import Ids
 from dray.instants import SECOND
 from dray.maintenance import cleaning as module

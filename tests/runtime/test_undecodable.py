@@ -36,8 +36,8 @@ def test_whoever_copies_rows_does_not_take_escaped_bytes_for_what_is_stored(app:
     put_latin(path, job.id)
     assert [each.id for each in app.jobs()] == [job.id]  # lists can show it
 
-    with pytest.raises(StorageError, match="UTF-8"), app.backend.db.snapshot() as tx:
-        tx.rows("job_get", ids=[job.id])
+    with pytest.raises(StorageError, match="UTF-8"):
+        app.backend.db.snapshot(lambda tx: tx.rows("job_get", ids=[job.id]))
 
 
 def put_latin(path: Path, job_id: str) -> None:

@@ -8,7 +8,7 @@ database this is.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from dray.model.job import Demand
 
 if TYPE_CHECKING:
     from dray.backends.rows import SettledRow, SettlementRow, Start
+    from dray.backends.sqlite.upkeep import Upkeep
     from dray.backends.statements import Catalogue
     from dray.backends.tables import Tables
     from dray.model.new_job import NewJob
@@ -123,7 +124,7 @@ class Database(Protocol):
     clock: Clock  # this process's
     place: str  # the file or address, fit to be shown
     proofs: Proofs  # how workers here prove that they live
-    upkeep: Upkeep | None = None  # what has to be done for the file, where there is one
+    upkeep: Upkeep | None = None  # of the file, where there is one
 
     @property
     def boot(self) -> str | None:
@@ -143,8 +144,8 @@ class Database(Protocol):
         """Runs `work` in one consistent read; it must not write."""
         ...
 
-    def snapshot(self) -> AbstractContextManager[Session]:
-        """One consistent read that lasts as long as the block; it cannot write. What fails in it fails the block."""
+    def snapshot(self, work: Callable[[Session], T]) -> T:
+        """As `read`, for work that lasts: it can read whole tables, and is not tried again."""
         ...
 
     def identity(self) -> Row | None:
@@ -309,31 +310,6 @@ class FileFacts(NamedTuple):
     file_system: str | None  # as the kernel names it; None: it does not say
     is_network: bool
     free: int  # bytes on its disk
-
-
-class Upkeep(Protocol):
-    """The file of one database."""
-
-    def facts(self) -> FileFacts:
-        """What the file system tells of it; OSError if there is no file."""
-        ...
-
-    def lock_holder(self) -> int | None:
-        """The process that has kept the write lock for a second; None: no process, or it cannot be told. Takes a
-        second only while a process holds it."""
-        ...
-
-    def log(self) -> LogFile | None:
-        """The write-ahead log; None: there is none at the moment."""
-        ...
-
-    def checkpoint(self, *, waits: bool = False) -> Checkpoint:
-        """Copies the log back. Waits: keeps writers out until the log can start over, for a second at most."""
-        ...
-
-    def vacuum(self, pages: int) -> bool:
-        """Gives at most `pages` unused pages back to the file system; returns whether there are more."""
-        ...
 
 
 class DataRefused(StorageError):

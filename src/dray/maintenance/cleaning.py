@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dray.backends import Backend
-from dray.backends.database import LogFile, Upkeep
+from dray.backends.database import LogFile
+from dray.backends.sqlite.upkeep import Upkeep
 from dray.backends.store.history import Pruned
 from dray.clock import Clock
 from dray.instants import DAY, MINUTE, SECOND

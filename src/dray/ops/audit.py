@@ -132,10 +132,7 @@ def audit(
         jobs += part.jobs
         progress(jobs)
         after, is_over = part.until, part.until is None
-    whole = backend.audit.whole(SHOWN)
-    for rule, odd_id in whole.found:
-        tally.add(rule, [odd_id])
-    for rule, count, ids in whole.repeated:
+    for rule, count, ids in backend.audit.whole(SHOWN):
         tally.add(rule, ids, count)
     now = backend.now()
     tally.add("schedule", [schedule.name for schedule in backend.schedules.all() if _is_stray(schedule, now)])

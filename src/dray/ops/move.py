@@ -149,11 +149,14 @@ class _Carrier:
 
     def round(self) -> None:
         """Makes the target what the source is at this moment."""
-        self._done = 0
-        with self._source.reading() as theirs:
+
+        def carry_all(theirs: Tables) -> None:
             for table in TABLES:
                 shape = Shape(table, self._columns(theirs, table))
                 self._compared[table.name] = list(self._stretches(theirs, shape))
+
+        self._done = 0
+        self._source.reading(carry_all)
 
     def behind(self) -> int:
         """About how many rows the source has that were not carried yet."""
@@ -170,12 +173,11 @@ class _Carrier:
 
     def _columns(self, theirs: Tables, table: Table) -> tuple[str, ...]:
         columns = theirs.columns(table)
-        with self._target.reading() as ours:
-            if set(ours.columns(table)) != set(columns):
-                raise MoveError(
-                    f"the columns of dray_{table.name} are not the same in {self._plan.source.place} and "
-                    f"{self._plan.target.place}; run `dray db migrate` on both"
-                )
+        if set(self._target.reading(lambda ours: ours.columns(table))) != set(columns):
+            raise MoveError(
+                f"the columns of dray_{table.name} are not the same in {self._plan.source.place} and "
+                f"{self._plan.target.place}; run `dray db migrate` on both"
+            )
         return columns
 
     def _stretches(self, theirs: Tables, shape: Shape) -> Iterator[Stretch]:
@@ -217,25 +219,28 @@ class _Carrier:
         return Stretch(after, upto, wanted)
 
     def _stored(self, shape: Shape, after: Key, upto: Key) -> Tally:
-        with self._target.reading() as ours:
-            return _tallied(ours, shape, after, upto, self._portion)
+        return self._target.reading(lambda ours: _tallied(ours, shape, after, upto, self._portion))
 
     def _repair(self, shape: Shape, after: Key, upto: Key, rows: list[Row]) -> Repair:
         """What a stretch lacks. Surplus rows come in portions, because all of the source may have been pruned."""
         wanted = {shape.key_of(row): row for row in rows}
         different: list[Row] = []
         surplus: list[Key] = []
-        with self._target.reading() as ours, closing(ours.read(shape, after, upto, self._portion)) as portions:
-            for row in chain.from_iterable(portions):
-                key = shape.key_of(row)
-                meant = wanted.pop(key, None)
-                if meant is None:
-                    surplus.append(key)
-                elif repr(meant) != repr(row):
-                    different.append(meant)
-                if len(surplus) >= self._portion.rows:
-                    return Repair((), different, surplus)
-        return Repair(list(wanted.values()), different, surplus)
+
+        def compare(ours: Tables) -> Repair:
+            with closing(ours.read(shape, after, upto, self._portion)) as portions:
+                for row in chain.from_iterable(portions):
+                    key = shape.key_of(row)
+                    meant = wanted.pop(key, None)
+                    if meant is None:
+                        surplus.append(key)
+                    elif repr(meant) != repr(row):
+                        different.append(meant)
+                    if len(surplus) >= self._portion.rows:
+                        return Repair((), different, surplus)
+            return Repair(list(wanted.values()), different, surplus)
+
+        return self._target.reading(compare)
 
     def _write(self, shape: Shape, upto: Key, repair: Repair) -> None:
         reached = max(

@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
@@ -36,7 +36,7 @@ from dray.backends.statements import Catalogue
 from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
-from dray.interrupts import CleanExit, with_cleanup
+from dray.interrupts import with_cleanup
 
 log = logging.getLogger("dray")
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class PostgresDatabase(Database):
     # Transactions
 
     def read(self, work: Callable[[PostgresSession], T]) -> T:
-        return self._run(work, READ, durable=True)
+        return self._again(lambda connection: self._pipelined(connection, work, READ, durable=True))
 
     def inspect(self, work: Callable[[PostgresSession], T], *, seconds: float) -> T:
         def look(connection: OwnConnection) -> T:
@@ -118,9 +118,18 @@ class PostgresDatabase(Database):
 
         return self._persist(look)
 
-    def snapshot(self) -> AbstractContextManager[PostgresSession]:
+    def snapshot(self, work: Callable[[PostgresSession], T]) -> T:
+        def look() -> T:
+            connection = loan.take()  # not worth keeping: looks like this one are rare, and long
+            connection.begin(READ)
+            return work(self._session(connection))
+
         self._open_schema()
-        return PostgresSnapshot(self._pool, self._session)
+        loan = Loan(self._pool)
+        try:
+            return with_cleanup(look, loan.end)
+        except psycopg.Error as error:
+            raise faults.translate(error, self.place) from error
 
     def identity(self) -> Row:
         return self._persist(lambda connection: self._identity_of(self._session(connection)))
@@ -130,9 +139,9 @@ class PostgresDatabase(Database):
         return self._again(lambda connection: self._session(connection).rows(name, **params))
 
     def write(self, work: Callable[[PostgresSession], T], *, durable: bool = True, many: bool = False) -> T:
-        if not many:
-            return self._run(work, WRITE, durable=durable)
-        return self._again(lambda connection: self._transact(connection, work, durable=durable))
+        if many:
+            return self._again(lambda connection: self._transact(connection, work, durable=durable))
+        return self._again(lambda connection: self._pipelined(connection, work, WRITE, durable=durable))
 
     def _transact(self, connection: OwnConnection, work: Callable[[PostgresSession], T], *, durable: bool) -> T:
         """A transaction outside a pipeline, which can neither COPY nor read through a cursor of the server's."""
@@ -144,9 +153,6 @@ class PostgresDatabase(Database):
     def exchange(self, work: Callable[[PostgresSession], Later[T]], *, durable: bool = False) -> T:  # noqa: ARG002
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
         return self._again(lambda connection: self._pipelined(connection, work, WRITE, durable=True)())
-
-    def _run(self, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool) -> T:
-        return self._again(lambda connection: self._pipelined(connection, work, begin, durable=durable))
 
     def _pipelined(
         self, connection: OwnConnection, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool
@@ -382,29 +388,3 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         self._notifier.flush()
         self._pool.forget_idle()
-
-
-class PostgresSnapshot(CleanExit):
-    """One consistent read on a connection of the pool, for as long as the block lasts."""
-
-    def __init__(self, pool: Pool, session: Callable[[OwnConnection], PostgresSession]) -> None:
-        self._loan = Loan(pool)
-        self._place = pool.place
-        self._session = session
-
-    def __enter__(self) -> PostgresSession:
-        connection = self._loan.take()
-        try:
-            connection.begin(READ)
-        except psycopg.Error as error:
-            raise faults.translate(error, self._place) from error
-        return self._session(connection)
-
-    def leave(self, error: BaseException | None) -> None:
-        # The connection is not worth keeping: blocks like this one are rare, and long.
-        self.cleanup()
-        if isinstance(error, psycopg.Error):
-            raise faults.translate(error, self._place) from error
-
-    def cleanup(self) -> None:
-        self._loan.end()

@@ -7,13 +7,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dray import forks
 from dray.backends import migrate, sqlite, user_connection
-from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row, Upkeep
+from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
     connect,
@@ -27,10 +27,10 @@ from dray.backends.sqlite.connect import (
 )
 from dray.backends.sqlite.files import Way
 from dray.backends.sqlite.proof import SqliteProofs
-from dray.backends.sqlite.readers import Readers, SqliteSnapshot, Visit
+from dray.backends.sqlite.readers import Readers, Visit
 from dray.backends.sqlite.session import SqliteSession
 from dray.backends.sqlite.transaction import Joins, SqliteBlock, SqliteTransaction
-from dray.backends.sqlite.upkeep import Deference, SqliteUpkeep
+from dray.backends.sqlite.upkeep import Deference, Upkeep
 from dray.backends.statements import Catalogue
 from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
@@ -62,7 +62,7 @@ class SqliteDatabase(Database):
         self._file_mode = file_mode
         self._create = create
         self.proofs: Proofs = SqliteProofs(path, self.clock)
-        self.upkeep: Upkeep | None = SqliteUpkeep(path, self._reading, self._exclusive)
+        self.upkeep = Upkeep(path, self._reading, self._exclusive)
         self._catalogue = Catalogue("sqlite")
         self._joins = Joins(path, self._catalogue, self.clock)
         self._locks = fork.ProcessLocks(path)
@@ -259,13 +259,22 @@ class SqliteDatabase(Database):
             "Stop all that use it before you do that. The next call opens what is there then"
         )
 
-    def snapshot(self) -> AbstractContextManager[SqliteSession]:
-        return SqliteSnapshot(
-            Visit(self._readers),
-            self._take_reader,
-            lambda connection: SqliteSession(connection, self._catalogue, self.clock),
-            self.place,
-        )
+    def snapshot(self, work: Callable[[SqliteSession], T]) -> T:
+        def look() -> T:
+            connection = self._take_reader(visit)
+            connection.text_factory = str  # what is copied is what is stored, or an error
+            visit.session = session = SqliteSession(connection, self._catalogue, self.clock)
+            connection.execute("BEGIN")
+            try:
+                return work(session)
+            finally:
+                session.roll_back()  # it has only read
+
+        visit = Visit(self._readers)
+        try:
+            return with_cleanup(look, visit.end)
+        except sqlite3.Error as error:
+            raise faults.translate(error, self.place) from error
 
     def identity(self) -> Row | None:
         try:

@@ -11,12 +11,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from dray.backends.sqlite import faults, fork
+from dray.backends.sqlite import fork
 from dray.backends.sqlite.session import SqliteSession
-from dray.interrupts import CleanExit, OwnedLock
+from dray.interrupts import OwnedLock
 
 
 class Readers:
@@ -136,30 +135,3 @@ def _is_clean(connection: sqlite3.Connection) -> bool:
         return not connection.in_transaction
     except sqlite3.ProgrammingError:  # it is closed
         return False
-
-
-@dataclass
-class SqliteSnapshot(CleanExit):
-    """One consistent read for as long as the block lasts."""
-
-    _visit: Visit
-    _take: Callable[[Visit], sqlite3.Connection]
-    _session: Callable[[sqlite3.Connection], SqliteSession]
-    _place: str
-
-    def __enter__(self) -> SqliteSession:
-        connection = self._take(self._visit)
-        connection.text_factory = str  # what is copied is what is stored, or an error
-        self._visit.session = session = self._session(connection)
-        connection.execute("BEGIN")
-        return session
-
-    def leave(self, error: BaseException | None) -> None:
-        if self._visit.session is not None:
-            self._visit.session.roll_back()  # it has only read
-        self.cleanup()
-        if isinstance(error, sqlite3.Error):
-            raise faults.translate(error, self._place) from error
-
-    def cleanup(self) -> None:
-        self._visit.end()

@@ -34,7 +34,7 @@ _UNUSED_PAGES = 1_000
 _UNUSED_SHARE = 4
 
 
-class SqliteUpkeep:
+class Upkeep:
     """One file, through connections that its database lends."""
 
     def __init__(self, path: Path, reader: Lent, writer: Lent) -> None:
@@ -47,12 +47,16 @@ class SqliteUpkeep:
         return files.beside(Path(os.path.realpath(self._path)), "-wal")
 
     def facts(self) -> FileFacts:
+        """What the file system tells of it; OSError if there is no file."""
         return inspect.file_facts(Path(os.path.realpath(self._path)))
 
     def lock_holder(self) -> int | None:
+        """The process that has kept the write lock for a second; None: no process, or it cannot be told. Takes a
+        second only while a process holds it."""
         return inspect.lock_holder(Path(os.path.realpath(self._path)))
 
     def log(self) -> LogFile | None:
+        """The write-ahead log; None: there is none at the moment."""
         try:
             # SQLite locks the database and its -shm, never this file: closing it drops nothing.
             with self._log.open("rb") as file:
@@ -62,6 +66,7 @@ class SqliteUpkeep:
         return LogFile(found.st_size, found.st_mtime_ns, int.from_bytes(header[_STARTS], "big"))
 
     def checkpoint(self, *, waits: bool = False) -> Checkpoint:
+        """Copies the log back. Waits: keeps writers out until the log can start over, for a second at most."""
         deadline, mode = time.monotonic() + _WAIT, "RESTART" if waits else "PASSIVE"
         with self._reader() as connection:
             while True:
@@ -71,6 +76,7 @@ class SqliteUpkeep:
                 time.sleep(0.001)  # SQLite does not tell when the writers and readers are out of the way
 
     def vacuum(self, pages: int) -> bool:
+        """Gives at most `pages` unused pages back to the file system; returns whether there are more."""
         with self._reader() as connection:
             mode, unused, in_all = patiently(lambda: _pages(connection), _PATIENCE, str(self._path))
         spare = max(_UNUSED_PAGES, in_all // _UNUSED_SHARE)  # the next jobs want pages too

@@ -239,19 +239,12 @@ class AuditPart(NamedTuple):
     found: list[Odd]
 
 
-class Repetition(NamedTuple):
-    """What should be there once and is not: how often, and the first of the jobs it is of."""
+class Oddities(NamedTuple):
+    """Things that do not hold: which rule, how many of them, and of what the first are."""
 
     rule: str
     times: int
     ids: list[str]
-
-
-class Whole(NamedTuple):
-    """What can only be seen of all jobs together, and what is of none."""
-
-    repeated: list[Repetition]
-    found: list[Odd]
 
 
 class AuditStore(Store):
@@ -278,25 +271,20 @@ class AuditStore(Store):
 
         return self._db.read(work)
 
-    def whole(self, limit: int) -> Whole:
+    def whole(self, limit: int) -> list[Oddities]:
         """What only all jobs together can show, and what belongs to none; at most `limit` ids of a kind."""
 
-        def repeated(rule: str, statement: str) -> Repetition:
+        def repeated(rule: str, statement: str) -> Oddities:
             found = self._read(statement, limit=limit)
-            return Repetition(rule, found[0][1] if found else 0, [row[0] for row in found])
+            return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
 
-        circles = self._read("audit_circles", edges=_EDGES, reach=_REACH)
-        return Whole(
-            [
-                repeated("unique-holder", "audit_unique"),
-                repeated("step", "audit_steps"),
-                repeated("slot-once", "audit_slots"),
-            ],
-            [
-                *(Odd("circle", row[0]) for row in circles),
-                *(Odd(*row) for row in self._read("audit_workers")),
-            ],
-        )
+        return [
+            *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
+            *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
+            repeated("unique-holder", "audit_unique"),
+            repeated("step", "audit_steps"),
+            repeated("slot-once", "audit_slots"),
+        ]
 
     def orphans(self) -> set[tuple[str, int]]:
         """(id, claim) of running jobs whose worker has ended: they are about to be taken back."""

@@ -9,10 +9,9 @@ in the target how far it is: it is written in the transaction that writes the ro
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dray.backends.database import FIRST_ID, LAST_ID, Row, Session
 from dray.backends.store import Store
@@ -20,6 +19,7 @@ from dray.backends.store.liveness import Evidence, liveness
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
 
+T = TypeVar("T")
 CLOSED, MOVE, _PASS = "closed", "move", "pass"
 MOVED_FROM, GIVEN_UP = "moved_from", "given_up"  # of a target: what has ended, or was taken back
 
@@ -99,9 +99,12 @@ class Transfer(Store):
 
     def census(self) -> Census:
         """How much there is. Reads all there is on some databases: seconds for millions of rows."""
-        with self._db.snapshot() as tx:
+
+        def work(tx: Session) -> Census:
             rows = {table.name: tx.tables.count(table) for table in TABLES}
             return Census(rows, dict(tx.rows("job_states")))
+
+        return self._db.snapshot(work)
 
     def _in_use(self, tx: Session) -> InUse:
         found = {each.signs.id: each.evidence for each in liveness(self._db, tx)}
@@ -109,11 +112,9 @@ class Transfer(Store):
         unknown = [worker_id for worker_id, evidence in found.items() if evidence is Evidence.NONE]
         return InUse(alive, unknown, running=tx.rows("job_running")[0][0])
 
-    @contextmanager
-    def reading(self) -> Generator[Tables]:
-        """All tables at one moment, however long it takes to read them."""
-        with self._db.snapshot() as tx:
-            yield tx.tables
+    def reading(self, work: Callable[[Tables], T]) -> T:
+        """Runs `work` on all tables as they are at one moment, however long it takes to read them."""
+        return self._db.snapshot(lambda tx: work(tx.tables))
 
     # The target
 
