@@ -153,14 +153,6 @@ def test_synchronous_kinds_work_without_a_loop(world: World, url: str, kind: str
     assert jobs(world) == [kept.id]
 
 
-def test_without_a_connection_it_is_written_beside_the_loop(world: World) -> None:
-    new = world.new(queue="new")
-
-    assert asyncio.run(world.backend.jobs.enqueue_async([new])) == [Enqueued(new.id, duplicate=False)]
-
-    assert [queue.name for queue in world.backend.queues.all()] == ["new"]
-
-
 # SQLAlchemy's own blocks
 
 

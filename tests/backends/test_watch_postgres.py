@@ -313,7 +313,7 @@ def _not_direct(_: object) -> bool:
 def test_a_pooler_that_does_not_deliver_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, sender: Sender, watch: PostgresWatch
 ):
-    monkeypatch.setattr(module, "_is_direct", _not_direct)
+    monkeypatch.setattr(module, "leads_to_server", _not_direct)
     monkeypatch.setattr(module, "PROOF", 0.3)
     sender.delivers_pings = False
     assert not watch.hold(WORKER)
@@ -330,7 +330,7 @@ def test_a_pooler_that_does_not_deliver_is_left_alone(
 def test_a_pooler_that_delivers_is_listened_to_but_given_no_lock(
     monkeypatch: pytest.MonkeyPatch, sender: Sender, watch: PostgresWatch
 ):
-    monkeypatch.setattr(module, "_is_direct", _not_direct)
+    monkeypatch.setattr(module, "leads_to_server", _not_direct)
     wait_until(watch, lambda: watch.is_pushed)
     settle(watch)
     sender(watch._hears[0], "default")

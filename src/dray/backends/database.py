@@ -347,7 +347,7 @@ class Proof(Protocol):
 
     def fileno(self) -> int | None:
         """The descriptor that a child must inherit to keep the proof if it outlives its parent; None: it cannot."""
-        ...
+        return None
 
     def check(self) -> bool:
         """Once a beat: sees to it that what was dropped is taken up again. False: it was taken away for good, and

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from dray.model.job import Job
 
 Dialect = Literal["sqlite", "postgres"]
 
@@ -33,12 +35,7 @@ class Statement:
         return tuple([values[name] for name in self.parameters])
 
 
-_JOB_COLUMNS = """
-    j.id, j.task, j.queue, j.state, j.reason, j.priority, j.run_at, {args}, {result}, j.error, j.attempt,
-    j.max_attempts, j.crashes, j.max_crashes, j.claim, j.worker_id, j.timeout, j.expires_at, j.unique_key,
-    j.unique_lock, j.unique_until, j.unique_scope, j.workflow_id, j.step, j.waiting_on, j.on_parent_failure,
-    j.fanout_pending, j.schedule, j.slot, j.progress, j.progress_message, j.cancel_requested_at, j.name,
-    j.description, j.tags, j.trace, j.created_at, j.updated_at, j.started_at, j.finished_at"""
+_JOB_COLUMNS = ", ".join(f"j.{field.name}" for field in fields(Job))
 
 # What live views show of a job: no arguments, no results.
 _LIVE_COLUMNS = """
@@ -108,10 +105,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$texts\((\w+)\)", r"json_each(:\1)"),
         (r"\$in_picked\b", "IN (SELECT id FROM picked)"),
         (r"\$by_text\((\w+)\)", r"\1"),
-        (
-            r"\$job_columns\b",
-            _JOB_COLUMNS.format(args="coalesce(j.args, p.args)", result="coalesce(j.result, p.result)"),
-        ),
+        (r"\$job_columns\b", re.sub(r"j\.(args|result)\b", r"coalesce(j.\1, p.\1)", _JOB_COLUMNS)),
         (r"\$jobs\b", "dray_jobs AS j LEFT JOIN dray_payloads AS p ON p.job_id = j.id"),
         (r"\$tags\b", "json_each(j.tags)"),
         (r"\$has_args\b", _HAS_ARGS),
@@ -132,7 +126,7 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         (r"\$in_picked\b", "= ANY (ARRAY(SELECT id FROM picked))"),
         (r"\$by_text\((\w+)\)", r'\1 COLLATE "C"'),  # as SQLite and Python order text, whatever the database's locale
         (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),
-        (r"\$job_columns\b", _JOB_COLUMNS.format(args="j.args", result="j.result")),
+        (r"\$job_columns\b", _JOB_COLUMNS),
         (r"\$jobs\b", "dray_jobs AS j"),
         (r"\$tags\b", "json_array_elements_text(CAST(j.tags AS json))"),
         (r"\$has_args\b", "args IS NOT NULL"),

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import select
 import sys
+import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+
+from dray.errors import ForkedConnection, StorageError
 
 
-class Watch(Protocol):
+class Watch(ABC):
     """Tells one thread when to look at the database again. One a process and database is enough.
 
     One thread waits at a time; the other verbs may come from any. Look once after making a watch: it tells of what
@@ -26,23 +29,45 @@ class Watch(Protocol):
     is_direct: bool  # connected to the database itself, and to no pooler
     hears_own: bool  # what this very process commits is a change too
 
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._bell = Bell()
+        self._lock = threading.Lock()  # around all use of the connection
+        self._forked = self._closed = False
+
     @property
+    @abstractmethod
     def is_pushed(self) -> bool:
         """Whether changes are known to arrive by themselves, and not by polling."""
-        ...
 
+    @abstractmethod
     def wait(self, seconds: float | None = None) -> bool:
         """Sleeps until the database may have changed since the last call, `poke`, or the time is over.
 
         True: look. False: the time is over, or the safety poll's, whichever was first; None: only the latter.
         """
-        ...
 
     def poke(self) -> None:
         """Ends the wait under way, or the next one. For any thread and any signal handler; many count as one."""
+        self._bell.ring()
 
     def close(self) -> None:
         """Lets go of everything. A second time does nothing."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+        if not self._forked:
+            self._bell.ring()  # the parent would hear it
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Closes what is open; the lock is held."""
+
+    def _refuse_if_over(self) -> None:
+        if self._forked:
+            raise ForkedConnection(f"{self._place}: this watch is the parent process's; make another one here")
+        if self._closed:
+            raise StorageError(f"{self._place}: this watch is closed")
 
 
 class Bell:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import psycopg
 from psycopg.abc import Buffer, QueryNoTemplate
-from psycopg.adapt import AdaptersMap, Dumper, Loader
+from psycopg.adapt import Dumper, Loader
 from psycopg.pq import Format
 
 from dray.backends.database import Row
@@ -69,18 +69,13 @@ class IdDumper(Dumper):
         return bytes.fromhex(obj.replace("-", ""))
 
 
-class _Adapting(Protocol):
-    @property
-    def adapters(self) -> AdaptersMap: ...
-
-
-def adapt(target: _Adapting) -> None:
+def adapt(target: psycopg.Connection[Any] | psycopg.Cursor[Any]) -> None:
     """Makes a connection, or a cursor on a user's connection, speak as the rest of Dray does."""
     target.adapters.register_loader("timestamptz", InstantLoader)
     target.adapters.register_loader("uuid", IdLoader)
 
 
-def adapt_anew(target: _Adapting) -> None:
+def adapt_anew(target: psycopg.Cursor[Any]) -> None:
     """As `adapt`, and takes back what a user may have registered for the types that Dray reads."""
     for name in ("text", "int2", "int4", "int8", "bool", "float8"):
         loader = psycopg.adapters.get_loader(psycopg.adapters.types[name].oid, Format.BINARY)

@@ -54,7 +54,6 @@ SELECT set_config('synchronous_commit', {_DURABLE}, FALSE),
         ('enable_seqscan', 'off')
     ) AS wanted (name, value) USING (name))
 """  # noqa: S608 - constants
-_PID: LiteralString = "SELECT pg_backend_pid()"
 _TRANSACTION: LiteralString = f"""
 SELECT set_config('synchronous_commit', CASE WHEN %(durable)s THEN {_DURABLE} ELSE 'off' END, TRUE),
     set_config('statement_timeout', '0', TRUE), set_config('lock_timeout', %(patience)s, TRUE)
@@ -114,9 +113,7 @@ class Connector:
         self._refuse_encoding(connection)
         adapt(connection)
         connection.lock_patience = str(int(self._patience * 1_000))
-        # A pooler makes up the process number it greets with; the server knows its own.
-        found = connection.execute(_PID).fetchone()
-        connection.is_direct = found is not None and found[0] == connection.info.backend_pid
+        connection.is_direct = leads_to_server(connection)
         if connection.is_direct:
             connection.execute("SET statement_timeout TO 0")  # before what takes a few milliseconds
             # Planning settle and claim each time takes longer than running them for one job, and a plan that was
@@ -153,6 +150,11 @@ class Connector:
         if self._prepares:
             log.warning("%s: prepared statements do not last here (a pooler?); going on without them", self._place)
         self._prepares = False
+
+
+def leads_to_server(connection: psycopg.Connection[Any]) -> bool:
+    """A pooler makes up the process number it greets with; the server knows its own."""
+    return connection.execute("SELECT pg_backend_pid()").fetchall()[0][0] == connection.info.backend_pid
 
 
 def leave_to_parent(connections: Iterable[psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None]) -> None:

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Conninfo
 
 from dray.backends import migrate
-from dray.backends.database import Progress
+from dray.backends.database import Copier, Progress
 from dray.errors import DrayError, StorageFull
 from dray.sanitize import redact
 
@@ -24,7 +24,7 @@ _PRIVATE = 0o600
 _SECRETS = {"PGPASSWORD", "PGSSLPASSWORD"}
 
 
-class PostgresCopier:
+class PostgresCopier(Copier):
     """One database; `namespace` returns the schema that the tables are in."""
 
     ending = ".dump"
@@ -40,9 +40,6 @@ class PostgresCopier:
 
     def mode(self) -> int:
         return _PRIVATE
-
-    def refuse(self, target: Path) -> None:
-        """Nothing of the server's is there."""
 
     def copy(self, draft: Path, progress: Progress) -> None:
         told = _environment(self._conninfo)

@@ -37,11 +37,11 @@ from psycopg.sql import SQL, Identifier
 from dray import forks
 from dray.address import PostgresAddress, parse_address
 from dray.backends.postgres.adapt import Connection
-from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE, leave_to_parent
+from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE, leads_to_server, leave_to_parent
 from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
-from dray.backends.watch import Bell, rest
-from dray.errors import ConfigError, ForkedConnection, StorageError
+from dray.backends.watch import Bell, Watch, rest
+from dray.errors import ConfigError
 from dray.sanitize import redact
 
 log = logging.getLogger("dray")
@@ -74,7 +74,6 @@ SELECT set_config(name, value, FALSE) FROM pg_settings JOIN (VALUES
 """  # noqa: S608 - constants
 _LOCK = "SELECT pg_try_advisory_lock(%s::int, %s::int)"
 _UNLOCK = "SELECT pg_advisory_unlock(%s::int, %s::int)"
-_PID = "SELECT pg_backend_pid()"
 _LISTEN = SQL("LISTEN {}")
 
 
@@ -82,7 +81,7 @@ _LISTEN = SQL("LISTEN {}")
 _Opened = tuple[Connection, bool, str | None]
 
 
-class PostgresWatch:
+class PostgresWatch(Watch):
     """A `Watch` on the tables of one schema; connects when it first waits or holds, never raises for a server."""
 
     hears_own = False
@@ -99,16 +98,13 @@ class PostgresWatch:
         queues: Collection[str] | None = None,
     ) -> None:
         self._conninfo = conninfo if listen_url is None else _parse(listen_url)
-        self._place = redact(self._conninfo)
+        super().__init__(redact(self._conninfo))
         work, done = channels(schema)
         self._hears = [*([work] if hears_work else []), *([done] if hears_done else [])]
         self._work, self._queues = work, queues  # None: all of them matter
         self._ping = Note(f"dray:ping:{os.urandom(8).hex()}", "", 0.0)
         self._notifier = Notifier(send)
-        self._bell = Bell()
         self._nudge = Bell()  # ends a rest, and is no reason to look
-        self._lock = threading.Lock()  # around all use of the connection
-        self._forked = self._closed = False
         self._has_tried = False  # to connect; the first caller waits for it
         self._is_aside = False  # a thread connects, or does what may take long
         self._connection: Connection | None = None
@@ -141,9 +137,6 @@ class PostgresWatch:
     def holds(self) -> bool:
         """Whether the worker's lock was held on this connection when it was last looked at."""
         return self._held is not None and self._held == self._worker_id
-
-    def poke(self) -> None:
-        self._bell.ring()
 
     def hold(self, worker_id: str) -> bool:
         """Takes the lock that proves a worker alive, instead of one held before, and again after each reconnect.
@@ -225,7 +218,7 @@ class PostgresWatch:
         try:
             if self._connection is None:
                 if self._has_tried:
-                    self._do_aside(self._connect_aside, now)
+                    self._do_aside(self._connect_aside)
                     return
                 self._has_tried = True
                 self._install(self._open(self._worker_id), now)
@@ -236,11 +229,11 @@ class PostgresWatch:
                 self._listen(self._connection)
                 self._take_lock(self._connection, now)
             elif self._is_behind(now):
-                self._do_aside(self._catch_up_aside, now)
+                self._do_aside(self._catch_up_aside)
         except psycopg.Error as error:
-            self._lose(error, now)
+            self._lose(error)
 
-    def _do_aside(self, work: Callable[[], None], now: float) -> None:
+    def _do_aside(self, work: Callable[[], None]) -> None:
         """On a thread of its own, one at a time."""
         if self._is_aside:
             return
@@ -249,7 +242,7 @@ class PostgresWatch:
             threading.Thread(target=work, name="dray-listen", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             self._is_aside = False
-            self._lose(psycopg.OperationalError(str(error)), now)
+            self._lose(psycopg.OperationalError(str(error)))
 
     def _connect_aside(self) -> None:
         try:
@@ -258,7 +251,7 @@ class PostgresWatch:
             with self._lock:
                 self._is_aside = False
                 if not self._closed:
-                    self._lose(error, time.monotonic())
+                    self._lose(error)
         else:
             with self._lock:
                 self._is_aside = False
@@ -280,7 +273,7 @@ class PostgresWatch:
         ours = {key: value for key, value in _OURS.items() if key not in given}
         connection: Connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None, **ours)
         try:
-            is_direct, held = _is_direct(connection), None
+            is_direct, held = leads_to_server(connection), None
             connection.execute(_LISTEN.format(Identifier(self._ping.channel)))
             if is_direct:
                 connection.execute(_SERVERS)
@@ -377,7 +370,7 @@ class PostgresWatch:
         is_wanted = self._worker_id is not None and self.is_direct and not self.holds
         return self._lock_at if is_wanted else math.inf
 
-    def _lose(self, error: psycopg.Error, now: float) -> None:
+    def _lose(self, error: psycopg.Error) -> None:
         level = logging.DEBUG if self._failures or self._has_warned else logging.WARNING
         said = redact(str(error).strip().partition("\n")[0])
         log.log(level, "%s: the connection that listens is lost: %s; trying again", self._place, said)
@@ -386,7 +379,6 @@ class PostgresWatch:
         backoff = min(_SHORTEST_BACKOFF * 2 ** min(self._failures, 10), _LONGEST_BACKOFF)
         self._failures += 1
         self._let_go()
-        self._start_anew(now)
         # From now, not from before: a host that does not answer takes all of connect_timeout at each try.
         pause = (_POOLER_PAUSE if is_hopeless else backoff) * random.uniform(0.5, 1)  # noqa: S311 - not all at once
         self._retry_at = time.monotonic() + pause
@@ -395,14 +387,9 @@ class PostgresWatch:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._start_anew(0.0)
 
     # Fork and end
-
-    def _refuse_if_over(self) -> None:
-        if self._forked:
-            raise ForkedConnection(f"{self._place}: this watch is the parent process's; make another one here")
-        if self._closed:
-            raise StorageError(f"{self._place}: this watch is closed")
 
     def after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
@@ -410,16 +397,10 @@ class PostgresWatch:
         self._is_aside = False
         leave_to_parent([self._connection])
         self._let_go()
-        self._start_anew(0.0)
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._let_go()
-            self._start_anew(0.0)
+        super().close()
         self._notifier.flush()
-        if not self._forked:
-            self._bell.ring()  # the parent would hear it
 
 
 class Lull:
@@ -451,8 +432,3 @@ def _parse(listen_url: str) -> str:
 def _lock(connection: Connection, worker_id: str) -> bool:
     """Refused: the server has not noticed yet that our last connection is gone. Its lock is as good meanwhile."""
     return bool(connection.execute(_LOCK, (WORKER_SPACE, lock_key(worker_id))).fetchall()[0][0])
-
-
-def _is_direct(connection: Connection) -> bool:
-    """A pooler makes up the process number it greets with; the server knows its own."""
-    return connection.execute(_PID).fetchall()[0][0] == connection.info.backend_pid

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.backends.database import Proofs, Session
+from dray.backends.database import Proof, Proofs, Session
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Watch
@@ -17,7 +17,7 @@ from dray.errors import ForkedConnection
 from dray.model.worker import Signs
 
 
-class PostgresProof:
+class PostgresProof(Proof):
     """One worker's advisory lock; the watch takes it again whenever it has reconnected."""
 
     lock: str | None = None
@@ -33,9 +33,6 @@ class PostgresProof:
         return not self._closed and self._watch.holds
 
     is_certain = False  # the server frees it when it can no longer see this host
-
-    def fileno(self) -> int | None:
-        return None
 
     def check(self) -> bool:
         """Has a dropped lock taken again, without waiting for it. True even without one: then the lease counts."""

@@ -12,7 +12,6 @@ from dray.lazy import loader
 if TYPE_CHECKING:
     from dray.backends.sqlite.copier import SqliteCopier
     from dray.backends.sqlite.database import SqliteDatabase
-    from dray.backends.sqlite.inspect import inspected, verify
     from dray.backends.sqlite.tables import SqliteTables
     from dray.backends.sqlite.watch import SqliteWatch
 
@@ -21,10 +20,9 @@ __getattr__ = loader(
     {
         "dray.backends.sqlite.copier": "SqliteCopier",
         "dray.backends.sqlite.database": "SqliteDatabase",
-        "dray.backends.sqlite.inspect": "inspected verify",
         "dray.backends.sqlite.tables": "SqliteTables",
         "dray.backends.sqlite.watch": "SqliteWatch",
     },
 )
 
-__all__ = ["SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch", "inspected", "verify"]
+__all__ = ["SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch"]

@@ -27,8 +27,9 @@ C = TypeVar("C", bound=sqlite3.Connection)
 _SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_2, 0.002, 0.05
 CHECKPOINT_FRAMES = 4_000
 _WAL_LIMIT = 64 * 1024 * 1024
-# With SQLite's 2,000, settle and claim fell to 70 % at two million rows; with this, not at all.
-_WRITER_CACHE_KIB = 16_000
+# Room for the pages of a large table's indexes. With SQLite's 2,000 KiB, settle and claim fell to 70 % at two million
+# rows; with this, not at all.
+WRITER_CACHE = "PRAGMA cache_size = -16000"
 
 
 def patiently(work: Callable[[], T], seconds: float, place: str) -> T:
@@ -50,7 +51,7 @@ def tolerantly(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
     try:
         return work()
     except sqlite3.OperationalError as error:
-        if connection.text_factory is not str or not faults.is_undecodable(error):
+        if connection.text_factory is not str or "Could not decode to UTF-8" not in str(error):
             raise
     connection.text_factory = _escaped  # from here on: a function for each value costs what most need not pay
     return work()
@@ -103,11 +104,6 @@ def connect_plainly(path: Path, way: str, factory: type[C] = sqlite3.Connection,
     """A connection that waits for no lock, opens no transactions by itself and never creates a file."""
     url = f"file:{quote(os.fsencode(path))}?{way}"
     return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, factory=factory, **options)
-
-
-def make_writer(connection: sqlite3.Connection) -> None:
-    """Gives the one connection that writes room for the pages of a large table's indexes."""
-    connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
 
 
 def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> None:

@@ -16,9 +16,9 @@ from dray.backends import migrate, sqlite, user_connection
 from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
+    WRITER_CACHE,
     connect,
     enter_wal,
-    make_writer,
     patiently,
     patiently_awaiting,
     refuse_missing,
@@ -26,6 +26,7 @@ from dray.backends.sqlite.connect import (
     tolerantly,
 )
 from dray.backends.sqlite.files import Way
+from dray.backends.sqlite.inspect import inspected, verify
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.readers import Readers, Visit
 from dray.backends.sqlite.session import SqliteSession
@@ -79,7 +80,7 @@ class SqliteDatabase(Database):
         return sqlite.SqliteCopier(self.path, self._reading, self._busy_timeout)
 
     def verify(self, *, full: bool) -> list[str]:
-        return sqlite.verify(self.glance, full=full)
+        return verify(self.glance, full=full)
 
     def _start_over(self) -> None:
         self._write_lock = OwnedLock()
@@ -286,7 +287,7 @@ class SqliteDatabase(Database):
     def inspect(self, work: Callable[[SqliteSession], T], *, seconds: float) -> T:
         def look() -> T:
             visit.begin()
-            return sqlite.inspected(
+            return inspected(
                 self.path, lambda found: work(SqliteSession(found, self._catalogue, self.clock)), seconds
             )
 
@@ -340,7 +341,7 @@ class SqliteDatabase(Database):
         transaction = self.transaction()
         try:
             block = transaction.open()
-            await patiently_awaiting(lambda: block.begin(self.clock), self._busy_timeout, self.place)
+            await patiently_awaiting(transaction.take_lock, self._busy_timeout, self.place)
             yield block
             transaction.commit()
         finally:
@@ -370,7 +371,7 @@ class SqliteDatabase(Database):
             known = self._meta(connection)
             if not create:
                 refuse_missing(known, self.place)
-            patiently(lambda: make_writer(connection), self._busy_timeout, self.place)
+            patiently(lambda: connection.execute(WRITER_CACHE), self._busy_timeout, self.place)
             patiently(lambda: enter_wal(connection, self.place, is_new=is_new), self._busy_timeout, self.place)
             if create and migrate.is_behind("sqlite", known):
                 self._upgrade(connection)

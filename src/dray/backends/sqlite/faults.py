@@ -32,11 +32,6 @@ def is_busy(error: sqlite3.Error) -> bool:
     return primary_code(error) in _BUSY
 
 
-def is_undecodable(error: sqlite3.Error) -> bool:
-    """Whether text is stored that is no UTF-8."""
-    return "Could not decode to UTF-8" in str(error)
-
-
 def translate(error: sqlite3.Error, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
     code, said = primary_code(error), escape_control(str(error))

@@ -134,43 +134,6 @@ class SqliteBlock(sqlite3.Connection):
     """A sqlite3.Connection that leaves COMMIT and ROLLBACK to its block, and an inherited one to the parent."""
 
     forked = False  # set in a child: the locks are the parent's, a write here would damage the file
-    began: int | None = None
-
-    def begin(self, clock: Clock) -> None:
-        """Takes the write lock; fails at once if another connection has it."""
-        self.execute("BEGIN IMMEDIATE")
-        self.began = clock.steady()
-
-    def finish(self, place: str) -> None:
-        """Commits. A deferred constraint of the user's own is reported as the driver does."""
-        if not self.forked and not self.in_transaction:
-            raise ConfigError(
-                f"{place}: this block's transaction was ended inside the block; leave COMMIT and ROLLBACK to it"
-            )
-        try:
-            self.execute("COMMIT")
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            raise faults.translate(error, place) from error
-
-    def abandon(self) -> None:
-        """Rolls back what is open and closes; an inherited one is left alone. A second time does nothing."""
-        if self.forked:
-            return
-        with suppress(sqlite3.Error):  # closing does it too; and it may be closed already
-            if self.in_transaction:
-                self.execute("ROLLBACK")
-        super().close()
-
-    def warn_if_long(self, clock: Clock, place: str) -> None:
-        open_us = 0 if self.began is None else clock.steady() - self.began
-        if open_us > LONG_US:
-            log.warning(
-                "%s: a transaction() block was open for %.1f s, and no other process could write; do slow work first",
-                place,
-                open_us / SECOND,
-            )
 
     # sqlite3 finds each of these by a way of its own
 
@@ -212,12 +175,13 @@ class SqliteTransaction:
     _busy_timeout: float
     _open_file: Callable[[], None]
     _block: SqliteBlock | None = None
+    _began: int | None = None
     _has_ended: bool = False
 
     def begin(self) -> SqliteBlock:
         self._open_file()
         block = self.open()
-        patiently(lambda: block.begin(self._clock), self._busy_timeout, str(self._path))
+        patiently(self.take_lock, self._busy_timeout, str(self._path))
         return block
 
     def open(self) -> SqliteBlock:
@@ -230,16 +194,44 @@ class SqliteTransaction:
         self._blocks[block] = threading.get_ident()
         return block
 
-    def commit(self) -> None:
+    def take_lock(self) -> None:
+        """Takes the write lock; fails at once if another connection has it."""
         assert self._block is not None
-        self._block.finish(str(self._path))
+        self._block.execute("BEGIN IMMEDIATE")
+        self._began = self._clock.steady()
+
+    def commit(self) -> None:
+        block = self._block
+        assert block is not None
+        if not block.forked and not block.in_transaction:
+            raise ConfigError(
+                f"{self._path}: this block's transaction was ended inside the block; leave COMMIT and ROLLBACK to it"
+            )
+        try:
+            block.execute("COMMIT")
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise faults.translate(error, str(self._path)) from error
 
     def end(self) -> None:
         block = self._block
         if block is not None:
-            block.abandon()
+            if not block.forked:  # an inherited one is left alone
+                with suppress(sqlite3.Error):  # closing does it too; and it may be closed already
+                    if block.in_transaction:
+                        block.execute("ROLLBACK")
+                sqlite3.Connection.close(block)
             self._blocks.pop(block, None)
-            if not self._has_ended:
-                block.warn_if_long(self._clock, str(self._path))
+            self._warn_if_long()
         self._has_ended = True
         self._visit.end()
+
+    def _warn_if_long(self) -> None:
+        open_us = 0 if self._began is None or self._has_ended else self._clock.steady() - self._began
+        if open_us > LONG_US:
+            log.warning(
+                "%s: a transaction() block was open for %.1f s, and no other process could write; do slow work first",
+                self._path,
+                open_us / SECOND,
+            )

@@ -29,8 +29,8 @@ from dray import forks
 from dray.backends.sqlite import faults, files, fork, inotify
 from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.files import Way
-from dray.backends.watch import Bell, rest
-from dray.errors import ForkedConnection, StorageError
+from dray.backends.watch import Watch, rest
+from dray.errors import StorageError
 
 log = logging.getLogger("dray")
 
@@ -54,7 +54,7 @@ _OF_WAL = inotify.MODIFY | inotify.DELETE_SELF | inotify.MOVE_SELF
 _OF_FOLDER = inotify.CREATE | inotify.MOVED_TO | inotify.DELETE
 
 
-class SqliteWatch:
+class SqliteWatch(Watch):
     """A `Watch` on one file, which must be there and in WAL mode.
 
     Has an inotify instance of its own, of which a user has 128: make one watch a process and share what it tells.
@@ -65,18 +65,16 @@ class SqliteWatch:
 
     def __init__(self, path: Path, *, busy_timeout: float = 30.0) -> None:
         self._path = Path(os.path.realpath(path))  # a link's target is where the -wal lies
+        super().__init__(str(self._path))
         self._wal = files.beside(self._path, "-wal")
         self._names = {os.fsencode(self._path.name), os.fsencode(self._wal.name)}
-        self._bell = Bell()
-        self._lock = threading.Lock()  # around all use of SQLite, so that a fork can wait for it
         self._process_locks = fork.ProcessLocks(self._path)
-        self._forked = self._closed = False
         self._inotify: inotify.Inotify | None = None
         self._watches: dict[Path, int] = {}
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int, Way] | None = None
         self._version = 0
-        patiently(self._open, busy_timeout, str(self._path))
+        patiently(self._open, busy_timeout, self._place)
         self._pace = Pace(time.monotonic())
         self._check_at = time.monotonic() + SAFETY_POLL
         if not self.is_pushed:
@@ -86,9 +84,6 @@ class SqliteWatch:
     @property
     def is_pushed(self) -> bool:
         return self._connection is not None and self._wal in self._watches
-
-    def poke(self) -> None:
-        self._bell.ring()
 
     def wait(self, seconds: float | None = None) -> bool:
         self._refuse_if_over()
@@ -151,7 +146,7 @@ class SqliteWatch:
         except sqlite3.Error as error:
             if not faults.is_busy(error):
                 log.warning("%s: cannot be watched: %s; trying again", self._path, error)
-                self._let_go()
+                self._disconnect()
             return None
 
     def _check(self, now: float) -> bool:
@@ -159,7 +154,7 @@ class SqliteWatch:
         self._check_at = now + SAFETY_POLL
         if self._connection is not None and self._identity == _identity(self._path):
             return self._arm()
-        self._let_go()
+        self._disconnect()
         try:
             self._open()
         except sqlite3.Error:
@@ -181,7 +176,7 @@ class SqliteWatch:
             raise
         self._connection, self._identity = connection, identity
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -207,14 +202,8 @@ class SqliteWatch:
 
     # Fork and end
 
-    def _refuse_if_over(self) -> None:
-        if self._forked:
-            raise ForkedConnection(f"{self._path}: this watch is the parent process's; make another one here")
-        if self._closed:
-            raise StorageError(f"{self._path}: this watch is closed")
-
     def before_fork(self) -> None:
-        self._fork_holds_lock = self._lock.acquire(timeout=_FORK_PATIENCE)
+        self._fork_holds_lock = self._lock.acquire(timeout=_FORK_PATIENCE)  # what uses SQLite has ended
         if self._connection is not None:
             self._process_locks.remember()
 
@@ -235,16 +224,12 @@ class SqliteWatch:
         self._forked = True
         self.close()
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._let_go()
-            self._watches = {}
-            if self._inotify is not None:
-                self._inotify.close()
-                self._inotify = None
-        if not self._forked:
-            self._bell.ring()  # the parent would hear it
+    def _let_go(self) -> None:
+        self._disconnect()
+        self._watches = {}
+        if self._inotify is not None:
+            self._inotify.close()
+            self._inotify = None
 
 
 class Pace:

@@ -56,7 +56,6 @@ class JobStore(Store):
 
     def __init__(self, db: Database) -> None:
         super().__init__(db)
-        self._graph = GraphStore(db)
         self._known_queues: set[str] = set()
 
     def enqueue(
@@ -84,21 +83,12 @@ class JobStore(Store):
         return answer
 
     async def enqueue_async(
-        self,
-        new: Sequence[NewJob],
-        *,
-        workflow: Workflow | None = None,
-        connection: Any = None,
-        durable: bool = True,
+        self, new: Sequence[NewJob], *, workflow: Workflow | None = None, connection: Any
     ) -> list[Enqueued]:
         """As `enqueue`, without blocking the event loop; takes asynchronous connections too.
 
         A synchronous connection is used in the calling thread. Cancelled, it wrote all or nothing.
         """
-        if connection is None:
-            import asyncio  # noqa: PLC0415 - 40 ms for those who do not have it loaded
-
-            return await asyncio.to_thread(self.enqueue, new, workflow=workflow, durable=durable)
         return await self._db.join_async(connection, _writing(new, workflow), ready={job.queue for job in new})
 
     def get(self, ids: Sequence[str]) -> list[Job]:
@@ -148,7 +138,7 @@ class JobStore(Store):
             return {i: moved.get(i, CancelResult.FINAL if i in final else CancelResult.UNKNOWN) for i in ids}
 
         answer = self._db.write(work)
-        self._graph.fan_out_all(to_end=True)
+        GraphStore(self._db).fan_out_all(to_end=True)
         return answer
 
     def retry(self, ids: Sequence[str]) -> list[str]:
@@ -223,7 +213,7 @@ class JobStore(Store):
         """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children."""
         expired = [row[0] for row in write_and_recall(self._db, lambda tx: tx.rows("job_expire", limit=limit))]
         if expired:
-            self._graph.fan_out_all()
+            GraphStore(self._db).fan_out_all()
         return expired
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from dray.backends.database import Database, Session
+from dray.backends.database import Session
 from dray.backends.store import Store
 from dray.backends.store.work import WorkStore
 from dray.errors import GraphError, UnknownJob
@@ -21,22 +21,11 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement, unstorable
 
 Unwritten = tuple[Settlement, Sequence[NewJob]]  # with the steps that it adds to its workflow
-
-
-class Left(NamedTuple):
-    """An outcome that was left."""
-
-    worker_id: str
-    settlement: Settlement
-    new: list[NewJob]
+Left = tuple[str, Settlement, list[NewJob]]  # the same, by the worker that left it
 
 
 class OutcomeStore(Store):
     """Outcomes that were left."""
-
-    def __init__(self, db: Database) -> None:
-        super().__init__(db)
-        self._work = WorkStore(db)
 
     def leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:
         """Leaves how attempts ended, each with the steps it adds, for the rescuer of their jobs: the worker has
@@ -58,13 +47,14 @@ class OutcomeStore(Store):
     def write(self, left: Left) -> str | None:
         """Ends the attempt as its worker would have; returns the job's state, None if another rescuer was first."""
         worker_id, settlement, new = left
+        work = WorkStore(self._db)
         try:
-            settled = self._work.grow(worker_id, settlement, new)
+            settled = work.grow(worker_id, settlement, new)
         except (GraphError, UnknownJob) as error:
             settlement = unstorable(
                 settlement, f"the body returned, but the steps it added cannot be written: {error}"
             )
-            settled = self._work.grow(worker_id, settlement, ())
+            settled = work.grow(worker_id, settlement, ())
         if settlement.id in {*settled.stale, *settled.already, *settled.locked}:
             return None
         if settlement.id in settled.cancelled:
@@ -84,4 +74,4 @@ def _unpacked(worker_id: str, text: str, left_at: int) -> Left:
     times = {name: left_at - given[name] for name in ("started", "finished")}
     lists = ("parents", "tags")
     new = [NewJob(**job | {name: tuple(job[name]) for name in lists}) for job in found["new"]]
-    return Left(worker_id, Settlement(**given | times), new)
+    return worker_id, Settlement(**given | times), new

@@ -84,10 +84,6 @@ class _Turn(NamedTuple):
 class WorkStore(Store):
     """Jobs in a worker's hands."""
 
-    def __init__(self, db: Database) -> None:
-        super().__init__(db)
-        self._graph = GraphStore(db)
-
     def exchange(
         self,
         worker_id: str,
@@ -116,7 +112,7 @@ class WorkStore(Store):
             written = self._settle_apart(worker_id, _free(settlements, unkept), refused, durable=durable)
             turn = self._transact(worker_id, (), demand, durable=durable)._replace(unkept=unkept)
         has_children = turn.expired or any(each.fanout_pending for each in written)
-        fan_out = self._graph.fan_out_all() if has_children else FanOut(0, left=False)
+        fan_out = GraphStore(self._db).fan_out_all() if has_children else FanOut(0, left=False)
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
         return Exchange(settled, turn.promoted, turn.claims, fan_out, self._late(worker_id, turn.unkept))
 
@@ -242,7 +238,7 @@ class WorkStore(Store):
         except DataRefused as error:
             return self.exchange(worker_id, [unstorable(settlement, str(error))], NOTHING, durable=durable).settled
         if has_children:
-            self._graph.fan_out_all(to_end=True)
+            GraphStore(self._db).fan_out_all(to_end=True)
         return self._judge(worker_id, [settlement], written, [])
 
     def complete(
@@ -361,15 +357,10 @@ def _add_steps(tx: Session, job_id: str, new: Sequence[NewJob]) -> bool:
     return True
 
 
-def endings(
-    db: Database, worker_id: str, settlements: Sequence[Settlement], *, by_rescuer: bool = False
-) -> list[SettlementRow]:
-    """Settlements as the statements take them. A rescuer cannot know when the attempt started."""
+def endings(db: Database, worker_id: str, settlements: Sequence[Settlement]) -> list[SettlementRow]:
+    """Settlements as the statements take them."""
     steady = db.clock.steady()
-    return [
-        SettlementRow(s, worker_id, None if by_rescuer else steady - s.started, steady - s.finished)
-        for s in settlements
-    ]
+    return [SettlementRow(s, worker_id, steady - s.started, steady - s.finished) for s in settlements]
 
 
 def holdings(tx: Session, ids: Sequence[str]) -> list[Holding]:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dray.backends import rows
-from dray.backends.database import Database, Row, Session, write_and_recall
+from dray.backends.database import Row, Session, write_and_recall
 from dray.backends.rows import Orphan, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
 from dray.backends.store.outcomes import Left, OutcomeStore
-from dray.backends.store.work import endings
 from dray.model.job import Held
 from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
@@ -22,11 +21,6 @@ from dray.model.worker import Beat, DeathVerdict, Judgement, Lease, NewWorker, R
 
 class WorkerStore(Store):
     """Workers."""
-
-    def __init__(self, db: Database) -> None:
-        super().__init__(db)
-        self._graph = GraphStore(db)
-        self._outcomes = OutcomeStore(db)
 
     def register(self, worker: NewWorker, lease_us: int) -> None:
         """Adds a worker with its first lease. Its id must never have been used."""
@@ -112,14 +106,15 @@ class WorkerStore(Store):
         """
         buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
         left: list[tuple[Orphan, Left]] = []
+        outcomes = OutcomeStore(self._db)
 
         def work(tx: Session) -> list[Rescued]:
             buried.update(v.worker_id for v, done in zip(verdicts, tx.bury(verdicts), strict=True) if done)
             picked = _orphans(tx, limit)
-            ended = self._outcomes.find(tx, [orphan.id for orphan in picked])
+            ended = outcomes.find(tx, [orphan.id for orphan in picked])
             left[:] = [(orphan, ended[orphan.fence]) for orphan in picked if orphan.fence in ended]
             orphans = {orphan.id: orphan for orphan in picked if orphan.fence not in ended}
-            given = [row for orphan in orphans.values() for row in self._taken_back(orphan, rng)]
+            given = [self._taken_back(orphan, rng) for orphan in orphans.values()]
             written = tx.settle(given)() if given else []
             tx.run("attempt_trim", ids=[each.id for each in written], keep=ATTEMPTS_KEPT)
             return [_rescued(orphans[each.id], each.state) for each in written]
@@ -129,16 +124,16 @@ class WorkerStore(Store):
         rescued += [
             _rescued(orphan, state, had_ended=True)
             for orphan, each in left
-            if (state := self._outcomes.write(each)) is not None
+            if (state := outcomes.write(each)) is not None
         ]
         if left:
             self._db.write(lambda tx: tx.run("outcome_forget"), durable=False)
         if rescued:
             # What is more is for the worker with that duty: the next rescue does not wait for it.
-            self._graph.fan_out_all()
+            GraphStore(self._db).fan_out_all()
         return rescued
 
-    def _taken_back(self, orphan: Orphan, rng: Rng) -> list[SettlementRow]:
+    def _taken_back(self, orphan: Orphan, rng: Rng) -> SettlementRow:
         settlement = crashed(
             orphan.id,
             orphan.claim,
@@ -149,7 +144,7 @@ class WorkerStore(Store):
             rng=rng,
             at=self._db.clock.steady(),
         )
-        return endings(self._db, orphan.worker_id, [settlement], by_rescuer=True)
+        return SettlementRow(settlement, orphan.worker_id, None, 0)  # nothing here tells when the attempt started
 
     def prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
         """Forgets at most `limit` workers that ended before an instant."""
