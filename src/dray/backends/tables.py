@@ -59,7 +59,6 @@ class Tables(Protocol):
         return tuple(row[0] for row in self.run("table_columns", slots(table)))
 
     def count(self, table: Table) -> int:
-        """How many rows a table has."""
         ((rows,),) = self.run("table_count", slots(table))
         return rows
 

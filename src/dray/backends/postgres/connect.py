@@ -73,7 +73,6 @@ class OwnConnection(psycopg.Connection[tuple[object, ...]]):
     lock_patience = "0"  # milliseconds
 
     def begin(self, how: LiteralString, *, durable: bool = True) -> None:
-        """Opens a transaction."""
         self.execute(how)
         if not self.is_direct:
             self.execute(_TRANSACTION, {"durable": durable, "patience": self.lock_patience})

@@ -107,27 +107,22 @@ class _Borrowed(psycopg.Connection[Any]):
         """Not an open connection that was forgotten."""
 
 
-_LEAVE_IT = "a transaction() block commits at its end, and rolls back after an error: do not do so on its connection"
+def _leave_it(self: object) -> NoReturn:  # noqa: ARG001 - a method of both
+    raise ConfigError(
+        "a transaction() block commits at its end, and rolls back after an error: do not do so on its connection"
+    )
 
 
 class PostgresBlock(psycopg.Connection[Any]):
     """A psycopg.Connection that leaves COMMIT and ROLLBACK to its block."""
 
-    def commit(self) -> NoReturn:
-        raise ConfigError(_LEAVE_IT)
-
-    def rollback(self) -> NoReturn:
-        raise ConfigError(_LEAVE_IT)
+    commit = rollback = _leave_it
 
 
 class AsyncPostgresBlock(psycopg.AsyncConnection[Any]):
-    """A psycopg.AsyncConnection that leaves COMMIT and ROLLBACK to its block."""
+    """As `PostgresBlock`, for an event loop."""
 
-    async def commit(self) -> NoReturn:
-        raise ConfigError(_LEAVE_IT)
-
-    async def rollback(self) -> NoReturn:
-        raise ConfigError(_LEAVE_IT)
+    commit = rollback = _leave_it
 
 
 class PostgresTransaction:

@@ -12,6 +12,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -23,6 +24,7 @@ from dray.errors import SchemaMissing, StorageError
 log = logging.getLogger("dray")
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
+Lender = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 _SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_2, 0.002, 0.05
 CHECKPOINT_FRAMES = 4_000

@@ -8,18 +8,16 @@ never end.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dray.backends.database import Progress
 from dray.backends.sqlite import faults, files
-from dray.backends.sqlite.connect import connect_plainly, patiently
+from dray.backends.sqlite.connect import Lender, connect_plainly, patiently
 from dray.backends.sqlite.files import Way
 from dray.backends.statements import Catalogue
 from dray.errors import StorageError
-
-Lent = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 _PAGES = 2_000  # copied in one step
 
@@ -29,7 +27,7 @@ class SqliteCopier:
 
     ending = ".db"
 
-    def __init__(self, path: Path, reader: Lent, patience: float) -> None:
+    def __init__(self, path: Path, reader: Lender, patience: float) -> None:
         self._path = path
         self._reader = reader
         self._patience = patience

@@ -22,8 +22,9 @@ from dray.model.settlement import Settlement
 
 T = TypeVar("T")
 
-
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
+_FEW = 20_000  # rows that are read and sorted in 20 milliseconds
+_NEAR = 20_000  # the newest rows, which are looked at in 10
 
 
 class SqliteSession(Session):
@@ -133,7 +134,24 @@ class SqliteSession(Session):
         return changed
 
     def listed(self, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
-        return _listed(self, fit, before, limit)
+        """As the contract says. The order of ids is quick where what is asked for is among the newest, and slow where
+        it is rare or long ago. So jobs that are few by their state are read through the index of that state and
+        sorted; those that failed, or that have tags, through an index of their own. Others are looked for among the
+        newest, and those of a queue or a task then in the whole table, in the order that it lies in."""
+        states = {State(state) for state in fit["states"]}
+        asked: dict[str, Any] = {**fit, "before": before, "limit": limit}
+        chosen: dict[str, Any] = {state: state in states for state in LIVE} | {"final": sorted(states & FINAL)}
+        if states != set(State) and self.rows("list_count", **chosen, limit=_FEW + 1)[0][0] <= _FEW:
+            return self.rows("list_few", **asked, **chosen)
+        if states <= {State.FAILED, State.CANCELLED}:
+            return self.rows("list_failed", **asked)
+        if fit["tag"] is not None:
+            return self.rows("list_tagged", **asked)
+        if all(value is None for name, value in fit.items() if name != "states"):
+            return self.rows("job_list", **asked, first="")
+        near = self.rows("list_near", before=before, limit=_NEAR)
+        found = self.rows("job_list", **asked, first=near[0][0] if near else "")
+        return found if len(found) == limit or not near else self.rows("list_far", **asked)
 
     def tend(self, limit: int) -> tuple[Later[list[Row]], Later[list[Row]]]:
         # One look at two index heads instead of two updates that mostly find nothing.
@@ -241,31 +259,3 @@ def _settled(ending: SettlementRow) -> Row:
     s, worker_id, started_age, finished_age = ending
     becomes = (s.state, s.state in FINAL, s.reason, s.delay_us, int(s.gives_back), int(s.counts_crash))
     return (s.id, worker_id, s.claim, *becomes, s.error, s.keeps_error, started_age, finished_age)
-
-
-_FEW = 20_000  # rows that are read and sorted in 20 milliseconds
-_NEAR = 20_000  # the newest rows, which are looked at in 10
-
-
-def _listed(tx: SqliteSession, fit: Mapping[str, Any], before: str, limit: int) -> list[Row]:
-    """At most `limit` jobs before an id that match.
-
-    The order of ids is quick where what is asked for is among the newest, and slow where it is rare or long ago. So
-    jobs that are few by their state are read through the index of that state and sorted; those that failed, or that
-    have tags, through an index of their own. Others are looked for among the newest, and those of a queue or a task
-    then in the whole table, in the order that it lies in.
-    """
-    states = {State(state) for state in fit["states"]}
-    asked: dict[str, Any] = {**fit, "before": before, "limit": limit}
-    chosen: dict[str, Any] = {state: state in states for state in LIVE} | {"final": sorted(states & FINAL)}
-    if states != set(State) and tx.rows("list_count", **chosen, limit=_FEW + 1)[0][0] <= _FEW:
-        return tx.rows("list_few", **asked, **chosen)
-    if states <= {State.FAILED, State.CANCELLED}:
-        return tx.rows("list_failed", **asked)
-    if fit["tag"] is not None:
-        return tx.rows("list_tagged", **asked)
-    if all(value is None for name, value in fit.items() if name != "states"):
-        return tx.rows("job_list", **asked, first="")
-    near = tx.rows("list_near", before=before, limit=_NEAR)
-    found = tx.rows("job_list", **asked, first=near[0][0] if near else "")
-    return found if len(found) == limit or not near else tx.rows("list_far", **asked)

@@ -10,19 +10,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
 from dray.backends.database import Checkpoint, FileFacts, LogFile
 from dray.backends.sqlite import faults, files, inspect
-from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, patiently
+from dray.backends.sqlite.connect import CHECKPOINT_FRAMES, Lender, patiently
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.instants import SECOND
-
-Lent = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 _PATIENT_FRAMES = 10 * CHECKPOINT_FRAMES
 _ASK_AGAIN_US = 5 * SECOND
@@ -37,7 +33,7 @@ _UNUSED_SHARE = 4
 class Upkeep:
     """One file, through connections that its database lends."""
 
-    def __init__(self, path: Path, reader: Lent, writer: Lent) -> None:
+    def __init__(self, path: Path, reader: Lender, writer: Lender) -> None:
         self._path = path
         self._reader = reader
         self._writer = writer

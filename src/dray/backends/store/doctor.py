@@ -151,12 +151,10 @@ class Examination:
         return ServerFacts(now, *facts, ahead_us=now - (before + self.clock_now) // 2)
 
     def vacuum(self) -> Vacuum | None:
-        found = self._rows("doctor_vacuum")
-        return Vacuum(*found[0]) if found else None
+        return next((Vacuum(*row) for row in self._rows("doctor_vacuum")), None)
 
     def oldest_transaction(self) -> OldTransaction | None:
-        found = self._rows("doctor_transaction")
-        return OldTransaction(*found[0]) if found else None
+        return next((OldTransaction(*row) for row in self._rows("doctor_transaction")), None)
 
     def listening(self) -> Listening:
         """Sends itself a notification, as a worker's watch does, and waits for it."""
@@ -248,8 +246,6 @@ class Oddities(NamedTuple):
 
 
 class AuditStore(Store):
-    """What should never be."""
-
     def part(self, after: str | None, limit: int) -> AuditPart:
         """What does not hold of the `limit` jobs after an id and of all that belongs to them, in one consistent read;
         go on after the `until` that it returns. Both are None for the ends."""

@@ -41,8 +41,6 @@ class Reconciled(NamedTuple):
 
 
 class GraphStore(Store):
-    """Edges between jobs."""
-
     def fan_out(self, limit: int = FANOUT_CHUNK) -> FanOut:
         """Tells at most `limit` children of the end of their parents: goes on where the enders were cut off."""
         freed: list[str] = []  # queues

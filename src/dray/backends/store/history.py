@@ -68,8 +68,6 @@ class _PruneStep(NamedTuple):
 
 
 class HistoryStore(Store):
-    """What is kept of the past."""
-
     def attempts(self, job_id: str) -> list[Attempt]:
         """The recorded attempts of a job, oldest first, without a completed one that the job itself shows."""
         return [Attempt(*row) for row in self._read("attempt_list", id=job_id)]

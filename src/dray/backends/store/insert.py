@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dray.backends.database import Row, Session
+from dray.backends.database import Session
 from dray.backends.rows import Start
 from dray.backends.store import graph
 from dray.errors import GraphError, StorageError
@@ -101,10 +101,7 @@ def _change(tx: Session, met: Sequence[tuple[NewJob, str]]) -> set[str]:
     replacing = [pair for pair in met if pair[0].on_conflict == OnConflict.REPLACE]
     rescheduling = [pair for pair in met if pair[0].on_conflict == OnConflict.RESCHEDULE]
     changed = tx.replace(replacing)
-    changed += tx.each("job_reschedule", [_time(*pair) for pair in rescheduling])
+    times = [(holder, j.unique_key, j.run_at, j.delay_us, j.expires_at, j.expires_us) for j, holder in rescheduling]
+    changed += tx.each("job_reschedule", times)
     pairs = [*replacing, *rescheduling]
     return {job.id for (job, _), was_changed in zip(pairs, changed, strict=True) if was_changed}
-
-
-def _time(job: NewJob, holder: str) -> Row:
-    return holder, job.unique_key, job.run_at, job.delay_us, job.expires_at, job.expires_us

@@ -52,8 +52,6 @@ class Upcoming(NamedTuple):
 
 
 class JobStore(Store):
-    """Jobs as producers and operators see them."""
-
     def __init__(self, db: Database) -> None:
         super().__init__(db)
         self._known_queues: set[str] = set()
@@ -246,8 +244,6 @@ class Node(NamedTuple):
 
 
 class WorkflowStore(Store):
-    """Workflows, to look at."""
-
     def get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
         """A workflow and how many of its jobs are in which state."""
 
@@ -298,8 +294,6 @@ class WorkflowStore(Store):
 
 
 class QueueStore(Store):
-    """Queues."""
-
     def upsert(self, name: str, priority: int) -> None:
         """Makes a queue, or changes its default priority for jobs to come."""
         self._db.write(lambda tx: tx.run("queue_set", name=name, priority=priority))

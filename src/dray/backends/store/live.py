@@ -150,8 +150,6 @@ class Numbers(NamedTuple):
 
 
 class LiveStore(Store):
-    """What live views read."""
-
     def changes(self, ask: Ask) -> Changes:
         """What has happened since a reader's positions, of one moment; see `ops/tail.py` for what that
         finds for certain."""

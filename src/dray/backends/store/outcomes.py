@@ -25,8 +25,6 @@ Left = tuple[str, Settlement, list[NewJob]]  # the same, by the worker that left
 
 
 class OutcomeStore(Store):
-    """Outcomes that were left."""
-
     def leave(self, worker_id: str, ended: Sequence[Unwritten]) -> None:
         """Leaves how attempts ended, each with the steps it adds, for the rescuer of their jobs: the worker has
         to go, and another transaction has locked the rows. Waits for none of them. `workers.rescue` writes it once

@@ -15,8 +15,6 @@ from dray.model.schedule import Schedule, blocking_states, same_rule
 
 
 class ScheduleStore(Store):
-    """Schedules and their slots."""
-
     def upsert(self, schedule: Schedule) -> bool:
         """Creates a schedule or changes its rule. False: it was the same, nothing was written."""
 
@@ -35,7 +33,6 @@ class ScheduleStore(Store):
         return write_and_recall(self._db, lambda tx: tx.run("schedule_change", **given)) > 0
 
     def get(self, name: str) -> Schedule | None:
-        """One schedule."""
         found = self._read("schedule_get", name=name)
         return Schedule(*found[0]) if found else None
 

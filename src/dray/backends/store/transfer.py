@@ -94,7 +94,6 @@ class Transfer(Store):
         return dict(self._read("meta_list"))
 
     def in_use(self) -> InUse:
-        """Who works here."""
         return self._db.read(self._in_use)
 
     def census(self) -> Census:

@@ -28,8 +28,6 @@ class Asked(NamedTuple):
 
 
 class StackStore(Store):
-    """Where running bodies are."""
-
     def ask(self, stack_id: str, job_id: str, claim: int) -> bool:
         """Asks the worker that runs a job for the stack of its body; `announce` the queue, so that it looks. False:
         the job does not run under this claim."""
@@ -47,7 +45,6 @@ class StackStore(Store):
         return self._db.write(lambda tx: tx.run("stack_answer", **given), durable=False) > 0
 
     def drop(self, stack_id: str) -> None:
-        """Drops a request."""
         self._db.write(lambda tx: tx.run("stack_drop", id=stack_id), durable=False)
 
     def prune(self, before: int, limit: int = PRUNE_CHUNK) -> int:
@@ -56,8 +53,6 @@ class StackStore(Store):
 
 
 class WhyStore(Store):
-    """What explains where a job is."""
-
     def circumstances(self, job_id: str) -> Circumstances | None:
         """One job with its queue, parents, the workers there are and what comes before it; None: there is none."""
         now = self._db.now()

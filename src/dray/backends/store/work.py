@@ -82,8 +82,6 @@ class _Turn(NamedTuple):
 
 
 class WorkStore(Store):
-    """Jobs in a worker's hands."""
-
     def exchange(
         self,
         worker_id: str,

@@ -20,8 +20,6 @@ from dray.model.worker import Beat, DeathVerdict, Judgement, Lease, NewWorker, R
 
 
 class WorkerStore(Store):
-    """Workers."""
-
     def register(self, worker: NewWorker, lease_us: int) -> None:
         """Adds a worker with its first lease. Its id must never have been used."""
 
@@ -157,8 +155,6 @@ class WorkerStore(Store):
 
 
 class LeaseStore(Store):
-    """Who does which duty."""
-
     def take(self, duty: str, holder: str) -> int | None:
         """The term, if the duty was free (never held, resigned, its holder gone: a new one) or is held already."""
         found = self._db.write(lambda tx: tx.rows("lease_take", duty=duty, holder=holder), durable=False)
@@ -174,7 +170,6 @@ class LeaseStore(Store):
         return [Lease(*row) for row in self._read("lease_held")]
 
     def all(self) -> list[Lease]:
-        """Who has which duty."""
         return [Lease(*row) for row in self._read("lease_list")]
 
 
