@@ -368,9 +368,10 @@ def test_a_poke_when_nobody_waits_is_nothing(waiter: Waiter, counted: Counted) -
 
 
 def test_the_thread_stays_for_a_while_and_then_ends_with_its_watch(
-    world: World, counted: Counted, backend: Backend
+    world: World, counted: Counted, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiter = Waiter(backend, linger=0.2)
+    monkeypatch.setattr("dray.waiter.LINGER", 0.2)
+    waiter = Waiter(backend)
     job, other = world.enqueue(), world.enqueue(queue="other")
     waiter.wait([job], 0.05)
     (thread,) = threads()

@@ -30,10 +30,7 @@ _write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=Fa
 
 
 def encode(value: Any, *, path: str = "args", limit: int) -> str:
-    """Compact JSON of at most ``limit`` bytes in UTF-8, or a `PayloadError` that says where in ``path``.
-
-    ``value`` is in JSON's types, as `to_json` returns it.
-    """
+    """What `to_json` returned, as compact JSON of at most ``limit`` bytes; or a `PayloadError` with the path."""
     text, size = _written_at_once(value, _LEEWAY * limit) or _written_with_care(value, path, limit)
     if size > limit:
         raise _too_large(path, f"{size:,}", limit)

@@ -43,9 +43,8 @@ _SLICE: Final = 0.25  # seconds between two chances to stop a body that waits
 class Waiter:
     """Tells any number of threads and coroutines when their jobs have ended."""
 
-    def __init__(self, backend: Backend, *, linger: float = LINGER) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._linger = linger
         self.after_fork_in_child()
         forks.watch_child(self)
 
@@ -136,7 +135,7 @@ class Waiter:
 
     def _is_needed(self, me: _Looker) -> bool:
         """Whether there is a wait, now or within a while. After False the next wait starts another thread."""
-        leaves_at = time.monotonic() + self._linger
+        leaves_at = time.monotonic() + LINGER
         while True:
             with self._lock:
                 if self._looker is not me:

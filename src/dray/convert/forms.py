@@ -129,11 +129,8 @@ def _defaults(kind: Any, found: Iterable[str]) -> dict[str, bool]:
 
 
 class Form(NamedTuple):
-    """How a type is written, how it is read, what it looks like, what its JSON Schema says beside the type, and from
-    which JSON types it is read.
-
-    `write` raises `ValueError` for a value that has no such form.
-    """
+    """How a type is written and read, what it looks like, what its JSON Schema says beside the type, and from which
+    JSON types it is read. `write` raises `ValueError` for a value that has no such form."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, Any], Any]

@@ -146,12 +146,20 @@ class Job(Generic[R_co]):
         self._row = row
         if row.state == State.COMPLETED:
             return self._app.decode_result(row.task, row.result or "null")
-        raise _failure(self, row, self._traceback(row))
+        raise self._failure(row)
 
-    def _traceback(self, row: model.Job) -> str | None:
-        if row.state != State.FAILED:
-            return None
-        return next((last.traceback for last in self._app.backend.history.attempts(self.id)[-1:]), None)
+    def _failure(self, row: model.Job) -> JobFailed | JobCancelled:
+        """What result() raises: what happened, to which job, and what can be done."""
+        kind = JobFailed if row.state == State.FAILED else JobCancelled
+        attempts = f" in attempt {row.attempt} of {row.max_attempts}" if kind is JobFailed else ""
+        what = f"job {row.id} ({row.task}) {_WORDS.get(row.reason or '', f'ended as {row.state}')}{attempts}"
+        why = f": {row.error}" if row.error else ""
+        look = "see job.attempts(); " if kind is JobFailed else ""
+        error = kind(f"{what}{why}\n{look}job.retry() starts it over", self, row.reason, row.error)
+        for last in self._app.backend.history.attempts(self.id)[-1:] if kind is JobFailed else ():
+            if last.traceback:
+                error.add_note(f"where the body failed:\n{clean_traceback(last.traceback, _TRACEBACK_BYTES)}")
+        return error
 
     @property
     def row(self) -> model.Job:
@@ -292,19 +300,6 @@ def _attempt(each: model.Attempt) -> Attempt:
     return Attempt(
         each.attempt, each.worker_id, each.outcome, moment(each.started_at), moment(each.finished_at), error
     )
-
-
-def _failure(job: Job[Any], row: model.Job, traceback: str | None) -> JobFailed | JobCancelled:
-    """What result() raises: what happened, to which job, and what can be done."""
-    kind = JobFailed if row.state == State.FAILED else JobCancelled
-    attempts = f" in attempt {row.attempt} of {row.max_attempts}" if kind is JobFailed else ""
-    what = f"job {row.id} ({row.task}) {_WORDS.get(row.reason or '', f'ended as {row.state}')}{attempts}"
-    why = f": {row.error}" if row.error else ""
-    advice = "see job.attempts(); job.retry() starts it over" if kind is JobFailed else "job.retry() starts it over"
-    error = kind(f"{what}{why}\n{advice}", job, row.reason, row.error)
-    if traceback:
-        error.add_note(f"where the body failed:\n{clean_traceback(traceback, _TRACEBACK_BYTES)}")
-    return error
 
 
 _WORDS = {

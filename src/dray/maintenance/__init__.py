@@ -18,10 +18,7 @@ from dray.model.settlement import Rng
 
 
 class WorkerDuties:
-    """All duties of one worker, on two runners: no other duty may keep rescue waiting.
-
-    `wake_others` wakes the thread that ticks `others`.
-    """
+    """All duties of one worker, on two runners: no other duty may keep rescue waiting."""
 
     def __init__(
         self,
@@ -30,7 +27,7 @@ class WorkerDuties:
         worker_id: str,
         lease_us: int,
         rng: Rng,
-        wake_others: Callable[[], None],
+        wake_others: Callable[[], None],  # the thread that ticks `others`
     ) -> None:
         clock = app.clock
         self._wake_others = wake_others

@@ -15,10 +15,7 @@ PARENTS_LIMIT = 10  # parents that are named
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A database in which nothing may change: its queue has moved, or is being moved into it.
-
-    Addresses in it hold no password.
-    """
+    """A database in which nothing may change: its queue has moved, or is being moved into it. Holds no password."""
 
     sentence: str  # what a refused writer is told
     target: str | None  # where the queue is now; None: it is being moved into this database

@@ -82,10 +82,8 @@ class Interrupted(BaseException):
 
 
 def deliver_stop() -> None:
-    """Ends the body that runs here if it has to stop and could not be told so: it was in shared code, as it is now.
-
-    Called where that code can bear an exception.
-    """
+    """Ends the body that runs here if it has to stop and could not be told so: it was in shared code, as it is now,
+    where that code can bear an exception."""
     execution = current.get()
     if execution is not None and execution.stop is not None and execution.told_at is None:
         execution.told_at = execution.stopped_at

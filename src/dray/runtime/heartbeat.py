@@ -87,8 +87,7 @@ class WorkerLease:
             self._stop_if_due(now, stop_bodies)
 
     def watch_over(self, now: int, stop_bodies: Callable[[int], None]) -> int:
-        """Stops the bodies in time though a beat hangs in a network that swallows everything. Returns when to look
-        again.
+        """Stops the bodies in time though a beat hangs in a silent network; returns when to look again.
 
         On the stopper's thread. A beat must be seen hanging twice, unless the one before has failed: a process
         that was stopped, or kept from running by a body, gets its beat through first.
@@ -171,15 +170,14 @@ class Heartbeat(Service):
 class Identity:
     """Who a worker is: its id, its proof of life and its row. After it was declared dead it gets new ones.
 
-    The proof is held from the start; the row is there when `register` has returned. `worker`: its row but for the id
-    and the lock.
+    The proof is held from the start; the row is there when `register` has returned.
     """
 
     _backend: Backend
     _watch: Watch
     _clock: Clock
     _ids: Ids
-    _worker: NewWorker
+    _worker: NewWorker  # its row but for the id and the lock
     _asked_lease_us: int | None
 
     def __post_init__(self) -> None:

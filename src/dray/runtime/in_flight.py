@@ -151,10 +151,7 @@ class InFlight:
         _say_failed(execution, failed)
 
     def written(self, batch: Sequence[Settlement], settled: Settled) -> tuple[bool, set[str]]:
-        """A batch of outcomes was written, as far as `settled` says.
-
-        Returns whether any job has ended, and the queues in which jobs are ready again.
-        """
+        """A batch was written as `settled` says. Returns whether a job has ended, and queues that have ready jobs."""
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
         any_final = False
         queues: set[str] = set()

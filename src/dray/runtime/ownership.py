@@ -102,8 +102,7 @@ class Ownership:
             self._stopper.stop(execution, StopCause.LOST)
 
     def _retire(self) -> None:
-        """Its proof of life was taken away: it claims nothing more, and comes back under a new id once what it holds
-        has ended."""
+        """It has lost its proof of life: it claims nothing more, and takes a new id once what it holds has ended."""
         if not self.is_retiring:
             log.warning("worker %s has lost its proof of life; it takes another id when its jobs end", self.worker_id)
             self.is_retiring = True

@@ -36,13 +36,12 @@ class Service(ABC):
     def wake(self) -> None:
         self._woken.set()
 
-    def end(self, timeout: float | None = 5.0) -> bool:
-        """Allows no further step. Returns whether the one under way is over."""
+    def end(self, timeout: float | None = 5.0) -> None:
+        """Allows no further step, and waits for the one under way."""
         self._is_ending = True
         self.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

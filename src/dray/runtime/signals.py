@@ -76,8 +76,7 @@ class Signals:
                 os.read(self._hears, 4096)
 
     def run_beside(self, work: Callable[[], None]) -> None:
-        """Runs `work` in another thread, so that a second signal finds this one awake. Runs it here if no thread can
-        be started."""
+        """Runs `work` in another thread, so that a second signal finds this one awake; here, if it has to."""
         ended: list[bool] = []
 
         def run() -> None:

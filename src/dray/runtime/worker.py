@@ -163,8 +163,7 @@ class Worker:
         self._has_started = True
 
     def _undo_half_a_start(self) -> None:
-        """After a start that failed or was interrupted: the parts that run would keep the lease of a worker that does
-        not exist."""
+        """After a start that failed or was interrupted: running parts would keep the lease of no worker at all."""
         if self._has_started:
             return
         if not self._services:

@@ -68,14 +68,11 @@ def kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def await_end_of_group(group: int, seconds: float) -> bool:
+def await_end_of_group(group: int, seconds: float) -> None:
     """Waits until no process of a group lives; killed ones may have some memory to give back first."""
     deadline = time.monotonic() + seconds
-    while _has_members(group):
-        if time.monotonic() > deadline:
-            return False
+    while _has_members(group) and time.monotonic() <= deadline:
         time.sleep(0.002)
-    return True
 
 
 def _has_members(group: int) -> bool:

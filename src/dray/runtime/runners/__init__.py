@@ -58,8 +58,7 @@ class Runner(ABC):
 
     @abstractmethod
     def stop(self, execution: Execution) -> bool:
-        """Tells the body to stop; `execution.stop` says why. From any thread, any number of times. False: not at this
-        moment; try again soon."""
+        """Tells the body to stop; `execution.stop` says why. From any thread, any time. False: try again soon."""
 
     def abandon(self, execution: Execution) -> None:
         """Uses force on a body that was told to stop and has not, if there is any. From any thread."""
