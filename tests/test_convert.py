@@ -42,8 +42,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.codec import decode, encode
+from dray.convert.annotations import reader
 from dray.convert.forms import hints
-from dray.convert.read import reader
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 
@@ -694,7 +694,7 @@ def test_a_real_msgspec_struct_comes_back_whole() -> None:
 
 
 def test_neither_library_is_imported() -> None:
-    code = "import sys, dray.convert.schema, dray.task.task; "
+    code = "import sys, dray.convert.annotations, dray.task.task; "
     code += "print({'pydantic', 'msgspec', 'cronsim'} & set(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "set()"

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 import dray
-from dray.convert.schema import Schemas
+from dray.convert.annotations import Schemas
 from dray.ops.tasks import argument_schema
 from tests.cli.shell import Shell, plain, until
 

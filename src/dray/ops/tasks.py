@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
+from dray.convert.annotations import Schema, Schemas
 from dray.convert.forms import hints
-from dray.convert.schema import Schema, Schemas
 from dray.instants import SECOND
 from dray.model.retry import Exponential, Fixed, Linear
 from dray.ops.listing import WorkerInfo

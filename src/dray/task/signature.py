@@ -20,8 +20,8 @@ from inspect import Parameter
 from typing import Any, Union, get_args, get_origin
 
 from dray.codec import step
+from dray.convert.annotations import Reader, reader
 from dray.convert.forms import hints
-from dray.convert.read import Reader, reader
 from dray.convert.write import to_json
 from dray.errors import Misfit, PayloadError
 from dray.model.values import shown

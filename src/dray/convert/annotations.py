@@ -1,4 +1,9 @@
-"""Reading: an annotation, compiled once, turns JSON values into its type or says where they do not fit."""
+"""What an annotation means: compiled once, it turns JSON values into its type or says where they do not fit. Its JSON
+Schema says the same: for forms, for people, for other programs.
+
+A schema is ``{}``, which allows everything, for an annotation that is not in the table of this package or cannot be
+resolved. A class or an alias that may hold itself stands once, under ``$defs``.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,11 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, Flag
 from functools import cache, cached_property
-from typing import Any, Literal, TypeAlias, Union, get_args
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from dray.codec import refusal, shorten, step
 from dray.convert import forms
@@ -19,16 +24,30 @@ from dray.errors import PayloadError
 from dray.wording import counted
 
 Reader: TypeAlias = Callable[[Any, str], Any]
+Schema: TypeAlias = dict[str, Any]
 
 _SHOWN = 5  # problems in one message
 _NEVER_CONVERTED: frozenset[Any] = frozenset((bool, int, float, type(None)))
+_UNKNOWN: Schema = {}
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+}
+_OF_SOURCES: dict[tuple[type[Any], ...], Any] = {
+    (str,): "string",
+    (int, float): "number",
+    (str, int, float): ["string", "number"],
+}
 
 
 def reader(annotation: Any) -> Reader | None:
     """A function that turns JSON values into the annotated type or raises `PayloadError`; None: none is needed."""
     annotation = type(None) if annotation is None else annotation
     kind = forms.kind_of(annotation)
-    return next((make(annotation) for fits, make in _MAKERS if fits(kind)), None)
+    return next((make(annotation) for fits, make, _ in _MAKERS if fits(kind)), None)
 
 
 def _inner(annotation: Any) -> Reader | None:
@@ -78,11 +97,19 @@ def _union(annotation: Any) -> Reader:
     return read
 
 
-def _choice(annotation: Any, members: Iterable[tuple[Any, Any]]) -> Reader:
+def _choices(annotation: Any) -> list[tuple[Any, Any]]:
+    """The members of a Literal or an Enum, each as it is written; one that cannot be written never comes back."""
+    is_literal = get_origin(annotation) is Literal
+    pairs = ((each, each) if is_literal else (each.value, each) for each in get_args(annotation) or annotation)
     choices: list[tuple[Any, Any]] = []
-    for value, member in members:
-        with suppress(PayloadError):  # what cannot be written will not come back
+    for value, member in pairs:
+        with suppress(PayloadError):
             choices.append((to_json(value, "a choice"), member))
+    return choices
+
+
+def _choice(annotation: Any) -> Reader:
+    choices = _choices(annotation)
 
     def read(value: Any, path: str) -> Any:
         for written, member in choices:
@@ -91,14 +118,6 @@ def _choice(annotation: Any, members: Iterable[tuple[Any, Any]]) -> Reader:
         raise refusal(path, f"expected one of {forms.name_of(annotation)}, got something else")
 
     return read
-
-
-def _literal(annotation: Any) -> Reader:
-    return _choice(annotation, ((value, value) for value in get_args(annotation)))
-
-
-def _enum(kind: type[Enum]) -> Reader:
-    return _choice(kind, ((member.value, member) for member in kind))
 
 
 def _flag(kind: type[Flag]) -> Reader:
@@ -285,22 +304,128 @@ def _struct(annotation: Any) -> Reader:
     return read
 
 
+class Schemas:
+    """Makes schemas that share one list of definitions."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Schema] = {}
+        self._names: dict[Any, str] = {}
+
+    def of(self, annotation: Any) -> Schema:
+        """The schema of one annotation; it may refer to `definitions`."""
+        annotation = type(None) if annotation is None else annotation
+        kind = forms.kind_of(annotation)
+        return next((make(self, annotation) for fits, _, make in _MAKERS if fits(kind)), _UNKNOWN)
+
+    def named(self, thing: Any, make: Callable[[], Schema]) -> Schema:
+        """A reference to a definition, which may refer to itself."""
+        if thing not in self._names:
+            name = thing.__name__
+            while name in self.definitions:  # another module's class of the same name
+                name += "_"
+            self._names[thing] = name
+            self.definitions[name] = {}
+            self.definitions[name] = make()
+        return {"$ref": f"#/$defs/{self._names[thing]}"}
+
+    def foreign(self, made: Schema) -> Schema:
+        """Another library's schema, its definitions added to ours; ``{}`` if two definitions share a name."""
+        theirs: dict[str, Schema] = made.pop("$defs", {})
+        if any(self.definitions.get(name, schema) != schema for name, schema in theirs.items()):
+            return {}
+        self.definitions.update(theirs)
+        return made
+
+
+def _inner_schema(schemas: Schemas, annotation: Any) -> Schema:
+    return schemas.of(next(iter(get_args(annotation)), Any))
+
+
+def _union_schema(schemas: Schemas, annotation: Any) -> Schema:
+    members = [schemas.of(member) for member in get_args(annotation)]
+    return {"anyOf": members} if all(members) else {}
+
+
+def _choice_schema(_: Schemas, annotation: Any) -> Schema:
+    return {"enum": [written for written, _ in _choices(annotation)]}
+
+
+def _tuple_schema(schemas: Schemas, annotation: Any) -> Schema:
+    args = get_args(annotation)
+    if not args or args[-1] is Ellipsis:
+        return {"type": "array", "items": schemas.of(args[0] if args else Any)}
+    items = [schemas.of(arg) for arg in args]
+    return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+
+
+def _dict_schema(schemas: Schemas, annotation: Any) -> Schema:
+    args = get_args(annotation)
+    return {"type": "object", "additionalProperties": schemas.of(args[1] if len(args) > 1 else Any)}
+
+
+def _collection_schema(schemas: Schemas, annotation: Any) -> Schema:
+    return {"type": "array", "items": _inner_schema(schemas, annotation)}
+
+
+def _record_schema(schemas: Schemas, annotation: Any) -> Schema:
+    kind = forms.kind_of(annotation)
+    return schemas.named(kind, lambda: _fields(schemas, kind))
+
+
+def _fields(schemas: Schemas, kind: Any) -> Schema:
+    fields = forms.fields_of(kind)
+    properties = {name: schemas.of(field.hint) for name, field in fields.items()}
+    required = [name for name, field in fields.items() if field.is_required]
+    if forms.is_named_tuple(kind):
+        items = [*properties.values()]
+        return {"type": "array", "prefixItems": items, "minItems": len(required), "maxItems": len(items)}
+    made: Schema = {"type": "object", "properties": properties, "required": required}
+    return made if typing.is_typeddict(kind) else {**made, "additionalProperties": False}
+
+
+def _alias_schema(schemas: Schemas, annotation: Any) -> Schema:
+    return schemas.named(annotation, lambda: schemas.of(annotation.__value__))
+
+
+def _model_schema(schemas: Schemas, annotation: Any) -> Schema:
+    try:
+        return schemas.foreign(annotation.model_json_schema())
+    except Exception:  # noqa: BLE001 - a model's own code may raise anything
+        return {}
+
+
+def _plain_schema(_: Schemas, annotation: Any) -> Schema:
+    return _PLAIN[annotation]
+
+
+def _formed_schema(_: Schemas, annotation: Any) -> Schema:
+    form = forms.form_of(annotation)
+    return {} if form is None else {"type": _OF_SOURCES[form.sources], **form.schema}
+
+
 # The first entry that fits a kind counts. A kind is an annotation without what stands in its brackets.
-_MAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Reader | None]], ...] = (
-    (lambda kind: kind in forms.WRAPPERS, _inner),
-    (lambda kind: kind is Union or kind is types.UnionType, _union),
-    (lambda kind: kind is Literal, _literal),
-    (lambda kind: hasattr(kind, "__supertype__"), _new_type),
-    (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias),
-    (lambda kind: kind in forms.MAPPINGS, _dict),
-    (lambda kind: kind is tuple, _tuple),
-    (lambda kind: kind is float, _float),
-    (lambda kind: isinstance(kind, type) and kind in forms.COLLECTIONS, _collection),
-    (lambda kind: kind in (str, int, bool, type(None)), _same),
-    (lambda kind: forms.is_class(kind, Flag), _flag),
-    (lambda kind: forms.is_class(kind, Enum), _enum),
-    (forms.is_model, _model),
-    (forms.is_struct, _struct),
-    (forms.is_record, lambda annotation: _record(forms.kind_of(annotation))),
-    (lambda kind: isinstance(kind, type) and forms.form_of(kind) is not None, _formed),
+_Fits: TypeAlias = Callable[[Any], bool]
+_MakeReader: TypeAlias = Callable[[Any], Reader | None]
+_MakeSchema: TypeAlias = Callable[[Schemas, Any], Schema]
+_MAKERS: tuple[tuple[_Fits, _MakeReader, _MakeSchema], ...] = (
+    (lambda kind: kind in forms.WRAPPERS, _inner, _inner_schema),
+    (lambda kind: kind is Union or kind is types.UnionType, _union, _union_schema),
+    (lambda kind: kind is Literal, _choice, _choice_schema),
+    (
+        lambda kind: hasattr(kind, "__supertype__"),
+        _new_type,
+        lambda made, new_type: made.of(new_type.__supertype__),
+    ),
+    (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias, _alias_schema),
+    (lambda kind: kind in forms.MAPPINGS, _dict, _dict_schema),
+    (lambda kind: kind is tuple, _tuple, _tuple_schema),
+    (lambda kind: kind is float, _float, _plain_schema),
+    (lambda kind: isinstance(kind, type) and kind in forms.COLLECTIONS, _collection, _collection_schema),
+    (lambda kind: kind in (str, int, bool, type(None)), _same, _plain_schema),
+    (lambda kind: forms.is_class(kind, Flag), _flag, lambda _, __: {"type": "integer"}),
+    (lambda kind: forms.is_class(kind, Enum), _choice, _choice_schema),
+    (forms.is_model, _model, _model_schema),
+    (forms.is_struct, _struct, lambda _, __: _UNKNOWN),  # msgspec may be told to write it as a list
+    (forms.is_record, lambda annotation: _record(forms.kind_of(annotation)), _record_schema),
+    (lambda kind: isinstance(kind, type) and forms.form_of(kind) is not None, _formed, _formed_schema),
 )
