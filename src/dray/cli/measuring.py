@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dray import App
 from dray.address import SqliteAddress, parse_address
 from dray.cli.exits import Failure
-from dray.cli.processes import Interrupts, start_worker
+from dray.cli.processes import Interrupts, Workers
 from dray.model.job import State
 
 _BATCH = 500  # jobs in one transaction
@@ -171,28 +170,18 @@ def _done() -> int:
 @contextmanager
 def _worker(interrupts: Interrupts) -> Generator[None]:
     """Runs one worker process during the block, which begins when the worker is ready."""
-    known = {worker.id for worker in app.workers()}
-    with tempfile.TemporaryFile("w+") as log, ExitStack() as stack:
+    known, deadline = {worker.id for worker in app.workers()}, time.monotonic() + _PATIENCE
+    options = ["--log-level", "error"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Workers("bench", "dray.cli.measuring:app", app.url, Path(folder), options) as workers,
+    ):
         with interrupts.held():
-            process = start_worker("dray.cli.measuring:app", app.url, ["--log-level", "error"], log)
-            stack.callback(_end, process)
-        _await_start(process, log, known)
+            workers.start()
+        while all(worker.id in known for worker in app.workers()):
+            workers.check()
+            if time.monotonic() > deadline:
+                raise Failure(f"the worker has not started within {_PATIENCE:g} s")
+            time.sleep(0.02)
         yield
-
-
-def _await_start(process: subprocess.Popen[bytes], log: IO[str], known: set[str]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while all(worker.id in known for worker in app.workers()):
-        if process.poll() is not None or time.monotonic() > deadline:
-            log.seek(0)
-            raise Failure(f"the worker did not start: {log.read()[-500:]}")
-        time.sleep(0.02)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        workers.stop()

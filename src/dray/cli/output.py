@@ -111,12 +111,12 @@ def put_either(
         sys.stdout.write(f"{each}\n")  # put() would flush every line
 
 
-def put_list(shapes: Sequence[Shape], columns: Sequence[Column], keys: Sequence[str], nothing: str) -> None:
-    """Writes a list: columns on a terminal (``nothing``, if it is empty), the values of ``keys`` in a pipe."""
+def put_list(shapes: Sequence[Shape], columns: Sequence[Column], nothing: str = "", keys: str = "") -> None:
+    """Writes a list: columns on a terminal (``nothing`` if it is empty), the values of ``keys`` or all in a pipe."""
     put_either(
         shapes,
         lambda: table(shapes, columns) if shapes else (),
-        lambda: (line(*(shape[key] for key in keys)) for shape in shapes),
+        lambda: (line(*(shape[key] for key in keys.split() or shape)) for shape in shapes),
     )
     if not shapes and is_terminal() and not wants_json():
         click.echo(nothing, err=True)

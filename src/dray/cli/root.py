@@ -15,10 +15,7 @@ from dray.cli.options import shared
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are loaded when they are used.
-
-    ``lazy``: the module of each command, in which it has the name it is called by, and what it does in a few words.
-    """
+    """A group whose commands are loaded when they are used, from the modules in ``lazy``, under their own names."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -9,24 +9,16 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dray
 from dray import codec
+from dray.backends.store.jobs import Node
 from dray.cli.output import STATES
+from dray.handle.job import Attempt
 from dray.instants import to_datetime
 from dray.model.workflow import Workflow, done_of, workflow_state
-
-if TYPE_CHECKING:
-    from dray.backends.store.jobs import Node
-    from dray.handle.job import Attempt
-    from dray.ops.listing import QueueInfo
-
-
-def values_of(found: Any, names: str) -> dict[str, Any]:
-    values = {name: getattr(found, name) for name in names.split()}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
+from dray.ops.listing import QueueInfo, values_of
 
 log_line = partial(values_of, names="seq at level logger message")
 worker = partial(

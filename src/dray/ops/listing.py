@@ -162,6 +162,12 @@ class WorkerInfo:
     stopped_at: datetime | None
 
 
+def values_of(found: Any, names: str) -> dict[str, Any]:
+    """These attributes by name, for JSON."""
+    values = {name: getattr(found, name) for name in names.split()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
 def stats(backend: Backend, window: float | timedelta) -> Stats:
     """The numbers of the whole database; the newest of them within a window until now."""
     found = backend.history.stats(duration_us("window", window, low_us=1))

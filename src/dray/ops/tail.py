@@ -28,6 +28,7 @@ from dray import backends
 from dray.backends.store.live import Ask, Changes, LiveJob, LiveLine, LiveWorker, LookBack, Position
 from dray.instants import MILLISECOND, SECOND, moment, to_datetime
 from dray.model.job import FINAL, UNSTARTED, Queue, State
+from dray.ops.listing import values_of
 
 P = TypeVar("P", Position, str)
 Event = dict[str, Any]  # at, event, and more; see the end of this file
@@ -300,12 +301,7 @@ def _of_job(job: LiveJob, event: str, at: int) -> Event:
         "at": to_datetime(at),
         "event": event,
         "job": job.id,
-        "task": job.task,
-        "queue": job.queue,
-        "state": job.state,
-        "reason": job.reason,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
+        **values_of(job, "task queue state reason attempt max_attempts"),
         "worker": job.worker_id,
         "error": None if event == "started" else job.error,
         "run_at": to_datetime(job.run_at) if waits else None,
@@ -314,22 +310,12 @@ def _of_job(job: LiveJob, event: str, at: int) -> Event:
 
 
 def _logged(line: LiveLine) -> Event:
-    return {
-        "at": to_datetime(line.at),
-        "event": "log",
-        "job": line.job_id,
-        "task": line.task,
-        "queue": line.queue,
-        "seq": line.seq,
-        "level": line.level,
-        "logger": line.logger,
-        "message": line.message,
-    }
+    values = values_of(line, "task queue seq level logger message")
+    return {"at": to_datetime(line.at), "event": "log", "job": line.job_id, **values}
 
 
 def _of_worker(worker: LiveWorker, event: str, at: int) -> Event:
-    names = {"worker": worker.id, "name": worker.name, "host": worker.host, "pid": worker.pid}
-    return {"at": to_datetime(at), "event": event, **names}
+    return {"at": to_datetime(at), "event": event, "worker": worker.id, **values_of(worker, "name host pid")}
 
 
 def _of_queue(queue: Queue, event: str, at: int) -> Event:

@@ -11,7 +11,7 @@ from dray.convert.annotations import Schema, Schemas
 from dray.convert.forms import hints
 from dray.instants import SECOND
 from dray.model.retry import Exponential, Fixed, Linear
-from dray.ops.listing import WorkerInfo
+from dray.ops.listing import WorkerInfo, values_of
 from dray.task.options import TaskOptions
 from dray.task.task import Task
 
@@ -28,12 +28,9 @@ def _shape(task: Task[..., Any], workers: Sequence[WorkerInfo] | None) -> dict[s
     options, rule = task.options, task.options.schedule
     return {
         "name": task.name,
-        "queue": options.queue,
-        "priority": options.priority,  # None: the queue's
+        **values_of(options, "queue priority"),  # no priority: the queue's
         "runner": options.runner.value,
-        "max_attempts": options.max_attempts,
-        "max_crashes": options.max_crashes,
-        "timeout": options.timeout,
+        **values_of(options, "max_attempts max_crashes timeout"),
         "retry": _retry_in_words(options),
         "cron": None if rule is None else rule.cron,
         "every": None if rule is None or rule.every_us is None else rule.every_us / SECOND,

@@ -37,7 +37,7 @@ def why(
 ) -> Why:
     """What the tables say of a job; with `new_id`, if it runs, also what its worker says when it is asked.
 
-    `registry`: the tasks that are known here, to see whether the arguments fit. `UnknownJob`: there is no such job.
+    `registry`: the tasks that are known here, to see whether the arguments fit.
     """
     around = _around(backend, job_id)
     holder = around.holder

@@ -77,21 +77,20 @@ def config() -> None:
     except Failure as error:  # the app's own settings are unknown then; all others are not
         say(error.message)
         found = None
-    app = found or bare_app()
     root = click.get_current_context().find_root().command
     variables = dict(_variables(click.Context(root, info_name="dray", auto_envvar_prefix="DRAY")))
+    url_source = _url_source(found)
     settings = [
         _app_setting(found, spec),
-        *_of_app(app, _url_source(found)),
-        *_of_workers(variables),
-        *_of_other_commands(variables),
+        *_of_app(found or bare_app(), url_source),
+        *_of_commands(variables),
         *_of_retention(),
         *_of_limits(),
     ]
-    put_list([setting._asdict() for setting in settings], _COLUMNS, Setting._fields, "")
+    put_list([setting._asdict() for setting in settings], _COLUMNS)
     for complaint in _complaints(variables, keys):
         say(complaint)
-    if os.environ.get("DRAY_URL") and found is not None and found.settings.is_url_given and not told("typed_url"):
+    if os.environ.get("DRAY_URL") and url_source[0] == _CODE:
         say("DRAY_URL is set and does nothing: the app's own code names its database")
 
 
@@ -135,30 +134,22 @@ def _plain(name: str, value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def _of_workers(variables: Variables) -> Iterator[Setting]:
-    """Yields the settings of a worker that is started here without options."""
+def _of_commands(variables: Variables) -> Iterator[Setting]:
+    """Yields the settings of a worker that is started here without options, and all options that a variable sets."""
     from dray.runtime import heartbeat, worker  # noqa: PLC0415 - `--help` needs no worker
 
     lease = heartbeat.LEASE / SECOND
     defaults = {"concurrency": worker.default_concurrency(), "grace": worker.GRACE, "lease": lease}
-    for name, (setting, option) in variables.items():
+    for name, (setting, option) in sorted(variables.items(), key=lambda each: not each[1][0].startswith("worker.")):
         command, _, word = setting.rpartition(".")
-        if command != "worker" or word in {"url", "app", "json"}:
+        if setting in {"url", "app"} or (command == "worker" and word in {"url", "app", "json"}):
             continue
-        unit = "seconds" if word in {"grace", "lease"} else None
+        unit = "seconds" if command == "worker" and word in {"grace", "lease"} else None
         if os.environ.get(name):
             yield Setting(setting, _read(option, os.environ[name]), _ENVIRONMENT, name, unit)
-        else:
+        elif command == "worker":
             default = None if option.multiple else option.to_info_dict()["default"]
             yield Setting(setting, defaults.get(word, default), unit=unit)
-
-
-def _of_other_commands(variables: Variables) -> Iterator[Setting]:
-    """Yields the options of other commands that a variable sets."""
-    for name, (setting, option) in variables.items():
-        is_listed = setting.startswith("worker.") or setting in {"url", "app"}
-        if os.environ.get(name) and not is_listed:
-            yield Setting(setting, _read(option, os.environ[name]), _ENVIRONMENT, name)
 
 
 def _of_retention() -> Iterator[Setting]:

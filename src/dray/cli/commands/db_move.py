@@ -14,10 +14,10 @@ from dray.cli.exits import say
 from dray.cli.logs import say_warnings
 from dray.cli.options import option, shared, warn_of_password
 from dray.cli.output import Column, line, progress, put_either, table
-from dray.cli.shapes import values_of
 from dray.clock import SystemClock
 from dray.ops import move as ops
 from dray.ops import move_plan
+from dray.ops.listing import values_of
 from dray.settings import Settings
 from dray.wording import counted
 

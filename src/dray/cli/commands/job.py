@@ -225,7 +225,7 @@ def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bo
         put_line(lambda: results, f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
     else:
         happened = [{"id": job_id} for job_id in chosen if job_id in done]
-        put_list(happened, [Column(action.done, "id", short)], ["id"], f"{action.done} none")
+        put_list(happened, [Column(action.done, "id", short)], f"{action.done} none")
     refused = [] if everything else [job_id for job_id in chosen if job_id not in done]
     for job_id in refused:
         say(f"job {short(job_id)} was not {action.done}: {action.why_not}")

@@ -37,10 +37,7 @@ _COLUMNS = (
     Column("took", "finished_at", _took, rank=4),
     Column("", "error", _note, is_elastic=True, rank=2),
 )
-_KEYS = (
-    *("id", "task", "queue", "state", "reason", "attempt", "max_attempts", "priority"),
-    *("created_at", "run_at", "started_at", "finished_at", "error"),
-)
+_KEYS = "id task queue state reason attempt max_attempts priority created_at run_at started_at finished_at error"
 
 
 @click.command()
@@ -57,6 +54,6 @@ def jobs(limit: int, after: str | None, **options: Any) -> None:
     app = app_on_tables()
     cursor = None if after is None else listing.job_named(app.backend, after)
     found = app.jobs(**filters_given(options), limit=limit, after=cursor)
-    put_list([shapes.job(job) for job in found], _COLUMNS, _KEYS, "no jobs")
+    put_list([shapes.job(job) for job in found], _COLUMNS, "no jobs", _KEYS)
     if len(found) == limit and is_terminal() and not wants_json():
         click.echo(f"there may be more: --limit {limit * 10}, or --after {short(found[-1].id)}", err=True)

@@ -42,7 +42,7 @@ def queues(ctx: click.Context) -> None:
 
 def _put_queues(app: dray.App, only: Sequence[str] | None = None) -> None:
     found = [shapes.queue(queue) for queue in app.queues() if only is None or queue.name in only]
-    put_list(found, (*_QUEUE_COLUMNS, *state_columns(found)), ("name", "priority", "paused_at", *STATES), "no queues")
+    put_list(found, (*_QUEUE_COLUMNS, *state_columns(found)), "no queues")
 
 
 @queues.command()

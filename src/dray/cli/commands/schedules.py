@@ -36,7 +36,7 @@ _COLUMNS = (
     Column("overlap", "overlap", rank=4),
     Column("misfire", "misfire", rank=3),
 )
-_KEYS = ("name", "task", "rule", "next_at", "last_at", "paused_at", "queue", "misfire", "overlap", "args")
+_KEYS = "name task rule next_at last_at paused_at queue misfire overlap args"
 
 
 @click.group(invoke_without_command=True)
@@ -53,7 +53,7 @@ def schedules(ctx: click.Context) -> None:
 
 def _put(app: dray.App, only: Sequence[str] | None = None) -> None:
     found = [shapes.schedule(info) for info in app.schedules() if only is None or info.name in only]
-    put_list(found, _COLUMNS, _KEYS, "no schedules; add one with app.schedule() or `dray schedules add`")
+    put_list(found, _COLUMNS, "no schedules; add one with app.schedule() or `dray schedules add`", _KEYS)
 
 
 @schedules.command(name="list")

@@ -43,10 +43,7 @@ _COLUMNS = (
     Column("workers", "workers", _count, is_number=True, rank=3),
     Column("", "description", is_elastic=True, rank=1),
 )
-_KEYS = (
-    *("name", "queue", "priority", "runner", "max_attempts", "max_crashes", "timeout", "retry"),
-    *("cron", "every", "tz", "workers", "description"),
-)
+_KEYS = "name queue priority runner max_attempts max_crashes timeout retry cron every tz workers description"
 
 
 @click.command()
@@ -68,7 +65,7 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
     found = ops.tasks(chosen, _live_workers(app))
     if schema:
         found = [{**shape, "schema": schemas[shape["name"]]} for shape in found]
-    put_list(found, _COLUMNS, _KEYS, "no tasks; decorate a function with @app.task")
+    put_list(found, _COLUMNS, "no tasks; decorate a function with @app.task", _KEYS)
 
 
 def _live_workers(app: dray.App) -> list[WorkerInfo] | None:
@@ -96,10 +93,7 @@ _WORKER_COLUMNS = (
     Column("started", "started_at", relative, rank=4),
     Column("seen", "last_seen_at", relative, rank=1),
 )
-_WORKER_KEYS = (
-    *("id", "name", "state", "host", "pid", "queues", "concurrency", "duties"),
-    *("started_at", "last_seen_at", "stopped_at", "tasks"),
-)
+_WORKER_KEYS = "id name state host pid queues concurrency duties started_at last_seen_at stopped_at tasks"
 
 
 @click.command()
@@ -112,4 +106,4 @@ def workers(*, everyone: bool) -> None:
     """
     found = app_on_tables().workers()
     shown = [shapes.worker(worker) for worker in found if everyone or _is_live(worker)]
-    put_list(shown, _WORKER_COLUMNS, _WORKER_KEYS, "no worker is alive; start one with `dray worker`")
+    put_list(shown, _WORKER_COLUMNS, "no worker is alive; start one with `dray worker`", _WORKER_KEYS)

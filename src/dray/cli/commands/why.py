@@ -12,7 +12,6 @@ from dray.cli.apps import app_on_tables, load_tasks
 from dray.cli.cells import short, state
 from dray.cli.options import option, shared
 from dray.cli.output import line, one_or_all, put_either
-from dray.cli.shapes import values_of
 from dray.ops import listing
 from dray.ops.why import Why
 from dray.ops.why import why as explain
@@ -46,7 +45,7 @@ def why(ids: Sequence[str], *, no_stack: bool) -> None:
 
 def _shape(found: Why) -> dict[str, Any]:
     causes = [{"kind": each.kind.value, "text": each.text, **each.facts} for each in found.causes]
-    return {**values_of(found.job, "id task queue state reason"), "causes": causes, "stack": found.stack}
+    return {**listing.values_of(found.job, "id task queue state reason"), "causes": causes, "stack": found.stack}
 
 
 def _words(found: Why, *, is_one: bool) -> Iterator[str]:

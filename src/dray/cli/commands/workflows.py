@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("done", "done", _DONE, is_number=True),
     Column("made", "created_at", relative, rank=1),
 )
-_KEYS = ("id", "name", "state", "done", "total", "created_at")
+_KEYS = "id name state done total created_at"
 
 
 @click.group(invoke_without_command=True)
@@ -55,7 +55,7 @@ def list_(limit: int) -> None:
 
 def _put_list(limit: int) -> None:
     found = [shapes.workflow(*each) for each in listing.workflows(app_on_tables().backend, limit)]
-    put_list(found, _COLUMNS, _KEYS, "no workflows; create one with app.workflow()")
+    put_list(found, _COLUMNS, "no workflows; create one with app.workflow()", _KEYS)
 
 
 @workflows.command()
@@ -145,7 +145,7 @@ def _each(parts: Sequence[str], act: Callable[[Run], int], done: str, otherwise:
     runs = [app.workflow_run(run_id) for run_id in ids]
     found: list[dict[str, Any]] = [{"id": run.id, done: act(run)} for run in runs]
     columns = (Column("workflow", "id", short), Column(f"jobs {done}", done, is_number=True))
-    put_list(found, columns, ("id", done), "")
+    put_list(found, columns)
     idle = [shape["id"] for shape in found if not shape[done]]
     for run_id in idle:
         say(f"workflow {short(run_id)} {otherwise}")

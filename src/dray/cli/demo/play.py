@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +20,7 @@ from dray.cli.demo.accounts import Accounts, Evidence, compare, put_accounts
 from dray.cli.demo.tasks import LEDGER
 from dray.cli.exits import Code, Failure
 from dray.cli.output import is_terminal, put
-from dray.cli.processes import start_worker
+from dray.cli.processes import Workers
 from dray.cli.terminal import progress_bar
 from dray.handle.job import Job
 from dray.handle.run import Run
@@ -52,7 +49,9 @@ _MIX: tuple[tuple[Task[..., Any], int, Callable[[int], tuple[Any, ...]]], ...] =
 def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
     url = f"sqlite:///{folder / 'demo.db'}"
     tasks.app.settings = replace(tasks.app.settings, url=url)
-    with tasks.app, Workers(url, folder, concurrency) as workers:
+    ledger = {LEDGER: str(folder / "ledger")}
+    options = ["--concurrency", str(concurrency)]
+    with tasks.app, Workers("demo", "dray.cli.demo.tasks:app", url, folder, options, **ledger) as workers:
         with Stage() as shown:
             play = Play(folder, shown, workers, scale, seconds)
             found = play.perform()
@@ -129,11 +128,10 @@ class Play:
         self._cancel(cast.napping)
         self._work_off()
         self.enqueued["picture"] += [cast.album.job("cover").id]
-        slot_problems = self._stop_clock()
-        self._remark_on(cast)
+        problems = [*self._stop_clock(), *self._remark_on(cast)]
         codes = self.workers.stop()
         found = self._accounts(cast)
-        found.problems.extend(slot_problems)
+        found.problems += problems
         if any(codes):
             found.problems.append(f"workers ended with {codes} when they were asked to stop")
         return found
@@ -231,22 +229,28 @@ class Play:
         self._remark(f"the other worker noticed, and rescued its {counted(held, 'job')} {took} after the kill")
         self.stage.tell(f"a new worker has replaced it: process {self.workers.start()}")
 
-    def _remark_on(self, cast: Cast) -> None:
+    def _remark_on(self, cast: Cast) -> list[str]:
+        """Tells what became of the jobs with a special part, and returns what is wrong with them."""
+        problems: list[str] = []
         delayed = cast.delayed.refresh()
         if delayed.started_at is not None:
             late = (delayed.started_at - delayed.run_at).total_seconds()
             self._remark(f"a job delayed by {_LATER:g} s started {span(max(0.0, late))} after its time")
         if cast.second.duplicate and cast.second.id == cast.unique.id:
             self._remark(f"a second enqueue of a unique job returned the first one: {short(cast.unique.id)}")
+        else:
+            problems.append(f"{cast.second.id} (greet) was enqueued though {cast.unique.id} holds its key")
         if cast.album.state == State.COMPLETED:
             seen, (done, total) = cast.album.job("album").result(1), cast.album.progress
             grew = f"an album of {seen} pictures after them, and added a cover"
             self._remark(f"a workflow made {grew}: {done} of {total} steps done")
         report = cast.report.refresh()
-        percent = report.progress.percent
-        if percent is not None:
-            kept = counted(len(report.logs()), "line")
-            self._remark(f"a report showed its progress (up to {percent:g}%) and logged {kept}")
+        percent, lines = report.progress.percent, len(report.logs())
+        if percent == 100 and lines >= 8:
+            self._remark(f"a report showed its progress (up to {percent:g}%) and logged {counted(lines, 'line')}")
+        else:
+            problems.append(f"{report.id} (report) has lost progress or log lines: {report.progress}")
+        return problems
 
     def _accounts(self, cast: Cast) -> Accounts:
         with closing(sqlite3.connect(self.folder / "demo.db")) as connection:
@@ -258,13 +262,7 @@ class Play:
             charges=charges,
             killed=frozenset(self.killed),
         )
-        found = compare(tasks.app.backend, evidence)
-        if not (cast.second.duplicate and cast.second.id == cast.unique.id):
-            found.problems.append(f"{cast.second.id} (greet) was enqueued though {cast.unique.id} holds its key")
-        report = cast.report.refresh()
-        if report.progress.percent != 100 or len(report.logs()) < 8:
-            found.problems.append(f"{report.id} (report) has lost progress or log lines: {report.progress}")
-        return found
+        return compare(tasks.app.backend, evidence)
 
     def _states(self) -> dict[str, int]:
         """Counts the jobs that were enqueued here by state."""
@@ -310,59 +308,3 @@ def _ended(states: dict[str, int]) -> int:
 def _words(states: dict[str, int]) -> str:
     live = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.WAITING)
     return ", ".join(f"{states[state]:,} {state}" for state in live if states[state])
-
-
-_PATIENCE = 20.0  # seconds for a worker to end
-
-
-class Workers:
-    """Worker processes on one database. None is left at the end of its ``with``."""
-
-    def __init__(self, url: str, folder: Path, concurrency: int) -> None:
-        self._url = url
-        self._folder = folder
-        self._concurrency = concurrency
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._killed: set[int] = set()
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-
-    @property
-    def pids(self) -> list[int]:
-        return [process.pid for process in self._processes if process.poll() is None]
-
-    def start(self) -> int:
-        """Starts one more worker and returns its process id."""
-        number = len(self._processes) + 1
-        options = ["--concurrency", str(self._concurrency), "--name", f"demo-{number}"]
-        more = {LEDGER: str(self._folder / "ledger")}
-        with (self._folder / f"worker-{number}.log").open("wb") as log:
-            process = start_worker("dray.cli.demo.tasks:app", self._url, options, log, more)
-        self._processes.append(process)
-        return process.pid
-
-    def kill(self, pid: int) -> None:
-        """Kills a worker, as the kernel does when memory runs out."""
-        self._killed.add(pid)
-        os.kill(pid, signal.SIGKILL)
-
-    def check(self) -> None:
-        for number, process in enumerate(self._processes, 1):
-            if process.poll() is not None and process.pid not in self._killed:
-                lines = (self._folder / f"worker-{number}.log").read_text(errors="replace").splitlines()
-                raise Failure(f"worker {process.pid} ended by itself ({process.returncode}): {lines[-1:]}")
-
-    def stop(self) -> list[int]:
-        """Stops all workers as an operator does; returns the exit codes of those that were not killed."""
-        left = [process for process in self._processes if process.pid not in self._killed]
-        for process in left:
-            process.terminate()
-        deadline = time.monotonic() + _PATIENCE
-        return [process.wait(max(0.1, deadline - time.monotonic())) for process in left]

@@ -121,10 +121,7 @@ def repeat(look: Callable[[], T], put: Callable[[T], None], every: float) -> Non
 def putting(
     words: Callable[[T], Sequence[str]], values: Callable[[T], Iterable[str]], shape: Callable[[T], Any]
 ) -> Callable[[T], None]:
-    """Returns what puts a thing again and again.
-
-    On a terminal it replaces the last one. In a pipe an empty line follows each; as JSON each is one line.
-    """
+    """Returns what puts a thing: over the last one on a terminal, with an empty line after it in a pipe, or JSON."""
     region = overwritten()
 
     def put_one(found: T) -> None:
