@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import select
 import shutil
 import signal
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,18 +168,28 @@ class WarmConnections:
     def __init__(self) -> None:
         self._idle: dict[str, list[OwnConnection]] = {}
 
-    def lend(self, url: str, backend: Backend) -> None:
-        if isinstance(backend.db, PostgresDatabase):
-            backend.db._pool.idle += self._idle.pop(url, [])
-
-    def take_back(self, url: str, backend: Backend) -> None:
-        if isinstance(backend.db, PostgresDatabase):
-            self._idle[url] = [each for each in backend.db._pool.idle if not each.closed and each.prepare_threshold]
-            backend.db._pool.idle = []
+    @contextmanager
+    def lent_to(self, backend: Backend, url: str) -> Generator[None]:
+        """Within, the backend uses the connections that the last one at this address has left."""
+        if not isinstance(backend.db, PostgresDatabase):
+            yield
+            return
+        pool = backend.db._pool
+        pool.idle += self._idle.pop(url, [])
+        try:
+            yield
+        finally:
+            self._idle[url] = [each for each in pool.idle if _is_as_new(each)]
+            pool.idle = [each for each in pool.idle if each not in self._idle[url]]
 
     def close(self) -> None:
         for connection in itertools.chain(*self._idle.values()):
             connection.close()
+
+
+def _is_as_new(connection: OwnConnection) -> bool:
+    """Not closed, by the server neither (it would have said so), and it still prepares its statements."""
+    return not (connection.closed or select.select([connection], [], [], 0)[0]) and bool(connection.prepare_threshold)
 
 
 @pytest.fixture(scope="session")
@@ -237,9 +248,6 @@ def warm() -> Generator[WarmConnections]:
 @pytest.fixture
 def backend(url: str, clock: ManualClock, warm: WarmConnections) -> Generator[Backend]:
     """The storage contract on each database in turn, its tables made, its time in the test's hands."""
-    opened = open_backend(url, clock=clock)
-    warm.lend(url, opened)
-    opened.migrate()
-    yield opened
-    warm.take_back(url, opened)
-    opened.close()
+    with closing(open_backend(url, clock=clock)) as opened, warm.lent_to(opened, url):
+        opened.migrate()
+        yield opened

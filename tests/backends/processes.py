@@ -1,8 +1,9 @@
 """Other operating system processes for these tests: how to start one and talk to it, and what they do.
 
-`Process(body, ...)` runs one of the functions below in a fresh interpreter. Both sides communicate over its standard
-input and output, one JSON value per line: `tell` and `hear` in the process, `say` and `hear` in the test. Bodies
-do not import the test framework, so that many of them start quickly on two cores.
+`Process(body, ...)` runs one of the functions below in a fresh interpreter, or, where many start at once, in a
+process that is forked from one which has loaded Dray. Both sides communicate over its standard input and output, one
+JSON value per line: `tell` and `hear` in the process, `say` and `hear` in the test. Bodies do not import the test
+framework, so that many of them start quickly on two cores.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,6 +37,7 @@ from dray.model.job import Claim, Demand
 from dray.model.new_job import NewJob
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
+from tests.forks import Forked, Passed, become
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -49,18 +52,16 @@ _ids = Ids(SystemClock())
 class Process:
     """A process that runs `body`, and its forks. All of them are gone when the block ends."""
 
-    def __init__(self, body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> None:
+    def __init__(
+        self, body: Callable[..., Any], *args: Any, under: Sequence[str] = (), is_forked: bool = False
+    ) -> None:
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        command = [sys.executable, "-W", "error", "-m", body.__module__]
-        self._popen = subprocess.Popen(
-            [*under, *command, body.__name__, json.dumps(args)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.complaints,
-            start_new_session=True,
-        )
-        self.pid = self._popen.pid
+        (read, self._write), (self._read, write) = os.pipe(), os.pipe()
+        streams = (read, write, self.complaints.fileno())
+        self._process = _forked(body, args, streams) if is_forked else _started(body, args, streams, under)
+        for passed in (read, write):
+            os.close(passed)
+        self.pid = self._process.pid
         self._heard = b""
 
     def __enter__(self) -> Process:
@@ -69,25 +70,23 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.killpg(self.pid, signal.SIGKILL)  # with all its forks
-        self._popen.wait()
-        for stream in (self._popen.stdin, self._popen.stdout, self.complaints):
-            if stream is not None:
-                stream.close()
+        with suppress(ProcessLookupError):  # one that was forked and has ended
+            os.killpg(self.pid, signal.SIGKILL)  # with all its forks
+        self._process.wait()
+        os.close(self._write)
+        os.close(self._read)
+        self.complaints.close()
 
     def say(self, value: Any = None) -> None:
         """Sends one value; the process receives it with `hear`."""
-        assert self._popen.stdin is not None
-        self._popen.stdin.write(json.dumps(value).encode() + b"\n")
-        self._popen.stdin.flush()
+        os.write(self._write, json.dumps(value).encode() + b"\n")
 
     def hear(self) -> Any:
         """Returns the next value that the process sends."""
-        assert self._popen.stdout is not None
         deadline = time.monotonic() + PATIENCE
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._popen.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            more = os.read(self._popen.stdout.fileno(), 1 << 16) if ready else b""
+            ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
+            more = os.read(self._read, 1 << 16) if ready else b""
             assert more, f"process {self.pid} said no more; {self._complained()}"
             self._heard += more
         line, _, self._heard = self._heard.partition(b"\n")
@@ -100,6 +99,8 @@ class Process:
 
     def ended(self) -> int:
         """Waits for the end of the process (not of its children); returns its exit code."""
+        if isinstance(self._process, Forked):
+            return self._process.wait(PATIENCE)
         descriptor = os.pidfd_open(self.pid)
         try:
             ready, _, _ = select.select([descriptor], [], [], PATIENCE)
@@ -123,6 +124,26 @@ class Process:
         return self.complaints.read().decode(errors="replace")
 
 
+def _started(
+    body: Callable[..., Any], args: Sequence[Any], streams: tuple[int, int, int], under: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    command = [*under, sys.executable, "-W", "error", "-m", body.__module__, body.__name__, json.dumps(args)]
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(command, cwd=ROOT, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+
+
+def _forked(body: Callable[..., Any], args: Sequence[Any], streams: tuple[int, int, int]) -> Forked:
+    return Forked(_run_forked, (body, args, dict(os.environ), [Passed(each) for each in streams]))
+
+
+def _run_forked(
+    body: Callable[..., Any], args: Sequence[Any], environment: dict[str, str], streams: Sequence[Passed]
+) -> None:
+    os.setsid()
+    become(environment, ROOT, [passed.descriptor for passed in streams])
+    tell(body(*args))
+
+
 def ask(body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> Any:
     """Runs `body` in its own process and returns its value."""
     with Process(body, *args, under=under) as process:
@@ -131,7 +152,7 @@ def ask(body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> Any:
 
 def ask_together(body: Callable[..., Any], calls: Iterable[Sequence[Any]]) -> list[Any]:
     """Runs `body` in one process per call. They all continue at the same moment, once each `is_ready`."""
-    processes = [Process(body, *args) for args in calls]
+    processes = [Process(body, *args, is_forked=True) for args in calls]
     try:
         for process in processes:
             assert process.hear() == "ready"

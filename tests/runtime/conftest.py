@@ -13,15 +13,16 @@ from dray.app import App
 from dray.instants import SECOND
 from dray.runtime import stopper, worker
 from dray.settings import Settings
+from tests.conftest import WarmConnections
 from tests.runtime import kinds
 from tests.runtime.watching import until
 
 
 @pytest.fixture
-def app(url: str) -> Generator[App]:
+def app(url: str, warm: WarmConnections) -> Generator[App]:
     """An App. After the test, all threads of its workers must have ended and no proof of life may be left."""
     before = set(threading.enumerate())
-    with App(url) as opened:
+    with App(url) as opened, warm.lent_to(opened.backend, url):
         yield opened
     until(lambda: not [thread for thread in threading.enumerate() if _is_ours(thread) and thread not in before])
     if url.startswith("sqlite:"):

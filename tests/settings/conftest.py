@@ -16,6 +16,7 @@ from dray.clock import Ids
 from dray.ops.audit import audit
 from tests.backends import test_graph_races
 from tests.backends.world import World
+from tests.conftest import WarmConnections
 from tests.manual_clock import ManualClock
 from tests.runtime.watching import until
 from tests.settings import places
@@ -45,8 +46,8 @@ def url(place: Place) -> str:
 
 
 @pytest.fixture
-def backend(url: str, clock: ManualClock) -> Generator[Backend]:
-    with closing(open_backend(url, clock=clock)) as opened:
+def backend(url: str, clock: ManualClock, warm: WarmConnections) -> Generator[Backend]:
+    with closing(open_backend(url, clock=clock)) as opened, warm.lent_to(opened, url):
         yield opened
         assert audit(opened, patience=0).broken == ()
 
@@ -69,11 +70,11 @@ def fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def app(url: str, caplog: pytest.LogCaptureFixture) -> Generator[App]:
+def app(url: str, caplog: pytest.LogCaptureFixture, warm: WarmConnections) -> Generator[App]:
     """An App whose workers end, log no error and leave tables without audit findings."""
     caplog.set_level(logging.WARNING, "dray")
     before = set(threading.enumerate())
-    with App(url) as opened:
+    with App(url) as opened, warm.lent_to(opened.backend, url):
         yield opened
         assert audit(opened.backend).broken == ()
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("dray-") and t not in before])
