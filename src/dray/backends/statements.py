@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,6 +191,7 @@ def _folder(folder: str) -> dict[str, str]:
     return found
 
 
+@lru_cache(1_000)  # a worker has three catalogues of the same database
 def _statement(dialect: Dialect, schema: str | None, name: str, body: str) -> Statement:
     columns: tuple[str, ...] = ()
     lines: list[str] = []

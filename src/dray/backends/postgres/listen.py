@@ -28,7 +28,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -37,7 +37,13 @@ from psycopg.sql import SQL, Identifier
 from dray import forks
 from dray.address import PostgresAddress, parse_address
 from dray.backends.postgres.adapt import Connection
-from dray.backends.postgres.connect import KEEPALIVE, SERVER_KEEPALIVE, leads_to_server, leave_to_parent
+from dray.backends.postgres.connect import (
+    KEEPALIVE,
+    SERVER_KEEPALIVE,
+    leads_to_server,
+    leave_to_parent,
+    set_for_session,
+)
 from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, Watch, rest
@@ -67,11 +73,7 @@ _OURS: dict[str, Any] = {
 }
 # The server's side of the same: it frees the lock of a worker whose host vanished within the lease. A limit for idle
 # sessions (from version 14 on) is not meant for one that listens.
-_SERVERS: LiteralString = f"""
-SELECT set_config(name, value, FALSE) FROM pg_settings JOIN (VALUES
-    {SERVER_KEEPALIVE}, ('idle_session_timeout', '0')
-) AS wanted (name, value) USING (name)
-"""  # noqa: S608 - constants
+_SERVERS = {**SERVER_KEEPALIVE, "idle_session_timeout": "0"}
 _LOCK = "SELECT pg_try_advisory_lock(%s::int, %s::int)"
 _UNLOCK = "SELECT pg_advisory_unlock(%s::int, %s::int)"
 _LISTEN = SQL("LISTEN {}")
@@ -276,7 +278,7 @@ class PostgresWatch(Watch):
             is_direct, held = leads_to_server(connection), None
             connection.execute(_LISTEN.format(Identifier(self._ping.channel)))
             if is_direct:
-                connection.execute(_SERVERS)
+                set_for_session(connection, _SERVERS)
                 for channel in self._hears:
                     connection.execute(_LISTEN.format(Identifier(channel)))
                 held = worker_id if worker_id is not None and _lock(connection, worker_id) else None
