@@ -11,7 +11,8 @@ from typing import Any
 from dray.codec import MAX_DEPTH, refusal, step, too_deep
 from dray.convert.forms import form_of, is_model, is_struct, name_of, type_of
 
-_AS_IS = frozenset((str, int, float, bool, type(None)))
+AS_IS = frozenset((str, int, float, bool, type(None)))  # what needs no conversion
+_TEXT = frozenset((str,))
 
 
 def to_json(value: Any, path: str) -> Any:
@@ -19,7 +20,15 @@ def to_json(value: Any, path: str) -> Any:
 
     `codec.encode` checks numbers, strings and the size of it all.
     """
-    return value if type(value) in _AS_IS else _Writer().write(value, path)
+    return value if type(value) in AS_IS or _is_flat(value) else _Writer().write(value, path)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether it is a list or a dict of numbers and strings, as most that come here."""
+    kind = type_of(value)
+    if kind is list:
+        return AS_IS.issuperset(map(type_of, value))
+    return kind is dict and AS_IS.issuperset(map(type_of, value.values())) and _TEXT.issuperset(map(type_of, value))
 
 
 class _Writer:
@@ -73,7 +82,7 @@ class _Writer:
 
     def _list(self, items: Iterable[Any], path: str) -> list[Any]:
         return [
-            item if type(item) in _AS_IS else self.write(item, f"{path}[{index}]") for index, item in enumerate(items)
+            item if type(item) in AS_IS else self.write(item, f"{path}[{index}]") for index, item in enumerate(items)
         ]
 
     def _dict(self, items: Iterable[tuple[Any, Any]], path: str) -> dict[str, Any]:
@@ -82,11 +91,11 @@ class _Writer:
             name = key if type(key) is str else self._key(key, path)
             if name in written:
                 raise refusal(path, "two keys would be written alike")
-            written[name] = item if type(item) in _AS_IS else self.write(item, f"{path}{step(name)}")
+            written[name] = item if type(item) in AS_IS else self.write(item, f"{path}{step(name)}")
         return written
 
     def _key(self, key: Any, path: str) -> str:
-        name = key if type(key) in _AS_IS else self.write(key, path)
+        name = key if type(key) in AS_IS else self.write(key, path)
         if type(name) is not str:
             raise refusal(path, f"a key is {name_of(type_of(key))}, and JSON keys are strings; use str(key)")
         return name

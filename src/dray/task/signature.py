@@ -22,7 +22,7 @@ from typing import Any, Union, get_args, get_origin
 from dray.codec import step
 from dray.convert.annotations import Reader, reader
 from dray.convert.forms import hints
-from dray.convert.write import to_json
+from dray.convert.write import AS_IS, to_json
 from dray.errors import Misfit, PayloadError
 from dray.model.values import shown
 
@@ -58,6 +58,27 @@ class Signature:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, by name and in JSON's types; checked as they will be when the job runs."""
+        named = self._bound_plainly(args, kwargs)
+        return self._written(self._bound(args, kwargs) if named is None else named)
+
+    def _bound_plainly(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The arguments by name, in the order of the parameters, without `inspect`: it took 15 µs for each job.
+
+        None: the call is wrong, or the function takes more than parameters that can be given by name.
+        """
+        if self._names is None or len(args) > len(self._names):
+            return None
+        named = dict(zip(self._names, args, strict=False))
+        if kwargs:
+            if not named.keys().isdisjoint(kwargs):
+                return None
+            given = {**named, **kwargs}
+            named = {name: given[name] for name in self._callers.parameters if name in given}
+            if len(named) != len(given):
+                return None
+        return named if self._required <= named.keys() else None
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             bound = self._callers.bind(*args, **kwargs)
         except TypeError as error:
@@ -69,7 +90,7 @@ class Signature:
                 named.update(value)
             else:
                 named[self._key(name)] = value
-        return self._written(named)
+        return named
 
     def fit(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments that are by name already, as a row or a schedule holds them; otherwise as `bind`."""
@@ -147,6 +168,21 @@ class Signature:
         return inspect.Signature(sorted(optional, key=lambda parameter: parameter.kind))
 
     @cached_property
+    def _names(self) -> tuple[str, ...] | None:
+        """The parameters that may be given by position; None: some may not be given by name."""
+        kinds = {name: parameter.kind for name, parameter in self._callers.parameters.items()}
+        if not {*kinds.values()} <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}:
+            return None
+        return tuple(name for name, kind in kinds.items() if kind is Parameter.POSITIONAL_OR_KEYWORD)
+
+    @cached_property
+    def _exact_types(self) -> dict[str, Set[type[Any]]]:
+        """For arguments annotated with one of JSON's own types, or not at all: the types that need no conversion."""
+        by_annotation = [(Any, AS_IS), *((kind, {kind}) for kind in AS_IS)]
+        hinted = [(name, self._hints.get(name, Any)) for name in self._readers if name in self.parameters]
+        return {name: kinds for name, hint in hinted for known, kinds in by_annotation if hint is known}
+
+    @cached_property
     def _rest(self) -> str | None:
         return self._of_kind(Parameter.VAR_POSITIONAL)
 
@@ -189,8 +225,22 @@ class Signature:
         return "; ".join(f"{word} {', '.join(map(shown, names[:_SHOWN]))}" for word, names in found.items() if names)
 
     def _written(self, args: dict[str, Any]) -> dict[str, Any]:
-        written = to_json(args, "args")
-        self._values(written)  # raises now what a worker would raise later, far from the caller
+        """The arguments in JSON's types. Raises now what a worker would raise later, far from the caller."""
+        if self._extra is not None:  # names that are not known here may be anything
+            args = to_json(args, "args")
+            self._values(args)
+            return args
+        exact = self._exact_types
+        for name, value in args.items():
+            if type(value) not in exact.get(name, ()):  # written and read again, the others would be the same
+                args[name] = self._written_value(name, value)
+        return args
+
+    def _written_value(self, name: str, value: Any) -> Any:
+        path, read = self._paths[name], self._readers[name]
+        written = to_json(value, path)
+        if read is not None:
+            read(written, path)
         return written
 
     def _values(self, args: Mapping[str, Any]) -> dict[str, Any]:
