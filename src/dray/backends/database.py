@@ -58,6 +58,11 @@ class Session(Protocol):
         written (not: its id or unique lock is there)."""
         ...
 
+    def post(self, jobs: Sequence[NewJob]) -> None:
+        """Writes new jobs without parents and unique keys; those that are there already stay as they are. As
+        nothing has to be known before the commit, it takes no round trip of its own."""
+        self.insert(jobs, {})
+
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
         """Gives each holder (an id) that has not started the work of the request it met; tells which were changed."""
         ...

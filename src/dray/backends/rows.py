@@ -61,34 +61,15 @@ FREE = Start(None, 0, ())
 
 def inserted(job: NewJob, start: Start, args: str | None) -> Row:
     """The columns of `job_insert`."""
-    return (
-        job.id,
-        job.task,
-        job.queue,
-        job.priority,
-        job.run_at,
-        job.delay_us,
-        start.state,
-        args,
-        job.max_attempts,
-        job.max_crashes,
-        job.timeout,
-        job.expires_at,
-        job.expires_us,
-        job.unique_key,
-        job.unique_us,
-        job.unique_scope if job.unique_key is not None else None,
-        job.workflow_id,
-        job.step,
-        start.waiting_on,
-        job.on_parent_failure,
-        job.schedule,
-        job.slot,
-        job.name,
-        job.description,
-        json.dumps(job.tags) if job.tags else None,
-        job.trace,
-    )
+    when = (job.priority, job.run_at, job.delay_us, start.state)
+    limits = (job.max_attempts, job.max_crashes, job.timeout, job.expires_at, job.expires_us)
+    unique = (job.unique_key, job.unique_us, job.unique_scope if job.unique_key is not None else None)
+    origin = (job.workflow_id, job.step, start.waiting_on, job.on_parent_failure, job.schedule, job.slot)
+    return (job.id, job.task, job.queue, *when, args, *limits, *unique, *origin, *_labels(job))
+
+
+def _labels(job: NewJob) -> Row:
+    return (job.name, job.description, json.dumps(job.tags) if job.tags else None, job.trace)
 
 
 def are_plain(jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> bool:
@@ -142,20 +123,8 @@ def plain(
 
 def replaced(job: NewJob, holder: str, args: str | None) -> Row:
     """The columns of `job_replace`: the work that the holder of a unique key takes over."""
-    return (
-        holder,
-        job.unique_key,
-        job.task,
-        args,
-        job.priority,
-        job.max_attempts,
-        job.max_crashes,
-        job.timeout,
-        job.name,
-        job.description,
-        json.dumps(job.tags) if job.tags else None,
-        job.trace,
-    )
+    limits = (job.max_attempts, job.max_crashes, job.timeout)
+    return (holder, job.unique_key, job.task, args, job.priority, *limits, *_labels(job))
 
 
 class SettlementRow(NamedTuple):

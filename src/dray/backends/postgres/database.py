@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,8 +36,8 @@ from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.interrupts import with_cleanup
+from dray.log import log
 
-log = logging.getLogger("dray")
 T = TypeVar("T")
 
 _TRIES = 8  # of a transaction that conflicts with another
@@ -157,19 +156,27 @@ class PostgresDatabase(Database):
     def _pipelined(
         self, connection: OwnConnection, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool
     ) -> T:
-        """A transaction in a pipeline. An error is taken out of it by hand: on its own way out it would be logged."""
-        with connection.pipeline() as pipeline:
-            try:
-                connection.begin(begin, durable=durable)
-                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
-                connection.execute("COMMIT")
-                pipeline.sync()
-            except psycopg.Error as error:
-                failure = error
-                with suppress(psycopg.Error):
-                    pipeline.sync()
-            else:
-                return answer
+        """A transaction in a pipeline. Its end sends what is left, so that COMMIT needs no round trip of its own.
+
+        An error inside is taken out of the pipeline by hand: on its own way out it would be logged.
+        """
+        failure: BaseException | None = None
+        try:
+            with connection.pipeline() as pipeline:
+                try:
+                    connection.begin(begin, durable=durable)
+                    answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+                    connection.execute("COMMIT")
+                except psycopg.Error as error:
+                    failure = error
+                    with suppress(psycopg.Error):
+                        pipeline.sync()
+                else:
+                    return answer
+        except psycopg.errors.PipelineAborted as error:
+            failure = error.__context__  # it hides what failed before it
+            if failure is None:
+                raise
         raise failure
 
     def _again(self, transaction: Callable[[OwnConnection], T]) -> T:

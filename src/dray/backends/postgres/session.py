@@ -98,9 +98,16 @@ class PostgresSession(Session):
         can_copy = self._pipeline is None and not self._is_users
         if can_copy and rows.are_plain(jobs, starts) and self._copy(jobs):
             return [True] * len(jobs)
-        given = [rows.inserted(job, starts.get(job.id, rows.FREE), job.args) for job in jobs]
-        written = {row[0] for row in self._batch("job_insert", given)()}
+        written = {row[0] for row in self._insert(jobs, starts)()}
         return [job.id in written for job in jobs]
+
+    def post(self, jobs: Sequence[NewJob]) -> None:
+        self._insert(jobs, {})
+
+    def _insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> Later[list[Row]]:
+        return self._batch(
+            "job_insert", [rows.inserted(job, starts.get(job.id, rows.FREE), job.args) for job in jobs]
+        )
 
     def _copy(self, jobs: Sequence[NewJob]) -> bool:
         now = self.rows("server_now")[0][0]

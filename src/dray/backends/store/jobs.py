@@ -8,7 +8,7 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import LAST_ID, Database, Row, Session, write_and_recall
+from dray.backends.database import LAST_ID, Database, Later, Row, Session, write_and_recall
 from dray.backends.rows import Holding
 from dray.backends.store import Store, graph
 from dray.backends.store.graph import GraphStore
@@ -76,6 +76,8 @@ class JobStore(Store):
             # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
             return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
         new_queues = {job.queue for job in new} - self._known_queues
+        if durable and not (new_queues or workflow) and all(map(_stands_alone, new)) and len(new) < rows.MANY:
+            return self._db.exchange(_posting(new), durable=True)
         answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=len(new) >= rows.MANY)
         self._known_queues.update(new_queues)
         return answer
@@ -224,6 +226,19 @@ def _writing(
         if workflow is not None:
             tx.run("workflow_insert", id=workflow.id, name=workflow.name)
         return insert(tx, jobs)
+
+    return work
+
+
+def _stands_alone(job: NewJob) -> bool:
+    """Whether no other job decides what becomes of it."""
+    return job.unique_key is None and not job.parents and job.workflow_id is None
+
+
+def _posting(jobs: Sequence[NewJob]) -> Callable[[Session], Later[list[Enqueued]]]:
+    def work(tx: Session) -> Later[list[Enqueued]]:
+        tx.post(jobs)
+        return lambda: [Enqueued(job.id, duplicate=False) for job in jobs]
 
     return work
 
