@@ -6,7 +6,6 @@ the last one applied; `oldest_code` the lowest number that code must know to be 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,8 +14,7 @@ from typing import NamedTuple
 from dray.backends.database import Session
 from dray.backends.statements import Dialect, sql_files
 from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 OLDEST_CODE = 1  # of the newest migration: raise it when older code must no longer write
 CREATE_HINT = "run `dray db migrate`, or open it with App(..., migrate=True)"

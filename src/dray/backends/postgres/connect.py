@@ -7,7 +7,6 @@ itself is at the other end, with each transaction behind a pooler, which gives e
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, LiteralString
@@ -19,9 +18,8 @@ from psycopg.sql import SQL, Identifier
 from dray.backends.postgres import faults
 from dray.backends.postgres.adapt import adapt
 from dray.errors import ConfigError
+from dray.log import log
 from dray.sanitize import redact
-
-log = logging.getLogger("dray")
 
 # How soon each side notices that the other is gone: 11 s after the last packet.
 KEEPALIVE: dict[str, Any] = {

@@ -48,9 +48,8 @@ from dray.backends.postgres.notify import Note, Notifier, Send, channels
 from dray.backends.postgres.session import WORKER_SPACE, lock_key
 from dray.backends.watch import Bell, Watch, rest
 from dray.errors import ConfigError
+from dray.log import log
 from dray.sanitize import redact
-
-log = logging.getLogger("dray")
 
 SAFETY_POLL = 1.0
 PROVEN_POLL = 5.0

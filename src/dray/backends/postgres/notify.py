@@ -6,7 +6,6 @@ a transaction of its own, and debounced.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import zlib
@@ -19,8 +18,7 @@ import psycopg
 
 from dray import forks
 from dray.errors import DrayError
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 NOTIFY: LiteralString = "SELECT pg_notify(%s, %s)"  # channel, payload
 

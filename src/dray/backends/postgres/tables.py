@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +18,7 @@ from dray.backends.postgres.adapt import Connection, TruthLoader
 from dray.backends.statements import Catalogue
 from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, bounds, portions, slots
 from dray.instants import to_datetime
+from dray.log import log
 
 _PATIENCE_MS = "30000"
 _TRUTH, _INSTANT, _TEXT = "bool", "timestamptz", "text"
@@ -101,9 +101,6 @@ def _in_json(kind: str, value: Any) -> Any:
     if kind == _INSTANT:
         return to_datetime(value).isoformat()
     return bool(value) if kind == _TRUTH else value
-
-
-log = logging.getLogger("dray")
 
 
 class TableCheck(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -18,8 +17,7 @@ from dray import forks
 from dray.backends.postgres import faults
 from dray.backends.postgres.connect import MAKE_DURABLE, leave_to_parent
 from dray.errors import ConfigError, ForkedConnection, StorageError
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 _UNDO_TRIES = 3
 _CANCEL_PATIENCE = 5.0

@@ -6,7 +6,6 @@ switch to WAL does not honour it at all. So every connection has a timeout of 0 
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import sqlite3
@@ -20,8 +19,8 @@ from urllib.parse import quote
 from dray.backends.sqlite import faults, trust
 from dray.backends.sqlite.files import Way
 from dray.errors import SchemaMissing, StorageError
+from dray.log import log
 
-log = logging.getLogger("dray")
 T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 Lender = Callable[[], AbstractContextManager[sqlite3.Connection]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import threading
@@ -37,8 +36,8 @@ from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
 from dray.interrupts import Lent, OwnedLock, with_cleanup
+from dray.log import log
 
-log = logging.getLogger("dray")
 T = TypeVar("T")
 
 _FORK_PATIENCE = 2.0  # seconds that a fork waits for transactions of other threads

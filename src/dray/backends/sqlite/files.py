@@ -9,7 +9,6 @@ file is only ever looked at with stat; a new one is made under another name and 
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from enum import StrEnum
@@ -17,8 +16,7 @@ from pathlib import Path
 
 from dray.backends.sqlite import trust
 from dray.errors import StorageUnavailable
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 _doubted: set[Path] = set()  # what was said once a process
 

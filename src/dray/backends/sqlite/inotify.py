@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import logging
 import os
 import struct
 import weakref
 from pathlib import Path
 from typing import NamedTuple
 
-log = logging.getLogger("dray")
+from dray.log import log
 
 MODIFY = 0x2
 MOVED_TO = 0x80

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Generator
@@ -22,8 +21,8 @@ from dray.backends.user_connection import Cancellation
 from dray.clock import Clock
 from dray.errors import ConfigError, ForkedConnection
 from dray.instants import SECOND
+from dray.log import log
 
-log = logging.getLogger("dray")
 T = TypeVar("T")
 
 _FULL = 2  # of PRAGMA synchronous

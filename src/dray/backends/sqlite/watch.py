@@ -18,7 +18,6 @@ once a second it reads, looks whether the path still leads to the same file and 
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import threading
@@ -31,8 +30,7 @@ from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.files import Way
 from dray.backends.watch import Watch, rest
 from dray.errors import StorageError
-
-log = logging.getLogger("dray")
+from dray.log import log
 
 SAFETY_POLL = 1.0
 

@@ -9,7 +9,6 @@ the edges just decided, and would not bring their children back.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,12 +17,11 @@ from dray.backends.database import Session
 from dray.backends.rows import FREE, Start
 from dray.backends.store import Store
 from dray.errors import GraphError, StorageError, UnknownJob
+from dray.log import log
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.workflow import Edge, decide_edge, order
-
-log = logging.getLogger("dray")
 
 
 class FanOut(NamedTuple):

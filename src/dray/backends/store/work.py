@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -14,12 +13,11 @@ from dray.backends.store.block import hold
 from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.why import Asked
+from dray.log import log
 from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, unstorable
-
-log = logging.getLogger("dray")
 
 NOTHING = Demand((), (), 0)
 _NONE: Later[list[SettledRow]] = list

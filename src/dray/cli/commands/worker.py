@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -17,6 +16,7 @@ from dray.cli.apps import app_with_tasks
 from dray.cli.exits import Code, Failure
 from dray.cli.options import import_option, option, same_command, shared
 from dray.cli.parsing import given, time_option
+from dray.log import log
 from dray.runtime.signals import SUPERVISED
 from dray.runtime.supervisor import Supervisor
 from dray.wording import counted
@@ -24,7 +24,6 @@ from dray.wording import counted
 if TYPE_CHECKING:
     from dray.runtime.worker import Worker
 
-log = logging.getLogger("dray")
 
 _GRACE = 25.0
 _LAST_SECONDS = 5.0
