@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
@@ -43,10 +44,17 @@ class Arena:
             return row
 
 
-def noop_of(app: dray.App) -> Task[[], None]:
+# The arguments of every no-op: six, of 117 bytes as JSON.
+SIX = (18_446_744, "ann.smith@example.com", 129.95, "EUR", True, [3, 17, 42, 812])
+SIX_JSON = json.dumps(
+    dict(zip(("order", "to", "amount", "currency", "express", "items"), SIX, strict=True)), separators=(",", ":")
+)
+
+
+def noop_of(app: dray.App) -> Task[[int, str, float, str, bool, list[int]], None]:
     """Returns the noop of `benchmarks.tasks`, for a producer without that module."""
 
-    def noop() -> None: ...
+    def noop(order: int, to: str, amount: float, currency: str, express: bool, items: list[int]) -> None: ...
 
     return app.task(name="benchmarks.tasks.noop")(noop)
 

@@ -1,4 +1,4 @@
-"""No-op jobs from a preloaded queue: one worker process with every guarantee, compared with the raw loop.
+"""No-op jobs with six arguments from a preloaded queue: one worker with every guarantee, compared with the raw loop.
 
 The worker is ``dray worker --burst``. Its time is from the start of the first body to the write of the last outcome,
 according to the rows; the start and end of the process do not count.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import resource
 import statistics
 import time
-from collections.abc import Callable
 
-from benchmarks.arena import Arena, noop_of
+import dray
+from benchmarks.arena import SIX, SIX_JSON, Arena, noop_of
 from benchmarks.figures import Figures
 from benchmarks.processes import python, until, workers
 from benchmarks.storage import IDS, ROUNDS, Pair, rate
@@ -59,7 +59,7 @@ def _cpu_seconds() -> float:
 def _raw(arena: Arena, jobs: int) -> float:
     place = arena.place
     place.fresh_raw()
-    place.raw_insert([IDS.new() for _ in range(jobs + _BATCH)], "{}")
+    place.raw_insert([IDS.new() for _ in range(jobs + _BATCH)], SIX_JSON)
     found = rate(lambda: place.raw_drain(_BATCH, jobs), jobs)
     place.close()
     return found
@@ -67,7 +67,7 @@ def _raw(arena: Arena, jobs: int) -> float:
 
 def _worker(arena: Arena, task: str, jobs: int, options: tuple[str, ...]) -> float:
     with arena.fresh() as app:
-        app.backend.jobs.enqueue([NewJob(id=IDS.new(), task=task) for _ in range(jobs)])
+        app.backend.jobs.enqueue([NewJob(id=IDS.new(), task=task, args=SIX_JSON) for _ in range(jobs)])
     quietly = ("--log-level", "warning")
     python(arena.url, "-m", "dray", "worker", "benchmarks.tasks:app", "--burst", *quietly, *options)
     seconds, completed = arena.query(_SPAN_SQLITE, _SPAN_POSTGRES)
@@ -75,10 +75,10 @@ def _worker(arena: Arena, task: str, jobs: int, options: tuple[str, ...]) -> flo
     return jobs / seconds
 
 
-def _produce(enqueue: Callable[[], object], seconds: float) -> int:
-    count, ends = 0, time.monotonic() + seconds
+def _produce(app: dray.App, seconds: float) -> int:
+    noop, count, ends = noop_of(app), 0, time.monotonic() + seconds
     while time.monotonic() < ends:
-        enqueue()
+        noop.enqueue(*SIX)
         count += 1
     return count
 
@@ -86,10 +86,10 @@ def _produce(enqueue: Callable[[], object], seconds: float) -> int:
 def _beside_producer(arena: Arena, figures: Figures, *, seconds: float) -> None:
     """Runs a worker while a producer enqueues single jobs as fast as it can."""
     with arena.fresh() as app:
-        alone = _produce(noop_of(app).enqueue, seconds) / seconds
+        alone = _produce(app, seconds) / seconds
     with arena.fresh() as app, workers(arena, app, ()):
         started = time.monotonic()
-        count = _produce(noop_of(app).enqueue, seconds)
+        count = _produce(app, seconds)
         until(lambda: not arena.query(_LEFT, _LEFT)[0], "all jobs to end")
         served = count / (time.monotonic() - started)
     figures.say(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable
 
 import dray
-from benchmarks.arena import Arena
+from benchmarks.arena import SIX, SIX_JSON, Arena
 from benchmarks.figures import Figures
 from benchmarks.storage import IDS, ROUNDS, Pair, rate
 
@@ -34,7 +33,7 @@ def _singles(arena: Arena, jobs: int) -> Pair:
     def by_dray(app: dray.App) -> None:
         task = _task(app)
         for number in range(jobs):
-            task.enqueue(number, "ann@example.com")
+            task.enqueue(number, *SIX[1:])
 
     return _pair(arena, jobs, bare, by_dray)
 
@@ -44,7 +43,7 @@ def _many(arena: Arena, jobs: int) -> Pair:
         arena.place.raw_insert([IDS.new() for _ in range(jobs)], _args(0))
 
     def by_dray(app: dray.App) -> None:
-        _task(app).enqueue_many([(number, "ann@example.com") for number in range(jobs)])
+        _task(app).enqueue_many([(number, *SIX[1:]) for number in range(jobs)])
 
     return _pair(arena, jobs, bare, by_dray)
 
@@ -58,12 +57,12 @@ def _pair(arena: Arena, jobs: int, bare: Callable[[], None], by_dray: Callable[[
 
 
 def _args(number: int) -> str:
-    return json.dumps({"number": number, "to": "ann@example.com"})
+    return SIX_JSON.replace(str(SIX[0]), str(number))
 
 
-def _task(app: dray.App) -> dray.Task[[int, str], None]:
+def _task(app: dray.App) -> dray.Task[[int, str, float, str, bool, list[int]], None]:
     @app.task(name="mail")
-    def mail(number: int, to: str) -> None:
+    def mail(order: int, to: str, amount: float, currency: str, express: bool, items: list[int]) -> None:
         """Never runs."""
 
     return mail

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from benchmarks.arena import Arena, noop_of
+from benchmarks.arena import SIX, Arena, noop_of
 from benchmarks.figures import Figures
 from benchmarks.processes import cpu_percent, memory_mb, workers
 
@@ -72,7 +72,7 @@ def _crowd(arena: Arena, queue: str, count: int, seconds: float) -> tuple[list[f
             starts = time.monotonic()
             for number in range(int(seconds * _JOBS_PER_SECOND)):
                 time.sleep(max(0.0, starts + number / _JOBS_PER_SECOND - time.monotonic()))
-                noop.enqueue()
+                noop.enqueue(*SIX)
 
         time.sleep(_SETTLE)
         busy, *each = cpu_percent(pids, seconds, produce)

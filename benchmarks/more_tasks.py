@@ -6,10 +6,10 @@ from benchmarks.tasks import app
 
 
 @app.task
-async def async_noop() -> None:
+async def async_noop(order: int, to: str, amount: float, currency: str, express: bool, items: list[int]) -> None:
     """Does nothing, in the event loop."""
 
 
 @app.task(runner="process")
-def process_noop() -> None:
+def process_noop(order: int, to: str, amount: float, currency: str, express: bool, items: list[int]) -> None:
     """Does nothing, in a child process."""

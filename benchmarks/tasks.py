@@ -15,7 +15,7 @@ _ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 @app.task
-def noop() -> None:
+def noop(order: int, to: str, amount: float, currency: str, express: bool, items: list[int]) -> None:
     """Does nothing."""
 
 
