@@ -165,8 +165,10 @@ class Schemas:
 class WarmConnections:
     """Connections to PostgreSQL that later tests in the same schema use: a new one costs the server 10 ms."""
 
+    _MOST = 40  # in a test process. Without a bound, four processes had opened all 400 that the server allows
+
     def __init__(self) -> None:
-        self._idle: dict[str, list[OwnConnection]] = {}
+        self._idle: dict[str, list[OwnConnection]] = {}  # by address; those used last come last
 
     @contextmanager
     def lent_to(self, backend: Backend, url: str) -> Generator[None]:
@@ -181,6 +183,9 @@ class WarmConnections:
         finally:
             self._idle[url] = [each for each in pool.idle if _is_as_new(each)]
             pool.idle = [each for each in pool.idle if each not in self._idle[url]]
+            while sum(map(len, self._idle.values())) > self._MOST:
+                for connection in self._idle.pop(next(iter(self._idle))):
+                    connection.close()
 
     def close(self) -> None:
         for connection in itertools.chain(*self._idle.values()):

@@ -92,7 +92,8 @@ BODIES = """
     def hang() -> None:
         time.sleep(60)
 
-    @app.task(name="orphaned", runner="process", max_attempts=2, retry=0)
+    # Three: an idle child of the process that it kills may get the second attempt, and die with it.
+    @app.task(name="orphaned", runner="process", max_attempts=3, retry=0)
     def orphaned(ctx: dray.Context) -> str:
         if ctx.attempt == 1:
             trace.touch()
@@ -119,7 +120,7 @@ RUN_ALL = """
         try:
             return job.result(timeout=60)
         except Exception as error:
-            return type(error).__name__
+            return f"{type(error).__name__}: {error}"
 
     with bodies.app.worker(concurrency=2):
         made = {name: getattr(bodies, name).enqueue() for name in ("plain", "die", "hang")}
@@ -166,12 +167,8 @@ def test_jobs_run_in_child_processes_that_end_when_they_have_to(elsewhere: Path,
     found = _run(RUN_ALL, elsewhere, URL=url)
 
     assert found["lacks"] == [True, True]
-    assert found["results"] == {
-        "plain": "plain",
-        "add": 3,
-        "die": "JobFailed",
-        "hang": "JobFailed",
-        "orphaned": "it is gone",
-    }
+    failures = {name: found["results"].pop(name).partition(":")[0] for name in ("die", "hang")}
+    assert failures == {"die": "JobFailed", "hang": "JobFailed"}
+    assert found["results"] == {"plain": "plain", "add": 3, "orphaned": "it is gone"}
     assert found["reasons"] == {"die": "crashed", "hang": "timeout"}
     assert found["lines"] == ["adding"]
