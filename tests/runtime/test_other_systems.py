@@ -92,8 +92,7 @@ BODIES = """
     def hang() -> None:
         time.sleep(60)
 
-    # Three: an idle child of the process that it kills may get the second attempt, and die with it.
-    @app.task(name="orphaned", runner="process", max_attempts=3, retry=0)
+    @app.task(name="orphaned", runner="process", max_attempts=2, retry=0)
     def orphaned(ctx: dray.Context) -> str:
         if ctx.attempt == 1:
             trace.touch()

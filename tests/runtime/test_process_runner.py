@@ -386,6 +386,16 @@ def test_children_start_anew_when_what_forks_them_is_killed(stage: Stage, tmp_pa
     assert stage.result(bodies.add, a=1, b=2) == 3
 
 
+@pytest.mark.parametrize("killed", ["pid", "parent"])
+def test_an_idle_child_that_has_died_costs_no_attempt(killed: str) -> None:
+    with Stage(size=1) as stage:
+        idle = stage.result(bodies.who_am_i)
+        os.kill(idle[killed], signal.SIGKILL)
+        await_that(lambda: not is_alive(idle["pid"]))
+
+        assert stage.result(bodies.add, a=1, b=2) == 3
+
+
 # Starting
 
 

@@ -137,10 +137,19 @@ class ChildHandle:
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(self._status, select.POLLIN)
+        self._end = select.poll()
+        self._end.register(self._status, select.POLLIN)
         self._jobs = 0
         self._has_shown_stack = False
         self._guard = threading.Lock()
         self._is_buried = False  # another process may have its number from here on
+
+    def died_idle(self) -> bool:
+        """Whether it has died, or its forker has, before it was given a job. Then only `bury` may follow."""
+        if not self._end.poll(0):
+            return False
+        self._ended()  # its process id may be another's by now
+        return True
 
     def give(self, job: wire.Message, lock: int | None) -> None:
         """Sends a job, and the descriptor that the child holds while it has the job."""

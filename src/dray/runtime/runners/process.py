@@ -258,6 +258,10 @@ class _Slot(threading.Thread):
 
     def _engage(self, execution: Execution) -> ChildHandle | None:
         """The child that runs it; None: it has to stop before it has begun."""
+        if self.child is not None and self.child.died_idle():  # no crash of this job
+            with self._guard:
+                dead, self.child = self.child, None
+            dead.bury()
         if self.child is None and execution.stop is None:
             self.child = self._runner.forker.fork()
         child = self.child
