@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import json
 import logging
 import math
@@ -114,6 +115,28 @@ async def fetch(url: str) -> dict[str, Any]:
 
 def signature(function: Callable[..., Any]) -> Signature:
     return Signature(function, "shop.task")
+
+
+def _several(a: int, b: Any, c: str = "c", *, d: bool = True, e: float | None = None) -> None: ...
+
+
+@given(st.lists(st.integers(0, 3), max_size=4), st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)))
+def test_a_call_is_bound_as_python_binds_it(args: list[Any], kwargs: dict[str, Any]) -> None:
+    plainly = signature(_several)._bound_plainly(args, kwargs)
+    try:
+        expected = inspect.signature(_several).bind(*args, **kwargs).arguments
+    except TypeError:
+        assert plainly is None  # the slow way says what is wrong
+    else:
+        assert plainly is not None
+        assert list(plainly.items()) == list(expected.items())
+
+
+def test_a_plain_call_needs_no_inspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = signature(_several)
+    monkeypatch.delattr(inspect.Signature, "bind")
+
+    assert bound.bind((1, [2]), {"e": 0.5}) == {"a": 1, "b": [2], "e": 0.5}
 
 
 def options(function: Callable[..., Any] = add, **given: Any) -> TaskOptions:

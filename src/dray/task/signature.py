@@ -62,7 +62,7 @@ class Signature:
         return self._written(self._bound(args, kwargs) if named is None else named)
 
     def _bound_plainly(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments by name, in the order of the parameters, without `inspect`: it took 15 µs for each job.
+        """The arguments by name, in the order of the parameters, without `inspect`, which is slow.
 
         None: the call is wrong, or the function takes more than parameters that can be given by name.
         """
