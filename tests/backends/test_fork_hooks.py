@@ -19,6 +19,7 @@ MANY_APPS = """
 
     os.register_at_fork = counting
     from dray.app import App
+    from dray.backends.statements import blocks
 
     url, made, used, served = sys.argv[1], *map(int, sys.argv[2:])
 
@@ -29,6 +30,8 @@ MANY_APPS = """
         app = App(url, migrate=True)
         app.task(name="task")(body)
         if uses:
+            for name in blocks(app.backend.db._catalogue._dialect):  # made once for the process, when first needed
+                app.backend.db._catalogue[name]
             app.enqueue("task")
             app.backend.watch().close()
         if serves:
@@ -38,9 +41,7 @@ MANY_APPS = """
 
     def tracked():
         gc.collect()
-        found = (type(each) for each in gc.get_objects())
-        # Statements are made once for the whole process, when they are first needed.
-        return sum(str(kind.__module__).startswith("dray") and kind.__name__ != "Statement" for kind in found)
+        return sum(str(type(each).__module__).startswith("dray") for each in gc.get_objects())
 
     def state():
         found = len(hooks), tracked(), len(os.listdir("/proc/self/fd"))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg.pq import Trace
 
 from dray.backends import Backend, open_backend
+from dray.backends.database import DataRefused
 from dray.backends.postgres import PostgresDatabase
+from dray.backends.postgres.connect import OwnConnection
 from dray.backends.store.work import NOTHING
 from tests.backends.world import World
 
@@ -82,3 +86,26 @@ def test_a_read_takes_two(backend: Backend, world: World, wire: Wire) -> None:
     job_id = world.enqueue()
 
     assert wire.round_trips(lambda: backend.jobs.get([job_id])) == 2
+
+
+@pytest.mark.parametrize("pauses", [(0.0, 0.0), (0.002, 0.0), (0.0, 0.002)])
+def test_an_error_is_raised_as_itself_whenever_it_arrives(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, pauses: tuple[float, float]
+) -> None:
+    execute = OwnConnection.execute
+
+    def slowly(self: OwnConnection, query: Any, *args: Any) -> Any:
+        time.sleep(pauses[0] if query == "COMMIT" else 0)
+        cursor = execute(self, query, *args)
+        time.sleep(pauses[1] if query == "COMMIT" else 0)
+        return cursor
+
+    def work(tx: Any) -> Any:
+        tx._connection.execute("SELECT 1/0")
+        return tx.later("queue_list")
+
+    monkeypatch.setattr(OwnConnection, "execute", slowly)
+    for _ in range(20):
+        with pytest.raises(DataRefused, match="division by zero"):
+            backend.db.exchange(work)
+    assert backend.jobs.find("00") == []  # the connection is as before

@@ -230,7 +230,7 @@ def use_at_once(backend: Backend, count: int) -> None:
 
     def look(tx: Session) -> None:
         tx.rows("queue_list")
-        together.wait(60)  # only a hang takes that long
+        together.wait(10)
 
     with ThreadPoolExecutor(count) as threads:
         for reader in [threads.submit(backend.db.read, look) for _ in range(count)]:

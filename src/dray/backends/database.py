@@ -59,8 +59,8 @@ class Session(Protocol):
         ...
 
     def post(self, jobs: Sequence[NewJob]) -> None:
-        """Writes new jobs without parents and unique keys; those that are there already stay as they are. As
-        nothing has to be known before the commit, it takes no round trip of its own."""
+        """Writes new jobs that have no parents, no unique key and no workflow, without waiting for an answer. A job
+        whose id is there already stays as it is."""
         self.insert(jobs, {})
 
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:

@@ -160,23 +160,17 @@ class PostgresDatabase(Database):
 
         An error inside is taken out of the pipeline by hand: on its own way out it would be logged.
         """
-        failure: BaseException | None = None
-        try:
-            with connection.pipeline() as pipeline:
-                try:
-                    connection.begin(begin, durable=durable)
-                    answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
-                    connection.execute("COMMIT")
-                except psycopg.Error as error:
-                    failure = error
-                    with suppress(psycopg.Error):
-                        pipeline.sync()
-                else:
-                    return answer
-        except psycopg.errors.PipelineAborted as error:
-            failure = error.__context__  # it hides what failed before it
-            if failure is None:
-                raise
+        with connection.pipeline() as pipeline:
+            try:
+                connection.begin(begin, durable=durable)
+                answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+                connection.execute("COMMIT")
+            except psycopg.Error as error:
+                failure = error
+                with suppress(psycopg.Error):
+                    pipeline.sync()
+            else:
+                return answer
         raise failure
 
     def _again(self, transaction: Callable[[OwnConnection], T]) -> T:

@@ -76,9 +76,11 @@ class JobStore(Store):
             # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
             return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
         new_queues = {job.queue for job in new} - self._known_queues
-        if durable and not (new_queues or workflow) and all(map(_stands_alone, new)) and len(new) < rows.MANY:
+        are_many = len(new) >= rows.MANY
+        if durable and not (are_many or new_queues or workflow) and all(map(_stands_alone, new)):
+            # Nothing has to be read before the commit, so that it all takes one round trip.
             return self._db.exchange(_posting(new), durable=True)
-        answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=len(new) >= rows.MANY)
+        answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=are_many)
         self._known_queues.update(new_queues)
         return answer
 

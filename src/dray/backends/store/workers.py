@@ -101,6 +101,7 @@ class WorkerStore(Store):
         A worker that renewed its lease after the verdict, or proves to be alive, is left alone. The attempt
         stays counted, the crash is counted, and the job runs again after a moment or ends as failed(crashed);
         where a cancel was requested it ends as cancelled(user). Needs no job code; safe to run twice, anywhere.
+        Takes and returns jobs in the order of their workers and ids.
         """
         buried: set[str] = set()  # by any try: what is forgotten below is only what proves nothing any more
         left: list[tuple[Orphan, Left]] = []
@@ -115,7 +116,8 @@ class WorkerStore(Store):
             given = [self._taken_back(orphan, rng) for orphan in orphans.values()]
             written = tx.settle(given)() if given else []
             tx.run("attempt_trim", ids=[each.id for each in written], keep=ATTEMPTS_KEPT)
-            return [_rescued(orphans[each.id], each.state) for each in written]
+            states = {each.id: each.state for each in written}
+            return [_rescued(orphan, states[job_id]) for job_id, orphan in orphans.items() if job_id in states]
 
         rescued = write_and_recall(self._db, work)
         self._db.proofs.forget(buried)

@@ -59,7 +59,7 @@ FROM dray_jobs AS j
 WHERE j.state = 'running' AND NOT EXISTS (
     SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining')
 )
-ORDER BY j.worker_id LIMIT :limit $skip_locked_j
+ORDER BY j.worker_id, j.id LIMIT :limit $skip_locked_j
 
 -- name: rescue_spare
 -- Which of these workers live. A statement of its own: a job that was rescued and claimed again just before
