@@ -19,7 +19,7 @@ from dray.model.new_job import NewJob
 from dray.ops import move, move_plan
 from dray.ops.audit import audit
 from tests.backends.whole import everything, sql
-from tests.cli.test_move import fill
+from tests.cli.move.contents import fill
 from tests.faults import postgres_proxy, sqlite_driver
 from tests.faults.count import Count, Figures
 from tests.faults.databases import deadline, in_memory
