@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import sqlite3
+import tempfile
 from collections.abc import Generator
 from contextlib import closing
+from pathlib import Path
 
+import psycopg
 import pytest
 
-from dray.backends import Backend, open_backend
+from dray.backends import Backend, open_backend, rows
+from dray.backends.postgres.adapt import adapt
+from dray.backends.store import jobs, work, workers
 from dray.clock import Ids
+from tests.backends.state_machine.sides import ATTEMPTS_KEPT, LOG_LINES, MANY, Sides
 from tests.backends.world import World
 from tests.manual_clock import ManualClock
 
@@ -22,3 +29,26 @@ def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
     with closing(open_backend(postgres_url, clock=clock)) as backend:
         backend.migrate()
         yield World(backend, clock, ids)
+
+
+@pytest.fixture
+def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Generator[Sides]:
+    """Both databases under one clock, for the state machine."""
+    for module in (jobs, work, workers):
+        monkeypatch.setattr(module, "ATTEMPTS_KEPT", ATTEMPTS_KEPT)
+    monkeypatch.setattr(work, "LOG_LINES", LOG_LINES)
+    monkeypatch.setattr(rows, "MANY", MANY)
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="dray-machine-", dir=memory) as folder:
+        file = Path(folder) / "jobs.db"
+        sqlite, postgres = open_backend(f"sqlite:///{file}", clock=clock), open_backend(postgres_url, clock=clock)
+        sqlite.migrate()
+        postgres.migrate()
+        server, _, schema = postgres_url.rpartition("&schema=")
+        with sqlite3.connect(file) as sqlite_user, psycopg.connect(server) as postgres_user:
+            sqlite_user.execute("PRAGMA foreign_keys = ON")
+            adapt(postgres_user)
+            yield Sides(clock, sqlite, sqlite_user, postgres, postgres_user, schema)
+        sqlite_user.close()
+        sqlite.close()
+        postgres.close()

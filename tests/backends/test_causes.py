@@ -24,10 +24,10 @@ from dray.model.causes import Cause, Kind, explain
 from dray.model.job import FINAL, LIVE, UNSTARTED, Job, Reason
 from dray.model.worker import NewWorker, Worker
 from tests.backends.reference import Reference
-from tests.backends.test_machine import LEASE_US, QUEUES, TASKS, Machine, Sides, sides, some
+from tests.backends.state_machine.arguments import LEASE_US, QUEUES, TASKS, some
+from tests.backends.state_machine.sides import Sides
+from tests.backends.test_machine import Machine
 from tests.backends.world import World
-
-assert sides  # the fixture of the same name
 
 CHECKED = 10_000  # jobs explained, at least
 PATIENCE_S = 240

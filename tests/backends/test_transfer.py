@@ -27,11 +27,11 @@ from dray.model.job import LogLine
 from dray.model.schedule import Schedule
 from dray.ops import move, move_plan
 from tests import verbs
-from tests.backends import test_machine as machine
+from tests.backends.state_machine.sides import Sides
+from tests.backends.test_machine import Machine
 from tests.backends.whole import everything, path_of, sql
 from tests.backends.world import LEASE_US, World
 
-sides = machine.sides
 BY_NAME = {table.name: table for table in TABLES}
 
 
@@ -242,7 +242,7 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
 # Whole databases
 
 
-class Moving(machine.Machine):
+class Moving(Machine):
     """Moves the database that the state machine has produced, from each database into the other."""
 
     empty: ClassVar[Iterator[tuple[str, str]]]  # addresses of SQLite files and schemas
@@ -275,10 +275,10 @@ class Moving(machine.Machine):
 
 
 def test_whatever_the_machine_has_made_is_the_same_after_a_move(
-    sides: machine.Sides, postgres_server: str, postgres_url: str, tmp_path: Path
+    sides: Sides, postgres_server: str, postgres_url: str, tmp_path: Path
 ) -> None:
     schemas = [f"{sides.schema}_{number}" for number in range(100)]
-    machine.Machine.sides, Moving.url = sides, postgres_url
+    Machine.sides, Moving.url = sides, postgres_url
     Moving.empty = iter([(f"sqlite:///{tmp_path / name}.db", f"{postgres_server}&schema={name}") for name in schemas])
     try:
         run_state_machine_as_test(
