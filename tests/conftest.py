@@ -30,9 +30,10 @@ _numbers = itertools.count(1)
 hypothesis.settings.register_profile("dray", deadline=None)
 hypothesis.settings.load_profile("dray")
 
-# A run in the background of a shell has it ignored, and so would all that the tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A run in the background of a shell, or below nohup, ignores these signals; so would all that the tests start.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 # Children before what they refer to.
 TABLES = [

@@ -64,7 +64,11 @@ class Forked:
         assert self.stderr is not None
         with self.stdout, self.stderr, ThreadPoolExecutor(2) as readers:
             out, err = readers.submit(self.stdout.read), readers.submit(self.stderr.read)
-            self.wait(timeout)
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # or the readers would wait for as long as it runs
+                raise
             return out.result(timeout), err.result(timeout)
 
     def send_signal(self, number: int) -> None:

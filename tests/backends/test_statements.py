@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dray.backends import open_backend
+from dray.backends import open_backend, statements
 from dray.backends.statements import Catalogue, Dialect, Statement, blocks
 from dray.backends.store.transfer import TABLES
 from dray.backends.tables import slots
@@ -39,7 +40,7 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sqlite_can_prepare(statement: Statement, sqlite_file: Path) -> None:
     connection = sqlite3.connect(sqlite_file)
     try:
-        connection.execute(f"EXPLAIN {statement.text}", [None] * len(statement.parameters))
+        connection.execute(f"EXPLAIN {statement.text}", statement.arranged((None,) * len(statement.parameters)))
     finally:
         connection.close()
 
@@ -80,3 +81,15 @@ def test_statements_name_their_tables_in_the_schema_that_is_asked_for() -> None:
     for statement in [Catalogue("postgres", "jobs_schema")[each.name] for each in POSTGRES]:
         bare = statement.text.replace('"jobs_schema".dray_', "")
         assert "dray_" not in bare.replace("dray_copy", ""), statement.name
+
+
+def test_without_numbers_each_placeholder_gets_the_same_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(*, numbers_warn: bool) -> list[Statement]:
+        monkeypatch.setattr(statements, "_NUMBERS_WARN", numbers_warn)
+        return [statements._statement.__wrapped__("sqlite", None, name, body) for name, body in bodies.items()]
+
+    bodies = {name: body for name, body in blocks("sqlite").items() if "{table}" not in body}
+    for numbered, plain in zip(made(numbers_warn=False), made(numbers_warn=True), strict=True):
+        assert re.sub(r"\?\d+", "?", numbered.text) == plain.text
+        given = plain.arranged(tuple(range(1, len(plain.parameters) + 1)))
+        assert given == tuple(int(number) for number in re.findall(r"\?(\d+)", numbered.text))

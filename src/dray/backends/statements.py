@@ -10,6 +10,7 @@ table: its slots are filled with names out of the database's own catalogue. `che
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
@@ -29,10 +30,15 @@ class Statement:
     text: str
     parameters: tuple[str, ...]  # in the order of the placeholders, each once
     columns: tuple[str, ...]  # of the rows it is applied to; empty for a statement that runs once
+    order: tuple[int, ...] = ()  # the parameters as the placeholders name them, where these have no numbers
 
     def bind(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values in the order of the placeholders."""
-        return tuple([values[name] for name in self.parameters])
+        """The values of the parameters, as the driver takes them."""
+        return self.arranged(tuple([values[name] for name in self.parameters]))
+
+    def arranged(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same, of values in the order of the parameters."""
+        return tuple([values[number] for number in self.order]) if self.order else values
 
 
 _JOB_COLUMNS = ", ".join(f"j.{field.name}" for field in fields(Job))
@@ -143,6 +149,9 @@ _ROWS = re.compile(r"^-- rows: (.+)$")
 _TABLE = re.compile(r"\bdray_[a-z]+\b")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
+# These releases take ?1 for a parameter with a name, and warn at each value of each row (gh-117995).
+_NUMBERS_WARN = (3, 12) <= sys.version_info < (3, 12, 4)
+
 
 class Catalogue(dict[str, Statement]):
     """The statements of one database, their tables in a schema where one is named.
@@ -194,6 +203,7 @@ def _folder(folder: str) -> dict[str, str]:
 @lru_cache(1_000)  # a worker has three catalogues of the same database
 def _statement(dialect: Dialect, schema: str | None, name: str, body: str) -> Statement:
     columns: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()
     lines: list[str] = []
     for line in body.splitlines():
         if found := _ROWS.match(line):
@@ -209,7 +219,12 @@ def _statement(dialect: Dialect, schema: str | None, name: str, body: str) -> St
     else:
         # The columns first: the tuples of a batch are then bound as they come.
         parameters = tuple(dict.fromkeys([*columns, *_PARAMETER.findall(text)]))
-        text = _PARAMETER.sub(lambda match: f"?{parameters.index(match[1]) + 1}", text)
+        if _NUMBERS_WARN:
+            places = tuple(map(parameters.index, _PARAMETER.findall(text)))
+            order = () if places == tuple(range(len(parameters))) else places
+            text = _PARAMETER.sub("?", text)
+        else:
+            text = _PARAMETER.sub(lambda match: f"?{parameters.index(match[1]) + 1}", text)
     if schema is not None:
         text = _TABLE.sub(rf'"{schema}".\g<0>', text)
-    return Statement(name, text, parameters, columns)
+    return Statement(name, text, parameters, columns, order)

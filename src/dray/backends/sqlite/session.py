@@ -100,7 +100,7 @@ class SqliteSession(Session):
         self.check()
         statement = self.catalogue[name]
         tail = tuple(self._time[key] for key in statement.parameters[len(statement.columns) :])
-        given = [row + tail for row in rows] if tail else rows
+        given = [statement.arranged(row + tail) for row in rows] if tail or statement.order else rows
         if len(given) == 1:
             return [self._connection.execute(statement.text, given[0]).rowcount > 0]
         self._connection.execute("SAVEPOINT dray_each")
