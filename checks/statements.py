@@ -18,6 +18,7 @@ from dray.backends.tables import slots
 SOURCE = Path(__file__).parent.parent / "src" / "dray"
 BUILT_SQL = re.compile(r"""execute(many|script)?\(\s*f["']""")
 ABOUT = re.compile(r"^-- (?!rows:)\S", re.MULTILINE)
+UNKNOWN = re.compile(r"\$(?!\[)")  # '$[0]' is a place in a JSON array
 ALLOWED_BUILT_SQL = re.compile(r"PRAGMA|EXPLAIN")
 
 
@@ -47,7 +48,7 @@ def unclear() -> list[str]:
     both = [Catalogue(each)[name] for each in ("sqlite", "postgres") for name in blocks(each)]
     texts = [pair for each in ("sqlite", "postgres") for pair in blocks(each).items()]
     problems = [f"{name}: no line says what it does" for name, text in texts if not ABOUT.search(text)]
-    return problems + [f"{s.name}: an unknown $word" for s in both if "$" in s.text]
+    return problems + [f"{s.name}: an unknown $word" for s in both if UNKNOWN.search(s.text)]
 
 
 def uncompilable() -> list[str]:

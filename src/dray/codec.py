@@ -40,7 +40,12 @@ def encode(value: Any, *, path: str = "args", limit: int) -> str:
 def decode(text: str, *, path: str = "args") -> Any:
     """The values in JSON text, which may come from another program."""
     try:
-        return _read(text)
+        try:
+            value, end = _scan(text, 0)
+            is_whole = end == len(text)
+        except StopIteration:
+            is_whole = False
+        return value if is_whole else _read(text)  # the latter: with space around it, or no JSON
     except RecursionError:
         raise PayloadError(path, "the stored JSON is nested too deep to be read") from None
     except ValueError as error:
@@ -59,7 +64,8 @@ def _finite(digits: str) -> float:
     return number
 
 
-_read = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_read, _scan = _decoder.decode, _decoder.scan_once
 
 
 def _written_at_once(value: Any, room: int) -> tuple[str, int] | None:

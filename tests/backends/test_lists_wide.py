@@ -134,7 +134,8 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_a_list_reads_an_index_and_no_more_than_it_has_to(tables: sqlite3.Connection, name: str) -> None:
     statement = Catalogue("sqlite")[name]
-    found = tables.execute(f"EXPLAIN QUERY PLAN {statement.text}", [None] * len(statement.parameters)).fetchall()
+    values = statement.arranged((None,) * len(statement.parameters))
+    found = tables.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()
     plan = [row[3] for row in found]
 
     for index in PLANS[name]:

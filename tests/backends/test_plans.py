@@ -75,15 +75,17 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
+    "ready_ids": ({"queue": "default", "task": "t", "limit": 100}, "INDEX dray_jobs_ready (queue=? AND task=?)"),
     "ready_pick": ({"queue": "default", "task": "t", "limit": 100}, "INDEX dray_jobs_ready (queue=? AND task=?)"),
     "ready_tasks": ({"queue": "default"}, "INDEX dray_jobs_ready (queue=? AND task>?)"),
     "job_look": (
         {"queues": '["default"]', "tasks": '["t", "u"]', "limit": 1, "all": True, "id": WORKER},
         "INDEX dray_jobs_ready (queue=? AND task>?)",
     ),
-    "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "harmless": 0}, "PRIMARY"),
+    "job_claim": ({"worker_id": WORKER, "ids": SOME_IDS, "limit": 1}, "PRIMARY"),
+    "job_claimed": ({"worker_id": WORKER, "ids": SOME_IDS}, "PRIMARY"),
     "tend_due": ({}, "dray_jobs_expires"),
-    "job_complete": ({}, "PRIMARY"),
+    "job_complete": ({"worker_id": WORKER, "endings": "[]"}, "PRIMARY"),
     "job_replace": ({}, "PRIMARY"),
     "job_reschedule": ({}, "PRIMARY"),
     "job_settle": ({}, "PRIMARY"),
@@ -179,7 +181,7 @@ def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Conne
         sqlite_connection.execute("ANALYZE")
     params, index = SQLITE_HOT[name]
     statement = Catalogue("sqlite")[name]
-    values = [params.get(parameter) for parameter in statement.parameters]
+    values = statement.bind({parameter: params.get(parameter) for parameter in statement.parameters})
     plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
     wanted = "sqlite_autoindex_dray_jobs_1" if index == "PRIMARY" else index
@@ -190,8 +192,9 @@ def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Conne
     assert not [step for step in plan if step.startswith("SCAN j") and "INDEX" not in step], plan
 
 
-def test_sqlite_reads_ready_jobs_in_order_without_sorting(sqlite_connection: sqlite3.Connection) -> None:
-    statement = Catalogue("sqlite")["ready_pick"]
+@pytest.mark.parametrize("name", ["ready_ids", "ready_pick"])
+def test_sqlite_reads_ready_jobs_in_order_without_sorting(name: str, sqlite_connection: sqlite3.Connection) -> None:
+    statement = Catalogue("sqlite")[name]
     plan = sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", ("default", "t", 10)).fetchall()
     assert not [row for row in plan if "TEMP B-TREE" in row[3]]
 

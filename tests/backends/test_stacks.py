@@ -158,7 +158,8 @@ def test_a_look_finds_questions_by_their_index(tmp_path: Path, analyzed: bool) -
     connection = sqlite3.connect(path)
     if analyzed:
         connection.execute("ANALYZE")
-    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", [None] * len(statement.parameters)).fetchall()
+    values = statement.arranged((None,) * len(statement.parameters))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values).fetchall()
     connection.close()
 
     assert [row[3] for row in plan if "dray_stacks" in row[3]] == [

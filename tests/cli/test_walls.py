@@ -416,7 +416,7 @@ def stain(url: str, text: str) -> None:
     if isinstance(address, SqliteAddress):
         with closing(sqlite3.connect(address.path)) as file, file:
             for statement in statements:
-                file.execute(statement.format("?1", "?2"), values if "{1}" in statement else values[:1])
+                file.execute(statement.format(":text", ":tags"), {"text": values[0], "tags": values[1]})
         return
     with psycopg.connect(address.conninfo) as server:
         server.execute(f'SET search_path TO "{address.schema}"'.encode())

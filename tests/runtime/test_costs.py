@@ -17,6 +17,10 @@ import pytest
 import dray
 from dray.app import App
 from dray.backends.sqlite import database as sqlite
+from dray.instants import MINUTE
+from dray.model.job import Demand
+from dray.model.settlement import completed
+from dray.model.worker import NewWorker
 from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution
 from tests.backends import raw
@@ -108,6 +112,30 @@ def test_a_thousand_short_jobs_take_thirty_transactions(app: App, statements: St
 
     # About 15 for the jobs; the worker's start and end, its duties and its beats add some.
     assert transactions(app, statements) - before < 60
+
+
+def test_a_batch_is_claimed_and_ended_by_as_many_statements_as_one_job(app: App, statements: Statements) -> None:
+    """On SQLite a statement for each job would also be a moment for each at which the engine waits for the GIL."""
+    task = app.task(name="nothing")(nothing)
+    sent: dict[int, int] = {}
+    worker_id = register(app)
+    for count in (1, 100):
+        task.enqueue_many([()] * count)
+        claims = app.backend.work.exchange(worker_id, (), Demand(("default",), ("nothing",), count)).claims
+        ends = [completed(claim, 1, 2, '"a result"') for claim in claims]
+        task.enqueue_many([()] * count)
+        before = len(statements.sent)
+        again = app.backend.work.exchange(worker_id, ends, Demand(("default",), ("nothing",), count))
+        sent[count] = len(statements.sent) - before
+        assert (len(again.claims), again.settled.stale) == (count, [])
+
+    assert sent[100] == sent[1] <= 12
+
+
+def register(app: App) -> str:
+    worker = NewWorker(id=app.ids.new(), name="counted", host="here", pid=1, boot="boot")
+    app.backend.workers.register(worker, MINUTE)
+    return worker.id
 
 
 def test_a_job_on_its_own_takes_three_transactions(app: App, statements: Statements) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dray.runtime.runners import Line
+from tests.runtime.watching import until
 
 
 def execution(name: str = "", priority: int = 0, queue: str = "default") -> Any:
@@ -83,3 +84,49 @@ def test_while_slots_take_what_goes_back_comes_from_behind() -> None:
         line.extend([None])
         slot.join()
         assert taken + back == executions
+
+
+def test_no_slot_sleeps_while_another_execution_waits() -> None:
+    """Slots come and go, with and without a timeout, while executions come one by one and in crowds."""
+    line, executions = line_of(3_000)
+    line.take_back()
+    taken: list[Any] = []
+
+    def work(timeout: float | None) -> None:
+        while True:
+            try:
+                execution = line.take(timeout)
+            except Empty:
+                continue
+            if execution is None:
+                return
+            taken.append(execution)
+
+    slots = [threading.Thread(target=work, args=(timeout,)) for timeout in (None, 0.0001, None, 0.001)]
+    for slot in slots:
+        slot.start()
+    for start in range(0, 3_000, 30):
+        line.extend(executions[start : start + 1])
+        line.extend(executions[start + 1 : start + 30], wake=1)
+        until(lambda start=start: len(taken) == start + 30)  # woken by nothing that comes later
+    line.extend([None] * len(slots))
+    for slot in slots:
+        slot.join()
+
+    assert sorted(map(id, taken)) == sorted(map(id, executions))
+
+
+def test_a_line_knows_that_some_wait_while_slots_sleep() -> None:
+    line, executions = line_of(2)
+    slot = threading.Thread(target=line.take)
+    line.take_back()
+    slot.start()
+    until(lambda: line._asleep)
+
+    line.extend(executions, wake=0)
+    assert line.is_held_up
+
+    line.wake(8)
+    slot.join()
+    assert not line.is_held_up
+    assert line.take() is executions[1]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from dray.backends.watch import Watch
 from dray.clock import UNKNOWN_BOOT, Clock
 from dray.errors import StorageError
-from dray.model.job import Demand
+from dray.model.job import Claim, Demand
 
 if TYPE_CHECKING:
     from dray.backends.rows import SettledRow, SettlementRow, Start
@@ -71,8 +71,9 @@ class Session(Protocol):
         """Cancels what expired, then queues what is due: the rows of `job_expire` and of `job_promote`."""
         ...
 
-    def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
-        """Takes ready jobs for a live worker out of queues that are not paused."""
+    def claim(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
+        """Takes ready jobs for a live worker out of queues that are not paused; in the order of the demand's queues,
+        and in each by priority, time and id."""
         ...
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from dray.codec import refusal, shorten, step
 from dray.convert import forms
-from dray.convert.write import to_json
+from dray.convert.write import AS_IS, to_json
 from dray.errors import PayloadError
 from dray.wording import counted
 
@@ -173,10 +173,11 @@ def _formed(kind: type[Any]) -> Reader:
 
 def _collection(annotation: Any) -> Reader:
     build, item = forms.COLLECTIONS[forms.kind_of(annotation)], _inner(annotation)
+    exact = AS_IS.intersection(get_args(annotation))  # what its items are read as they are
 
     def read(value: Any, path: str) -> Any:
         items = forms.exactly(list, value, path, annotation)
-        if item is not None:
+        if item is not None and not exact.issuperset(map(forms.type_of, items)):
             items = [item(each, f"{path}[{index}]") for index, each in enumerate(items)]
         try:
             return items if build is list else build(items)

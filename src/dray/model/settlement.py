@@ -70,8 +70,8 @@ def completed(
     claim: Claim, started: int, finished: int, result: str | None = None, *, keep_args: bool = True
 ) -> Settlement:
     """The body returned."""
-    times = started, finished
-    return _ended(claim, State.COMPLETED, Outcome.COMPLETED, times, result=result, drops_args=not keep_args)
+    end = Settlement(claim.id, claim.claim, State.COMPLETED, Outcome.COMPLETED, started, finished)
+    return end if result is None and keep_args else end._replace(result=result, drops_args=not keep_args)
 
 
 def failed(claim: Claim, started: int, finished: int, reason: Reason, *error: *Error) -> Settlement:

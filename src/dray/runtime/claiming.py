@@ -12,9 +12,10 @@ from dray.model.job import Demand
 from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
 
-AHEAD = 100  # jobs
+AHEAD = 250  # jobs; while one half runs, the other is claimed
 AHEAD_US = 50 * MILLISECOND  # of work
 _WEIGHTED_AHEAD = 10  # jobs that one turn of a weighted queue may claim ahead
+_SHORT_US = 500  # bodies that take less are over before another thread is awake
 _MAX_WEIGHT = 1_000_000
 
 
@@ -49,6 +50,11 @@ class ClaimPolicy:
 
     def body_took(self, took_us: int) -> None:
         self._mean_us = took_us if self._mean_us is None else self._mean_us + (took_us - self._mean_us) * 0.1
+
+    @property
+    def are_short(self) -> bool:
+        """Whether bodies have been short lately."""
+        return self._mean_us is not None and self._mean_us < _SHORT_US
 
     def stop_claiming_ahead(self) -> None:
         """A body takes much longer than the ones before it. Claims nothing ahead until bodies are short again."""

@@ -63,6 +63,11 @@ class Crew:
         tasks = [name for name, task in self._tasks.items() if capacities.get(task.options.runner, 1)]
         return Capacity(min([each for each in capacities.values() if each], default=self._size), tuple(tasks))
 
+    def hurry(self, now: int) -> float | None:
+        """Starts what waits for no reason; returns the seconds after which to call it again, None: nothing does."""
+        pauses = [runner.hurry(now) for runner in self._runners.values()]
+        return min([each for each in pauses if each is not None], default=None)
+
     def outages(self) -> list[Outage]:
         """Of threads and processes. For any thread."""
         return [runner.outage for runner in list(self._runners.values())]

@@ -132,6 +132,8 @@ class Engine:
         """Sleeps until there is something to do."""
         if seconds <= 0:
             return
+        held_up = self._bodies.crew.hurry(self._clock.steady())
+        seconds = seconds if held_up is None else min(seconds, held_up)
         deaf = self._outage.pause or max(self._poll_policy.pause, _FULL_PAUSE if self._is_full else 0.0)
         if deaf and self._inbox.doze(min(deaf, seconds)):
             return
@@ -400,7 +402,7 @@ class Engine:
             groups.setdefault(runner, []).append(execution)
         self._in_flight.take(executions)  # once each has a runner: the next beat releases a job that has none
         for runner, group in groups.items():
-            runner.start(group)
+            runner.start(group, are_short=self._claim_policy.are_short)
 
     def _fan_out(self) -> bool:
         """Frees children of jobs that a body completed in its own transaction, or that had very many."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,14 +42,10 @@ class StopCause(StrEnum):
     LOST = "lost"  # another worker has the job: the outcome is not written
 
 
-@dataclass(slots=True, eq=False)
 class Execution:
     """An attempt, running or about to. Only the runner that has it changes `started` and `is_over`."""
 
-    claim: Claim
-    task: Task[..., Any]
-    worker_id: str
-    link: Link
+    # Defaults of the class: most executions never set most of them, and a worker makes thousands a second.
     runner: Any = None  # the runner that has it
     started: int | None = None  # readings of the steady clock, as all times here
     deadline: int | None = None  # when its timeout is over
@@ -62,10 +57,12 @@ class Execution:
     is_stuck: bool = False  # it did not stop, and nothing more can be done
     fanout_pending: bool = True  # if it is written by its body, children may wait for it
     is_written: bool = False  # the body has completed the job in a transaction of its own
-    # Steps for its workflow, written if and when it completes.
-    grown: list[NewJob] = field(default_factory=list)  # pyright: ignore[reportUnknownVariableType]
     lines: deque[LogLine] | None = None  # captured and not yet written
     report: tuple[float | None, str | None] | None = None  # progress that is not yet written
+
+    def __init__(self, claim: Claim, task: Task[..., Any], worker_id: str, link: Link) -> None:
+        self.claim, self.task, self.worker_id, self.link = claim, task, worker_id, link
+        self.grown: list[NewJob] = []  # steps for its workflow, written if and when it completes
 
     def begin(self, now: int) -> None:
         """The body starts. Its timeout counts from here, not from the claim."""

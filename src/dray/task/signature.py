@@ -103,7 +103,8 @@ class Signature:
         self, args: Mapping[str, Any], *, context: Any = None, parent_results: Mapping[str, Any] | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """The call that the arguments in a row stand for, with what the worker fills in; `Misfit`: there is none."""
-        problems = self._problems(args)
+        is_plain = tuple(args) == self._plain_names  # all there are, in their order
+        problems = "" if is_plain else self._problems(args)
         if problems:
             raise self._misfit(problems)
         try:
@@ -112,6 +113,8 @@ class Signature:
             raise self._misfit(str(error)) from error
         except RecursionError:
             raise self._misfit("they are nested too deep") from None
+        if is_plain:
+            return [*values.values()], {}
         values.update(dict.fromkeys(self.contexts, context))
         if self._needs_parent_results or (self.takes_parent_results and parent_results is not None):
             values.setdefault(PARENT_RESULTS, parent_results or {})
@@ -174,6 +177,12 @@ class Signature:
         if not {*kinds.values()} <= {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}:
             return None
         return tuple(name for name, kind in kinds.items() if kind is Parameter.POSITIONAL_OR_KEYWORD)
+
+    @cached_property
+    def _plain_names(self) -> tuple[str, ...] | None:
+        """All parameters, where each may be given by position and by name, and the caller gives them all."""
+        names = tuple(self.parameters)
+        return names if names == self._names and PARENT_RESULTS not in names else None
 
     @cached_property
     def _exact_types(self) -> dict[str, Set[type[Any]]]:
@@ -245,7 +254,11 @@ class Signature:
 
     def _values(self, args: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
+        exact = self._exact_types
         for name, value in args.items():
+            if type(value) in exact.get(name, ()):
+                values[name] = value
+                continue
             read = self._readers.get(name, self._extra_reader)
             values[name] = value if read is None else read(value, self._paths.get(name) or _path(name))
         return values

@@ -22,7 +22,7 @@ from dray.backends.postgres.tables import PostgresTables
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
 from dray.instants import to_datetime
-from dray.model.job import Demand, State
+from dray.model.job import Claim, Demand, State
 from dray.model.new_job import NewJob
 
 # Two-part advisory locks: the first part tells Dray's from others, and one use from the other.
@@ -140,8 +140,8 @@ class PostgresSession(Session):
             lambda: [(queue,) for _, queue in tended() if queue is not None],
         )
 
-    def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
-        return self.later(
+    def claim(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
+        claimed = self.later(
             "job_claim",
             worker_id=worker_id,
             queues=list(demand.queues),
@@ -149,6 +149,14 @@ class PostgresSession(Session):
             limit=demand.limit,
             total=demand.limit + demand.ahead,
         )
+        place = {queue: n for n, queue in enumerate(demand.queues)}
+
+        def in_order() -> list[Claim]:  # RETURNING has an order of its own
+            claims = [*map(Claim._make, claimed())]
+            claims.sort(key=lambda each: (place[each.queue], -each.priority, each.run_at, each.id))
+            return claims
+
+        return in_order
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
         written = self._send(self.catalogue["job_settle"], [_settled(each) for each in endings])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +17,16 @@ from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
-from dray.model.job import FINAL, LIVE, Demand, State
+from dray.model.job import FINAL, LIVE, Claim, Demand, State
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 
 T = TypeVar("T")
 
+# Not escaped: the driver refuses half of a surrogate pair, which SQLite would take for something else.
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# Text that is no UTF-8 is read with its bytes as \xe9 (`connect.tolerantly`), which JSON has no such escape for.
+_ESCAPED_BYTE = re.compile(r"(?<!\\)((?:\\\\)*)\\x")
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
 _FEW = 20_000  # rows that are read and sorted in 20 milliseconds
 _NEAR = 20_000  # the newest rows, which are looked at in 10
@@ -34,8 +39,8 @@ class SqliteSession(Session):
         self._connection = connection
         self.catalogue = catalogue
         self._clock = clock
-        self._cursors: list[sqlite3.Cursor] = []  # all there are: one that is left open keeps its snapshot
-        self._cursor = self._new_cursor()
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None  # a user's connection may have its own
         self.forked = False  # set in a child: the transaction is the parent's
         self.set_time()
 
@@ -43,18 +48,11 @@ class SqliteSession(Session):
         """Its `now` is this moment."""
         self._time = {"now": self._clock.now(), "steady": self._clock.steady()}
 
-    def _new_cursor(self) -> sqlite3.Cursor:
-        cursor = self._connection.cursor()
-        self._cursors.append(cursor)
-        cursor.row_factory = None  # a user's connection may have its own
-        return cursor
-
     def roll_back(self) -> None:
         """Undoes what is open, unless it is the parent's. What cannot even do that is not over afterwards."""
         if self.forked:
             return
-        for cursor in self._cursors:
-            cursor.close()
+        self._cursor.close()  # one that is left open keeps its snapshot
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -78,7 +76,7 @@ class SqliteSession(Session):
         self.check()
         statement = self.catalogue[name]
         values = self._time | {
-            key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()
+            key: _dumps(value) if isinstance(value, list) else value for key, value in params.items()
         }
         return self._cursor.execute(statement.text, statement.bind(values))
 
@@ -161,41 +159,35 @@ class SqliteSession(Session):
             _known(self.rows("job_promote", limit=limit) if due else []),
         )
 
-    def claim(self, worker_id: str, demand: Demand) -> Later[list[Row]]:
-        claimed: list[Row] = []
+    def claim(self, worker_id: str, demand: Demand) -> Later[list[Claim]]:
+        claimed: list[Claim] = []
         limit, ahead = demand.limit, demand.ahead
         for queue in demand.queues:
             if limit + ahead <= 0:
                 break
             if not self.rows("claim_allowed", worker_id=worker_id, queue=queue)[0][0]:
                 continue
-            picked = self._pick(queue, demand.tasks, limit + ahead)
-            claimed += self._take(worker_id, picked[:limit], harmless=False)
-            claimed += self._take(worker_id, picked[limit:], harmless=True)
-            ahead -= max(0, len(picked) - limit)
-            limit -= min(limit, len(picked))
+            count, ids = self._pick(queue, demand.tasks, limit + ahead)
+            if not count:
+                continue
+            self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
+            claimed += map(Claim._make, _loads(self.rows("job_claimed", worker_id=worker_id, ids=ids)[0][0]))
+            ahead -= max(0, count - limit)
+            limit -= min(limit, count)
         return _known(claimed)
 
-    def _pick(self, queue: str, tasks: Sequence[str], limit: int) -> list[str]:
-        """The ids of the next jobs of a queue. Each task has its own stretch of the index, so that jobs of tasks
-        this worker lacks cost nothing however many they are; the stretches are merged."""
+    def _pick(self, queue: str, tasks: Sequence[str], limit: int) -> tuple[int, str]:
+        """The next jobs of a queue: how many, and their ids as JSON. Each task has its own stretch of the index, so
+        that jobs of tasks this worker lacks cost nothing however many they are; the stretches are merged."""
         if len(tasks) > 2:
             present = {row[0] for row in self.rows("ready_tasks", queue=queue)}
             tasks = [task for task in tasks if task in present]
-        pick = self.catalogue["ready_pick"].text
         if len(tasks) == 1:
-            return [row[2] for row in self._cursor.execute(pick, (queue, tasks[0], limit)).fetchall()]
-        heads = [self._new_cursor().execute(pick, (queue, task, limit)) for task in tasks]
-        picked = [row[2] for row in islice(heapq.merge(*heads), limit)]
-        for cursor in heads:
-            cursor.close()
-            self._cursors.remove(cursor)
-        return picked
-
-    def _take(self, worker_id: str, ids: list[str], *, harmless: bool) -> list[Row]:
-        if not ids:
-            return []
-        return self.rows("job_claim", worker_id=worker_id, ids=ids, harmless=harmless)
+            count, ids = self.rows("ready_ids", queue=queue, task=tasks[0], limit=limit)[0]
+            return count, ids
+        heads = [_loads(self.rows("ready_pick", queue=queue, task=task, limit=limit)[0][0]) for task in tasks]
+        picked = [job_id for _, _, job_id in islice(heapq.merge(*heads), limit)]
+        return len(picked), _dumps(picked)
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
         completions = [each for each in endings if each.settlement.state == State.COMPLETED]
@@ -206,14 +198,29 @@ class SqliteSession(Session):
         return _known([SettledRow(job_id, state, job_id in parents) for job_id, state in written])
 
     def _complete(self, endings: Sequence[SettlementRow]) -> list[tuple[str, str]]:
-        given = [
-            (s.id, worker_id, s.claim, _inline(s.result), s.drops_args, started_age, finished_age)
-            for s, worker_id, started_age, finished_age in endings
-        ]
-        done = _changed(endings, self.each("job_complete", given))
+        done = self._completed(endings)
         self.each("payload_result", [(s.id, s.result) for s in done if s.result and len(s.result) > PAYLOAD_SIZE])
         self.each("payload_drop_args", [(s.id,) for s in done if s.drops_args])
         return [(s.id, State.COMPLETED) for s in done]
+
+    def _completed(self, endings: Sequence[SettlementRow]) -> list[Settlement]:
+        """Writes them by one statement, during which other threads have the GIL. If the claims of some were lost, the
+        statement does not say which: then one by one."""
+        if len({each.worker_id for each in endings}) == 1:
+            self._connection.execute("SAVEPOINT dray_complete")
+            if self._run_complete(endings) == len(endings):
+                self._connection.execute("RELEASE dray_complete")
+                return [each.settlement for each in endings]
+            self._connection.execute("ROLLBACK TO dray_complete")
+            self._connection.execute("RELEASE dray_complete")
+        return [each.settlement for each in endings if self._run_complete([each])]
+
+    def _run_complete(self, endings: Sequence[SettlementRow]) -> int:
+        given = [
+            (s.id, s.claim, _inline(s.result), s.drops_args, started_age, finished_age)
+            for s, _, started_age, finished_age in endings
+        ]
+        return self.run("job_complete", worker_id=endings[0].worker_id, endings=given)
 
     def _settle_others(self, endings: Sequence[SettlementRow]) -> list[tuple[str, str]]:
         # The record first, while the row still shows the attempt that ends.
@@ -236,6 +243,13 @@ class SqliteSession(Session):
 
 def _known(rows: list[T]) -> Callable[[], list[T]]:
     return lambda: rows
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(_ESCAPED_BYTE.sub(r"\1\\\\x", text))
 
 
 def _inline(text: str | None) -> str | None:

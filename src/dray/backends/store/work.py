@@ -131,9 +131,7 @@ class WorkStore(Store):
                 return lambda: _Turn(unkept, written(), [], [], [])
             expired, promoted = tx.tend(PROMOTE_CHUNK)
             claimed = tx.claim(worker_id, demand)
-            return lambda: _Turn(
-                unkept, written(), expired(), [row[0] for row in promoted()], _in_order(demand, claimed())
-            )
+            return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed())
 
         return self._db.exchange(work, durable=durable)
 
@@ -321,14 +319,6 @@ def _free(settlements: Sequence[Settlement], unkept: Notes) -> Sequence[Settleme
     transaction that has its row now may release it before the next statement."""
     waiting = unkept.ids
     return [s for s in settlements if s.id not in waiting] if waiting else settlements
-
-
-def _in_order(demand: Demand, claimed: list[Row]) -> list[Claim]:
-    """RETURNING has an order of its own; bodies start in the order of the queues."""
-    place = {queue: n for n, queue in enumerate(demand.queues)}
-    claims = [Claim(*row) for row in claimed]
-    claims.sort(key=lambda c: (place[c.queue], -c.priority, c.run_at, c.id))
-    return claims
 
 
 def trim_attempts(tx: Session, settlements: Sequence[Settlement]) -> None:

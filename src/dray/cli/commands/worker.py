@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GRACE = 25.0
 _LAST_SECONDS = 5.0
+_SWITCH_INTERVAL = 0.0005  # seconds
 
 
 @click.command()
@@ -75,6 +76,9 @@ def worker(
     from dray.backends.sqlite import trust  # noqa: PLC0415 - `--help` needs neither sqlite3 nor a worker
     from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
 
+    # A tenth of Python's own, which is longer than most transactions of the engine: it would wait for the GIL while
+    # short bodies run, and they for it. In this process only; a worker inside another program changes nothing.
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     found = app_with_tasks(target, imports)
     logs.configure(log_level)
     made = Worker(found, owns_process=True, max_jobs=1 if once else None, **given(options))

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import Empty
+from threading import Lock, Thread
 from typing import ClassVar, TypeVar
 
 from dray.clock import Clock
@@ -45,8 +45,14 @@ class Runner(ABC):
         """How many bodies it can run at a time, with the threads and processes that it has or may have."""
 
     @abstractmethod
-    def start(self, executions: Sequence[Execution]) -> None:
-        """Runs these as soon as it can, in this order. From the engine's thread."""
+    def start(self, executions: Sequence[Execution], *, are_short: bool = False) -> None:
+        """Runs these as soon as it can, in this order. From the engine's thread. `are_short`: as bodies were lately,
+        they are over before another thread is awake."""
+
+    def hurry(self, now: int) -> float | None:  # noqa: ARG002
+        """Makes up for a wrong guess that bodies are short. From the engine's thread. Returns the seconds after which
+        to call it again; None: all that can run does."""
+        return None
 
     def mend(self) -> None:
         """Makes what could not be made, if the pause since the last try is over. From the engine's thread."""
@@ -106,14 +112,23 @@ class Line:
 
     A job claimed later may be more urgent than those that wait here: a parent has just freed it, or it was just
     enqueued. It goes before the jobs of its queue that have a lower priority.
+
+    A slot that finds one waiting takes it without a lock. With bodies of a few microseconds, two slots run them all:
+    each slot more that is awake only waits for the GIL, and makes the engine wait for it.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Execution | None] = deque()
-        self._tokens: SimpleQueue[None] = SimpleQueue()  # one for each that waits, put after it: a slot sleeps here
+        self._asleep: deque[Lock] = deque()  # of the slots that have found nothing; released to wake one
         self._lowest = 0  # priority of all that came since the line was last empty
 
-    def extend(self, executions: Sequence[Execution | None]) -> None:
+    @property
+    def is_held_up(self) -> bool:
+        """Whether some wait although slots are asleep."""
+        return bool(self._waiting and self._asleep)
+
+    def extend(self, executions: Sequence[Execution | None], wake: int | None = None) -> None:
+        """Adds to the end, and wakes a slot for each, or at most `wake`."""
         priorities = [each.claim.priority for each in executions if each is not None]
         if not self._waiting:
             self._lowest = min(priorities, default=0)
@@ -121,18 +136,39 @@ class Line:
             if max(priorities) > self._lowest:
                 executions = in_order([*self.take_back()], [*executions])
             self._lowest = min(self._lowest, *priorities)
-        for execution in executions:
-            self._waiting.append(execution)
-            self._tokens.put(None)
+        self._waiting.extend(executions)
+        self.wake(len(executions) if wake is None else wake)
 
     def take(self, timeout: float | None = None) -> Execution | None:
         """Waits for the first; raises `Empty` after the timeout."""
         while True:
-            self._tokens.get(timeout=timeout)
             try:
                 return self._waiting.popleft()
             except IndexError:
-                continue  # it went back
+                self._sleep(timeout)
+
+    def _sleep(self, timeout: float | None) -> None:
+        bell = Lock()
+        bell.acquire()
+        self._asleep.append(bell)
+        if self._waiting:  # it came before the bell was there
+            self.wake(1)
+        if bell.acquire(timeout=-1 if timeout is None else timeout):
+            return
+        try:
+            self._asleep.remove(bell)
+        except ValueError:
+            self.wake(1)  # rung at this moment: for another slot, if there is one
+        raise Empty
+
+    def wake(self, most: int) -> None:
+        """Wakes slots that sleep."""
+        for _ in range(most):
+            try:
+                bell = self._asleep.pop()
+            except IndexError:
+                return
+            bell.release()
 
     def take_back(self, most: int | None = None) -> list[Execution]:
         """Takes all that wait, or at most `most` from the end, in their order."""
@@ -141,13 +177,9 @@ class Line:
             try:
                 execution = self._waiting.pop()
             except IndexError:
-                return list(taken)
+                break
             if execution is not None:
                 taken.appendleft(execution)
-            try:
-                self._tokens.get_nowait()
-            except Empty:
-                continue  # a slot has it, and finds nothing
         return list(taken)
 
 

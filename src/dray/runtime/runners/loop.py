@@ -50,7 +50,7 @@ class LoopRunner(Runner):
     def capacity(self) -> int:
         return 0 if self.outage.is_on else self._size
 
-    def start(self, executions: Sequence[Execution]) -> None:
+    def start(self, executions: Sequence[Execution], *, are_short: bool = False) -> None:  # noqa: ARG002
         if self._ready:
             executions = in_order(self.take_back(), executions)
         self._ready.extend(executions)

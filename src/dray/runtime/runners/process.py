@@ -55,7 +55,7 @@ class ProcessRunner(Runner):
         with self._lock:
             return sum(not slot.lacks_child for slot in self.slots) if self.outage.is_on else self._size
 
-    def start(self, executions: Sequence[Execution]) -> None:
+    def start(self, executions: Sequence[Execution], *, are_short: bool = False) -> None:  # noqa: ARG002
         with self._lock:
             self._pending += len(executions)
             wanted = min(self._size, self._pending)

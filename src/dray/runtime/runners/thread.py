@@ -16,10 +16,14 @@ import traceback
 from collections.abc import Sequence
 from types import FrameType
 
+from dray.instants import MILLISECOND, SECOND
 from dray.model.settlement import Settlement
 from dray.runtime import body, outcome
 from dray.runtime.execution import Execution, Interrupted
 from dray.runtime.runners import Line, Report, Runner
+
+_AWAKE = 2  # slots that are enough for short bodies
+_PATIENCE = 2 * MILLISECOND  # until all slots are woken for bodies that were expected to be short
 
 
 class ThreadRunner(Runner):
@@ -34,16 +38,26 @@ class ThreadRunner(Runner):
         self._started = 0  # executions that came here; both counts only grow
         self._gone = 0  # those that went back
         self._wanted = 0  # slots, when one could not be made
+        self._hurry_at = 0
 
     @property
     def capacity(self) -> int:
         return len(self._slots) if self.outage.is_on else self._size
 
-    def start(self, executions: Sequence[Execution]) -> None:
-        self._ready.extend(executions)
+    def start(self, executions: Sequence[Execution], *, are_short: bool = False) -> None:
+        self._hurry_at = self._clock.steady() + _PATIENCE
+        self._ready.extend(executions, _AWAKE if are_short else None)
         self._started += len(executions)
         if len(self._slots) < self._size:
             self._need(min(self._size, self._here))
+
+    def hurry(self, now: int) -> float | None:
+        if not self._ready.is_held_up:
+            return None
+        if now < self._hurry_at:
+            return (self._hurry_at - now) / SECOND
+        self._ready.wake(self._size)
+        return None
 
     def _mend(self) -> None:
         if self._add_slots(self._wanted):

@@ -52,11 +52,19 @@ UPDATE dray_payloads SET args = NULL WHERE job_id = :id
 -- Forgets the large results of jobs that run again.
 UPDATE dray_payloads SET result = NULL WHERE job_id $in_ids(ids)
 
+-- name: ready_ids
+-- The ids of the next jobs of one task in one queue, in order, off the index.
+SELECT count(*), json_group_array(id) FROM (
+    SELECT id FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task = :task
+    ORDER BY priority DESC, run_at, id LIMIT :limit
+)
+
 -- name: ready_pick
--- The next jobs of one task in one queue, in order, off the index.
-SELECT -priority, run_at, id FROM dray_jobs
-WHERE state = 'queued' AND queue = :queue AND task = :task
-ORDER BY priority DESC, run_at, id LIMIT :limit
+-- The same jobs, each behind what the order goes by, to be merged with those of other tasks.
+SELECT json_group_array(json_array(-priority, run_at, id)) FROM (
+    SELECT priority, run_at, id FROM dray_jobs WHERE state = 'queued' AND queue = :queue AND task = :task
+    ORDER BY priority DESC, run_at, id LIMIT :limit
+)
 
 -- name: ready_tasks
 -- The tasks that have jobs ready in one queue, found by hopping along the index.
@@ -86,22 +94,34 @@ UPDATE dray_jobs SET
     state = 'running', worker_id = :worker_id, claim = claim + 1, attempt = attempt + 1,
     started_at = :now, updated_at = :now,
     unique_lock = CASE WHEN unique_scope = 'queued' THEN NULL ELSE unique_lock END
-WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'queued'
+FROM json_each(:ids) AS given
+WHERE dray_jobs.id = given.value AND state = 'queued'
     AND (expires_at IS NULL OR expires_at > :now)
-    AND (NOT :harmless OR (attempt + 1 < max_attempts AND crashes = 0))
-RETURNING id, claim, task, queue,
-    coalesce(args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id)),
-    attempt, max_attempts, crashes, max_crashes, timeout, priority, run_at, workflow_id
+    AND (given.key < :limit OR (attempt + 1 < max_attempts AND crashes = 0))
+
+-- name: job_claimed
+-- The jobs among these that this worker has just taken, in their order, as one text: read row by row, each row would
+-- be a moment at which the engine waits for the GIL.
+SELECT json_group_array(json_array(j.id, j.claim, j.task, j.queue,
+    coalesce(j.args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = j.id)),
+    j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout, j.priority, j.run_at, j.workflow_id))
+FROM json_each(:ids) AS given CROSS JOIN dray_jobs AS j ON j.id = given.value
+WHERE j.state = 'running' AND +j.worker_id = :worker_id
 
 -- name: job_complete
--- rows: id, worker_id, claim, result, drops_args, started_age_us, finished_age_us
--- The happy end of an attempt.
+-- The happy end of attempts. Each is an array of id, claim, result, whether the arguments go, and the two ages.
 UPDATE dray_jobs SET
-    state = 'completed', finished_at = :now - :finished_age_us, started_at = :now - :started_age_us,
-    updated_at = :now, result = :result, error = NULL,
-    args = CASE WHEN :drops_args THEN NULL ELSE args END,
+    state = 'completed', finished_at = :now - given.finished_age_us, started_at = :now - given.started_age_us,
+    updated_at = :now, result = given.result, error = NULL,
+    args = CASE WHEN given.drops_args THEN NULL ELSE args END,
     unique_lock = CASE WHEN unique_until > :now THEN unique_lock END
-WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
+FROM (
+    SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS claim,
+        json_extract(value, '$[2]') AS result, json_extract(value, '$[3]') AS drops_args,
+        json_extract(value, '$[4]') AS started_age_us, json_extract(value, '$[5]') AS finished_age_us
+    FROM json_each(:endings)
+) AS given
+WHERE dray_jobs.id = given.id AND +worker_id = :worker_id AND dray_jobs.claim = given.claim AND state = 'running'
 
 -- name: job_settle
 -- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, keeps_error, started_age_us, finished_age_us
