@@ -1,0 +1,30 @@
+"""Dray, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import dray
+from benchmarks.compare.peers.work import URL, Producer, become, body, chunks, six
+
+app = dray.App(URL)
+noop = app.task(name="noop")(body)
+
+
+@contextmanager
+def producer() -> Generator[Producer]:
+    def each(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            noop.enqueue(*six(number))
+
+    def bulk(numbers: Sequence[int]) -> None:
+        for chunk in chunks(numbers):
+            noop.enqueue_many([six(number) for number in chunk])
+
+    with app:
+        yield Producer(each, bulk)
+
+
+def work() -> None:
+    become("dray", "worker", "benchmarks.compare.peers.with_dray:app", "--log-level", "warning")
