@@ -11,7 +11,6 @@ import json
 import os
 import signal
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -116,7 +115,7 @@ def run_round(number: int, peers: Environment, field: Field, opened: dict[str, S
 
 def write(report: Report, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "compare.json").write_text(json.dumps(asdict(report), indent=2) + "\n")
+    (folder / "compare.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
     (folder / "compare.md").write_text(table.markdown(report))
     (folder / "compare.svg").write_text(plot(report))
 

@@ -29,7 +29,8 @@ from benchmarks.compare.report import Round
 from benchmarks.compare.stores import Store
 from benchmarks.figures import spread
 
-_PATIENCE = 60.0
+_PATIENCE = 60.0  # seconds until the first job has to have started
+_LONGEST = 600.0  # seconds that an action may take
 _LOOK = 0.1  # seconds between looks at the stamps
 
 
@@ -77,11 +78,17 @@ class Place:
         self.run("prepare")
 
     def run(self, *arguments: str) -> Any:
+        """Runs an action to its end and returns what it printed."""
         command = [*self._command, *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self._env, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=self._env, capture_output=True, text=True, check=False, timeout=_LONGEST
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"{arguments[0]}: took longer than {_LONGEST:g} s") from error
         if done.returncode:
             raise Failed(f"{arguments[0]}: {_last_line(done.stderr)}")
-        return json.loads(done.stdout) if done.stdout else None
+        return json.loads(_last_line(done.stdout))
 
     @contextmanager
     def worker(self) -> Generator[Worker]:

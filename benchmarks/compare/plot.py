@@ -14,11 +14,11 @@ from benchmarks.compare.report import Figure, Report, Row
 from benchmarks.compare.table import number
 
 _WIDTH = 760
-_LEFT = 170  # where bars start
-_SPAN = 480  # the longest bar
+_LEFT = 216  # where bars start
+_SPAN = 420  # the longest bar
 _ROW = 22
 _HEAD = 58
-_TOP = 64
+_TOP = 80
 _STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328; }
   .title { font-size: 16px; font-weight: 600; } .head { font-size: 14px; font-weight: 600; }
@@ -34,6 +34,10 @@ _STYLE = """
     .Redis { fill: #f0875c; stroke: #f0875c; }
   }
 """
+_FOOTNOTES = (
+    "\N{DAGGER} at most once: the job of a killed worker is not run again.   "
+    "\N{DOUBLE DAGGER} not durable when enqueue returns."
+)
 _RATES = {
     "drain": "Drain, one worker: jobs a second",
     "enqueue": "Enqueue one by one: jobs a second",
@@ -57,10 +61,11 @@ def plot(report: Report) -> str:
         top = _panel(parts, top, f"{title} (more is better)", marks, _bar)
     marks = _sorted_marks(report.rows, "p50", "p99", lowest_first=True)
     top = _panel(parts, top, "Pick-up by an idle worker: ms, logarithmic, p50 to p99 (less is better)", marks, _dot)
+    height = top + 12
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" role="img"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img"'
         f' aria-label="Rates and pick-up times of Dray and its peers">\n<style>{_STYLE}</style>\n'
-        f'<rect class="back" width="{_WIDTH}" height="{top}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<rect class="back" width="{_WIDTH}" height="{height}"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
 
@@ -76,7 +81,8 @@ def _legend(report: Report) -> str:
         parts.append(f'<rect class="{store}" x="{420 + 110 * place}" y="18" width="11" height="11" rx="2"/>')
         parts.append(_text(437 + 110 * place, 28, store))
     rounds = f"{report.rounds} round" + ("s" if report.rounds != 1 else "")
-    parts.append(_text(20, 48, f"Medians and the range of {rounds}. {report.machine}", "small"))
+    parts.append(_text(20, 50, f"Medians and the range of {rounds}. {report.machine}", "small"))
+    parts.append(_text(20, 68, _FOOTNOTES, "small"))
     return "\n".join(parts)
 
 
@@ -93,8 +99,7 @@ def _panel(parts: list[str], top: int, title: str, marks: list[Mark], draw: Draw
     most = max(max(mark.figure.high, mark.last.median) for mark in marks)
     for place, mark in enumerate(marks):
         middle = top + _HEAD + place * _ROW
-        style = "dray" if mark.row.name == "Dray" else ""
-        parts.append(_text(_LEFT - 8, middle + 4, mark.row.title, style, "end"))
+        parts.append(_text(_LEFT - 8, middle + 4, _label(mark.row), _weight(mark), "end"))
         parts.append(draw(mark, middle, least, most))
     return top + _HEAD + len(marks) * _ROW
 
@@ -121,6 +126,14 @@ def _dot(mark: Mark, middle: float, least: float, most: float) -> str:
         f'<circle class="{mark.row.store}" cx="{start:.1f}" cy="{middle}" r="5"/>'
         + _text(end + 8, middle + 4, text, _weight(mark))
     )
+
+
+def _label(row: Row) -> str:
+    given = row.guarantees
+    signs = ("\N{DAGGER}" if given.delivery == "at most once" else "") + (
+        "" if given.durable == "yes" else "\N{DOUBLE DAGGER}"
+    )
+    return f"{row.title} {signs}".rstrip()
 
 
 def _weight(mark: Mark) -> str:

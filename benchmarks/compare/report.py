@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from benchmarks.compare.entrants import Guarantees
 
@@ -64,6 +65,10 @@ class Row:
         values = [value for each in self.rounds if (value := getattr(each, measure)) is not None]
         return figure(values) if values else None
 
+    def as_json(self) -> dict[str, Any]:
+        figures = {measure: self.figure(measure) for measure in MEASURES}
+        return {**asdict(self), "figures": {name: found and asdict(found) for name, found in figures.items()}}
+
 
 @dataclass(slots=True)
 class Report:
@@ -78,3 +83,6 @@ class Report:
     @property
     def rounds(self) -> int:
         return max((len(row.rounds) for row in self.rows), default=0)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "rows": [row.as_json() for row in self.rows]}

@@ -20,7 +20,8 @@ def _heading(report: Report) -> str:
         f"- enqueue: {report.singles:,} jobs, a call for each\n"
         f"- bulk: {report.jobs:,} jobs, 1,000 in a call; - where the queue has none\n"
         f"- drain: {report.jobs:,} jobs, from the start of the first body to the start of the last\n"
-        "- pick-up: from the return of the enqueue call to the start of the body, in an idle worker"
+        "- pick-up: from the return of the enqueue call to the start of the body, in an idle worker; between two jobs"
+        " it is idle for up to 60 ms, or up to the polling interval of a queue that polls less often"
     )
 
 

@@ -1,4 +1,4 @@
-"""One process of a measurement: ``python -m benchmarks.compare.peers MODULE ACTION [NUMBER...]``. Prints JSON.
+"""One process of a measurement: ``python -m benchmarks.compare.peers MODULE ACTION [NUMBER...]``. It prints JSON.
 
 `prepare` makes tables; `each N` and `bulk N` enqueue N jobs and print the seconds; `work` is the worker;
 `pickup SAMPLES PAUSE LIMIT` enqueues one job at a time for a worker that is idle. COMPARE_URL names the database,
@@ -75,6 +75,7 @@ def main(module: str, action: str, *numbers: str) -> None:
     elif action == "prepare":
         if hasattr(peer, "prepare"):
             peer.prepare()
+        print("null")
     else:
         with peer.producer() as producer:
             print(json.dumps(_measure(producer, action, [float(number) for number in numbers])))

@@ -12,6 +12,11 @@ app = dray.App(URL)
 noop = app.task(name="noop")(body)
 
 
+def prepare() -> None:
+    with dray.App(URL, migrate=True) as made:
+        made.stats()  # connects
+
+
 @contextmanager
 def producer() -> Generator[Producer]:
     def each(numbers: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import litequeue
 
-from benchmarks.compare.peers.work import Producer, body, chunks, named, path
+from benchmarks.compare.peers.work import Producer, body, chunks, encoded, path
 
 _IDLE = 0.01  # seconds between looks at an empty queue
 
@@ -21,7 +21,7 @@ def producer() -> Generator[Producer]:
 
     def each(numbers: Sequence[int]) -> None:
         for number in numbers:
-            queue.put(json.dumps(named(number)))
+            queue.put(encoded(number))
 
     def bulk(numbers: Sequence[int]) -> None:
         for chunk in chunks(numbers):

@@ -14,13 +14,13 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from benchmarks.compare.peers.work import URL, Producer, body, chunks, named
+from benchmarks.compare.peers.work import URL, Producer, body, chunks, encoded
 
 _BATCH = 100  # its default of 10 is slower here
 
 
 def _payload(number: int) -> bytes:
-    return json.dumps(named(number)).encode()
+    return encoded(number).encode()
 
 
 async def _queries() -> Queries:
