@@ -22,14 +22,16 @@ SAFE = Guarantees("yes", "run again", "yes", "at least once")
 LOSING = Guarantees("no: snapshots", "lost", "-", "at most once")
 
 
-def rounds(enqueue: float, bulk: float | None, drain: float, p50: float, drained: int = 1_000) -> list[Round]:
-    return [Round(enqueue * each, bulk, drain * each, drained, p50, 3 * p50, 200, p50 + 1) for each in (2, 1, 3)]
+def rounds(
+    enqueue: float, bulk: float | None, drain: float, p50: float, drained: int = 1_000, samples: int = 200
+) -> list[Round]:
+    return [Round(enqueue * each, bulk, drain * each, drained, p50, 3 * p50, samples, p50 + 1) for each in (2, 1, 3)]
 
 
 @pytest.fixture
 def report() -> Report:
     rows = [
-        Row("Slow", "Redis", "1.0", "1 thread", LOSING, rounds(800, None, 70.5, 2_500, drained=900)),
+        Row("Slow", "Redis", "1.0", "1 thread", LOSING, rounds(800, None, 70.5, 2_500, drained=900, samples=8)),
         Row("Dray", "SQLite", "0.1.0", "8 threads", SAFE, rounds(500, 60_000, 10_000, 0.6)),
         Row("Broken", "PostgreSQL", "2.0", "default", SAFE, failures=["work: no job ran: ImportError"]),
     ]
@@ -61,6 +63,7 @@ def test_the_notes_tell_what_was_left_out_failed_or_cut_short(report: Report) ->
     assert notes == [
         "- Left out: Gone, Redis: not installed: no such version.",
         "- Slow, Redis: the drain ended after its time limit, with 900 jobs at least.",
+        "- Slow, Redis: only 8 pick-ups in a round, so p99 is the longest.",
         "- Broken, PostgreSQL failed in a round: work: no job ran: ImportError",
     ]
 

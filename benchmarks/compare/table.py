@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from benchmarks.compare.report import MEASURES, Figure, Report, Row
 
+_FEW = 100  # samples: with fewer, p99 is the longest
+
 
 def markdown(report: Report) -> str:
     parts = [_heading(report), _rates(report.rows), _guarantees(report.rows), _notes(report)]
@@ -46,6 +48,9 @@ def _notes(report: Report) -> str:
         drained = [each.drained for each in row.rounds if each.drained < report.jobs]
         if drained:
             lines.append(f"- {row.title}: the drain ended after its time limit, with {min(drained):,} jobs at least.")
+        samples = min((each.samples for each in row.rounds), default=_FEW)
+        if samples < _FEW:
+            lines.append(f"- {row.title}: only {samples} pick-ups in a round, so p99 is the longest.")
     return "\n".join(lines)
 
 

@@ -13,6 +13,10 @@ from benchmarks.compare.peers.work import THREADS, Producer, body, named, path
 noop = gigq.task(body)
 
 
+def prepare() -> None:
+    gigq.JobQueue(path())  # or the producer and the worker both make tables, and one finds the file locked
+
+
 @contextmanager
 def producer() -> Generator[Producer]:
     queue = gigq.JobQueue(path())

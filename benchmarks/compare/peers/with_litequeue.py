@@ -15,6 +15,10 @@ from benchmarks.compare.peers.work import Producer, body, chunks, encoded, path
 _IDLE = 0.01  # seconds between looks at an empty queue
 
 
+def prepare() -> None:
+    litequeue.LiteQueue(path()).close()
+
+
 @contextmanager
 def producer() -> Generator[Producer]:
     queue = litequeue.LiteQueue(path())
