@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import dray
-from benchmarks.compare.peers.work import URL, Producer, become, body, chunks, six
+from benchmarks.compare.peers.work import THREADS, URL, Producer, become, body, chunks, six
 
 app = dray.App(URL)
 noop = app.task(name="noop")(body)
@@ -32,4 +32,5 @@ def producer() -> Generator[Producer]:
 
 
 def work() -> None:
-    become("dray", "worker", "benchmarks.compare.peers.with_dray:app", "--log-level", "warning")
+    app_name = "benchmarks.compare.peers.with_dray:app"
+    become("dray", "worker", app_name, "--concurrency", str(THREADS), "--log-level", "warning")
