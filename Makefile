@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 
-.PHONY: help demo test tools check bench soak clean
+.PHONY: help demo test tools check bench compare soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -50,6 +50,11 @@ bench: $(VENV)/ready  ## rates, latency and idle cost beside raw loops; about ha
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.worker
 	$(BIN)/python -m benchmarks.moving
+
+# The peers are installed in an environment of their own, .venv-compare-VERSION; two of them need Python 3.12. Options:
+# `make compare OPTIONS='--quick --only Huey'`.
+compare: $(VENV)/ready  ## rates and guarantees beside other job queues, installed on demand; about half an hour
+	$(BIN)/python -m benchmarks.compare $(OPTIONS)
 
 soak: $(VENV)/ready tools  ## 100,000 steps of the state machine, 20,000 interrupts, every fault; a crowd, storms of kills, schedules, 10,000 steps
 	DRAY_SOAK_INTERRUPTS=5040 $(BIN)/python -m pytest -s -p no:randomly tests/interrupts
