@@ -40,12 +40,7 @@ def encode(value: Any, *, path: str = "args", limit: int) -> str:
 def decode(text: str, *, path: str = "args") -> Any:
     """The values in JSON text, which may come from another program."""
     try:
-        try:
-            value, end = _scan(text, 0)
-            is_whole = end == len(text)
-        except StopIteration:
-            is_whole = False
-        return value if is_whole else _read(text)  # the latter: with space around it, or no JSON
+        return _read(text)
     except RecursionError:
         raise PayloadError(path, "the stored JSON is nested too deep to be read") from None
     except ValueError as error:
@@ -65,7 +60,15 @@ def _finite(digits: str) -> float:
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
-_read, _scan = _decoder.decode, _decoder.scan_once
+
+
+def _read(text: str) -> Any:
+    try:
+        value, end = _decoder.raw_decode(text)
+    except ValueError:
+        value, end = None, -1
+    # The latter: with space around it, or no JSON. It knows, and takes longer.
+    return value if end == len(text) else _decoder.decode(text)
 
 
 def _written_at_once(value: Any, room: int) -> tuple[str, int] | None:
