@@ -176,6 +176,9 @@ class Database(Protocol):
         """
         ...
 
+    def check_may_write(self) -> None:
+        """Raises if a write of this thread would wait for itself."""
+
     def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:
         """As `write`, for work whose results are not needed before the commit: one round trip where there is one."""
         ...

@@ -100,7 +100,7 @@ class SqliteDatabase(Database):
     # Transactions
 
     def write(self, work: Callable[[SqliteSession], T], *, durable: bool = True, many: bool = False) -> T:  # noqa: ARG002
-        self._refuse_write_in_write()
+        self.check_may_write()
         return with_cleanup(lambda: self._write(work, durable=durable), self._give_writer_back)
 
     def _write(self, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
@@ -142,10 +142,10 @@ class SqliteDatabase(Database):
 
     def _exclusive(self) -> Lent[sqlite3.Connection]:
         """The writer connection, for this thread alone."""
-        self._refuse_write_in_write()
+        self.check_may_write()
         return Lent(self._take_writer, self._give_writer_back)
 
-    def _refuse_write_in_write(self) -> None:
+    def check_may_write(self) -> None:
         """Before anything is taken: what is given back at the end must be this call's own."""
         self._refuse_if_broken()
         if self._write_lock.is_mine:

@@ -12,6 +12,7 @@ from dray.backends.database import LAST_ID, Database, Later, Row, Session, write
 from dray.backends.rows import Holding
 from dray.backends.store import Store, graph
 from dray.backends.store.graph import GraphStore
+from dray.backends.store.group_commit import GroupCommit
 from dray.backends.store.insert import insert
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
 from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
@@ -55,6 +56,7 @@ class JobStore(Store):
     def __init__(self, db: Database) -> None:
         super().__init__(db)
         self._known_queues: set[str] = set()
+        self._group = GroupCommit(lambda jobs: db.exchange(_posting(jobs), durable=True))
 
     def enqueue(
         self,
@@ -78,8 +80,10 @@ class JobStore(Store):
         new_queues = {job.queue for job in new} - self._known_queues
         are_many = len(new) >= rows.MANY
         if durable and not (are_many or new_queues or workflow) and all(map(_stands_alone, new)):
-            # Nothing has to be read before the commit, so that it all takes one round trip.
-            return self._db.exchange(_posting(new), durable=True)
+            # Nothing has to be read before the commit: it takes one round trip, which other threads may share.
+            self._db.check_may_write()
+            self._group.add(new)
+            return [Enqueued(job.id, duplicate=False) for job in new]
         answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=are_many)
         self._known_queues.update(new_queues)
         return answer
@@ -237,10 +241,10 @@ def _stands_alone(job: NewJob) -> bool:
     return job.unique_key is None and not job.parents and job.workflow_id is None
 
 
-def _posting(jobs: Sequence[NewJob]) -> Callable[[Session], Later[list[Enqueued]]]:
-    def work(tx: Session) -> Later[list[Enqueued]]:
+def _posting(jobs: Sequence[NewJob]) -> Callable[[Session], Later[None]]:
+    def work(tx: Session) -> Later[None]:
         tx.post(jobs)
-        return lambda: [Enqueued(job.id, duplicate=False) for job in jobs]
+        return lambda: None
 
     return work
 

@@ -1,0 +1,91 @@
+"""Threads that enqueue at the same moment share one transaction: a commit to disk takes longer than fifty rows.
+
+The thread that finds no other writing writes its jobs, and with them those of all threads that wait. If a shared
+transaction fails, each thread writes its own jobs by itself: none gets the error of another's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from dray import forks
+from dray.errors import DrayError
+from dray.interrupts import OwnedLock, Signal, with_cleanup
+from dray.model.new_job import NewJob
+
+_MOST = 100  # threads that share a transaction
+_LONGEST_WAIT = 1.0  # seconds until a thread looks by itself whether another still writes
+
+
+class _Request:
+    """The jobs of one thread. Only a thread that has the turn sets `is_written` and `is_alone`."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.jobs = jobs
+        self.is_written = False
+        self.is_alone = False  # a shared transaction has failed
+        self.bell = Signal()
+
+
+class GroupCommit:
+    """`write` writes jobs in one transaction. Jobs that are there already, under their ids, count as written: after
+    an interrupt, the next thread may write what the last one has committed."""
+
+    def __init__(self, write: Callable[[Sequence[NewJob]], object]) -> None:
+        self._write = write
+        self.after_fork_in_child()
+        forks.watch_child(self)
+
+    def after_fork_in_child(self) -> None:
+        """The threads that wait, and the one that writes, are the parent's."""
+        self._turn = OwnedLock()  # of the thread that writes
+        self._waiting: deque[_Request] = deque()
+
+    def add(self, jobs: Sequence[NewJob]) -> None:
+        """Returns when the jobs are committed."""
+        request = _Request(jobs)
+        with_cleanup(lambda: self._add(request), lambda: self._leave(request))
+
+    def _add(self, request: _Request) -> None:
+        while not (request.is_written or request.is_alone):
+            if self._turn.acquire(0):
+                self._write_with_others(request)
+                self._turn.release_if_mine()
+            elif request not in self._waiting:
+                self._waiting.append(request)  # then once more: the turn may have ended before it was seen here
+            else:
+                request.bell.wait(_LONGEST_WAIT)
+                request.bell.clear()
+        if not request.is_written:
+            self._write(request.jobs)
+
+    def _write_with_others(self, request: _Request) -> None:
+        if request.is_written or request.is_alone:
+            return  # the last turn has seen to it
+        waiting = [each for each in list(self._waiting)[:_MOST] if not (each.is_written or each.is_alone)]
+        together = [request, *(each for each in waiting if each is not request)]
+        try:
+            self._write([job for each in together for job in each.jobs])
+        except DrayError:
+            if len(together) == 1:
+                raise
+            for each in together:
+                each.is_alone = True
+        else:
+            for each in together:
+                each.is_written = True
+        for each in together[1:]:
+            each.bell.set()
+
+    def _leave(self, request: _Request) -> None:
+        """Passes the turn on, however this thread's call has ended."""
+        self._turn.release_if_mine()
+        if not self._waiting:
+            return
+        with suppress(ValueError):
+            self._waiting.remove(request)
+        successor = next((each for each in list(self._waiting) if not (each.is_written or each.is_alone)), None)
+        if successor is not None:
+            successor.bell.set()
