@@ -87,7 +87,8 @@ class _Child:
     def _answer(self, job: dict[str, Any], number: int) -> wire.Message:
         self._number, self._is_interrupted, self._execution = number, False, None
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an earlier body may have set its own
-        logging.getLogger().setLevel(job["log_level"])
+        if logging.getLogger().level != job["log_level"]:  # setting it makes all loggers forget what they know
+            logging.getLogger().setLevel(job["log_level"])
         try:
             try:
                 self._is_armed = True
@@ -110,7 +111,7 @@ class _Child:
                 "trace": _shown(traceback.format_exception(error, limit=100)),
             }
         execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
-        self._pipe.attach(execution)
+        self._pipe.attach(execution, says_begin=job["says_begin"])
         self._execution = execution
         notes.start_capture(self)
         try:
@@ -119,7 +120,7 @@ class _Child:
             notes.end_capture(self)
         if settlement is not None and settlement.state == State.COMPLETED:
             self._pipe.hand_over(execution.grown)
-        return {"end": settlement, "is_written": execution.is_written}
+        return {"end": settlement, "is_written": execution.is_written, "began": execution.started}
 
     def _find(self, location: loading.TaskLocation, name: str, url: str) -> Task[..., Any]:
         if (location, name) not in self._tasks:
@@ -210,14 +211,16 @@ class Pipe:
         self._app: Any = None
         self._execution: Execution | None = None
         self._report: Any = None  # the one that was sent last
+        self._says_begin = True
         self._said: deque[tuple[int, str]] = deque(maxlen=LOG_LINES)
         self._credit = float(_BURST)
         self._noted = 0  # when the credit was counted
         self._later: threading.Timer | None = None
 
-    def attach(self, execution: Execution) -> None:
+    def attach(self, execution: Execution, *, says_begin: bool) -> None:
+        """Messages are about this job from here on; `says_begin`: the worker does not know when it begins."""
         self._execution, self._app = execution, execution.task.app
-        self._report = None
+        self._report, self._says_begin = None, says_begin
 
     def answer(self, message: wire.Message) -> None:
         """Ends a job: sends the last lines, then its outcome. Nothing of it comes later."""
@@ -250,8 +253,9 @@ class Pipe:
         return self._app.backend
 
     def began(self, execution: Execution) -> None:
-        with self._turn():
-            self._send({"began": execution.started})
+        if self._says_begin:
+            with self._turn():
+                self._send({"began": execution.started})
 
     def note(self, execution: Execution) -> None:
         """Sends lines and progress: as they come, or together when there are many."""

@@ -32,6 +32,7 @@ from dray.runtime.children.wire import SharedFlags
 from dray.runtime.execution import StopCause
 from dray.runtime.notes import NAME_BYTES
 from dray.sanitize import clean
+from dray.task.task import Task
 
 _START = 60.0  # seconds for a process to be there
 _BURIAL = 5.0  # seconds for killed processes to be gone
@@ -139,8 +140,10 @@ class ChildHandle:
         self._poll.register(self._status, select.POLLIN)
         self._end = select.poll()
         self._end.register(self._status, select.POLLIN)
+        self.loaded: set[Task[..., Any]] = set()  # tasks of which it has begun a job
         self._jobs = 0
         self._has_shown_stack = False
+        self._is_wiped = True
         self._guard = threading.Lock()
         self._is_buried = False  # another process may have its number from here on
 
@@ -162,9 +165,10 @@ class ChildHandle:
 
     def prepare(self) -> None:
         """Begins the next job: orders and stacks are of this one from here on."""
-        self._flags.wipe()
+        if not self._is_wiped:
+            self._flags.wipe()
         self._jobs += 1
-        self._has_shown_stack = False
+        self._has_shown_stack, self._is_wiped = False, True
 
     def hear(self, deadline: float | None) -> wire.Message:
         """Waits for its next message; raises `Died`, `TimeoutError` at the deadline, or `wire.Garbled`."""
@@ -184,6 +188,7 @@ class ChildHandle:
         """Orders the job to stop; from any thread."""
         with self._guard:
             if not self._is_buried:
+                self._is_wiped = False
                 self._flags.order(self._jobs, stop)
                 if not self._has_shown_stack:  # first, so that it shows what is being stopped
                     self._has_shown_stack = True
@@ -201,6 +206,7 @@ class ChildHandle:
         with self._guard:
             if self._is_buried:
                 return None
+            self._is_wiped = False
             before = self._flags.size
             dump = self._flags.await_stack(before) if kernel.ask_for_stack(self.pid) else ""
         return outcome.shown_dump(dump) or None

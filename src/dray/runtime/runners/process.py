@@ -274,6 +274,8 @@ class _Slot(threading.Thread):
 
     def _converse(self, child: ChildHandle, execution: Execution) -> Settlement | None:
         """Sends a child its job and reads its messages until the body has ended."""
+        # A task that is loaded begins at once, and need not say so: that is one wake-up of this thread less.
+        says_begin = execution.task not in child.loaded or execution.claim.timeout is not None
         job = {
             "claim": execution.claim,
             "task": execution.task.name,
@@ -281,9 +283,12 @@ class _Slot(threading.Thread):
             "worker_id": execution.worker_id,
             "url": self._runner.url,
             "log_level": logging.getLogger().level,
+            "says_begin": says_begin,
         }
+        if not says_begin:
+            _begin(execution, execution.link.clock.steady())
         child.give(job, self._runner.lock_fd())
-        deadline: float | None = time.monotonic() + _START
+        deadline = time.monotonic() + _START if says_begin else None
         while True:
             try:
                 message = child.hear(deadline)
@@ -298,6 +303,7 @@ class _Slot(threading.Thread):
                     raise _refused(execution, message)
                 if "began" in message:
                     deadline = None
+                    child.loaded.add(execution.task)
                 _take_note(execution, message)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise wire.Garbled(f"a message that does not fit ({type(error).__name__}: {error})") from error
@@ -312,8 +318,7 @@ class _Slot(threading.Thread):
 def _take_note(execution: Execution, message: wire.Message) -> None:
     link = execution.link
     if "began" in message:
-        execution.begin(worker_side.checked_instant(message["began"], link.clock.steady()))
-        link.began(execution)
+        _begin(execution, worker_side.checked_instant(message["began"], link.clock.steady()))
     elif "report" in message:
         execution.report = worker_side.checked_report(message["report"])
         link.note(execution)
@@ -334,6 +339,11 @@ def _take_note(execution: Execution, message: wire.Message) -> None:
         log.log(level, "%s", escape_lines(said))
 
 
+def _begin(execution: Execution, at: int) -> None:
+    execution.begin(at)
+    execution.link.began(execution)
+
+
 def _show(lines: Sequence[LogLine]) -> None:
     """Logs lines of a child in this process, where bodies in threads log too."""
     levels = logging.getLevelNamesMapping()
@@ -346,9 +356,11 @@ def _show(lines: Sequence[LogLine]) -> None:
 
 def _outcome(execution: Execution, message: wire.Message) -> Settlement | None:
     execution.is_written = bool(message["is_written"])
+    now, began = execution.link.clock.steady(), message["began"]
+    execution.started = None if began is None else worker_side.checked_instant(began, now)
     if message["end"] is None or execution.stop is StopCause.LOST:
         return None
-    return worker_side.checked_settlement(execution.claim, message["end"], execution.link.clock.steady())
+    return worker_side.checked_settlement(execution.claim, message["end"], now)
 
 
 def _refused(execution: Execution, message: wire.Message) -> StartFailed:
