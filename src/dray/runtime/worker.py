@@ -156,6 +156,8 @@ class Worker:
             for service in self._services:
                 service.start()
         except (RuntimeError, MemoryError) as error:
+            if error.__context__ is not None:  # an interrupt inside Thread.start, whose own lock was lost to it
+                raise error.__context__ from None
             raise DrayError(
                 f"no thread could be started for this worker: {error}; end other processes, or raise the limit of "
                 "processes or memory"

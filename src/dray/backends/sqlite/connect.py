@@ -27,7 +27,12 @@ Lender = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
 _SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_2, 0.002, 0.05
 CHECKPOINT_FRAMES = 4_000
-_WAL_LIMIT = 64 * 1024 * 1024
+_SETTINGS = (
+    "foreign_keys = ON",
+    "mmap_size = 0",
+    f"wal_autocheckpoint = {CHECKPOINT_FRAMES}",
+    f"journal_size_limit = {64 * 1024 * 1024}",
+)
 # Room for the pages of a large table's indexes. With SQLite's 2,000 KiB, settle and claim fell to 70 % at two million
 # rows; with this, not at all.
 WRITER_CACHE = "PRAGMA cache_size = -16000"
@@ -94,10 +99,16 @@ def connect(
     """As `connect_plainly`, with the settings that a database in use needs."""
     trust.refuse_old(path)
     connection = connect_plainly(path, way, factory, check_same_thread=check_same_thread, cached_statements=256)
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA mmap_size = 0")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_FRAMES}")
-    connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
+    return closed_on_error(connection, lambda: [connection.execute(f"PRAGMA {each}") for each in _SETTINGS])
+
+
+def closed_on_error(connection: C, work: Callable[[], object]) -> C:
+    """The connection, after `work` has made it ready. What cannot be made ready is not left open."""
+    try:
+        work()
+    except BaseException:
+        sqlite3.Connection.close(connection)  # that of a transaction() block refuses to be closed by its user
+        raise
     return connection
 
 

@@ -16,6 +16,7 @@ from dray.backends.database import Copier, Database, DataRefused, Later, Proofs,
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
     WRITER_CACHE,
+    closed_on_error,
     connect,
     enter_wal,
     patiently,
@@ -298,9 +299,10 @@ class SqliteDatabase(Database):
         return patiently(lambda: connect(self.path, way=way), self._busy_timeout, self.place)
 
     def _connect_reader(self) -> sqlite3.Connection:
-        connection = self._connect()
-        patiently(lambda: connection.execute("PRAGMA query_only = ON"), self._busy_timeout, self.place)
-        return connection
+        connection, query_only = self._connect(), "PRAGMA query_only = ON"
+        return closed_on_error(
+            connection, lambda: patiently(lambda: connection.execute(query_only), self._busy_timeout, self.place)
+        )
 
     # Users' transactions
 
