@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import dray
 from benchmarks.arena import SIX, SIX_JSON, Arena
 from benchmarks.figures import Figures
 from benchmarks.storage import IDS, ROUNDS, Pair, rate
+
+_THREADS = 8
 
 
 def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
@@ -17,6 +20,8 @@ def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
         figures.heading(f"Enqueue, {arena.name}, jobs a second, durable")
         _report(figures, "one by one", [_singles(arena, singles) for _ in range(rounds)])
         _report(figures, f"enqueue_many of {many:,}", [_many(arena, many) for _ in range(rounds)])
+        gains = [_threads(arena, singles) for _ in range(rounds)]
+        figures.say(f"{_THREADS} threads, one by one", f"{statistics.median(gains):.1f} times as fast as one thread")
 
 
 def _report(figures: Figures, what: str, pairs: list[Pair]) -> None:
@@ -46,6 +51,23 @@ def _many(arena: Arena, jobs: int) -> Pair:
         _task(app).enqueue_many([(number, *SIX[1:]) for number in range(jobs)])
 
     return _pair(arena, jobs, bare, by_dray)
+
+
+def _threads(arena: Arena, jobs: int) -> float:
+    """How many times as fast threads of one process are that enqueue at the same time."""
+
+    def produce(app: dray.App, threads: int) -> float:
+        task, share = _task(app), jobs // threads
+        with ThreadPoolExecutor(threads) as pool:
+            work = lambda _: [task.enqueue(number, *SIX[1:]) for number in range(share)]  # noqa: E731
+            return rate(lambda: list(pool.map(work, range(threads))), share * threads)
+
+    with arena.fresh() as app:
+        app.stats()
+        alone = produce(app, 1)
+    with arena.fresh() as app:
+        app.stats()
+        return produce(app, _THREADS) / alone
 
 
 def _pair(arena: Arena, jobs: int, bare: Callable[[], None], by_dray: Callable[[dray.App], None]) -> Pair:
