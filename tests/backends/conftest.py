@@ -45,7 +45,7 @@ def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
         sqlite.migrate()
         postgres.migrate()
         server, _, schema = postgres_url.rpartition("&schema=")
-        with sqlite3.connect(file) as sqlite_user, psycopg.connect(server) as postgres_user:
+        with closing(sqlite3.connect(file)) as sqlite_user, psycopg.connect(server) as postgres_user:
             sqlite_user.execute("PRAGMA foreign_keys = ON")
             adapt(postgres_user)
             yield Sides(clock, sqlite, sqlite_user, postgres, postgres_user, schema)

@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def test_a_database_out_of_reach_is_exit_code_6(local: Shell, place: str, words:
     local.write("text.db", "this is no database\n" * 100)
     if "future" in place:
         local("db", "init", "--url", "future.db")
-        with sqlite3.connect(local.folder / "future.db") as connection:
+        with closing(sqlite3.connect(local.folder / "future.db")) as connection, connection:
             connection.execute("UPDATE dray_meta SET value = '999'")
         connection.close()
 

@@ -250,7 +250,7 @@ def test_what_is_queued_is_not_counted_to_the_end(tmp_path: Path) -> None:
     url = str(tmp_path / "jobs.db")
     with App(url) as app:
         app.backend.migrate()
-    with sqlite3.connect(url) as connection:
+    with closing(sqlite3.connect(url)) as connection, connection:
         connection.execute(
             "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 29999) "
             "INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, max_attempts, max_crashes, created_at, "

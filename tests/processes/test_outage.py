@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +290,7 @@ def processes_of(server: Server) -> list[int]:
 def test_what_a_locker_does_keeps_others_from_writing(tmp_path: Path) -> None:
     """Lest the tests above prove nothing."""
     path = tmp_path / "x.db"
-    with sqlite3.connect(path) as first, sqlite3.connect(path, timeout=0) as second:
+    with closing(sqlite3.connect(path)) as first, closing(sqlite3.connect(path, timeout=0)) as second:
         first.execute("PRAGMA journal_mode=WAL")
         first.execute("BEGIN EXCLUSIVE")
         with pytest.raises(sqlite3.OperationalError, match="locked"):

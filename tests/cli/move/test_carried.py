@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -208,7 +209,7 @@ def test_a_row_that_is_not_stored_as_it_was_fails_the_move(shell: Shell, postgre
 
 def test_text_that_the_target_cannot_store_is_named(shell: Shell, postgres_url: str) -> None:
     fill(shell.url)
-    with sqlite3.connect(path_of(shell.url)) as connection:
+    with closing(sqlite3.connect(path_of(shell.url))) as connection, connection:
         connection.execute("UPDATE dray_jobs SET name = 'a' || char(0) WHERE name = 'large'")
     connection.close()
     done = moved(shell, shell.url, postgres_url)

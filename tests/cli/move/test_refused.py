@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,7 @@ def test_a_mistake_is_one_sentence(shell: Shell, tmp_path: Path, words: list[str
 
 
 def test_a_source_without_tables_is_refused(shell: Shell, postgres_url: str) -> None:
-    with sqlite3.connect(shell.folder / "plain.db") as connection:
+    with closing(sqlite3.connect(shell.folder / "plain.db")) as connection, connection:
         connection.execute("CREATE TABLE mine (x)")
     connection.close()
     done = moved(shell, "plain.db", postgres_url)

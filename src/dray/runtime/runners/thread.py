@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 from dray.instants import MILLISECOND, SECOND
@@ -23,6 +24,7 @@ from dray.runtime.execution import Execution, Interrupted
 from dray.runtime.runners import Line, Report, Runner
 
 _AWAKE = 2  # slots that are enough for short bodies
+_LONG_SLICE = 0.05  # seconds; a thread that asks for the GIL meanwhile waits for as long, if no other gives it away
 _PATIENCE = 2 * MILLISECOND  # until all slots are woken for bodies that were expected to be short
 
 
@@ -154,13 +156,13 @@ class _Slot(threading.Thread):
         with self._guard:
             if self.execution is not execution:
                 return True
-            time.sleep(0)  # starts a new GIL slice: what is seen below still holds when the exception is set
-            frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-            if not _may_be_struck(frames.get(self.ident or 0)):
-                return False
-            self._is_struck = True
-            _raise_into(self.ident or 0, Interrupted)
-            return True
+            with _gil_to_itself():
+                frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+                if not _may_be_struck(frames.get(self.ident or 0)):
+                    return False
+                self._is_struck = True
+                _raise_into(self.ident or 0, Interrupted)
+                return True
 
     def _leave(self) -> None:
         with self._guard:
@@ -168,6 +170,26 @@ class _Slot(threading.Thread):
             if self._is_struck:
                 self._is_struck = False
                 _raise_into(self.ident or 0, None)
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _gil_to_itself() -> Generator[None]:
+    """No other thread runs Python code within: where a thread is seen to be, it still is when it is struck.
+
+    A thread has the GIL for a slice. One begins when it comes back from `sleep`, of the length set before that. The
+    usual length may be over before the operating system lets this thread go on.
+    """
+    with _one_at_a_time:
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_LONG_SLICE)
+        try:
+            time.sleep(0)
+            yield
+        finally:
+            sys.setswitchinterval(usual)
 
 
 def _may_be_struck(frame: FrameType | None) -> bool:
