@@ -80,7 +80,8 @@ class Supervisor:
         wakes, waker = socket.socketpair()
         wakes.setblocking(False)  # noqa: FBT003
         waker.setblocking(False)  # noqa: FBT003
-        with wakes, waker, handling(self._note, (*ends_by(), signal.SIGCHLD), waker.fileno()):
+        handlers = dict.fromkeys((*ends_by(), signal.SIGCHLD), self._note)
+        with wakes, waker, handling(handlers, waker.fileno()):
             yield wakes
 
     def _note(self, number: int, _: FrameType | None) -> None:
