@@ -267,12 +267,12 @@ class _LogCursor:
                 self._beyond[line.seq] = steady
                 yield _logged(line)
         self._close_up()
-        while self._beyond and self._has_waited(min(self._beyond), steady):
-            self.last = min(self._beyond) - 1
+        while self._beyond:
+            after_gap = min(self._beyond)
+            if steady - self._beyond[after_gap] <= _GAP and len(self._beyond) <= _GAP_LINES:
+                return
+            self.last = after_gap - 1
             self._close_up()
-
-    def _has_waited(self, after_gap: int, steady: int) -> bool:
-        return steady - self._beyond[after_gap] > _GAP or len(self._beyond) > _GAP_LINES
 
     def _close_up(self) -> None:
         while self.last + 1 in self._beyond:
