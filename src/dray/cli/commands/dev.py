@@ -81,7 +81,10 @@ def _work(target: str | None, imports: tuple[str, ...], log_level: str, options:
     except Failure as error:
         if error.__cause__ is None:
             raise
-        return _cannot_import(error)
+        said = users_lines(error.__cause__)
+        shown = said if len(said) <= _ERROR_LINES else ["...", *said[-_ERROR_LINES:]]
+        _put(_line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
+        return Code.FAILED
     _configure(log_level)
     made = Worker(app, owns_process=True, observer=_BodyLines(log_level), **given(options))
     _announce(app, options["queues"])
@@ -102,14 +105,6 @@ def _announce(app: dray.App, queues: str | None) -> None:
         "tasks": ", ".join(names[:_SHOWN]) + more or "none",
     }.items():
         _put(_line("info", f"{title:<9} {value}"))
-
-
-def _cannot_import(error: Failure) -> int:
-    assert error.__cause__ is not None
-    said = users_lines(error.__cause__)
-    shown = said if len(said) <= _ERROR_LINES else ["...", *said[-_ERROR_LINES:]]
-    _put(_line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
-    return Code.FAILED
 
 
 class _DevFormatter(logging.Formatter):
