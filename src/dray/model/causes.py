@@ -326,7 +326,10 @@ def _cancel(around: Circumstances) -> Iterator[Cause]:
 
 
 def _ended(around: Circumstances) -> list[Cause]:
-    return [_end(around), *_fanout(around), *_unique(around)]
+    found = [_end(around)]
+    if around.job.fanout_pending:
+        found.append(cause(Kind.FANOUT, "Its end is still being passed on to its children.", parent=None))
+    return [*found, *_unique(around)]
 
 
 def _end(around: Circumstances) -> Cause:
@@ -404,11 +407,6 @@ def _cancelled_as_expired(around: Circumstances) -> Cause:
     text = f"It was cancelled {_at(around)}: it had not started"
     text += f" when it expired, {when(at, around.now)}." if at is not None else " in time."
     return cause(Kind.EXPIRED, text, finished_at=moment(around.job.finished_at), expires_at=moment(at))
-
-
-def _fanout(around: Circumstances) -> Iterator[Cause]:
-    if around.job.fanout_pending:
-        yield cause(Kind.FANOUT, "Its end is still being passed on to its children.", parent=None)
 
 
 def _unique(around: Circumstances) -> Iterator[Cause]:
