@@ -60,17 +60,13 @@ def dev(target: str | None, log_level: str, imports: tuple[str, ...], *, no_relo
     """
     if no_reload or SUPERVISED in os.environ:
         return _work(target, imports, log_level, options)
-    return _supervise(target, imports, log_level, options["grace"])
-
-
-def _supervise(target: str | None, imports: tuple[str, ...], log_level: str, grace: float) -> int:
-    """Runs this command as a child process with SUPERVISED in its environment. Only that loads the user's code."""
+    # This command runs as a child process, with SUPERVISED in its environment. Only that loads the user's code.
     _configure("info" if log_level == "debug" else "warning")
     places = places_of(target or told("app") or configured_app(), imports)
     reloader = Reloader(places, lambda files: _put(_line("info", f"{files} changed")))
     watched = f"{', '.join(map(str, places))} ({reloader.files.how})"
     _put(_line("info", f"looking for changes of *.py in {watched}; Ctrl-C ends it"))
-    return Supervisor(same_command(), 1, grace, reload=reloader).run()
+    return Supervisor(same_command(), 1, options["grace"], reload=reloader).run()
 
 
 def _work(target: str | None, imports: tuple[str, ...], log_level: str, options: dict[str, Any]) -> int:
