@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def counted(count: float, one: str, many: str | None = None) -> str:
@@ -13,6 +13,12 @@ def counted(count: float, one: str, many: str | None = None) -> str:
 def plural(count: float, one: str, many: str | None = None) -> str:
     """The noun that goes with a count; ``many`` defaults to ``one`` with an s."""
     return one if count == 1 else f"{one}s" if many is None else many
+
+
+def listed(words: Collection[str], most: int = 3) -> str:
+    """The first of these words, and how many more there are."""
+    more = len(words) - most
+    return ", ".join(list(words)[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def dotted(numbers: tuple[int, ...]) -> str:

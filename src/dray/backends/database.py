@@ -138,9 +138,7 @@ class Database(Protocol):
         return None
 
     @property
-    def copier(self) -> Copier:
-        """Makes copies of it."""
-        ...
+    def copier(self) -> Copier: ...
 
     def now(self) -> int:
         """The database's own wall time."""
@@ -297,8 +295,6 @@ class LogFile(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint found."""
-
     frames: int  # pages in the log
     left: int  # those among them that could not be copied back
 

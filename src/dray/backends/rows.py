@@ -137,8 +137,6 @@ class SettlementRow(NamedTuple):
 
 
 class SettledRow(NamedTuple):
-    """An attempt that was ended."""
-
     id: str
     state: str
     fanout_pending: bool  # children may wait for it

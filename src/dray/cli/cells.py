@@ -68,6 +68,11 @@ def state(value: Any, shape: Shape) -> str:
     return f"{value}({shape['reason']})" if shape["reason"] else str(value)
 
 
+def state_word(text: str) -> str:
+    """The state in ``failed(error)`` or ``paused 3m ago``."""
+    return text.partition(" ")[0].partition("(")[0]
+
+
 def queues(value: Any, _: Shape) -> str:
     return ",".join(value) or "all"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dray.cli.cells import state_word
 from dray.model.workflow import order
 
 MOST_ROWS = 200
@@ -51,7 +52,7 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
     for name in order(graph.parents):
         spot = graph.spots[name]
         column = lanes.enter(name)
-        rows.append((lanes.row(column, ink.marks.get(_first_word(spot.state), ink.other)), spot))
+        rows.append((lanes.row(column, ink.marks.get(state_word(spot.state), ink.other)), spot))
         rows += [(line, Spot("", "", "")) for line in lanes.leave(column, graph.children[name])]
         if len(lanes.lanes) > _MOST_LANES:
             return None
@@ -63,10 +64,6 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
 def tally(states: Iterable[str]) -> str:
     """Returns how often each state occurs: ``3 completed, 1 failed``."""
     return ", ".join(f"{count:,} {state}" for state, count in sorted(Counter(states).items()))
-
-
-def _first_word(text: str) -> str:
-    return text.partition(" ")[0].partition("(")[0]
 
 
 @dataclass(slots=True)
@@ -113,11 +110,13 @@ class _Lanes:
     ink: Ink
     lanes: list[str | None] = field(default_factory=list[str | None])
 
-    def enter(self, name: str) -> int:
-        """Returns the column of a step: that of its line, or a free one."""
+    def enter(self, name: str, first: int = 0) -> int:
+        """Returns the column of a step: that of its line, or a free one from ``first`` on."""
         if name in self.lanes:
             return self.lanes.index(name)
-        return self._place(name)
+        free = next((at for at in range(first, len(self.lanes)) if self.lanes[at] is None), len(self.lanes))
+        self.lanes[free:] = [name, *self.lanes[free + 1 :]]
+        return free
 
     def row(self, column: int, mark: str) -> str:
         down = self.ink.line(up=True, down=True, left=False, right=False)
@@ -127,16 +126,11 @@ class _Lanes:
         """Starts lines from a step to its children; returns the row that draws them, unless all go straight down."""
         above = {at for at, lane in enumerate(self.lanes) if lane is not None}
         self.lanes[column] = None
-        ends = {self.lanes.index(name) if name in self.lanes else self._place(name, column) for name in children}
+        ends = {self.enter(name, column) for name in children}
         line = self._across(column, ends, above) if ends - {column} else None
         while self.lanes and self.lanes[-1] is None:
             self.lanes.pop()
         return [] if line is None else [line]
-
-    def _place(self, name: str, first: int = 0) -> int:
-        free = next((at for at in range(first, len(self.lanes)) if self.lanes[at] is None), len(self.lanes))
-        self.lanes[free:] = [name, *self.lanes[free + 1 :]]
-        return free
 
     def _across(self, column: int, ends: set[int], above: set[int]) -> str:
         joined = ends | {column}

@@ -109,7 +109,12 @@ def arguments(words: Sequence[str], text: str | None, task: dray.Task[..., Any] 
     ``k=v`` is JSON if it reads as JSON, else text. It is always text for a parameter of type ``str``, so that a
     telephone number stays one. ``k:=json`` must be JSON, for values that must not be taken for text.
     """
-    found = {} if text is None else _object(text)
+    found: dict[str, Any] = {}
+    if text is not None:
+        value = _json(sys.stdin.read() if text == "-" else text, "--args")
+        if not isinstance(value, Mapping):
+            raise click.UsageError(f"--args must be a JSON object, arguments by name, not {shown(value)}")
+        found = dict(cast("Mapping[str, Any]", value))
     parameters = {} if task is None else task.signature.parameters
     texts = [name for name, parameter in parameters.items() if parameter.annotation in (str, "str")]
     for word in words:
@@ -147,10 +152,3 @@ def _json(text: str, what: str) -> Any:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is no JSON number")
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = _json(sys.stdin.read() if text == "-" else text, "--args")
-    if not isinstance(value, Mapping):
-        raise click.UsageError(f"--args must be a JSON object, arguments by name, not {shown(value)}")
-    return dict(cast("Mapping[str, Any]", value))

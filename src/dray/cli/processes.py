@@ -7,29 +7,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 from dray.cli.exits import Failure
 from dray.runtime.children import kernel
+from dray.runtime.signals import handling
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = 20.0  # seconds for a worker to end
-
-
-@contextmanager
-def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], Any]]) -> Generator[None]:
-    """Installs signal handlers, and restores the previous ones at the end of the block."""
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Interrupts:

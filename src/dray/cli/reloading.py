@@ -53,10 +53,6 @@ class Polled:
                 self._files[str(place)] = None
         self.changed()
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._files) + len(self._folders) >= _MOST
-
     def changed(self) -> set[str]:
         """Returns the files that were written, created or removed since the last look."""
         for folder, before in list(self._folders.items()):
@@ -82,7 +78,7 @@ class Polled:
         except OSError:  # just removed, or not readable
             return
         for entry in entries:
-            if self.is_full:
+            if len(self._files) + len(self._folders) >= _MOST:
                 return
             if entry.is_dir(follow_symlinks=False):
                 if not is_ignored(entry.name) and entry.path not in self._folders:

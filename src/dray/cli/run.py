@@ -36,7 +36,11 @@ def run(args: Sequence[str]) -> int:
         return code_of(error)
     except OSError as error:
         say(f"{error.filename or 'output'}: {error.strerror or error}")
-        _flush_or_drop()
+        # The interpreter flushes again when it exits. If that fails, the exit code is 120, whatever we return.
+        try:
+            sys.stdout.flush()
+        except OSError:
+            drop_output()
         return Code.FAILED
     return code
 
@@ -91,11 +95,3 @@ def _print_anything() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-
-
-def _flush_or_drop() -> None:
-    # The interpreter flushes again when it exits. If that fails, the exit code is 120, whatever we return.
-    try:
-        sys.stdout.flush()
-    except OSError:
-        drop_output()

@@ -17,6 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from dray.cli.cells import state_word
 from dray.cli.output import COLOURS, Column, has_colours, is_ascii_only, is_terminal, showable
 
 GAP = "  "  # between two columns
@@ -37,14 +38,11 @@ def table_lines(words: Mapping[Column, Sequence[str]]) -> list[str]:
         justify = "right" if column.is_number else "left"
         made.add_column(column.title, justify=justify, width=width, no_wrap=True, overflow=overflow)
     for row in zip(*(words[column] for column in widths), strict=True):
-        made.add_row(*(Text(word, style=_style(word)) for word in row))  # Text: a plain string may hold markup
+        # Text: a plain string may hold markup.
+        made.add_row(*(Text(word, style=COLOURS.get(state_word(word), "")) for word in row))
     with console.capture() as captured:
         console.print(made)
     return captured.get().removesuffix("\n").split("\n")
-
-
-def _style(word: str) -> str:
-    return COLOURS.get(word.partition(" ")[0].partition("(")[0], "")
 
 
 def fitted(words: Mapping[Column, Sequence[str]], room: int) -> dict[Column, int]:

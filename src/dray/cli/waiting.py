@@ -52,16 +52,12 @@ def judge(jobs: Sequence[Job]) -> Code:
     """Says which jobs did not complete, and returns the exit code for that."""
     failed = [job for job in jobs if job.state != State.COMPLETED]
     for job in failed:
-        say(_how_it_ended(job))
+        where = f" in attempt {job.attempt} of {job.max_attempts}" if job.state == State.FAILED else ""
+        why = f": {job.error}" if job.error else ""
+        reason = f" ({job.reason})" if job.reason else ""
+        word = "failed" if job.state == State.FAILED else "was cancelled"
+        say(f"job {short(job.id)} ({job.task}) {word}{reason}{where}{why}; see `dray job show {short(job.id)}`")
     return Code.JOB_ENDED if failed else Code.DONE
-
-
-def _how_it_ended(job: Job) -> str:
-    where = f" in attempt {job.attempt} of {job.max_attempts}" if job.state == State.FAILED else ""
-    why = f": {job.error}" if job.error else ""
-    reason = f" ({job.reason})" if job.reason else ""
-    word = "failed" if job.state == State.FAILED else "was cancelled"
-    return f"job {short(job.id)} ({job.task}) {word}{reason}{where}{why}; see `dray job show {short(job.id)}`"
 
 
 def _watching(app: dray.App, ids: Sequence[str], timeout: float | None, interrupts: Sequence[int]) -> dict[str, Job]:

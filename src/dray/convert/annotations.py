@@ -54,10 +54,6 @@ def _inner(annotation: Any) -> Reader | None:
     return reader(next(iter(get_args(annotation)), Any))
 
 
-def _new_type(annotation: Any) -> Reader | None:
-    return reader(annotation.__supertype__)
-
-
 class _Alias:
     """The reader is made at first use: ``type Tree = list[Tree]`` names itself."""
 
@@ -395,10 +391,6 @@ def _model_schema(schemas: Schemas, annotation: Any) -> Schema:
         return {}
 
 
-def _plain_schema(_: Schemas, annotation: Any) -> Schema:
-    return _PLAIN[annotation]
-
-
 def _formed_schema(_: Schemas, annotation: Any) -> Schema:
     form = forms.form_of(annotation)
     return {} if form is None else {"type": _OF_SOURCES[form.sources], **form.schema}
@@ -414,15 +406,15 @@ _MAKERS: tuple[tuple[_Fits, _MakeReader, _MakeSchema], ...] = (
     (lambda kind: kind is Literal, _choice, _choice_schema),
     (
         lambda kind: hasattr(kind, "__supertype__"),
-        _new_type,
+        lambda new_type: reader(new_type.__supertype__),
         lambda made, new_type: made.of(new_type.__supertype__),
     ),
     (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias, _alias_schema),
     (lambda kind: kind in forms.MAPPINGS, _dict, _dict_schema),
     (lambda kind: kind is tuple, _tuple, _tuple_schema),
-    (lambda kind: kind is float, _float, _plain_schema),
+    (lambda kind: kind is float, _float, lambda _, kind: _PLAIN[kind]),
     (lambda kind: isinstance(kind, type) and kind in forms.COLLECTIONS, _collection, _collection_schema),
-    (lambda kind: kind in (str, int, bool, type(None)), _same, _plain_schema),
+    (lambda kind: kind in (str, int, bool, type(None)), _same, lambda _, kind: _PLAIN[kind]),
     (lambda kind: forms.is_class(kind, Flag), _flag, lambda _, __: {"type": "integer"}),
     (lambda kind: forms.is_class(kind, Enum), _choice, _choice_schema),
     (forms.is_model, _model, _model_schema),

@@ -106,7 +106,6 @@ class Field(NamedTuple):
 
 
 def fields_of(kind: Any) -> dict[str, Field]:
-    """The fields of a record by name."""
     found = hints(kind)
     fields: dict[str, Field] = {}
     for name, has_default in _defaults(kind, found).items():
@@ -207,6 +206,5 @@ _FORMS: dict[type[Any], Form] = {
     UUID: Form(str, _to_any, "32 hexadecimal digits", {"format": "uuid"}),
     Decimal: Form(str, _to_any, "a number, or its text", {}, (str, int, float)),
     PurePath: Form(str, _to_any, "text", {}),
-    bytes: Form(_from_bytes, _to_bytes, "base64", {"contentEncoding": "base64"}),
-    bytearray: Form(_from_bytes, _to_bytes, "base64", {"contentEncoding": "base64"}),
+    **dict.fromkeys((bytes, bytearray), Form(_from_bytes, _to_bytes, "base64", {"contentEncoding": "base64"})),
 }

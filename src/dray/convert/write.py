@@ -78,7 +78,8 @@ class _Writer:
         if dataclasses.is_dataclass(kind):
             fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(kind) if field.init)
             return self._dict(fields, path)
-        raise refusal(path, f"{_full_name(kind)} is not JSON; {_advice(kind)}")
+        full_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        raise refusal(path, f"{full_name} is not JSON; {_advice(kind)}")
 
     def _list(self, items: Iterable[Any], path: str) -> list[Any]:
         return [
@@ -141,7 +142,3 @@ def _advice(kind: type[Any]) -> str:
     names = (f"{str(base.__module__).partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
     usual = "pass numbers, strings, lists and dicts, or an id by which the task finds it"
     return next((_ADVICE[name] for name in names if name in _ADVICE), usual)
-
-
-def _full_name(kind: type[Any]) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -213,7 +213,12 @@ class Job(Generic[R_co]):
     def attempts(self) -> list[Attempt]:
         """Every attempt that is kept, oldest first, with the one under way."""
         row = self.refresh().row  # before the others: what ends in between is then among those
-        return _attempts(row, self._app.backend.history.attempts(self.id))
+        kept = self._app.backend.history.attempts(self.id)
+        found = [_attempt(each) for each in kept]
+        if row.state in {State.RUNNING, State.COMPLETED} and row.claim not in {each.claim for each in kept}:
+            times = moment(row.started_at), moment(row.finished_at)
+            found.append(Attempt(row.attempt, row.worker_id, row.state, *times, None))  # only its own row shows it
+        return found
 
     def logs(self, *, after: int = 0, limit: int = 1000) -> list[LogLine]:
         """What was logged inside the job, oldest first."""
@@ -282,16 +287,6 @@ def rows(app: AppInterface, ids: Sequence[str]) -> Iterator[model.Job]:
     """The jobs of these ids, a page at a time."""
     for start in range(0, len(ids), _PAGE):
         yield from app.backend.jobs.get(ids[start : start + _PAGE])
-
-
-def _attempts(row: model.Job, kept: Sequence[model.Attempt]) -> list[Attempt]:
-    """The attempts that are kept and, after them, the one that only the job's own row shows."""
-    found = [_attempt(each) for each in kept]
-    if row.state in {State.RUNNING, State.COMPLETED} and row.claim not in {each.claim for each in kept}:
-        found.append(
-            Attempt(row.attempt, row.worker_id, row.state, moment(row.started_at), moment(row.finished_at), None)
-        )
-    return found
 
 
 def _attempt(each: model.Attempt) -> Attempt:

@@ -14,7 +14,9 @@ from typing import Any
 from dray.instants import SECOND, moment, to_datetime
 from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Closed, Parent, WorkerView
 from dray.model.job import FINAL, UNSTARTED, Reason, State
-from dray.wording import close_matches, counted, plural, span
+from dray.wording import close_matches, counted, listed, plural, span
+
+_NAMED = 5  # of several in one sentence
 
 
 class Kind(StrEnum):
@@ -158,7 +160,7 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
             yield cause(Kind.FANOUT, text, parent=parent_facts(parent))
     live = [parent for parent in parents if parent.state not in FINAL]
     if live:
-        names = listed([f"{parent_words(parent)} ({parent.state})" for parent in live])
+        names = listed([f"{parent_words(parent)} ({parent.state})" for parent in live], _NAMED)
         text = f"It waits for {counted(job.waiting_on, 'parent')}; of these have not ended: {names}. "
         text += f"`dray why {live[0].id}` says why."
         yield cause(Kind.PARENTS, text, waiting_on=job.waiting_on, parents=[parent_facts(parent) for parent in live])
@@ -213,9 +215,9 @@ def _no_worker(around: Circumstances) -> Cause:
     end = plural(len(ending), "is ending and takes", "are ending and take")
     have = plural(len(silent), "has not been seen since its lease", "have not been seen since their leases")
     notes = [
-        f"{serve} other queues ({listed(elsewhere)})" if elsewhere else "",
-        f"{listed(ending)} {end} nothing more" if ending else "",
-        f"{listed(silent)} {have} ended" if silent else "",
+        f"{serve} other queues ({listed(elsewhere, _NAMED)})" if elsewhere else "",
+        f"{listed(ending, _NAMED)} {end} nothing more" if ending else "",
+        f"{listed(silent, _NAMED)} {have} ended" if silent else "",
     ]
     about = "; ".join(filter(None, notes))
     text = f"No live worker serves queue {queue}" if alive else "No worker is alive"
@@ -235,7 +237,7 @@ def _unknown_task(around: Circumstances, serving: Sequence[WorkerView]) -> Cause
     text = f"{plural(count, one, many)} the task {task}; "
     text += f"it is spelled like {' and '.join(near)}" if near else plural(count, "it knows ", "they know ") + tasks
     serve = plural(len(elsewhere), "serves", "serve")
-    text += f"; known by {listed(elsewhere)}, which {serve} other queues" if elsewhere else ""
+    text += f"; known by {listed(elsewhere, _NAMED)}, which {serve} other queues" if elsewhere else ""
     text += ". Start a worker with the code that defines it."
     return cause(Kind.UNKNOWN_TASK, text, task=task, workers=len(serving), known=len(known), near=near)
 
@@ -258,7 +260,7 @@ def _ready(around: Circumstances) -> Cause:
     job = around.job
     able = [view for view in around.workers if view.serves(job.queue) and view.knows(job.task) and not view.is_full]
     names = [view.worker.name for view in able]
-    text = f"It is ready, since {when(job.run_at, around.now)}: {listed(names, 3)} has a free slot and is to take it."
+    text = f"It is ready, since {when(job.run_at, around.now)}: {listed(names)} has a free slot and is to take it."
     return cause(Kind.READY, text, run_at=moment(job.run_at), workers=names)
 
 
@@ -324,7 +326,10 @@ def _cancel(around: Circumstances) -> Iterator[Cause]:
 
 
 def _ended(around: Circumstances) -> list[Cause]:
-    return [_end(around), *_fanout(around), *_unique(around)]
+    found = [_end(around)]
+    if around.job.fanout_pending:
+        found.append(cause(Kind.FANOUT, "Its end is still being passed on to its children.", parent=None))
+    return [*found, *_unique(around)]
 
 
 def _end(around: Circumstances) -> Cause:
@@ -404,11 +409,6 @@ def _cancelled_as_expired(around: Circumstances) -> Cause:
     return cause(Kind.EXPIRED, text, finished_at=moment(around.job.finished_at), expires_at=moment(at))
 
 
-def _fanout(around: Circumstances) -> Iterator[Cause]:
-    if around.job.fanout_pending:
-        yield cause(Kind.FANOUT, "Its end is still being passed on to its children.", parent=None)
-
-
 def _unique(around: Circumstances) -> Iterator[Cause]:
     job = around.job
     if job.unique_lock is None:
@@ -426,11 +426,6 @@ def when(at: int, now: int) -> str:
     if abs(at - now) < SECOND // 1000:
         return f"now ({shown})"
     return f"in {span((at - now) / SECOND)} ({shown})" if at > now else f"{span((now - at) / SECOND)} ago ({shown})"
-
-
-def listed(words: Sequence[str], most: int = 5) -> str:
-    more = len(words) - most
-    return ", ".join(words) if more <= 0 else f"{', '.join(words[:most])} and {more:,} more"
 
 
 def ended_as(state: str, reason: str | None) -> str:

@@ -36,8 +36,6 @@ class Reason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one attempt ended."""
-
     COMPLETED = "completed"
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -175,8 +173,6 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One captured log record."""
-
     job_id: str
     claim: int
     at: int

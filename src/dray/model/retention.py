@@ -30,24 +30,20 @@ class Retention:
     failed_us: int | None = 30 * DAY
 
     def __post_init__(self) -> None:
-        for state, kept_us in self._by_state().items():
-            _check(state, kept_us)
+        for state, kept_us in self.by_state().items():
+            # `type`, because True is an int.
+            if kept_us is not None and (type(kept_us) is not int or kept_us < 0):
+                raise ConfigError(
+                    f"retention of {state} jobs must be microseconds, 0 or more, or None to keep them, "
+                    f"not {shown(kept_us)}"
+                )
 
     def cutoffs(self, now: int) -> dict[str, int]:
         """For each state that is pruned at all: jobs that finished before this instant go."""
-        return {state: now - kept_us for state, kept_us in self._by_state().items() if kept_us is not None}
+        return {state: now - kept_us for state, kept_us in self.by_state().items() if kept_us is not None}
 
-    def _by_state(self) -> dict[str, int | None]:
+    def by_state(self) -> dict[str, int | None]:
         return {field.removesuffix("_us"): kept_us for field, kept_us in asdict(self).items()}
-
-
-def _check(state: str, kept_us: object) -> None:
-    if kept_us is None:
-        return
-    if isinstance(kept_us, bool) or not isinstance(kept_us, int) or kept_us < 0:
-        raise ConfigError(
-            f"retention of {state} jobs must be microseconds, 0 or more, or None to keep them, not {shown(kept_us)}"
-        )
 
 
 class Budget:

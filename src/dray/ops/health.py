@@ -11,8 +11,9 @@ from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.circumstances import Closed
 from dray.model.values import shown
-from dray.ops.doctor.check import Subject, Verdict, count_of, failed_by, listed, span
+from dray.ops.doctor.check import Subject, Verdict, count_of, failed_by, span
 from dray.ops.doctor.database import schema
+from dray.wording import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

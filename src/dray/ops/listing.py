@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
-from dray.instants import SECOND, from_datetime, moment, to_datetime
+from dray.instants import SECOND, moment, to_datetime
 from dray.model.job import State, states_named
 from dray.model.values import canonical_id, check_name, duration_us, shown
 from dray.model.worker import WorkerState
 from dray.model.workflow import Workflow
+from dray.task.checks import instant
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -66,11 +67,9 @@ def _word(word: object) -> str:
 
 
 def _since(backend: Backend, value: datetime | timedelta | float) -> int:
-    if not isinstance(value, datetime):
-        return backend.now() - duration_us("since", value)
-    if value.utcoffset() is None:
-        raise ConfigError("since has no time zone, so it names no instant; use datetime.now(UTC), or .astimezone()")
-    return from_datetime(value)
+    if isinstance(value, datetime):
+        return instant("since", value)
+    return backend.now() - duration_us("since", value)
 
 
 def job_named(backend: Backend, part: str) -> str:

@@ -164,12 +164,10 @@ class _Carrier:
         return sum(there.values()) - sum(each.rows for each in self.totals().values())
 
     def totals(self) -> dict[str, Tally]:
-        totals: dict[str, Tally] = {}
-        for name, stretches in self._compared.items():
-            totals[name] = Tally()
-            for stretch in stretches:
-                totals[name] = totals[name].plus(stretch.tally or Tally())
-        return totals
+        return {
+            name: Tally.total(each.tally for each in stretches if each.tally is not None)
+            for name, stretches in self._compared.items()
+        }
 
     def _columns(self, theirs: Tables, table: Table) -> tuple[str, ...]:
         columns = theirs.columns(table)
@@ -270,11 +268,8 @@ class _Carrier:
 
 
 def _tallied(tables: Tables, shape: Shape, after: Key, upto: Key, portion: Portion) -> Tally:
-    total = Tally()
     with closing(tables.read(shape, after, upto, portion)) as portions:
-        for rows in portions:
-            total = total.plus(tally(rows))
-    return total
+        return Tally.total(map(tally, portions))
 
 
 def _shown(key: Key) -> str:

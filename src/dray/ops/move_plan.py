@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from marshal import dumps
@@ -150,11 +150,13 @@ def check_target(target: Side, in_use: InUse) -> None:
 class Tally(NamedTuple):
     """How many rows, and the sum of their checksums: the same in whatever order and portions they are read."""
 
-    rows: int = 0
-    checksum: int = 0
+    rows: int
+    checksum: int
 
-    def plus(self, other: Tally) -> Tally:
-        return Tally(self.rows + other.rows, (self.checksum + other.checksum) % _MODULUS)
+    @staticmethod
+    def total(parts: Iterable[Tally]) -> Tally:
+        found = list(parts)
+        return Tally(sum(each.rows for each in found), sum(each.checksum for each in found) % _MODULUS)
 
 
 def tally(rows: Sequence[tuple[Any, ...]]) -> Tally:

@@ -17,11 +17,8 @@ _SHORTEST_REST = 0.005  # seconds; those who wait for the lock try each 2 ms at 
 
 def retention(older_than: float | timedelta | None, states: Collection[str] = FINAL) -> Retention:
     """How long jobs of these states are kept: `older_than`, or as usual. Other states are kept for ever."""
-    usual = Retention()
-    if older_than is None:
-        kept = {"completed": usual.completed_us, "cancelled": usual.cancelled_us, "failed": usual.failed_us}
-    else:
-        kept = dict.fromkeys(FINAL, duration_us("older_than", older_than))
+    given_us = None if older_than is None else duration_us("older_than", older_than)
+    kept = {state: us if given_us is None else given_us for state, us in Retention().by_state().items()}
     return Retention(**{f"{state}_us": us if state in states else None for state, us in kept.items()})
 
 

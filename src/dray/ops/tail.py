@@ -134,9 +134,12 @@ class Tail:
     def _ask(self) -> Ask:
         steady = self._clock.steady()
         now = self._now + steady - self._steady
-        looks_back = self._back_at is None or steady - self._back_at >= _BACK_EVERY
-        if looks_back:
+        back = None
+        if self._back_at is None or steady - self._back_at >= _BACK_EVERY:
             self._back_at = steady
+            floor = self._back_floor or Position(0)
+            enqueued_since = max(id_at(now - _BACK_ENQUEUED), floor.id)
+            back = LookBack(max(now - _BACK_CANCELLED, floor.at + 1), enqueued_since, _BACK_PAGE)
         return Ask(
             running=self._running.items(),
             ended=self._ended,
@@ -146,13 +149,7 @@ class Tail:
             workers_since=now - _WORKERS_BACK,
             lines_after=None if self._lines is None else self._lines.last,
             page=self._page,
-            back=self._look_back(now) if looks_back else None,
-        )
-
-    def _look_back(self, now: int) -> LookBack:
-        floor = self._back_floor or Position(0)
-        return LookBack(
-            max(now - _BACK_CANCELLED, floor.at + 1), max(id_at(now - _BACK_ENQUEUED), floor.id), _BACK_PAGE
+            back=back,
         )
 
     def _jobs_told(self, found: Changes) -> Iterator[Event]:
@@ -203,7 +200,9 @@ class Tail:
         self._put_back_since = until
         self._running = {job.id: job.claim for job in found.running}
         if self._back_floor is None:
-            self._back_floor = _floor(found)
+            # Below what the first look back has seen there may be more of the same, which happened before.
+            cancelled, came = _last(found.late, _BACK_PAGE), _last(found.late_enqueued, _BACK_PAGE)
+            self._back_floor = Position((cancelled and cancelled.finished_at) or 0, came.id if came else id_at(0))
         has_more_lines = len(found.lines) >= ask.page
         self.is_behind = any(reached.values()) or more is not None or has_more_lines
         self.is_idle = found.is_idle
@@ -234,12 +233,6 @@ def _last(page: list[LiveJob], size: int) -> LiveJob | None:
     return page[-1] if len(page) >= size else None
 
 
-def _floor(found: Changes) -> Position:
-    """Below what the first look back has seen there may be more of the same, which happened before."""
-    cancelled, came = _last(found.late, _BACK_PAGE), _last(found.late_enqueued, _BACK_PAGE)
-    return Position((cancelled and cancelled.finished_at) or 0, came.id if came else id_at(0))
-
-
 class _Told:
     def __init__(self) -> None:
         self._keys: OrderedDict[Hashable, None] = OrderedDict()
@@ -267,12 +260,12 @@ class _LogCursor:
                 self._beyond[line.seq] = steady
                 yield _logged(line)
         self._close_up()
-        while self._beyond and self._has_waited(min(self._beyond), steady):
-            self.last = min(self._beyond) - 1
+        while self._beyond:
+            after_gap = min(self._beyond)
+            if steady - self._beyond[after_gap] <= _GAP and len(self._beyond) <= _GAP_LINES:
+                return
+            self.last = after_gap - 1
             self._close_up()
-
-    def _has_waited(self, after_gap: int, steady: int) -> bool:
-        return steady - self._beyond[after_gap] > _GAP or len(self._beyond) > _GAP_LINES
 
     def _close_up(self) -> None:
         while self.last + 1 in self._beyond:

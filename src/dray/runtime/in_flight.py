@@ -162,7 +162,11 @@ class InFlight:
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
             if settlement.id in already:
-                self._was_written(settlement)
+                # The body has completed the job on a connection of its own. What it did afterwards does not count.
+                self.fanout_pending = True
+                if settlement.state != State.COMPLETED and settlement.error is not None:
+                    said = escape_control(settlement.error)
+                    log.warning("job %s was completed by its body, which then failed: %s", settlement.id, said)
             elif settlement.id in stale:
                 lost += [settlement.id] if execution is not None else []
             elif settlement.state in FINAL:
@@ -173,13 +177,6 @@ class InFlight:
                 self.lost.append(execution)  # the job has ended although its body goes on
         _say_lost("their outcomes change nothing", lost)
         return any_final, queues
-
-    def _was_written(self, settlement: Settlement) -> None:
-        """The body has completed the job on a connection of its own. What it did afterwards does not count."""
-        self.fanout_pending = True
-        if settlement.state != State.COMPLETED and settlement.error is not None:
-            said = escape_control(settlement.error)
-            log.warning("job %s was completed by its body, which then failed: %s", settlement.id, said)
 
     def find(self, row: Held) -> Execution | None:
         """The body that a running row stands for."""

@@ -62,8 +62,13 @@ class NoteBuffer:
             if not execution.is_over and in_flight.held.get(execution.claim.id) is not execution:
                 continue  # its claim is lost
             if is_last or is_time:
-                self._sent[execution.claim.id, execution.claim.claim] = execution
-                _copy_out(execution, lines, reports)
+                claim, kept, report = execution.claim, execution.lines, execution.report
+                self._sent[claim.id, claim.claim] = execution
+                while kept:
+                    lines.append(kept.popleft())
+                if report is not None:
+                    execution.report = None
+                    reports.append(Report(claim.id, claim.claim, *report))
             else:
                 self._noted.append(execution)
         in_flight.final_notes.clear()
@@ -82,15 +87,6 @@ class NoteBuffer:
                 execution.report = (report.percent, report.message)
                 self._noted.append(execution)
         self._sent.clear()
-
-
-def _copy_out(execution: Execution, lines: list[LogLine], reports: list[Report]) -> None:
-    kept, report = execution.lines, execution.report
-    while kept:
-        lines.append(kept.popleft())
-    if report is not None:
-        execution.report = None
-        reports.append(Report(execution.claim.id, execution.claim.claim, *report))
 
 
 @dataclass(eq=False)

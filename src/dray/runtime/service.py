@@ -61,8 +61,6 @@ class Service(ABC):
 
 @dataclass(eq=False)
 class Loop(Service):
-    """Calls a given tick."""
-
     name: str
     _tick: Callable[[], float]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Self
@@ -28,11 +28,11 @@ def ends_by() -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def handling(
-    handler: Callable[[int, FrameType | None], None], numbers: Iterable[signal.Signals], wakeup: int
+    handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]], wakeup: int = -1
 ) -> Generator[None]:
-    """Calls `handler` for these signals, and writes each to the descriptor `wakeup`. Puts the old handlers back."""
+    """Calls these handlers, and writes each signal to the descriptor `wakeup`, if any. Puts the old ones back."""
     before_wakeup = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
-            self._taken.enter_context(handling(self._handle, ends_by(), self._writes))
+            self._taken.enter_context(handling(dict.fromkeys(ends_by(), self._handle), self._writes))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -80,7 +80,8 @@ class Supervisor:
         wakes, waker = socket.socketpair()
         wakes.setblocking(False)  # noqa: FBT003
         waker.setblocking(False)  # noqa: FBT003
-        with wakes, waker, handling(self._note, (*ends_by(), signal.SIGCHLD), waker.fileno()):
+        handlers = dict.fromkeys((*ends_by(), signal.SIGCHLD), self._note)
+        with wakes, waker, handling(handlers, waker.fileno()):
             yield wakes
 
     def _note(self, number: int, _: FrameType | None) -> None:
@@ -125,14 +126,11 @@ class Supervisor:
             if code is not None:
                 self._ended(worker, code, now)
             elif worker.is_wanted and worker.process is None and now >= worker.due_at:
-                self._restart(worker, now)
-
-    def _restart(self, worker: _WorkerProcess, now: int) -> None:
-        try:
-            worker.start(now, self._environment())
-        except OSError as error:  # no memory, or no more processes: it worked before, and may again
-            worker.due_at = now + _LONGEST_PAUSE
-            log.error("worker %d could not be started: %s", worker.number, error)  # noqa: TRY400 - it says all
+                try:
+                    worker.start(now, self._environment())
+                except OSError as error:  # no memory, or no more processes: it worked before, and may again
+                    worker.due_at = now + _LONGEST_PAUSE
+                    log.error("worker %d could not be started: %s", worker.number, error)  # noqa: TRY400 - it says all
 
     def _ended(self, worker: _WorkerProcess, code: int, now: int) -> None:
         lived_us = now - worker.started_at

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 
 from dray import codec
@@ -123,17 +124,9 @@ def _fingerprint(task: str, args: Mapping[str, Any]) -> str:
     return f"{task}:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
-def _at_least_a_moment(name: str, value: Any) -> int:
-    return duration_us(name, value, low_us=1)
-
-
 def _unique(name: str, value: Any) -> str | Literal[True]:
     """True: the key is made of the task and its arguments."""
     return True if value is True else label(name, value, UNIQUE_CHARS)
-
-
-def _name(name: str, value: Any) -> str:
-    return label(name, value, JOB_NAME_CHARS)
 
 
 def _tags(name: str, value: Any) -> tuple[str, ...]:
@@ -162,15 +155,15 @@ _OPTIONS: dict[str, tuple[str, Check]] = {
     "delay": ("delay_us", duration_us),
     "run_at": ("run_at", instant),
     "expires_at": ("expires_at", instant),
-    "expires_in": ("expires_us", _at_least_a_moment),
+    "expires_in": ("expires_us", partial(duration_us, low_us=1)),
     "unique": ("unique_key", _unique),
     "unique_scope": ("unique_scope", one_of(UniqueScope)),
-    "unique_for": ("unique_us", _at_least_a_moment),
+    "unique_for": ("unique_us", partial(duration_us, low_us=1)),
     "on_conflict": ("on_conflict", one_of(OnConflict)),
     "max_attempts": ("max_attempts", checks.at_least_once),
     "timeout": ("timeout", checks.timeout),
     "after": ("parents", _after),
     "on_parent_failure": ("on_parent_failure", one_of(ParentPolicy)),
-    "name": ("name", _name),
+    "name": ("name", partial(label, chars=JOB_NAME_CHARS)),
     "tags": ("tags", _tags),
 }

@@ -73,10 +73,6 @@ def _retry(name: str, value: Any) -> retry.Policy:
     return retry.fixed(duration_us(f"{name} (if not a policy or a function of the attempt)", value) / SECOND)
 
 
-def _description(name: str, value: Any) -> str:
-    return label(name, value, DESCRIPTION_CHARS)
-
-
 def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
     kinds = (value,) if isinstance(value, type) else several(name, value, "exception types")
     for kind in kinds:
@@ -99,7 +95,7 @@ class TaskOptions:
     runner: RunnerKind = RunnerKind.THREAD
     keep_args: bool = option(switch, default=True)
     redact: tuple[str, ...] = ()
-    description: str | None = option(_description)
+    description: str | None = option(functools.partial(label, chars=DESCRIPTION_CHARS))
     retry_on: tuple[type[BaseException], ...] = option(_errors, ())  # none: any error is retried
     fail_on: tuple[type[BaseException], ...] = option(_errors, ())
     schedule: Rule | None = None  # the shorthand: cron with tz, or every

@@ -23,7 +23,9 @@ class Registry:
     def register(self, task: Task[..., Any]) -> None:
         """Makes a task known; `ValueError` if another has its name."""
         other = self._tasks.get(task.name)
-        if other is not None and not _is_redefined(other, task):
+        # A cell that is run again, at a prompt or in a notebook, replaces its task.
+        is_run_again = hasattr(sys, "ps1") and other is not None and _origin(other) == _origin(task)
+        if other is not None and not is_run_again:
             places = f"{other.place} and {task.place}"
             raise ValueError(f"two tasks are named {task.name}: {places}; {_advice(other, task)}")
         self._tasks[task.name] = task
@@ -61,11 +63,6 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._tasks)
-
-
-def _is_redefined(other: Task[..., Any], task: Task[..., Any]) -> bool:
-    """Whether a cell was run again, at a prompt or in a notebook."""
-    return hasattr(sys, "ps1") and _origin(other) == _origin(task)
 
 
 def _advice(other: Task[..., Any], task: Task[..., Any]) -> str:

@@ -100,7 +100,7 @@ class Steps:
         """All steps, parents before children; `GraphError` if one waits for itself, in a circle, or for nothing."""
         if not self._open:
             return list(self._jobs.values())
-        names = {job.id: _label(job) for job in self._jobs.values()}
+        names = {job.id: job.step or f"{job.task} {job.id[-8:]}" for job in self._jobs.values()}
         parents = {names[job.id]: [names[p] for p in job.parents if p in names] for job in self._jobs.values()}
         for job_id, steps in self._open.items():
             # One that is not there stays as it is called, and is refused as such.
@@ -162,10 +162,6 @@ def _several(after: Any) -> Iterable[Any]:
     if isinstance(after, Iterable):
         return cast("Iterable[Any]", after)
     raise TypeError(f"after takes a list of steps or jobs, not {type(after).__name__}")
-
-
-def _label(job: NewJob) -> str:
-    return job.step or f"{job.task} {job.id[-8:]}"
 
 
 def _without_parent_results(task: Task[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -115,7 +115,12 @@ class Connector:
         return connection
 
     def _set_up(self, connection: OwnConnection) -> None:
-        self._refuse_encoding(connection)
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise ConfigError(
+                f"{self._place}: this database stores text as {encoding}, which cannot hold all text; Dray needs one "
+                "made with ENCODING 'UTF8'"
+            )
         adapt(connection)
         connection.lock_patience = str(int(self._patience * 1_000))
         connection.is_direct = leads_to_server(connection)
@@ -123,14 +128,6 @@ class Connector:
             connection.execute(_STAY_DURABLE)
             set_for_session(connection, {**_SESSION, "lock_timeout": connection.lock_patience})
             connection.prepare_threshold = _PREPARE_AFTER if self._prepares else None
-
-    def _refuse_encoding(self, connection: OwnConnection) -> None:
-        encoding = connection.info.parameter_status("server_encoding")
-        if encoding != "UTF8":
-            raise ConfigError(
-                f"{self._place}: this database stores text as {encoding}, which cannot hold all text; Dray needs one "
-                "made with ENCODING 'UTF8'"
-            )
 
     def settings(self) -> dict[str, Any]:
         """What connections are opened with beside the address."""

@@ -64,13 +64,10 @@ class PostgresCopier(Copier):
             check=False,
         )
         if done.returncode:
-            raise self._failure(done.stderr)
-
-    def _failure(self, said: str) -> DrayError:
-        lines = [line.removeprefix("pg_dump: ").removeprefix("error: ") for line in said.splitlines() if line.strip()]
-        words = redact("; ".join(lines[:3])) or "it did not say why"
-        kind = StorageFull if "No space left" in said else DrayError
-        return kind(f"{self._place}: pg_dump could not copy it: {words}")
+            said = [line for line in done.stderr.splitlines() if line.strip()][:3]
+            words = redact("; ".join(line.removeprefix("pg_dump: ").removeprefix("error: ") for line in said))
+            kind = StorageFull if "No space left" in done.stderr else DrayError
+            raise kind(f"{self._place}: pg_dump could not copy it: {words or 'it did not say why'}")
 
 
 def _arguments(tables: Sequence[str], file: str) -> list[str]:

@@ -42,7 +42,9 @@ class PostgresTables(Tables):
 
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
         types = self._types(shape.table)
-        statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns) | _spelled(shape, types))
+        # Names in the order of their bytes, whatever the database's language.
+        order = ", ".join(f'{name} COLLATE "C"' if types[name] == _TEXT else name for name in shape.table.key)
+        statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns) | {"order": order})
         with self._connection.cursor("dray_rows", row_factory=tuple_row) as cursor:
             cursor.adapters.register_loader("bool", TruthLoader)
             cursor.execute(cast(QueryNoTemplate, statement.text), bounds(after, upto), binary=True)
@@ -87,12 +89,6 @@ class PostgresTables(Tables):
         for table in self.names():
             self.run("table_open", {"table": table})
         self.run("open_function", {})
-
-
-def _spelled(shape: Shape, types: dict[str, str]) -> dict[str, str]:
-    """Names in the order of their bytes, whatever the database's language."""
-    order = [f'{name} COLLATE "C"' if types[name] == _TEXT else name for name in shape.table.key]
-    return {"order": ", ".join(order)}
 
 
 def _in_json(kind: str, value: Any) -> Any:

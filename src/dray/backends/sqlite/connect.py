@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -59,12 +60,9 @@ def tolerantly(connection: sqlite3.Connection, work: Callable[[], T]) -> T:
     except sqlite3.OperationalError as error:
         if connection.text_factory is not str or "Could not decode to UTF-8" not in str(error):
             raise
-    connection.text_factory = _escaped  # from here on: a function for each value costs what most need not pay
+    # From here on: a function for each value costs what most need not pay.
+    connection.text_factory = partial(bytes.decode, errors="backslashreplace")
     return work()
-
-
-def _escaped(text: bytes) -> str:
-    return text.decode(errors="backslashreplace")
 
 
 async def patiently_awaiting(work: Callable[[], T], seconds: float, place: str) -> T:

@@ -60,19 +60,15 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         )
     if connection.in_transaction:
         return
-    if _is_autocommit(connection):
+    # Python 3.12 says whether commit() would have nothing to do; -1, and before: the isolation level does.
+    autocommit = getattr(connection, "autocommit", -1)
+    if connection.isolation_level is None if autocommit == -1 else autocommit:
         raise ConfigError(
             f"this connection to {path} is in autocommit mode: open a transaction first (BEGIN; with SQLAlchemy, "
             "another isolation level than AUTOCOMMIT)"
         )
     # As the module itself would at the next write; IMMEDIATE, because a lock that is taken later can fail at once.
     connection.execute("BEGIN IMMEDIATE")
-
-
-def _is_autocommit(connection: sqlite3.Connection) -> bool:
-    """Whether commit() would have nothing to do. Python 3.12 has `autocommit` for it; -1: it is as it was before."""
-    autocommit = getattr(connection, "autocommit", -1)
-    return connection.isolation_level is None if autocommit == -1 else bool(autocommit)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> list[Any]:
@@ -102,22 +98,18 @@ class Joins:
         with joined(connection, self._path) as theirs:
             self._warn_if_forgetful(theirs)
             session = SqliteSession(theirs, self._catalogue, self._clock)
-            self._admit(session)
+            if not self._is_admitted:
+                # Missing tables are never made in a user's transaction.
+                known = session.known()
+                refuse_missing(known, self._place)
+                migrate.admit("sqlite", known, self._place)
+                self._is_admitted = True
             try:
                 answer = work(session)
             except (UnicodeEncodeError, OverflowError) as error:
                 raise DataRefused(f"{self._place}: {error}") from error
             cancellation.check()
             return answer
-
-    def _admit(self, session: SqliteSession) -> None:
-        """Refuses tables that are missing or too new, once; they are never made in a user's transaction."""
-        if self._is_admitted:
-            return
-        known = session.known()
-        refuse_missing(known, self._place)
-        migrate.admit("sqlite", known, self._place)
-        self._is_admitted = True
 
     def _warn_if_forgetful(self, connection: sqlite3.Connection) -> None:
         if not self._has_warned and _pragma(connection, "synchronous")[0][0] < _FULL:

@@ -53,8 +53,6 @@ class Running(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """The inside of a file."""
-
     pages: int
     size: int
     unused: int
@@ -62,8 +60,6 @@ class Pages(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """A server as it tells of itself."""
-
     now: int
     version_number: int
     version: str

@@ -60,8 +60,6 @@ class _Old(NamedTuple):
 
 
 class _PruneStep(NamedTuple):
-    """What one transaction did."""
-
     pruned: Pruned
     left: list[_Old]  # what it did not come to
     workflows: list[str]  # those it may remove

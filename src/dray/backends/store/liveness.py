@@ -36,8 +36,6 @@ class Life(StrEnum):
 
 
 class Liveness(NamedTuple):
-    """One worker."""
-
     signs: Signs
     is_proven: bool | None  # None: no proof can be looked at
     is_comparable: bool  # the clock of its lease can be read here
@@ -74,5 +72,4 @@ def liveness(db: Database, tx: Session, live: Sequence[Row] | None = None) -> li
 
 
 def lives(db: Database, tx: Session) -> dict[str, Life]:
-    """By worker."""
     return {each.signs.id: each.life for each in liveness(db, tx)}

@@ -37,7 +37,6 @@ class ScheduleStore(Store):
         return Schedule(*found[0]) if found else None
 
     def all(self) -> list[Schedule]:
-        """All schedules by name."""
         return [Schedule(*row) for row in self._read("schedule_list")]
 
     def due(self, limit: int = 100) -> list[Schedule]:

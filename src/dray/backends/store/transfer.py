@@ -69,8 +69,6 @@ class InUse(NamedTuple):
 
 
 class Census(NamedTuple):
-    """How much there is."""
-
     rows: dict[str, int]  # by table
     states: dict[str, int]  # jobs by state
 

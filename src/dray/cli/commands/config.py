@@ -153,10 +153,8 @@ def _of_commands(variables: Variables) -> Iterator[Setting]:
 
 
 def _of_retention() -> Iterator[Setting]:
-    for field in fields(Retention):
-        kept_us: int | None = getattr(Retention(), field.name)
-        name = f"retention.{field.name.removesuffix('_us')}"
-        yield Setting(name, None if kept_us is None else kept_us / SECOND, unit="seconds")
+    for state, kept_us in Retention().by_state().items():
+        yield Setting(f"retention.{state}", None if kept_us is None else kept_us / SECOND, unit="seconds")
 
 
 def _of_limits() -> Iterator[Setting]:

@@ -60,17 +60,13 @@ def dev(target: str | None, log_level: str, imports: tuple[str, ...], *, no_relo
     """
     if no_reload or SUPERVISED in os.environ:
         return _work(target, imports, log_level, options)
-    return _supervise(target, imports, log_level, options["grace"])
-
-
-def _supervise(target: str | None, imports: tuple[str, ...], log_level: str, grace: float) -> int:
-    """Runs this command as a child process with SUPERVISED in its environment. Only that loads the user's code."""
+    # This command runs as a child process, with SUPERVISED in its environment. Only that loads the user's code.
     _configure("info" if log_level == "debug" else "warning")
     places = places_of(target or told("app") or configured_app(), imports)
     reloader = Reloader(places, lambda files: _put(_line("info", f"{files} changed")))
     watched = f"{', '.join(map(str, places))} ({reloader.files.how})"
     _put(_line("info", f"looking for changes of *.py in {watched}; Ctrl-C ends it"))
-    return Supervisor(same_command(), 1, grace, reload=reloader).run()
+    return Supervisor(same_command(), 1, options["grace"], reload=reloader).run()
 
 
 def _work(target: str | None, imports: tuple[str, ...], log_level: str, options: dict[str, Any]) -> int:
@@ -81,7 +77,10 @@ def _work(target: str | None, imports: tuple[str, ...], log_level: str, options:
     except Failure as error:
         if error.__cause__ is None:
             raise
-        return _cannot_import(error)
+        said = users_lines(error.__cause__)
+        shown = said if len(said) <= _ERROR_LINES else ["...", *said[-_ERROR_LINES:]]
+        _put(_line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
+        return Code.FAILED
     _configure(log_level)
     made = Worker(app, owns_process=True, observer=_BodyLines(log_level), **given(options))
     _announce(app, options["queues"])
@@ -102,14 +101,6 @@ def _announce(app: dray.App, queues: str | None) -> None:
         "tasks": ", ".join(names[:_SHOWN]) + more or "none",
     }.items():
         _put(_line("info", f"{title:<9} {value}"))
-
-
-def _cannot_import(error: Failure) -> int:
-    assert error.__cause__ is not None
-    said = users_lines(error.__cause__)
-    shown = said if len(said) <= _ERROR_LINES else ["...", *said[-_ERROR_LINES:]]
-    _put(_line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
-    return Code.FAILED
 
 
 class _DevFormatter(logging.Formatter):

@@ -28,7 +28,6 @@ from dray.cli.output import put, put_json, put_line
 from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
 from dray.errors import DrayError
-from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
 from dray.task.task import Task
@@ -86,18 +85,14 @@ def enqueue(
     if job.duplicate:
         say(f"job {short(job.id)} has this unique key; nothing was enqueued")
     if wait:
-        return _await(app, job, timeout)
+        ended = waiting.wait(app, [job.id], timeout)[job.id]
+        if wants_json():
+            put_json({**shapes.whole_job(job), "duplicate": job.duplicate})
+        elif ended.state == "completed":
+            put(shapes.result_text(ended.result))
+        return waiting.judge([ended])
     put_line(lambda: {**shapes.job(job), "duplicate": job.duplicate}, job.id)
     return Code.DONE
-
-
-def _await(app: dray.App, job: Job[Any], timeout: float | None) -> int:
-    ended = waiting.wait(app, [job.id], timeout)[job.id]
-    if wants_json():
-        put_json({**shapes.whole_job(job), "duplicate": job.duplicate})
-    elif ended.state == "completed":
-        put(shapes.result_text(ended.result))
-    return waiting.judge([ended])
 
 
 _MERCY = 5.0  # seconds for a body to end after its timeout
@@ -141,7 +136,12 @@ def run(
         return Code.JOB_ENDED
     except BaseException as error:  # noqa: BLE001 - a body may raise anything
         return _show(error, debug=pdb)
-    return _put_result(found, value)
+    try:
+        text = found.encode_result(value)
+    except Exception as error:  # methods of the value may raise anything
+        raise Failure(f"{found.name} returned, but its result cannot be stored: {error}", Code.JOB_ENDED) from error
+    put(shapes.result_text(text))
+    return Code.DONE
 
 
 def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -236,15 +236,6 @@ def _ended_at_last(name: str, timeout: float) -> Generator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _put_result(task: Task[..., Any], value: Any) -> int:
-    try:
-        text = task.encode_result(value)
-    except Exception as error:  # methods of the value may raise anything
-        raise Failure(f"{task.name} returned, but its result cannot be stored: {error}", Code.JOB_ENDED) from error
-    put(shapes.result_text(text))
-    return Code.DONE
 
 
 def _wish(error: Steering) -> str:

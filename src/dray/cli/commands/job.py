@@ -236,10 +236,6 @@ def _cancel(app: dray.App, ids: Sequence[str]) -> list[str]:
     return [job_id for job_id, result in handles.cancel(app, ids).items() if result is not CancelResult.FINAL]
 
 
-def _delete(app: dray.App, ids: Sequence[str]) -> list[str]:
-    return app.backend.jobs.delete(ids)
-
-
 _ACTIONS = (
     _Action(
         verb="retry",
@@ -263,7 +259,7 @@ _ACTIONS = (
         about="Remove jobs with their history, except running ones and those that a live job needs.",
         why_not="it runs, or a live job needs it",
         states=("completed", "failed", "cancelled"),
-        act=_delete,
+        act=lambda app, ids: app.backend.jobs.delete(ids),
     ),
 )
 for action in _ACTIONS:

@@ -127,16 +127,12 @@ def until_told(worker: Worker, *, burst: bool) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(Code.DONE)  # the interpreter would wait for the threads of bodies that do not stop
-    _end_in_time()
-    return Code.DONE
-
-
-def _end_in_time() -> None:
-    """Limits the interpreter's exit: it waits for ever for threads that bodies have left. `atexit` still runs."""
+    # The interpreter's exit waits for ever for threads that bodies have left: with a limit. `atexit` still runs.
     timer = threading.Timer(_LAST_SECONDS, os._exit, [Code.DONE])
     timer.daemon = True
     with suppress(RuntimeError, MemoryError):  # no thread can be started: then without a limit
         timer.start()
+    return Code.DONE
 
 
 def _renew(here: str) -> NoReturn:

@@ -31,8 +31,6 @@ _COLUMNS = (
 
 @dataclass(slots=True)
 class TaskAccount:
-    """The jobs of one task."""
-
     name: str
     jobs: int = 0
     completed: int = 0

@@ -108,8 +108,6 @@ class Cast:
 
 @dataclass(slots=True)
 class Play:
-    """One run of the demo on a scratch file."""
-
     folder: Path
     stage: Stage
     workers: Workers

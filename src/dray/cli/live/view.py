@@ -249,8 +249,7 @@ class View:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
             paused = [each["name"] for each in self.contents.snapshot.queues if each["paused_at"] is not None]
-            act = _resume if queue in paused else _pause
-            self.ask(lambda: act(self.app, queue))
+            self.ask(lambda: _turn(self.app, queue, is_paused=queue in paused))
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel != "failures":
@@ -273,12 +272,10 @@ class View:
 # What is done and read on the thread of the database; actions return a sentence about the outcome
 
 
-def _pause(app: App, queue: str) -> str:
+def _turn(app: App, queue: str, *, is_paused: bool) -> str:
+    if is_paused:
+        return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
     return f"queue {queue} is paused" if app.pause(queue) else f"queue {queue} was paused already"
-
-
-def _resume(app: App, queue: str) -> str:
-    return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
 
 
 def _retry(app: App, job_id: str) -> str:

@@ -100,7 +100,6 @@ class Subject:
 
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
-_NAMED = 3
 
 
 def span(us: int) -> str:
@@ -123,12 +122,6 @@ def count_of(count: int, noun: str) -> str:
     """A count with its noun; the database stops counting at `MOST`."""
     more = "at least " if count >= MOST else ""
     return f"{more}{counted(count, noun)}"
-
-
-def listed(names: Collection[str]) -> str:
-    first = list(names)[:_NAMED]
-    rest = len(names) - len(first)
-    return ", ".join(first) + (f" and {rest:,} more" if rest else "")
 
 
 class Verdict(StrEnum):

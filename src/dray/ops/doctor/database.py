@@ -10,8 +10,8 @@ from dray.backends.store.doctor import ServerFacts
 from dray.instants import DAY, SECOND
 from dray.model.circumstances import Closed
 from dray.model.retention import Retention
-from dray.ops.doctor.check import Finding, Subject, count_of, failed, listed, note, ok, size, span, warning
-from dray.wording import counted
+from dray.ops.doctor.check import Finding, Subject, count_of, failed, note, ok, size, span, warning
+from dray.wording import counted, listed
 
 _SKEW_US, _GREAT_SKEW_US = 2 * SECOND, 60 * SECOND
 _SLACK_US = DAY  # in which the pruner comes round

@@ -7,7 +7,8 @@ from dray.backends.store.liveness import Life
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.model.schedule import Schedule
-from dray.ops.doctor.check import Finding, Subject, count_of, failed, listed, note, ok, span, warning
+from dray.ops.doctor.check import Finding, Subject, count_of, failed, note, ok, span, warning
+from dray.wording import listed
 
 _WINDOW_US = 3_600 * SECOND
 _OLD_US = 300 * SECOND  # that a job may be ready without being claimed
