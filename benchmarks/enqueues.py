@@ -36,9 +36,7 @@ def _singles(arena: Arena, jobs: int) -> Pair:
             arena.place.raw_insert([IDS.new()], _args(number))
 
     def by_dray(app: dray.App) -> None:
-        task = _task(app)
-        for number in range(jobs):
-            task.enqueue(number, *SIX[1:])
+        _enqueue(_task(app), jobs)
 
     return _pair(arena, jobs, bare, by_dray)
 
@@ -59,8 +57,7 @@ def _threads(arena: Arena, jobs: int) -> float:
     def produce(app: dray.App, threads: int) -> float:
         task, share = _task(app), jobs // threads
         with ThreadPoolExecutor(threads) as pool:
-            work = lambda _: [task.enqueue(number, *SIX[1:]) for number in range(share)]  # noqa: E731
-            return rate(lambda: list(pool.map(work, range(threads))), share * threads)
+            return rate(lambda: list(pool.map(_enqueue, [task] * threads, [share] * threads)), share * threads)
 
     with arena.fresh() as app:
         app.stats()
@@ -68,6 +65,11 @@ def _threads(arena: Arena, jobs: int) -> float:
     with arena.fresh() as app:
         app.stats()
         return produce(app, _THREADS) / alone
+
+
+def _enqueue(task: dray.Task[[int, str, float, str, bool, list[int]], None], jobs: int) -> None:
+    for number in range(jobs):
+        task.enqueue(number, *SIX[1:])
 
 
 def _pair(arena: Arena, jobs: int, bare: Callable[[], None], by_dray: Callable[[dray.App], None]) -> Pair:

@@ -703,3 +703,9 @@ def test_neither_library_is_imported() -> None:
 def test_nan_is_left_to_the_codec() -> None:
     with pytest.raises(PayloadError, match="nan is not JSON"):
         encode(to_json({"x": math.nan}, "args"), limit=LIMIT)
+
+
+def test_items_with_metadata_that_cannot_be_hashed_are_read() -> None:
+    read = reader(list[Annotated[int, {"gt": 0}]])
+    assert read is not None
+    assert read([1, 2], "args") == [1, 2]

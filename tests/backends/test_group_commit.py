@@ -13,6 +13,7 @@ from dray.backends import Backend
 from dray.backends.database import DataRefused
 from dray.backends.store.group_commit import GroupCommit
 from dray.clock import Ids, SystemClock
+from dray.errors import StorageLocked
 from dray.model.new_job import NewJob
 from tests.runtime.watching import LONG, until
 
@@ -71,6 +72,18 @@ def test_one_that_cannot_be_written_fails_alone(written: Written) -> None:
     assert {name: type(error) for name, error in ends.items() if error is not None} == {"c": DataRefused}
     assert [sorted(batch) for batch in written.batches[:2]] == [["a"], ["b", "c", "d"]]
     assert sorted(map(str, written.batches[2:])) == ["['b']", "['c']", "['d']"]
+
+
+def test_an_error_of_the_database_is_told_to_all_that_share_a_transaction(written: Written) -> None:
+    """Alone, each would wait for the same lock once more."""
+    written.fails = lambda jobs: StorageLocked("locked") if len(jobs) > 1 else None
+
+    ends = crowd(GroupCommit(written), written, "abcd")
+
+    failed = {name: type(error) for name, error in ends.items() if error is not None}
+    assert failed == dict.fromkeys("bcd", StorageLocked)
+    assert len({id(error) for error in ends.values()}) == 4
+    assert len(written.batches) == 2
 
 
 def test_after_one_was_interrupted_another_writes_for_those_who_wait(written: Written) -> None:

@@ -267,3 +267,16 @@ def test_an_empty_password_is_not_warned_about(local: Shell, words: list[str]) -
     assert done.code == 6
     assert_one_sentence(done.err)
     assert "command line" not in done.err
+
+
+@pytest.mark.parametrize("filter_", ["--queue", "--task", "--tag"])
+@pytest.mark.parametrize("words", [["job", "cancel", "--all", "--yes"], ["jobs"]], ids=["cancel", "list"])
+def test_a_filter_that_is_empty_is_refused(shell: Shell, words: list[str], filter_: str) -> None:
+    """As in ``--queue "$UNSET"``: it cancelled the jobs of all queues."""
+    job_id = shell("enqueue", "tasks.add", "a=1", "b=2").value
+
+    done = shell.try_(*words, filter_, "")
+
+    assert (done.code, done.out) == (2, "")
+    assert "name '' cannot be used" in done.err
+    assert shell("job", "show", job_id, "--json").json["state"] == "queued"

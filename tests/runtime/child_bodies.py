@@ -50,6 +50,11 @@ def raise_this(name: str) -> None:
 
 
 @process
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@process
 def not_json() -> Any:
     return object()
 

@@ -557,3 +557,32 @@ def work() -> list:
     )
 
     assert ran.stdout.split() == ["script.work", "True", "__mp_main__", "True"], ran.stderr
+
+
+# Beginning, where a task is loaded already and its job has no timeout
+
+
+def start_without_timeout(stage: Stage, task: Task[..., Any], **args: Any) -> None:
+    execution = stage.execution(task, **args)
+    execution.claim = execution.claim._replace(timeout=None)
+    stage.runner.start([execution])
+
+
+def test_a_child_that_does_not_begin_a_job_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = stage.result(bodies.who_am_i)["pid"]
+    monkeypatch.setattr(process, "_START", 0.5)
+    os.kill(child, signal.SIGSTOP)
+
+    start_without_timeout(stage, bodies.who_am_i)
+
+    assert "was not loaded within 0.5 s" in (stage.settled().error or "")
+    assert not is_alive(child)
+
+
+def test_a_body_may_take_longer_than_a_start(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.run(bodies.nap, seconds=0)
+    monkeypatch.setattr(process, "_START", 0.2)
+
+    start_without_timeout(stage, bodies.nap, seconds=1)
+
+    assert stage.settled().state == "completed"

@@ -86,10 +86,6 @@ filters = all_of(  # the options that choose jobs, as `App.jobs` takes them
 )
 
 
-def filters_given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value}
-
-
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options that were given, for a function that has its own defaults."""
     return {name: value for name, value in options.items() if value is not None and value != ()}

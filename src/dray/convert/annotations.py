@@ -11,7 +11,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum, Flag
 from functools import cache, cached_property
@@ -54,6 +54,11 @@ def _inner(annotation: Any) -> Reader | None:
     return reader(next(iter(get_args(annotation)), Any))
 
 
+def _among(kinds: Iterable[Any], members: Sequence[Any]) -> set[Any]:
+    """Not an intersection: an annotation may hold what cannot be hashed."""
+    return {kind for kind in kinds if any(kind is member for member in members)}
+
+
 class _Alias:
     """The reader is made at first use: ``type Tree = list[Tree]`` names itself."""
 
@@ -74,7 +79,7 @@ def _union(annotation: Any) -> Reader:
     Text is the exception: ``UUID | str`` reads a UUID where it can, and ``str | UUID`` never does.
     """
     members = get_args(annotation)
-    exact = _NEVER_CONVERTED.intersection(members)
+    exact = _among(_NEVER_CONVERTED, members)
     readers = [reader(member) for member in members]
     known = [read for read in readers if read is not None]
 
@@ -169,7 +174,7 @@ def _formed(kind: type[Any]) -> Reader:
 
 def _collection(annotation: Any) -> Reader:
     build, item = forms.COLLECTIONS[forms.kind_of(annotation)], _inner(annotation)
-    exact = AS_IS.intersection(get_args(annotation))  # what its items are read as they are
+    exact = _among(AS_IS, get_args(annotation))  # such items stay as they are
 
     def read(value: Any, path: str) -> Any:
         items = forms.exactly(list, value, path, annotation)

@@ -6,6 +6,7 @@ import enum
 import os
 import random
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -152,12 +153,14 @@ class Worker:
         self._app.on_recall.append(self._inbox.recall)
         self._app.on_schedule.append(self._duties.rescheduled)
         notes.start_capture(self)
+        before = sys.exception()  # that of a caller who handles one
         try:
             for service in self._services:
                 service.start()
         except (RuntimeError, MemoryError) as error:
-            if error.__context__ is not None:  # an interrupt inside Thread.start, whose own lock was lost to it
-                raise error.__context__ from None
+            interrupt = error.__context__
+            if not (interrupt is before or isinstance(interrupt, Exception | None)):
+                raise interrupt from None  # inside Thread.start, which lost its own lock to it
             raise DrayError(
                 f"no thread could be started for this worker: {error}; end other processes, or raise the limit of "
                 "processes or memory"

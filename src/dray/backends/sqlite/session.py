@@ -23,6 +23,7 @@ from dray.model.settlement import Settlement
 
 T = TypeVar("T")
 
+_ARGS, _TIMEOUT = Claim._fields.index("args"), Claim._fields.index("timeout")
 # Not escaped: the driver refuses half of a surrogate pair, which SQLite would take for something else.
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # Text that is no UTF-8 is read with its bytes as \xe9 (`connect.tolerantly`), which JSON has no such escape for.
@@ -76,7 +77,7 @@ class SqliteSession(Session):
         self.check()
         statement = self.catalogue[name]
         values = self._time | {
-            key: _dumps(value) if isinstance(value, list) else value for key, value in params.items()
+            key: json.dumps(value) if isinstance(value, list) else value for key, value in params.items()
         }
         return self._cursor.execute(statement.text, statement.bind(values))
 
@@ -171,10 +172,21 @@ class SqliteSession(Session):
             if not count:
                 continue
             self.run("job_claim", worker_id=worker_id, ids=ids, limit=limit)
-            claimed += map(Claim._make, _loads(self.rows("job_claimed", worker_id=worker_id, ids=ids)[0][0]))
+            claimed += self._claimed(worker_id, ids)
             ahead -= max(0, count - limit)
             limit -= min(limit, count)
         return _known(claimed)
+
+    def _claimed(self, worker_id: str, ids: str) -> list[Claim]:
+        rows: list[list[Any]] = _loads(self.rows("job_claimed", worker_id=worker_id, ids=ids)[0][0])
+        large = [row[0] for row in rows if row[_ARGS] is None]
+        payloads = dict(self.rows("payload_read", ids=large)) if large else {}
+        for row in rows:
+            if row[_ARGS] is None:
+                row[_ARGS] = payloads.get(row[0])
+            if row[_TIMEOUT] is not None:
+                row[_TIMEOUT] = float(row[_TIMEOUT])
+        return [*map(Claim._make, rows)]
 
     def _pick(self, queue: str, tasks: Sequence[str], limit: int) -> tuple[int, str]:
         """The next jobs of a queue: how many, and their ids as JSON. Each task has its own stretch of the index, so
@@ -187,7 +199,7 @@ class SqliteSession(Session):
             return count, ids
         heads = [_loads(self.rows("ready_pick", queue=queue, task=task, limit=limit)[0][0]) for task in tasks]
         picked = [job_id for _, _, job_id in islice(heapq.merge(*heads), limit)]
-        return len(picked), _dumps(picked)
+        return len(picked), json.dumps(picked)
 
     def settle(self, endings: Sequence[SettlementRow]) -> Later[list[SettledRow]]:
         completions = [each for each in endings if each.settlement.state == State.COMPLETED]
@@ -220,7 +232,7 @@ class SqliteSession(Session):
             (s.id, s.claim, _inline(s.result), s.drops_args, started_age, finished_age)
             for s, _, started_age, finished_age in endings
         ]
-        return self.run("job_complete", worker_id=endings[0].worker_id, endings=given)
+        return self.run("job_complete", worker_id=endings[0].worker_id, endings=_dumps(given))
 
     def _settle_others(self, endings: Sequence[SettlementRow]) -> list[tuple[str, str]]:
         # The record first, while the row still shows the attempt that ends.

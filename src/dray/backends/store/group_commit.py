@@ -1,7 +1,7 @@
 """Threads that enqueue at the same moment share one transaction: a commit to disk takes longer than fifty rows.
 
-The thread that finds no other writing writes its jobs, and with them those of all threads that wait. If a shared
-transaction fails, each thread writes its own jobs by itself: none gets the error of another's.
+The thread that finds no other writing writes its jobs, and with them those of all threads that wait. If the database
+refuses the data of a shared transaction, each thread writes its own jobs by itself: none gets the error of another's.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 
 from dray import forks
+from dray.backends.database import DataRefused
 from dray.errors import DrayError
 from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.model.new_job import NewJob
@@ -20,13 +22,18 @@ _LONGEST_WAIT = 1.0  # seconds until a thread looks by itself whether another st
 
 
 class _Request:
-    """The jobs of one thread. Only a thread that has the turn sets `is_written` and `is_alone`."""
+    """The jobs of one thread. Only a thread that has the turn sets what became of them."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
         self.is_written = False
-        self.is_alone = False  # a shared transaction has failed
+        self.is_alone = False  # its own thread writes them
+        self.error: DrayError | None = None
         self.bell = Signal()
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_written or self.is_alone or self.error is not None
 
 
 class GroupCommit:
@@ -49,7 +56,7 @@ class GroupCommit:
         with_cleanup(lambda: self._add(request), lambda: self._leave(request))
 
     def _add(self, request: _Request) -> None:
-        while not (request.is_written or request.is_alone):
+        while not request.is_over:
             if self._turn.acquire(0):
                 self._write_with_others(request)
                 self._turn.release_if_mine()
@@ -58,21 +65,26 @@ class GroupCommit:
             else:
                 request.bell.wait(_LONGEST_WAIT)
                 request.bell.clear()
-        if not request.is_written:
+        if request.error is not None:
+            raise copy(request.error)
+        if request.is_alone:
             self._write(request.jobs)
 
     def _write_with_others(self, request: _Request) -> None:
-        if request.is_written or request.is_alone:
+        if request.is_over:
             return  # the last turn has seen to it
-        waiting = [each for each in list(self._waiting)[:_MOST] if not (each.is_written or each.is_alone)]
+        waiting = [each for each in list(self._waiting)[:_MOST] if not each.is_over]
         together = [request, *(each for each in waiting if each is not request)]
         try:
             self._write([job for each in together for job in each.jobs])
-        except DrayError:
+        except DataRefused:
             if len(together) == 1:
                 raise
             for each in together:
-                each.is_alone = True
+                each.is_alone = True  # one of them is at fault
+        except DrayError as error:  # of the database: alone, each would wait for the same once more
+            for each in together:
+                each.error = error
         else:
             for each in together:
                 each.is_written = True
@@ -86,6 +98,6 @@ class GroupCommit:
             return
         with suppress(ValueError):
             self._waiting.remove(request)
-        successor = next((each for each in list(self._waiting) if not (each.is_written or each.is_alone)), None)
+        successor = next((each for each in list(self._waiting) if not each.is_over), None)
         if successor is not None:
             successor.bell.set()

@@ -19,7 +19,7 @@ from dray.cli.cells import Shape, cell, relative, short, state
 from dray.cli.exits import Code, say
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import Column, fields, flat, line, one_or_all, put_either, put_line, put_list
-from dray.cli.parsing import confirm, filters, filters_given, time_option
+from dray.cli.parsing import confirm, filters, given, time_option
 from dray.handle import job as handles
 from dray.model.job import CancelResult
 from dray.ops import listing
@@ -181,7 +181,7 @@ def _command(action: _Action) -> click.Command:
     @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
     @shared
     def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
-        fit = filters_given(options)
+        fit = given(options)
         if bool(ids) is everything:
             raise click.UsageError("name jobs by their ids, or give --all with filters; one of the two")
         if ids and fit:

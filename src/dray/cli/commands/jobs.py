@@ -11,7 +11,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, relative, short, state
 from dray.cli.options import option, shared, wants_json
 from dray.cli.output import TRIES, Column, is_terminal, put_list
-from dray.cli.parsing import filters, filters_given
+from dray.cli.parsing import filters, given
 from dray.ops import listing
 from dray.wording import span
 
@@ -53,7 +53,7 @@ def jobs(limit: int, after: str | None, **options: Any) -> None:
     """
     app = app_on_tables()
     cursor = None if after is None else listing.job_named(app.backend, after)
-    found = app.jobs(**filters_given(options), limit=limit, after=cursor)
+    found = app.jobs(**given(options), limit=limit, after=cursor)
     put_list([shapes.job(job) for job in found], _COLUMNS, "no jobs", _KEYS)
     if len(found) == limit and is_terminal() and not wants_json():
         click.echo(f"there may be more: --limit {limit * 10}, or --after {short(found[-1].id)}", err=True)

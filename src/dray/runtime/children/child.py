@@ -111,7 +111,7 @@ class _Child:
                 "trace": _shown(traceback.format_exception(error, limit=100)),
             }
         execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
-        self._pipe.attach(execution, says_begin=job["says_begin"])
+        self._pipe.attach(execution, None if job["says_begin"] else lambda: self._flags.begin(self._number))
         self._execution = execution
         notes.start_capture(self)
         try:
@@ -211,16 +211,16 @@ class Pipe:
         self._app: Any = None
         self._execution: Execution | None = None
         self._report: Any = None  # the one that was sent last
-        self._says_begin = True
+        self._mark_begin: Callable[[], None] | None = None
         self._said: deque[tuple[int, str]] = deque(maxlen=LOG_LINES)
         self._credit = float(_BURST)
         self._noted = 0  # when the credit was counted
         self._later: threading.Timer | None = None
 
-    def attach(self, execution: Execution, *, says_begin: bool) -> None:
-        """Messages are about this job from here on; `says_begin`: the worker does not know when it begins."""
+    def attach(self, execution: Execution, mark_begin: Callable[[], None] | None) -> None:
+        """Messages are about this job from here on. `mark_begin`: when it begins; None: the worker is told."""
         self._execution, self._app = execution, execution.task.app
-        self._report, self._says_begin = None, says_begin
+        self._report, self._mark_begin = None, mark_begin
 
     def answer(self, message: wire.Message) -> None:
         """Ends a job: sends the last lines, then its outcome. Nothing of it comes later."""
@@ -253,9 +253,11 @@ class Pipe:
         return self._app.backend
 
     def began(self, execution: Execution) -> None:
-        if self._says_begin:
-            with self._turn():
-                self._send({"began": execution.started})
+        if self._mark_begin is not None:
+            self._mark_begin()
+            return
+        with self._turn():
+            self._send({"began": execution.started})
 
     def note(self, execution: Execution) -> None:
         """Sends lines and progress: as they come, or together when there are many."""

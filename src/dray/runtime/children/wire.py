@@ -30,7 +30,8 @@ _DESCRIPTORS = 4
 _CLOSED_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # 0: not on macOS
 _ORDER = struct.Struct("!QB")  # the number of the job that is to stop, and why
 _STOPS = tuple(StopCause)
-_STACK_AT = 16
+_BEGUN, _BEGUN_AT = struct.Struct("!Q"), 16  # the number of the job whose body has begun
+_STACK_AT = 24
 _PATIENCE = 0.25  # seconds; a stack is written in a millisecond, unless the process is stopped
 
 
@@ -150,6 +151,17 @@ class SharedFlags:
     def stop_of(self, job: int) -> StopCause | None:
         order: tuple[int, int] = _ORDER.unpack(os.pread(self.descriptor, _ORDER.size, 0))
         return _STOPS[order[1]] if order[0] == job else None
+
+    def begin(self, job: int) -> None:
+        """The body of a job begins."""
+        os.pwrite(self.descriptor, _BEGUN.pack(job), _BEGUN_AT)
+
+    def has_begun(self, job: int) -> bool:
+        return os.pread(self.descriptor, _BEGUN.size, _BEGUN_AT) == _BEGUN.pack(job)
+
+    @property
+    def has_stack(self) -> bool:
+        return self.size > _STACK_AT
 
     @property
     def size(self) -> int:

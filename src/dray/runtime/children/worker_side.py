@@ -165,10 +165,15 @@ class ChildHandle:
 
     def prepare(self) -> None:
         """Begins the next job: orders and stacks are of this one from here on."""
-        if not self._is_wiped:
+        if not self._is_wiped or self._flags.has_stack:
             self._flags.wipe()
         self._jobs += 1
         self._has_shown_stack, self._is_wiped = False, True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the body of the job at hand has begun, where it does not say so."""
+        return self._flags.has_begun(self._jobs)
 
     def hear(self, deadline: float | None) -> wire.Message:
         """Waits for its next message; raises `Died`, `TimeoutError` at the deadline, or `wire.Garbled`."""

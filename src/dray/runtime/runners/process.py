@@ -274,7 +274,7 @@ class _Slot(threading.Thread):
 
     def _converse(self, child: ChildHandle, execution: Execution) -> Settlement | None:
         """Sends a child its job and reads its messages until the body has ended."""
-        # A task that is loaded begins at once, and need not say so: that is one wake-up of this thread less.
+        # A task that is loaded begins at once: the child notes it, and spares this thread a wake-up.
         says_begin = execution.task not in child.loaded or execution.claim.timeout is not None
         job = {
             "claim": execution.claim,
@@ -288,11 +288,14 @@ class _Slot(threading.Thread):
         if not says_begin:
             _begin(execution, execution.link.clock.steady())
         child.give(job, self._runner.lock_fd())
-        deadline = time.monotonic() + _START if says_begin else None
+        deadline: float | None = time.monotonic() + _START
         while True:
             try:
                 message = child.hear(deadline)
             except TimeoutError:
+                if child.has_begun:
+                    deadline = None
+                    continue
                 raise StartFailed(f"task {execution.task.name} was not loaded within {_START:g} s") from None
             try:
                 if "end" in message:

@@ -101,12 +101,15 @@ WHERE dray_jobs.id = given.value AND state = 'queued'
 
 -- name: job_claimed
 -- The jobs among these that this worker has just taken, in their order, as one text: read row by row, each row would
--- be a moment at which the engine waits for the GIL.
-SELECT json_group_array(json_array(j.id, j.claim, j.task, j.queue,
-    coalesce(j.args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = j.id)),
-    j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout, j.priority, j.run_at, j.workflow_id))
+-- be a moment at which the engine waits for the GIL. Large arguments are not in it: a text has a limit.
+SELECT json_group_array(json_array(j.id, j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes,
+    j.max_crashes, CAST(j.timeout AS text), j.priority, j.run_at, j.workflow_id))
 FROM json_each(:ids) AS given CROSS JOIN dray_jobs AS j ON j.id = given.value
 WHERE j.state = 'running' AND +j.worker_id = :worker_id
+
+-- name: payload_read
+-- The large arguments of jobs.
+SELECT job_id, args FROM dray_payloads WHERE job_id $in_ids(ids)
 
 -- name: job_complete
 -- The happy end of attempts. Each is an array of id, claim, result, whether the arguments go, and the two ages.
