@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,17 @@ def test_an_idle_child_that_has_died_costs_no_attempt(killed: str) -> None:
         idle = stage.result(bodies.who_am_i)
         os.kill(idle[killed], signal.SIGKILL)
         await_that(lambda: not is_alive(idle["pid"]))
+
+        assert stage.result(bodies.add, a=1, b=2) == 3
+
+
+def test_an_idle_child_whose_death_is_not_told_yet_costs_no_attempt() -> None:
+    with Stage(size=1) as stage:
+        idle = stage.result(bodies.who_am_i)
+        os.kill(idle["parent"], signal.SIGSTOP)  # it tells of deaths
+        os.kill(idle["pid"], signal.SIGKILL)
+        await_that(lambda: not is_alive(idle["pid"]))
+        threading.Timer(0.5, os.kill, (idle["parent"], signal.SIGCONT)).start()
 
         assert stage.result(bodies.add, a=1, b=2) == 3
 

@@ -138,8 +138,6 @@ class ChildHandle:
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._poll.register(self._status, select.POLLIN)
-        self._end = select.poll()
-        self._end.register(self._status, select.POLLIN)
         self.loaded: set[Task[..., Any]] = set()  # tasks of which it has begun a job
         self._jobs = 0
         self._has_shown_stack = False
@@ -149,8 +147,12 @@ class ChildHandle:
 
     def died_idle(self) -> bool:
         """Whether it has died, or its forker has, before it was given a job. Then only `bury` may follow."""
-        if not self._end.poll(0):
-            return False
+        found = dict(self._poll.poll(0))
+        if self._status.fileno() not in found:
+            # The kernel closes its socket at once. The forker may take a moment to tell of its death.
+            if not found.get(self._sock.fileno(), 0) & select.POLLHUP:
+                return False
+            self.kill()  # or one that has only closed its socket would be waited for
         self._ended()  # its process id may be another's by now
         return True
 
