@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import dray
 from benchmarks.arena import Arena
@@ -111,3 +112,14 @@ def memory_mb(pid: int) -> tuple[float, float]:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines}
     return sizes["Rss"], sizes["Pss"]
+
+
+def run_until_stopped(main: Callable[[], None]) -> None:
+    """Runs a benchmark. SIGTERM ends it as Ctrl-C does: processes are ended and files removed on the way out."""
+
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    with suppress(KeyboardInterrupt):
+        main()

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sqlite3
 import sys
-from contextlib import suppress
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from benchmarks import drain, enqueues, idle, imports, pickup
 from benchmarks.arena import Arena, arenas
 from benchmarks.figures import Figures
+from benchmarks.processes import run_until_stopped
 
 
 class Measure(Protocol):
@@ -60,12 +59,5 @@ def run(sections: list[str], found: list[Arena], figures: Figures, *, quick: boo
         SECTIONS[section](found, figures, quick=quick)
 
 
-def _terminated(*_: object) -> NoReturn:
-    """Handles SIGTERM as Ctrl-C: processes are ended and files removed on the way out."""
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)
-    with suppress(KeyboardInterrupt):
-        main()
+    run_until_stopped(main)

@@ -139,7 +139,7 @@ def test_only_takes_a_queue_or_a_store() -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["compare", "--only", "nobody"])
+    monkeypatch.setattr("sys.argv", ["compare", "--only", "unknown"])
     with pytest.raises(SystemExit):
         main()
     assert "Celery, Dramatiq, Dray, GigQ" in capsys.readouterr().err

@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
 
 from benchmarks.compare import table
 from benchmarks.compare.entrants import ENTRANTS, Entrant
@@ -21,6 +19,7 @@ from benchmarks.compare.measure import Failed, Size, measure
 from benchmarks.compare.plot import plot
 from benchmarks.compare.report import MEASURES, Report, Row
 from benchmarks.compare.stores import STORES, NoStore, Store
+from benchmarks.processes import run_until_stopped
 
 RESULTS = Path(__file__).parents[1] / "results"
 Field = list[tuple[Entrant, Row]]  # those that are measured, each with its row of the report
@@ -120,12 +119,5 @@ def write(report: Report, folder: Path) -> None:
     (folder / "compare.svg").write_text(plot(report))
 
 
-def _terminated(*_: object) -> NoReturn:
-    """Handles SIGTERM as Ctrl-C: processes are ended and files removed on the way out."""
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)
-    with suppress(KeyboardInterrupt):
-        main()
+    run_until_stopped(main)

@@ -156,3 +156,30 @@ def test_bad_data_of_one_thread_costs_no_other_a_job(backend: Backend) -> None:
     assert [is_written for _, is_written in ends] == [True, False, True, True] * 10
     there = {each.id for each in backend.jobs.get([job_id for job_id, _ in ends])}
     assert there == {job_id for job_id, is_written in ends if is_written}
+
+
+def test_a_thread_that_may_not_write_does_not_wait_for_another(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other may be waiting for it: for the transaction that it has open."""
+    backend.jobs.enqueue([job()])
+    has_turn, may_end = threading.Event(), threading.Event()
+
+    def hold_turn() -> None:
+        with backend.jobs._group._turn.lock:
+            has_turn.set()
+            may_end.wait(LONG)
+
+    def refuse() -> None:
+        raise StorageLocked("this thread has a transaction open")
+
+    monkeypatch.setattr(backend.db, "check_may_write", refuse)
+    other = threading.Thread(target=hold_turn)
+    other.start()
+    try:
+        assert has_turn.wait(LONG)
+        with pytest.raises(StorageLocked, match="has a transaction open"):
+            backend.jobs.enqueue([job()])
+    finally:
+        may_end.set()
+        other.join()

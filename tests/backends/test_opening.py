@@ -14,6 +14,7 @@ import pytest
 
 from dray.backends import open_backend
 from dray.backends.sqlite import database as sqlite_database
+from dray.backends.sqlite.connect import connect
 from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 from tests.backends.processes import (
     ask_together,
@@ -232,3 +233,21 @@ def test_a_closed_backend_opens_again_at_the_next_call(url: str) -> None:
 
     assert [job.id for job in backend.jobs.newest()] == sorted(made, reverse=True)
     backend.close()
+
+
+def test_a_connection_whose_settings_fail_is_closed(tmp_path: Path) -> None:
+    class Failing(sqlite3.Connection):
+        def execute(self, *given: Any) -> sqlite3.Cursor:
+            made.append(self)
+            if "journal_size_limit" in given[0]:
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(*given)
+
+    made: list[sqlite3.Connection] = []
+    path = tmp_path / "jobs.db"
+    path.touch()
+    with pytest.raises(sqlite3.OperationalError, match="I/O"):
+        connect(path, Failing)
+
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        sqlite3.Connection.execute(made[0], "SELECT 1")

@@ -205,3 +205,15 @@ def test_what_is_typed_counts_more_than_a_variable(local: Shell) -> None:
     local("worker", "--burst", "-c", "2", DRAY_WORKER_CONCURRENCY="3")
 
     assert local("workers", "--all", "--json").json[0]["concurrency"] == 2
+
+
+def test_its_threads_take_turns_more_often_than_python_lets_them(local: Shell) -> None:
+    local.write(
+        "tasks.py",
+        "import sys, dray\napp = dray.App()\n\n@app.task\ndef turns() -> float: return sys.getswitchinterval()\n",
+    )
+    job_id = local("enqueue", "tasks.turns").value
+
+    local("worker", "--burst")
+
+    assert local("job", "show", job_id, "--json").json["result"] == pytest.approx(0.0005)

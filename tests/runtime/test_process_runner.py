@@ -19,6 +19,9 @@ import pytest
 from dray.clock import SystemClock
 from dray.model.limits import LOG_LINES
 from dray.runtime import loading
+from dray.runtime.children import kernel
+from dray.runtime.children.wire import SharedFlags
+from dray.runtime.execution import StopCause
 from dray.runtime.runners import process
 from dray.task.task import Task
 from tests.runtime import child_bodies as bodies
@@ -598,3 +601,24 @@ def test_a_body_may_take_longer_than_a_start(stage: Stage, monkeypatch: pytest.M
     start_without_timeout(stage, bodies.nap, seconds=1)
 
     assert stage.settled().state == "completed"
+
+
+def test_a_stack_that_was_dumped_before_a_job_is_not_taken_for_its_own(stage: Stage) -> None:
+    child = stage.result(bodies.who_am_i)["pid"]
+    assert kernel.STACK_SIGNAL is not None
+    os.kill(child, kernel.STACK_SIGNAL)
+    handle = stage.runner.slots[0].child
+    assert handle is not None
+    await_that(lambda: handle._flags.has_stack)
+
+    assert stage.run(bodies.exit_at_once, status=3).traceback is None
+
+
+def test_only_a_stack_makes_the_shared_bytes_longer() -> None:
+    flags = SharedFlags.new()
+    size = flags.size
+    flags.order(7, StopCause.CANCEL)
+    flags.begin(7)
+
+    assert (flags.size, flags.has_stack, flags.has_begun(7), flags.has_begun(8)) == (size, False, True, False)
+    flags.close()

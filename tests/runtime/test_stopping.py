@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.errors import JobCancelled
+from dray.runtime.runners import thread
 from tests.runtime.watching import LONG, Gate, come_to, ended, outcomes, state_of, until
 
 
@@ -398,3 +400,29 @@ def test_a_cancelled_deaf_body_keeps_its_claim_until_it_ends(app: App, deaf: Dea
         assert not job.retry()
         deaf.let_go()
         assert ended(job) == "cancelled(user)"
+
+
+def test_a_body_is_struck_in_a_long_slice_and_the_setting_comes_back(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a short one, another thread could run between the look at the body and the exception raised into it."""
+    usual, seen = sys.getswitchinterval(), list[float]()
+    raise_into: Any = thread._raise_into
+
+    def noted(*given: Any) -> None:
+        seen.append(sys.getswitchinterval())
+        raise_into(*given)
+
+    monkeypatch.setattr(thread, "_raise_into", noted)
+
+    @app.task(name="endless", timeout=0.1, max_attempts=1)
+    def endless() -> None:
+        while True:
+            time.sleep(0.001)
+
+    job = endless.enqueue()
+    with app.worker(concurrency=1):
+        until(lambda: job.refresh().state == "failed")
+
+    assert seen[0] == pytest.approx(0.05)
+    assert sys.getswitchinterval() == usual

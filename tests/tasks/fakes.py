@@ -24,7 +24,7 @@ class Context:
 
 @dataclass
 class Handle:
-    """What an App answers to an enqueue."""
+    """What an App returns for an enqueue."""
 
     job: NewJob
 

@@ -201,7 +201,7 @@ def negative(attempt: int) -> float:
     return -1
 
 
-@pytest.mark.parametrize("policy", [broken, negative], ids=["raises", "answers nonsense"])
+@pytest.mark.parametrize("policy", [broken, negative], ids=["raises", "returns nonsense"])
 def test_a_policy_that_fails_is_reported_and_the_default_is_used(
     policy: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,12 +55,12 @@ class Comparer(RuleBasedStateMachine):
     def ask(self, verb: str, *given: Any, order: Callable[[Any], Any] | None = None, **named: Any) -> Any:
         """Returns the result of all three, which must be equal."""
         self.calls[verb] += 1
-        answers = [
+        returned = [
             answer_of(side, verb, given, named, order)
             for side in (self.reference, self.sides.sqlite, self.sides.postgres)
         ]
-        self.compare(verb, *answers)
-        return answers[0]
+        self.compare(verb, *returned)
+        return returned[0]
 
     def compare(self, what: str, reference: Any, sqlite: Any, postgres: Any) -> None:
         differing = [

@@ -73,13 +73,13 @@ class WorkRules(Comparer):
         self.calls["jobs.enqueue"] += 1
         new = self.build(wishes)
         sides, users = [self.sides.sqlite, self.sides.postgres], [self.sides.sqlite_user, self.sides.postgres_user]
-        answers: list[Any] = []
+        returned: list[Any] = []
         with self.reference.transaction(commits=commits):
-            answers.append(answer_of(self.reference, "jobs.enqueue", (new,), {"connection": "theirs"}, None))
+            returned.append(answer_of(self.reference, "jobs.enqueue", (new,), {"connection": "theirs"}, None))
         for side, user in zip(sides, users, strict=True):
-            answers.append(answer_of(side, "jobs.enqueue", (new,), {"connection": user}, None))
+            returned.append(answer_of(side, "jobs.enqueue", (new,), {"connection": user}, None))
             user.commit() if commits else user.rollback()
-        self.compare("jobs.enqueue", *answers)
+        self.compare("jobs.enqueue", *returned)
 
     @rule(n=some)
     def enqueue_again(self, n: int) -> None:

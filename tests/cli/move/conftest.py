@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.shell import TASKS, Shell
+from tests.cli.shell import Shell
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """A project whose queue is in a SQLite file."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    made = Shell(folder, f"sqlite:///{folder / 'dray.db'}")
-    made.write("tasks.py", TASKS)
-    return made
+def shell(local: Shell) -> Shell:
+    """A project whose queue is in a SQLite file; the tests name the other database themselves."""
+    return local
 
 
 @pytest.fixture(params=["sqlite-postgres", "postgres-sqlite"])

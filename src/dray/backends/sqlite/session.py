@@ -26,7 +26,7 @@ T = TypeVar("T")
 _ARGS, _TIMEOUT = Claim._fields.index("args"), Claim._fields.index("timeout")
 # Not escaped: the driver refuses half of a surrogate pair, which SQLite would take for something else.
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-# Text that is no UTF-8 is read with its bytes as \xe9 (`connect.tolerantly`), which JSON has no such escape for.
+# Text that is not UTF-8 is read with its bytes as \xe9 (`connect.tolerantly`). JSON has no such escape.
 _ESCAPED_BYTE = re.compile(r"(?<!\\)((?:\\\\)*)\\x")
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
 _FEW = 20_000  # rows that are read and sorted in 20 milliseconds

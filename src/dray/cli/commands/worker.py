@@ -77,7 +77,7 @@ def worker(
     from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
 
     # A tenth of Python's own, which is longer than most transactions of the engine: it would wait for the GIL while
-    # short bodies run, and they for it. In this process only; a worker inside another program changes nothing.
+    # short bodies run, and they for it. Only here: a worker inside another program leaves its setting alone.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     found = app_with_tasks(target, imports)
     logs.configure(log_level)

@@ -141,7 +141,7 @@ class SharedFlags:
     def wipe(self) -> None:
         """Before a job: no order, no stack. Both sides share the file offset."""
         os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, _ORDER.pack(0, 0), 0)
+        os.pwrite(self.descriptor, bytes(_STACK_AT), 0)  # whole: only a stack makes it longer
         os.lseek(self.descriptor, _STACK_AT, os.SEEK_SET)
 
     def order(self, job: int, stop: StopCause) -> None:

@@ -184,8 +184,8 @@ def _gil_to_itself() -> Generator[None]:
     """
     with _one_at_a_time:
         usual = sys.getswitchinterval()
-        sys.setswitchinterval(_LONG_SLICE)
         try:
+            sys.setswitchinterval(_LONG_SLICE)
             time.sleep(0)
             yield
         finally:
