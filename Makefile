@@ -46,10 +46,10 @@ check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	$(BIN)/python checks/statements.py
 	$(BIN)/python checks/lazy_imports.py
 
-bench: $(VENV)/ready  ## rates, latency and idle cost beside raw loops; about half an hour
+bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, each compared with its bar; about an hour
 	$(BIN)/python -m benchmarks.storage
-	$(BIN)/python -m benchmarks.worker
 	$(BIN)/python -m benchmarks.moving
+	$(BIN)/python -m benchmarks.worker
 
 # The peers are installed in an environment of their own, .venv-compare-VERSION; two of them need Python 3.12. Options:
 # `make compare OPTIONS='--quick --only Huey'`.

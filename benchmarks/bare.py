@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import LiteralString
 
 import psycopg
 
@@ -120,6 +121,6 @@ def postgres_loop(url: str, ear: str) -> Generator[Callable[[int], int]]:
         yield send
 
 
-_INSERT = """
+_INSERT: LiteralString = f"""
 INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, max_attempts, max_crashes, args, created_at,
-    updated_at) VALUES (%s, 'bench', 'default', 'queued', 0, now(), 3, 3, %s, now(), now())"""
+    updated_at) VALUES (%s, '{raw.TASK}', 'default', 'queued', 0, now(), 3, 3, %s, now(), now())"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -46,6 +47,13 @@ class Figures:
 
     def say(self, what: str, text: str) -> None:
         print(f"  {what:<52} {text}", flush=True)
+
+    def pairs(self, what: str, pairs: Sequence[tuple[float, float]], more: str = "") -> float:
+        """Prints the medians of rates, raw and Dray, in jobs a second; returns the median of their ratios."""
+        bare, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
+        ratio = statistics.median(ours / bare for bare, ours in pairs)
+        self.say(what, f"raw {bare:>8,.0f}/s   Dray {ours:>8,.0f}/s   ratio {ratio:5.0%}{more}")
+        return ratio
 
     def at_least(self, name: str, value: float, bar: float, unit: str) -> None:
         self._add(name, value, f">= {bar:,g}{unit}", unit, is_met=value >= bar)

@@ -1,4 +1,4 @@
-"""The cost of idle workers: CPU time and memory."""
+"""The cost of idle workers: CPU time, memory and wake-ups."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.arena import SIX, Arena, noop_of
 from benchmarks.figures import Figures
-from benchmarks.processes import cpu_percent, memory_mb, workers
+from benchmarks.processes import cpu_percent, memory_mb, wake_ups, workers
+from benchmarks.storage import ROUNDS
 
-_BARS = {"SQLite": (0.3, 30.0), "PostgreSQL": (0.5, 45.0)}  # percent of a core, MB
+_BARS = {"SQLite": (0.1, 25.0), "PostgreSQL": (0.2, 40.0)}  # percent of a core, MB
+_WAKE_UPS_BAR = 4.0  # a second, SQLite
 _CROWD = 31
 _CROWD_BAR = 1.0  # percent of a core each
 _JOBS_PER_SECOND = 200
@@ -19,20 +22,35 @@ _SETTLE = 3.0  # seconds until the work of a start is done
 
 
 def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
-    seconds = 5 if quick else 30
-    figures.heading(f"One idle worker over {seconds} s")
+    seconds, rounds = (2, 1) if quick else (30, ROUNDS)
+    figures.heading(f"One idle worker, medians of {rounds} times {seconds} s")
     bare_rss, bare_pss = _bare_python()
     figures.say("bare Python", f"{bare_rss:.1f} MB resident (PSS {bare_pss:.1f})")
-    for arena in arenas:
-        with arena.fresh() as app, workers(arena, app, ()) as (pid,):
-            app.close()
-            time.sleep(_SETTLE)
-            (percent,) = cpu_percent([pid], seconds)
-            rss, pss = memory_mb(pid)
-        figures.say(arena.name, f"{percent:.3f} % of a core, {rss:.1f} MB resident (PSS {pss:.1f})")
+    with ThreadPoolExecutor(len(arenas)) as threads:  # at the same time: they mostly wait
+        runs = [threads.submit(_idle, arena, rounds, seconds) for arena in arenas]
+    for arena, run in zip(arenas, runs, strict=True):
+        percent, rss, pss, wakes = run.result()
+        cost = f"{percent:.3f} % of a core, {rss:.1f} MB resident (PSS {pss:.1f}), {wakes:.1f} wake-ups a second"
+        figures.say(arena.name, cost)
         most_percent, most_mb = _BARS[arena.name]
         figures.at_most(f"idle worker, {arena.name}, CPU", percent, most_percent, " %")
         figures.at_most(f"idle worker, {arena.name}, resident", rss, most_mb, " MB")
+        if arena.is_sqlite:
+            figures.at_most(f"idle worker, {arena.name}, wake-ups", wakes, _WAKE_UPS_BAR, "/s")
+
+
+def _idle(arena: Arena, rounds: int, seconds: float) -> tuple[float, float, float, float]:
+    """Returns percent of a core, resident memory, PSS and wake-ups a second: medians of as many windows of time."""
+    windows: list[tuple[float, float, float, float]] = []
+    with arena.fresh() as app, workers(arena, app, ()) as (pid,):
+        app.close()
+        time.sleep(_SETTLE)
+        for _ in range(rounds):
+            before = wake_ups(pid)
+            (percent,) = cpu_percent([pid], seconds)
+            windows.append((percent, *memory_mb(pid), (wake_ups(pid) - before) / seconds))
+    percent, rss, pss, wakes = (statistics.median(side) for side in zip(*windows, strict=True))
+    return percent, rss, pss, wakes
 
 
 def _bare_python() -> tuple[float, float]:

@@ -67,7 +67,7 @@ FROM jobs
 
 
 def measure(_: list[Arena], figures: Figures, *, quick: bool) -> None:
-    rounds = 3 if quick else 15
+    rounds = 1 if quick else 15
     with tempfile.TemporaryDirectory(prefix="dray-start-") as folder:
         compiled = {"PYTHONPYCACHEPREFIX": f"{folder}/compiled", "PYTHONDONTWRITEBYTECODE": ""}
         _starts(figures, compiled, rounds)

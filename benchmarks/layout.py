@@ -40,7 +40,7 @@ def make(path: Path, layout: str) -> sqlite3.Connection:
 
 def fill(connection: sqlite3.Connection, jobs: int, args: str, *, beside: bool) -> None:
     ids = [IDS.new() for _ in range(jobs)]
-    raw.sqlite_insert(connection, ids, "{}" if beside else args)
+    raw.sqlite_insert(connection, raw.sqlite_rows(ids, "{}" if beside else args))
     if beside:
         connection.execute("BEGIN")
         connection.executemany("INSERT INTO dray_payloads (job_id, args) VALUES (?, ?)", [(i, args) for i in ids])

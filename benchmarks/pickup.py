@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import tempfile
@@ -11,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.arena import Arena
-from benchmarks.figures import Figures, spread
+from benchmarks.figures import Figures, Spread, spread
 from benchmarks.processes import python, workers
 from benchmarks.slow_sync import slow_sync
+from benchmarks.storage import ROUNDS
 
-_BARS = {"SQLite": (0.8, 3.0), "PostgreSQL": (2.0, 5.0)}  # p50 and p99, ms
+_BARS = {"SQLite": (0.4, 1.5), "PostgreSQL": (1.2, 2.5)}  # p50 and p99, ms
 _SLOW = 20  # ms
 _WARM_UP = 5
 _rng = random.Random(3)
@@ -32,22 +34,24 @@ class Pickup:
 
 
 def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
-    pauses = _pauses(40 if quick else 300)
+    pauses, rounds = (_pauses(40), 1) if quick else (_pauses(300), ROUNDS)
     few = _pauses(3 if quick else 20)
     for arena in arenas:
         p50, p99 = _BARS[arena.name]
         figures.heading(f"Pick-up, {arena.name}, ms from the commit to the body's start, {len(pauses)} samples")
-        _report(figures, arena, "bare: a datagram to another process", _pickup(arena, "datagram", pauses))
+        _report(figures, arena, "bare: a datagram to another process", [_pickup(arena, "datagram", pauses)])
         by_hand = "polled every ms" if arena.is_sqlite else "LISTEN"
-        _report(figures, arena, f"raw: insert and claim by hand, {by_hand}", _pickup(arena, "loop", pauses))
-        _report(figures, arena, "enqueue", _pickup(arena, "enqueue", pauses), p50, p99)
-        _report(figures, arena, "own connection", _pickup(arena, "connection", pauses))
+        found = [(_pickup(arena, "loop", pauses), _pickup(arena, "enqueue", pauses)) for _ in range(rounds)]
+        raw, ours = zip(*found, strict=True)
+        bare = _report(figures, arena, f"raw: insert and claim by hand, {by_hand}", raw)
+        dray = _report(figures, arena, "enqueue", ours, p50, p99)
+        figures.say("enqueue, p50", f"{dray / bare:.2f} times the raw loop's")
+        _report(figures, arena, "own connection", [_pickup(arena, "connection", pauses)])
         if arena.is_sqlite:
-            _report(figures, arena, "plain SQL", _pickup(arena, "sql", pauses), p50, p99)
+            _report(figures, arena, "plain SQL", [_pickup(arena, "sql", pauses)], p50, p99)
             _measure_slow(arena, figures, pauses)
         else:
-            found = _pickup(arena, "sql", few)
-            _report(figures, arena, f"plain SQL, no NOTIFY: polled ({len(few)})", found)
+            _report(figures, arena, f"plain SQL, no NOTIFY: polled ({len(few)})", [_pickup(arena, "sql", few)])
     _measure_idleness(arenas, figures, quick=quick)
 
 
@@ -70,19 +74,28 @@ def _produce(arena: Arena, way: str, pauses: Sequence[float], env: Mapping[str, 
 
 
 def _report(
-    figures: Figures, arena: Arena, what: str, found: Pickup, p50: float | None = None, p99: float | None = None
-) -> None:
-    if not found.pickups:
-        figures.say(what, f"all {found.missed} missed")
-        return
-    pickups = spread(found.pickups)
-    missed = f"  MISSED {found.missed}" if found.missed else ""
-    figures.say(what, f"{pickups}   (call to commit: p50 {spread(found.calls).p50:.2f}){missed}")
+    figures: Figures,
+    arena: Arena,
+    what: str,
+    runs: Sequence[Pickup],
+    p50: float | None = None,
+    p99: float | None = None,
+) -> float:
+    """Prints the percentiles, medians of all runs; returns the p50."""
+    missed = sum(run.missed for run in runs)
+    heard = [run for run in runs if run.pickups]
+    if not heard:
+        figures.say(what, f"all {missed} missed")
+        return math.nan
+    pickups = Spread(*(statistics.median(side) for side in zip(*(spread(run.pickups) for run in heard), strict=True)))
+    calls = statistics.median(spread(run.calls).p50 for run in heard)
+    figures.say(what, f"{pickups}   (call to commit: p50 {calls:.2f}){f'  MISSED {missed}' if missed else ''}")
     name = f"pick-up, {arena.name}, {what}"
     if p50 is not None:
         figures.at_most(f"{name}, p50", pickups.p50, p50, " ms")
     if p99 is not None:
         figures.at_most(f"{name}, p99", pickups.p99, p99, " ms")
+    return pickups.p50
 
 
 def _measure_slow(arena: Arena, figures: Figures, pauses: Sequence[float]) -> None:
@@ -95,7 +108,7 @@ def _measure_slow(arena: Arena, figures: Figures, pauses: Sequence[float]) -> No
     if spread(found.calls).p50 < _SLOW:
         figures.say(what, "left out: the library was not used, commits are as fast as ever")
         return
-    _report(figures, arena, what, found, p99=_SLOW + 5)
+    _report(figures, arena, what, [found], p99=_SLOW + 5)
     figures.at_most(f"pick-up, {arena.name}, {what}, missed", found.missed, 0, "")
 
 

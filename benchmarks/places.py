@@ -55,6 +55,8 @@ def raw_sqlite(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.execute("PRAGMA cache_size = -16000")
+    connection.execute("PRAGMA synchronous = FULL")
     for file in sql_files("sqlite", "migrations"):
         connection.executescript(file.read_text(encoding="utf-8"))
     return connection

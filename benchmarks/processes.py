@@ -36,8 +36,10 @@ def python(url: str, *arguments: str, more: Mapping[str, str] | None = None) -> 
 
 
 def _complain(log: str) -> None:
-    """Shows errors, without the lines about worker starts."""
-    sys.stderr.writelines(line for line in log.splitlines(keepends=True) if " info " not in line)
+    """Shows errors, without the lines about worker starts and the warning about an old SQLite."""
+    for line in log.splitlines(keepends=True):
+        if " info " not in line and "dray: SQLite 3." not in line:
+            sys.stderr.write(line)
 
 
 @contextmanager
@@ -81,12 +83,12 @@ def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, *, pause: float = 0.005) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {_PATIENCE:g} s for {what}")
-        time.sleep(0.005)
+        time.sleep(pause)
 
 
 def cpu_ns(pid: int) -> int:
@@ -105,6 +107,16 @@ def cpu_percent(pids: Sequence[int], seconds: float, meanwhile: Callable[[], Non
         meanwhile()
     after, elapsed = [cpu_ns(pid) for pid in pids], time.monotonic_ns() - started
     return [100 * (late - early) / elapsed for early, late in zip(before, after, strict=True)]
+
+
+def wake_ups(pid: int) -> int:
+    """Returns how often the threads of a process, which now live, have waited for something and woken up."""
+    found = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has just ended
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            found += int(lines["voluntary_ctxt_switches"])
+    return found
 
 
 def memory_mb(pid: int) -> tuple[float, float]:

@@ -10,8 +10,8 @@ import sqlite3
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -54,9 +54,10 @@ class Place(Protocol):
 
     def fresh_dray(self) -> Backend: ...
     def fresh_raw(self) -> None: ...
-    def raw_insert(self, ids: list[str], args: str) -> None: ...
+    def raw_rows(self, jobs: int, args: str) -> list[raw.Row]: ...
+    def raw_insert(self, rows: list[raw.Row]) -> None: ...
+    def raw_insert_each(self, rows: list[raw.Row]) -> None: ...
     def raw_drain(self, batch: int, jobs: int) -> int: ...
-    def fill(self, queued: int, finished: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -68,6 +69,11 @@ class SqlitePlace:
         self._path = Path(url.removeprefix("sqlite:///"))
         self._raw: sqlite3.Connection | None = None
         self._backend: Backend | None = None
+
+    @property
+    def bare(self) -> sqlite3.Connection:
+        assert self._raw is not None
+        return self._raw
 
     def close(self) -> None:
         if self._raw is not None:
@@ -94,26 +100,17 @@ class SqlitePlace:
         self._raw = raw_sqlite(self._path)
         self._raw.execute(_meta("sqlite"))
 
-    def raw_insert(self, ids: list[str], args: str) -> None:
-        assert self._raw is not None
-        raw.sqlite_insert(self._raw, ids, args)
+    def raw_rows(self, jobs: int, args: str) -> list[raw.Row]:
+        return raw.sqlite_rows([IDS.new() for _ in range(jobs)], args)
+
+    def raw_insert(self, rows: list[raw.Row]) -> None:
+        raw.sqlite_insert(self.bare, rows)
+
+    def raw_insert_each(self, rows: list[raw.Row]) -> None:
+        raw.sqlite_insert_each(self.bare, rows)
 
     def raw_drain(self, batch: int, jobs: int) -> int:
-        assert self._raw is not None
-        return raw.sqlite_drain(self._raw, batch, jobs)
-
-    def fill(self, queued: int, finished: int) -> None:
-        """Adds other rows: queued jobs behind ours, and history."""
-        self.close()
-        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(
-                "INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes,"
-                " created_at, updated_at, finished_at) VALUES (?, 'bench', 'default', ?, -1, 1, '{}', 3, 3, 1, 1, ?)",
-                _history(queued, finished),
-            )
-            connection.execute("COMMIT")
+        return raw.sqlite_drain(self.bare, batch, jobs)
 
 
 class PostgresPlace:
@@ -123,6 +120,11 @@ class PostgresPlace:
         self._url = url
         self._raw: psycopg.Connection | None = None
         self._backend: Backend | None = None
+
+    @property
+    def bare(self) -> psycopg.Connection:
+        assert self._raw is not None
+        return self._raw
 
     def close(self) -> None:
         if self._backend is not None:
@@ -146,32 +148,17 @@ class PostgresPlace:
         self._raw = raw_postgres(self._url)
         self._raw.execute(_meta("postgres").encode())
 
-    def raw_insert(self, ids: list[str], args: str) -> None:
-        assert self._raw is not None
-        raw.postgres_insert(self._raw, ids, args)
+    def raw_rows(self, jobs: int, args: str) -> list[raw.Row]:
+        return raw.postgres_rows([IDS.new() for _ in range(jobs)], args)
+
+    def raw_insert(self, rows: list[raw.Row]) -> None:
+        raw.postgres_insert(self.bare, rows)
+
+    def raw_insert_each(self, rows: list[raw.Row]) -> None:
+        raw.postgres_insert_each(self.bare, rows)
 
     def raw_drain(self, batch: int, jobs: int) -> int:
-        assert self._raw is not None
-        return raw.postgres_drain(self._raw, batch, jobs)
-
-    def fill(self, queued: int, finished: int) -> None:
-        self.close()
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            with connection.cursor().copy(
-                "COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes,"
-                " created_at, updated_at, finished_at) FROM STDIN"
-            ) as copy:
-                for job_id, state, finished_at in _history(queued, finished):
-                    end = "now()" if finished_at else None
-                    copy.write_row(
-                        (job_id, "bench", "default", state, -1, "now()", "{}", 3, 3, "now()", "now()", end)
-                    )
-            connection.execute("VACUUM ANALYZE dray_jobs")
-
-
-def _history(queued: int, finished: int) -> Iterator[tuple[str, str, int | None]]:
-    yield from ((IDS.new(), "queued", None) for _ in range(queued))
-    yield from ((IDS.new(), "completed", 1) for _ in range(finished))
+        return raw.postgres_drain(self.bare, batch, jobs)
 
 
 def register(backend: Backend) -> str:
@@ -181,10 +168,10 @@ def register(backend: Backend) -> str:
 
 
 def dray_insert(backend: Backend, count: int, args: str) -> None:
-    backend.jobs.enqueue([NewJob(id=IDS.new(), task="bench", args=args) for _ in range(count)])
+    backend.jobs.enqueue([NewJob(id=IDS.new(), task=raw.TASK, args=args) for _ in range(count)])
 
 
-def dray_drain(backend: Backend, worker: str, batch: int, jobs: int, tasks: tuple[str, ...] = ("bench",)) -> int:
+def dray_drain(backend: Backend, worker: str, batch: int, jobs: int, tasks: tuple[str, ...] = (raw.TASK,)) -> int:
     demand = Demand(("default",), tasks, batch)
     done, held = 0, backend.work.exchange(worker, (), demand).claims
     while done < jobs:
@@ -208,7 +195,7 @@ def args_of(size: int) -> str:
 def drain_pair(place: Place, size: int, batch: int, jobs: int) -> Pair:
     args = args_of(size)
     place.fresh_raw()
-    place.raw_insert([IDS.new() for _ in range(jobs + batch)], args)
+    place.raw_insert(place.raw_rows(jobs + batch, args))
     bare = rate(lambda: place.raw_drain(batch, jobs), jobs)
     backend = place.fresh_dray()
     dray_insert(backend, jobs + batch, args)
@@ -219,39 +206,20 @@ def drain_pair(place: Place, size: int, batch: int, jobs: int) -> Pair:
 def insert_pair(place: Place, size: int, jobs: int) -> Pair:
     args = args_of(size)
     place.fresh_raw()
-    ids = [IDS.new() for _ in range(jobs)]
-    bare = rate(lambda: place.raw_insert(ids, args), jobs)
+    rows = place.raw_rows(jobs, args)
+    bare = rate(lambda: place.raw_insert(rows), jobs)
     backend = place.fresh_dray()
-    new = [NewJob(id=IDS.new(), task="bench", args=args) for _ in range(jobs)]
+    new = [NewJob(id=IDS.new(), task=raw.TASK, args=args) for _ in range(jobs)]
     return Pair(bare, rate(lambda: backend.jobs.enqueue(new), jobs))
 
 
 def single_insert_pair(place: Place, jobs: int) -> Pair:
     args = args_of(117)
     place.fresh_raw()
-    bare = rate(lambda: [place.raw_insert([IDS.new()], args) for _ in range(jobs)], jobs)
+    rows = place.raw_rows(jobs, args)
+    bare = rate(lambda: place.raw_insert_each(rows), jobs)
     backend = place.fresh_dray()
     return Pair(bare, rate(lambda: [dray_insert(backend, 1, args) for _ in range(jobs)], jobs))
-
-
-def depth_pair(place: SqlitePlace | PostgresPlace, depth: int, jobs: int) -> dict[str, Pair]:
-    """Returns Dray's rates (shallow, deep): with 1,000 rows, and with `depth` queued and as many finished rows."""
-    rates: dict[str, list[float]] = {"bulk enqueue": [], "settle+claim of 100": []}
-    for queued in (1_000, depth):
-        place.fresh_dray()
-        place.fill(queued, queued)
-        backend = place.reopen_dray()
-        worker = register(backend)
-        args = args_of(117)
-        enqueue: list[float] = []
-        drain: list[float] = []
-        for _ in range(ROUNDS):
-            new = [NewJob(id=IDS.new(), task="bench", args=args) for _ in range(jobs)]
-            enqueue.append(rate(partial(backend.jobs.enqueue, new), jobs))
-            drain.append(rate(partial(dray_drain, backend, worker, 100, jobs - 100), jobs - 100))
-        rates["bulk enqueue"].append(statistics.median(enqueue))
-        rates["settle+claim of 100"].append(statistics.median(drain))
-    return {what: Pair(shallow, deep) for what, (shallow, deep) in rates.items()}
 
 
 def foreign_pair(place: Place, foreign: int, jobs: int) -> Pair:
@@ -275,7 +243,7 @@ def report(title: str, unit: str, pairs: list[Pair], columns: tuple[str, str] = 
     )
 
 
-def measure(place: SqlitePlace | PostgresPlace, *, depth: int, scale: float) -> None:
+def measure(place: Place, *, scale: float) -> None:
     print(f"{place.name}, jobs a second:")
     for label, size in SIZES.items():
         for batch, jobs in ((1, 2_000), (10, 8_000), (100, 20_000 if size < 10_000 else 5_000)):
@@ -293,9 +261,6 @@ def measure(place: SqlitePlace | PostgresPlace, *, depth: int, scale: float) -> 
     )
     pairs = [foreign_pair(place, 100_000, int(20_000 * scale)) for _ in range(ROUNDS)]
     report("claims behind 100,000 of an unknown task", "/s", pairs, ("without", "with"))
-    if depth:
-        for what, pair in depth_pair(place, depth, int(20_000 * scale)).items():
-            report(f"{what} at {depth:,} queued and finished", "/s", [pair], ("at 1,000", "deep"))
 
 
 @contextmanager
@@ -312,13 +277,12 @@ def places(which: str) -> Generator[list[SqlitePlace | PostgresPlace]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["sqlite", "postgres", "both"], default="both")
-    parser.add_argument("--depth", type=int, default=1_000_000, help="rows queued and finished; 0 leaves it out")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual number of jobs")
     given = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, medians of {ROUNDS}")
     with places(given.only) as found:
         for place in found:
-            measure(place, depth=given.depth, scale=given.scale)
+            measure(place, scale=given.scale)
 
 
 if __name__ == "__main__":

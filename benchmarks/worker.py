@@ -1,4 +1,4 @@
-"""`make bench`, second part: throughput, latency and idle cost of a worker, next to raw loops and bare Python.
+"""`make bench`, last part: throughput, latency and idle cost of a worker, next to raw loops and bare Python.
 
 The exit code does not depend on the results. See docs/explanation/benchmarks.md.
 """
@@ -11,7 +11,7 @@ import sqlite3
 import sys
 from typing import Protocol
 
-from benchmarks import drain, enqueues, idle, imports, pickup
+from benchmarks import depth, drain, enqueues, idle, imports, pickup
 from benchmarks.arena import Arena, arenas
 from benchmarks.figures import Figures
 from benchmarks.processes import run_until_stopped
@@ -24,11 +24,14 @@ class Measure(Protocol):
 
 
 SECTIONS: dict[str, Measure] = {
+    "enqueue": enqueues.measure,
     "drain": drain.measure,
+    "workers": drain.measure_crowd,
+    "producer": drain.measure_producer,
     "pickup": pickup.measure,
     "idle": idle.measure,
     "crowd": idle.measure_crowd,
-    "enqueue": enqueues.measure,
+    "depth": depth.measure,
     "imports": imports.measure,
 }
 _WITHOUT_DATABASE = {"imports"}

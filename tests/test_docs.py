@@ -34,20 +34,6 @@ def test_the_example_retries_and_succeeds(empty_url: str) -> None:
     ]
 
 
-def test_the_demo_says_what_the_readme_shows(tmp_path: Path) -> None:
-    shown = README.partition("$ make demo")[2].partition("```")[0].splitlines()
-
-    said = {_without_numbers(line) for line in run("-m", "dray", "demo", "--jobs", "300", cwd=tmp_path).splitlines()}
-
-    told = [_without_numbers(line) for line in shown if line and line != "…"]
-    assert len(told) > 5
-    assert [line for line in told if line not in said] == []
-
-
-def _without_numbers(line: str) -> str:
-    return re.sub(r"[\d.,]*\d(ms|s)?\b", "#", line).strip()
-
-
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     tasks, script, transaction = re.findall(r"```python\n(.+?)```", README, re.S)
     (tmp_path / "tasks.py").write_text(tasks)
