@@ -8,8 +8,9 @@ import os
 import select
 import shutil
 import signal
+import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ import hypothesis
 import psycopg
 import pytest
 
+from dray.address import PostgresAddress, parse_address
 from dray.backends import Backend, open_backend
 from dray.backends.postgres import PostgresDatabase
-from dray.backends.postgres.connect import OwnConnection
+from dray.backends.postgres.connect import Connector, OwnConnection
+from dray.backends.postgres.pool import Pool
 from dray.clock import Ids
 from tests.manual_clock import ManualClock
+from tests.prompt import close_prompts, prompt
 from tests.server import Server, in_database
 
 _numbers = itertools.count(1)
@@ -43,6 +47,12 @@ TABLES = [
         *("queues", "workers", "leases", "schedules", "stacks", "outcomes"),
     )
 ]
+_OBJECTS = """
+SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = space),
+    (SELECT count(*) FROM pg_proc WHERE pronamespace = space),
+    (SELECT count(*) FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid WHERE relnamespace = space)
+FROM CAST('{schema}'::regnamespace AS oid) AS space
+"""
 AS_MADE = [("oldest_code", "1"), ("tables", str(len(TABLES) + 1)), ("version", "3")]
 
 
@@ -117,7 +127,7 @@ def postgres_url(postgres_server: str) -> Generator[str]:
     """An empty schema on the server; its tables are not made yet."""
     schema = f"test_{os.getpid()}_{next(_numbers)}"
     yield f"{postgres_server}&schema={schema}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
+    with prompt(postgres_server, None) as connection:
         connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
 
 
@@ -127,7 +137,8 @@ class Schemas:
     def __init__(self, server: str) -> None:
         self._server = server
         self._free: list[str] = []
-        self._connection: psycopg.Connection[Any] | None = None
+        self._objects: list[Any] = []  # that a new one has
+        self._kept: psycopg.Connection[Any] | None = None
 
     def take(self) -> str:
         if self._free:
@@ -136,66 +147,126 @@ class Schemas:
         backend = open_backend(f"{self._server}&schema={schema}")
         backend.migrate()
         backend.close()
+        self._objects = self._objects or self._ask(_OBJECTS.format(schema=schema))
         return schema
 
     def give_back(self, schema: str) -> None:
-        # Kept: a new one for each test takes ten times as long as all the rest.
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._server, autocommit=True)
         try:
-            self._connection.execute("; ".join(f'DELETE FROM "{schema}".{table}' for table in TABLES).encode())
-            is_as_made = self._look(self._connection, schema) == AS_MADE
+            self._ask("; ".join(f'DELETE FROM "{schema}".{table}' for table in TABLES))
+            is_as_made = self._look(schema) == AS_MADE or self._tidy(schema)
         except psycopg.Error:
             is_as_made = False
         if is_as_made:
             self._free.append(schema)
         else:
-            self._connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+            self._ask(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
 
-    @staticmethod
-    def _look(connection: psycopg.Connection[Any], schema: str) -> list[Any]:
+    def _tidy(self, schema: str) -> bool:
+        """Drops the tables that the test has made for itself. False: that was not all it has changed."""
+        for (table,) in self._ask(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"):
+            if table not in {*TABLES, "dray_meta"}:
+                self._ask(f'DROP TABLE "{schema}"."{table}"')
+        return self._look(schema) == AS_MADE and self._ask(_OBJECTS.format(schema=schema)) == self._objects
+
+    def _look(self, schema: str) -> list[Any]:
         count = f"SELECT 'tables', count(*)::text FROM pg_tables WHERE schemaname = '{schema}'"
         notes = f'SELECT name, value FROM "{schema}".dray_meta'
-        return connection.execute(f"{notes} UNION ALL {count} ORDER BY 1".encode()).fetchall()
+        return self._ask(f"{notes} UNION ALL {count} ORDER BY 1")
+
+    def _ask(self, sql: str) -> list[Any]:
+        if self._kept is None or self._kept.closed:
+            self._kept = psycopg.connect(self._server, autocommit=True)
+        cursor = self._kept.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        if self._kept is not None:
+            self._kept.close()
 
 
 class WarmConnections:
-    """Connections to PostgreSQL that later tests in the same schema use: a new one costs the server 10 ms."""
+    """Dray's connections to PostgreSQL that later tests in the same schema use: a new one costs the server 6 ms.
+
+    All that opens a database of a shared schema gets one: the test itself, each part of a worker.
+    """
 
     _MOST = 40  # in a test process. Without a bound, four processes had opened all 400 that the server allows
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[OwnConnection]] = {}  # by address; those used last come last
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._places: set[str] = set()
+        self._idle: dict[tuple[str, float], list[OwnConnection]] = {}  # by place and patience; used last, comes last
 
-    @contextmanager
-    def lent_to(self, backend: Backend, url: str) -> Generator[None]:
-        """Within, the backend uses the connections that the last one at this address has left."""
-        if not isinstance(backend.db, PostgresDatabase):
-            yield
+    def share(self, url: str) -> None:
+        """From now on the connections to this address are kept."""
+        address = parse_address(url)
+        assert isinstance(address, PostgresAddress)
+        self._places.add(address.place)
+
+    def take(self, connector: Connector) -> OwnConnection | None:
+        if self._pid != os.getpid():  # a fork: they are its parent's
+            return None
+        with self._lock:
+            idle = self._idle.get((connector._place, connector._patience), [])
+            while idle:
+                connection = idle.pop()
+                if _is_as_new(connection):
+                    return connection
+                connection.close()
+        return None
+
+    def keep(self, pool: Pool) -> None:
+        """Takes over the idle connections of a pool that is being closed."""
+        if self._pid != os.getpid() or pool.place not in self._places:
             return
-        pool = backend.db._pool
-        pool.idle += self._idle.pop(url, [])
-        try:
-            yield
-        finally:
-            self._idle[url] = [each for each in pool.idle if _is_as_new(each)]
-            pool.idle = [each for each in pool.idle if each not in self._idle[url]]
+        with pool.lock:
+            kept = [each for each in pool.idle if _is_as_new(each)]
+            pool.idle = [each for each in pool.idle if each not in kept]
+        with self._lock:
+            idle = self._idle.pop((pool.place, pool.patience), [])
+            self._idle[pool.place, pool.patience] = idle + kept
             while sum(map(len, self._idle.values())) > self._MOST:
                 for connection in self._idle.pop(next(iter(self._idle))):
                     connection.close()
 
     def close(self) -> None:
-        for connection in itertools.chain(*self._idle.values()):
-            connection.close()
+        with self._lock:
+            for connection in itertools.chain(*self._idle.values()):
+                connection.close()
+            self._idle.clear()
 
 
 def _is_as_new(connection: OwnConnection) -> bool:
     """Not closed, by the server neither (it would have said so), and it still prepares its statements."""
     return not (connection.closed or select.select([connection], [], [], 0)[0]) and bool(connection.prepare_threshold)
+
+
+_connect, _close = Connector.connect, PostgresDatabase.close
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> Generator[WarmConnections]:
+    def connect_or_take(connector: Connector) -> OwnConnection:
+        return made.take(connector) or _connect(connector)
+
+    def keep_and_close(database: PostgresDatabase) -> None:
+        database._notifier.flush()  # it sends on one of them
+        made.keep(database._pool)
+        _close(database)
+
+    with closing(WarmConnections()) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connector, "connect", connect_or_take)
+        patch.setattr(PostgresDatabase, "close", keep_and_close)
+        yield made
+    close_prompts()
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are opened and closed as they are by users: for tests about what calls leave behind."""
+    monkeypatch.setattr(Connector, "connect", _connect)
+    monkeypatch.setattr(PostgresDatabase, "close", _close)
 
 
 @pytest.fixture(scope="session")
@@ -221,9 +292,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
         yield f"sqlite:///{path}"
         return
-    schemas: Schemas = request.getfixturevalue("schemas")
+    yield request.getfixturevalue("shared_url")
+
+
+@pytest.fixture
+def shared_url(postgres_server: str, schemas: Schemas, warm: WarmConnections) -> Generator[str]:
+    """An address on the server, with its tables; connections to it are used by later tests."""
     schema = schemas.take()
-    yield f"{request.getfixturevalue('postgres_server')}&schema={schema}"
+    url = f"{postgres_server}&schema={schema}"
+    warm.share(url)
+    yield url
     schemas.give_back(schema)
 
 
@@ -245,15 +323,9 @@ def ids(clock: ManualClock) -> Ids:
     return Ids(clock)
 
 
-@pytest.fixture(scope="session")
-def warm() -> Generator[WarmConnections]:
-    with closing(WarmConnections()) as made:
-        yield made
-
-
 @pytest.fixture
-def backend(url: str, clock: ManualClock, warm: WarmConnections) -> Generator[Backend]:
+def backend(url: str, clock: ManualClock) -> Generator[Backend]:
     """The storage contract on each database in turn, its tables made, its time in the test's hands."""
-    with closing(open_backend(url, clock=clock)) as opened, warm.lent_to(opened, url):
+    with closing(open_backend(url, clock=clock)) as opened:
         opened.migrate()
         yield opened

@@ -22,11 +22,14 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any
 
-_SET_NAME = 15  # PR_SET_NAME
-NAME_LENGTH = 15  # characters that the kernel keeps of a process's name
+MARK = "DRAY_TEST_MARK"  # a variable whose value tells whose a process is: /proc shows it
+os.environ.setdefault(MARK, "0" * 16)  # in the server of forks too, which is started with it
+_libc = ctypes.CDLL(None)
+_libc.getenv.restype = ctypes.c_void_p
+_mark_at = _libc.getenv(MARK.encode())
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.forks", "tests.preload"])
+_context.set_forkserver_preload(["tests.forks", "tests.forkers", "tests.cli.shell", "tests.preload"])
 # The library polls other processes while it starts one, and two threads that poll the same one spoil its exit code.
 _lock = threading.Lock()
 
@@ -96,11 +99,16 @@ def _received(duplicate: Any) -> Passed:
     return Passed(duplicate.detach())
 
 
-def fork_program(
-    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, name: str
-) -> Forked:
+def fork_program(command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
     """Runs ``python -W error -m MODULE …`` in a session of its own, its output in a file."""
-    return Forked(_run_program, (list(command), dict(environment), folder, log, name))
+    return Forked(_run_program, (list(command), dict(environment), folder, log))
+
+
+def show_mark(mark: str) -> None:
+    """Shows a mark in the environment that this process was started with, which its forks have too."""
+    assert len(mark) == len(os.environb[MARK.encode()])
+    ctypes.memmove(_mark_at, mark.encode(), len(mark))
+    assert mark.encode() in Path("/proc/self/environ").read_bytes()
 
 
 def become(environment: Mapping[str, str], folder: Path, streams: Sequence[int]) -> None:
@@ -118,14 +126,18 @@ def become(environment: Mapping[str, str], folder: Path, streams: Sequence[int])
     warnings.simplefilter("error")
 
 
-def _run_program(command: list[str], environment: dict[str, str], folder: Path, log: Path, name: str) -> None:
+def _run_program(command: list[str], environment: dict[str, str], folder: Path, log: Path) -> None:
+    from tests.forkers import fork_forkers  # it loads parts of a worker, which other processes do not need
+
     os.setsid()
-    ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
+    show_mark(environment[MARK])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     become(environment, folder, (os.open(os.devnull, os.O_RDONLY), output, output))
     sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
     sys.warnoptions[:] = ["error"]
+    if not fork_forkers(lambda is_ours: show_mark(environment[MARK] if is_ours else "0" * 16)):
+        return
     # As if it had been started by this command: a worker that starts itself again uses it.
     sys.orig_argv[:] = [sys.executable, "-W", "error", *command]
     module = command[command.index("-m") + 1]
@@ -133,4 +145,4 @@ def _run_program(command: list[str], environment: dict[str, str], folder: Path, 
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-__all__ = ["NAME_LENGTH", "Forked", "Passed", "become", "fork_program"]
+__all__ = ["MARK", "Forked", "Passed", "become", "fork_program", "show_mark"]

@@ -6,13 +6,20 @@ import gc
 import pkgutil
 from importlib import import_module
 
+import click
+
 import dray
 
 gc.disable()
 for _module in pkgutil.walk_packages(dray.__path__, "dray."):
-    if not _module.name.endswith(("__main__", ".tasks")):  # tasks: an App, whose address is that of the process
+    if not _module.name.endswith(("__main__", ".demo.tasks")):  # an App, whose address is that of the process
         import_module(_module.name)
-for _name in ("asyncio", "psycopg", "rich.console", "rich.table", "rich.progress", "rich.markup"):
+for _name in (
+    *("asyncio", "psycopg", "cronsim", "difflib", "click._textwrap", "encodings.ascii"),
+    *("rich.console", "rich.table", "rich.progress", "rich.markup", "rich._emoji_codes"),
+):
     import_module(_name)
+for _path, _command in import_module("tests.cli.walk").COMMANDS.items():  # click prepares options at their first use
+    _command.get_help(click.Context(_command, info_name=" ".join(_path)))
 gc.freeze()  # or each process would look through it all, and copy its memory
 gc.enable()

@@ -1,14 +1,16 @@
-"""What names the boot: the same for every process of it, whatever the system shows."""
+"""What names the boot: the same for every process of it, whatever the system shows. And ids, in order."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import textwrap
+from uuid import RFC_4122, UUID
 
 import pytest
 
-from dray.clock import UNKNOWN_BOOT, SystemClock
+from dray.clock import UNKNOWN_BOOT, Ids, SystemClock
+from tests.manual_clock import ManualClock
 
 HIDING = """
     import os, sys
@@ -56,3 +58,17 @@ def test_a_kernel_without_time_namespaces_has_one_clock() -> None:
 @pytest.mark.parametrize("hidden", ["/proc/sys/kernel/random/boot_id", "/proc"])
 def test_where_the_boot_is_not_named_all_say_that_they_do_not_know_it(hidden: str) -> None:
     assert boots(hidden) == {UNKNOWN_BOOT}
+
+
+def test_many_ids_follow_those_before_them_and_come_before_those_after_them() -> None:
+    ids = Ids(SystemClock())
+    made = [ids.new(), *ids.many(5_000), *ids.many(0), ids.new(), *ids.many(1), *ids.many(2)]
+
+    assert made == sorted(set(made))
+    assert {(len(each), UUID(each).version, UUID(each).variant) for each in made} == {(36, 7, RFC_4122)}
+
+
+def test_ids_of_another_process_begin_elsewhere() -> None:
+    here, there = Ids(ManualClock()).many(3), Ids(ManualClock()).many(3)
+
+    assert not {*here} & {*there}

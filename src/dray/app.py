@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dray.decorator import Decorator
     from dray.handle.run import Run
     from dray.model.job import Enqueued
-    from dray.model.new_job import NewJob
+    from dray.model.new_job import AlikeJobs, NewJob
     from dray.model.workflow import Workflow as WorkflowRow
     from dray.ops.listing import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
@@ -224,8 +224,7 @@ class App:
         durable = self.settings.durability is not Durability.NORMAL
         written = self.backend.jobs.enqueue(new, workflow=workflow, connection=connection, durable=durable)
         if connection is None:  # otherwise the user commits, and the database tells workers
-            # A step with parents is announced when they have ended.
-            self.announce({job.queue for job in new if workflow is None or not job.parents})
+            self._wake({job.queue for job in new})
         return self._handles(written)
 
     async def asubmit(
@@ -237,14 +236,34 @@ class App:
             return await in_thread(lambda: self.submit(new, None, workflow))
         return self._handles(await self.backend.jobs.enqueue_async(new, workflow=workflow, connection=connection))
 
+    def submit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Job[Any]]:
+        """As `submit`, for many jobs of one task."""
+        loading.stop_here()
+        durable = self.settings.durability is not Durability.NORMAL
+        self.backend.jobs.enqueue_alike(jobs, connection=connection, durable=durable)
+        if connection is None:
+            self._wake([jobs.pattern.queue])
+        return [Job(self, job_id) for job_id in jobs.ids]
+
+    async def asubmit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Job[Any]]:
+        """As `submit_alike`, from a coroutine."""
+        loading.stop_here()
+        if connection is None:
+            return await in_thread(lambda: self.submit_alike(jobs))
+        await self.backend.jobs.enqueue_alike_async(jobs, connection=connection)
+        return [Job(self, job_id) for job_id in jobs.ids]
+
     def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
         return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
 
     def announce(self, queues: Iterable[str]) -> None:
         """Wakes the workers of these queues: those of this process, then all others."""
+        self._wake(queues)
+        self.backend.announce(queues)
+
+    def _wake(self, queues: Iterable[str]) -> None:
         for wake in list(self.on_enqueue):
             wake(queues)
-        self.backend.announce(queues)
 
     def recall(self) -> None:
         """Makes the workers of this process give back claimed jobs that they have not started."""

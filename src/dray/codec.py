@@ -27,11 +27,12 @@ _SCALARS = frozenset((float, bool, type(None)))
 _type_of: Callable[[Any], type[Any]] = type
 
 _write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")).encode
+quote = json.encoder.encode_basestring  # a string as JSON, as `_write` writes it
 
 
 def encode(value: Any, *, path: str = "args", limit: int) -> str:
     """What `to_json` returned, as compact JSON of at most ``limit`` bytes; or a `PayloadError` with the path."""
-    text, size = _written_at_once(value, _LEEWAY * limit) or _written_with_care(value, path, limit)
+    text, size = _written_at_once(value, limit) or _written_with_care(value, path, limit)
     if size > limit:
         raise _too_large(path, f"{size:,}", limit)
     return text
@@ -71,17 +72,38 @@ def _read(text: str) -> Any:
     return value if end == len(text) else _decoder.decode(text)
 
 
-def _written_at_once(value: Any, room: int) -> tuple[str, int] | None:
+def write_at_once(value: Any, limit: int) -> str | None:
+    """What `to_json` returned, as JSON text that has to pass `admit`; None: it has to be written with care."""
+    try:
+        return _write(value) if _is_plain(value, _LEEWAY * limit) else None
+    except ValueError:  # NaN, an infinity, a number with too many digits
+        return None
+
+
+def admit(text: str, limit: int) -> str | None:
+    """JSON text that can be stored as it is; None: it has to be written with care, or to be refused."""
+    if text.isascii() and len(text) <= limit and "\\u0000" not in text:
+        return text  # most are such
+    size = _size(text)
+    return None if size is None or size > limit else text
+
+
+def _written_at_once(value: Any, limit: int) -> tuple[str, int] | None:
     """The text and its size, or None if anything at all is suspicious."""
-    if not _is_plain(value, room):
+    text = write_at_once(value, limit)
+    size = None if text is None else _size(text)
+    return None if text is None or size is None else (text, size)
+
+
+def _size(text: str) -> int | None:
+    """In bytes; None: no database can store it."""
+    # NUL is the one character that is written so, but a backslash before "u0000" looks the same.
+    if "\\u0000" in text:
         return None
     try:
-        text = _write(value)
-        size = len(text) if text.isascii() else len(text.encode())
-    except ValueError:  # NaN, an infinity, a number with too many digits, a lone surrogate
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:  # a lone surrogate
         return None
-    # NUL is the one character that is written so, but a backslash before "u0000" looks the same.
-    return None if "\\u0000" in text else (text, size)
 
 
 def _written_with_care(value: Any, path: str, limit: int) -> tuple[str, int]:

@@ -8,14 +8,13 @@ import pytest
 
 from dray.app import App
 from tests.app.hands import Hands
-from tests.conftest import WarmConnections
 from tests.manual_clock import ManualClock
 
 
 @pytest.fixture
-def app(url: str, clock: ManualClock, warm: WarmConnections) -> Generator[App]:
+def app(url: str, clock: ManualClock) -> Generator[App]:
     """An App whose clock the test controls."""
-    with App(url, clock=clock) as opened, warm.lent_to(opened.backend, url):
+    with App(url, clock=clock) as opened:
         yield opened
 
 

@@ -200,7 +200,7 @@ def test_an_enqueue_is_as_durable_as_the_app_says(
 
             return noted
 
-        for name in ("write", "exchange"):  # the first job of a queue, and those after it
+        for name in ("write", "post"):  # the first job of a queue, and those after it
             monkeypatch.setattr(app.backend.db, name, noting(getattr(app.backend.db, name)))
         app.enqueue("x")
         assert written == [is_durable]

@@ -15,7 +15,7 @@ from typing import Any, LiteralString, TypeVar, cast
 import psycopg
 import pytest
 
-from dray.address import SqliteAddress, parse_address
+from dray.address import PostgresAddress, SqliteAddress, parse_address
 from dray.backends import Backend
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.session import PostgresSession
@@ -23,6 +23,7 @@ from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite.session import SqliteSession
 from dray.errors import StorageUnavailable
 from tests.backends import raw
+from tests.prompt import prompt
 
 T = TypeVar("T")
 Connection = sqlite3.Connection | psycopg.Connection[Any]
@@ -63,6 +64,10 @@ def execute(connection: Connection, sql: LiteralString, *params: object) -> list
 
 def rows(url: str, sql: LiteralString, *params: object) -> list[Any]:
     """Runs a statement in its own transaction and commits."""
+    address = parse_address(url)
+    if isinstance(address, PostgresAddress):
+        with prompt(address.conninfo, address.schema or "public") as kept:
+            return execute(kept, sql, *params)
     with connect(url) as connection:
         found = execute(connection, sql, *params)
         connection.commit()

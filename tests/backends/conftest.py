@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dray.backends import Backend, open_backend, rows
+from dray.backends import Backend, open_backend
 from dray.backends.postgres.adapt import adapt
 from dray.backends.store import jobs, work, workers
 from dray.clock import Ids
-from tests.backends.state_machine.sides import ATTEMPTS_KEPT, LOG_LINES, MANY, Sides
+from tests.backends.state_machine.sides import ATTEMPTS_KEPT, LOG_LINES, Sides
 from tests.backends.world import World
 from tests.manual_clock import ManualClock
 
@@ -24,9 +24,9 @@ def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
 
 
 @pytest.fixture
-def server(postgres_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
+def server(shared_url: str, clock: ManualClock, ids: Ids) -> Generator[World]:
     """For what only PostgreSQL can do: concurrent writers, and responses that are lost on the way."""
-    with closing(open_backend(postgres_url, clock=clock)) as backend:
+    with closing(open_backend(shared_url, clock=clock)) as backend:
         backend.migrate()
         yield World(backend, clock, ids)
 
@@ -37,7 +37,6 @@ def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     for module in (jobs, work, workers):
         monkeypatch.setattr(module, "ATTEMPTS_KEPT", ATTEMPTS_KEPT)
     monkeypatch.setattr(work, "LOG_LINES", LOG_LINES)
-    monkeypatch.setattr(rows, "MANY", MANY)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="dray-machine-", dir=memory) as folder:
         file = Path(folder) / "jobs.db"

@@ -1,9 +1,9 @@
 """Other operating system processes for these tests: how to start one and talk to it, and what they do.
 
-`Process(body, ...)` runs one of the functions below in a fresh interpreter, or, where many start at once, in a
-process that is forked from one which has loaded Dray. Both sides communicate over its standard input and output, one
-JSON value per line: `tell` and `hear` in the process, `say` and `hear` in the test. Bodies do not import the test
-framework, so that many of them start quickly on two cores.
+`Process(body, ...)` runs one of the functions below in a process that is forked from one which has loaded Dray, or,
+where the end of the interpreter or its size matters, in a fresh one: that takes 0.15 s longer. Both sides communicate
+over its standard input and output, one JSON value per line: `tell` and `hear` in the process, `say` and `hear` in the
+test. Bodies do not import the test framework, so that many of them start quickly on two cores.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ class Process:
     """A process that runs `body`, and its forks. All of them are gone when the block ends."""
 
     def __init__(
-        self, body: Callable[..., Any], *args: Any, under: Sequence[str] = (), is_forked: bool = False
+        self, body: Callable[..., Any], *args: Any, under: Sequence[str] = (), is_fresh: bool = False
     ) -> None:
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         (read, self._write), (self._read, write) = os.pipe(), os.pipe()
         streams = (read, write, self.complaints.fileno())
-        self._process = _forked(body, args, streams) if is_forked else _started(body, args, streams, under)
+        is_started = is_fresh or bool(under)
+        self._process = _started(body, args, streams, under) if is_started else _forked(body, args, streams)
         for passed in (read, write):
             os.close(passed)
         self.pid = self._process.pid
@@ -144,15 +145,15 @@ def _run_forked(
     tell(body(*args))
 
 
-def ask(body: Callable[..., Any], *args: Any, under: Sequence[str] = ()) -> Any:
+def ask(body: Callable[..., Any], *args: Any, under: Sequence[str] = (), is_fresh: bool = False) -> Any:
     """Runs `body` in its own process and returns its value."""
-    with Process(body, *args, under=under) as process:
+    with Process(body, *args, under=under, is_fresh=is_fresh) as process:
         return process.answer()
 
 
 def ask_together(body: Callable[..., Any], calls: Iterable[Sequence[Any]]) -> list[Any]:
     """Runs `body` in one process per call. They all continue at the same moment, once each `is_ready`."""
-    processes = [Process(body, *args, is_forked=True) for args in calls]
+    processes = [Process(body, *args) for args in calls]
     try:
         for process in processes:
             assert process.hear() == "ready"
@@ -175,11 +176,9 @@ def raw_sql(url: str, statement: str) -> list[tuple[Any, ...]]:
         finally:
             connection.close()
     assert isinstance(address, PostgresAddress)
-    import psycopg
+    from tests.prompt import prompt  # here: a process on SQLite starts without the driver
 
-    with psycopg.connect(address.conninfo) as server:
-        if address.schema is not None:
-            server.execute(f'SET search_path TO "{address.schema}"'.encode())
+    with prompt(address.conninfo, address.schema) as server:
         cursor = server.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []
 

@@ -13,6 +13,7 @@ import psycopg
 from dray.backends.postgres.database import PostgresDatabase
 from dray.backends.postgres.session import PAUSE_SPACE, WORKER_SPACE, lock_key
 from dray.backends.sqlite.database import SqliteDatabase
+from tests.prompt import prompt
 
 if TYPE_CHECKING:
     from dray.backends import Backend
@@ -37,7 +38,7 @@ def transaction(backend: Backend) -> Generator[Execute]:
             connection.execute("COMMIT")
         return
     db = cast("PostgresDatabase", backend.db)
-    with psycopg.connect(db._conninfo, options=f"-c search_path={db.schema}") as connection:
+    with prompt(db._conninfo, db.schema) as connection:
         yield partial(_on_postgres, connection)
 
 

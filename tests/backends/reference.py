@@ -39,7 +39,7 @@ from dray.model.job import (
     State,
 )
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
-from dray.model.new_job import NewJob, OnConflict
+from dray.model.new_job import AlikeJobs, NewJob, OnConflict
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule, blocking_states, same_rule
 from dray.model.settlement import Rng, Settled, Settlement
@@ -115,6 +115,9 @@ class Reference:
                 row = Workflow(workflow.id, workflow.name, self.clock.now())
                 self.workflows.setdefault(workflow.id, row)
             return self._insert(new)
+
+    def jobs_enqueue_alike(self, jobs: AlikeJobs) -> None:
+        self.jobs_enqueue([jobs.pattern.like(*each) for each in zip(jobs.ids, jobs.args, strict=True)])
 
     def _add_queues(self, names: Iterable[str]) -> None:
         for name in names:

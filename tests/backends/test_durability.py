@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dray.backends import Backend
-from dray.backends.rows import MANY
 from dray.backends.sqlite import SqliteDatabase
 from dray.backends.sqlite import database as sqlite
 from dray.instants import HOUR, MINUTE
 from dray.model import settlement as model
+from dray.model.new_job import MANY, AlikeJobs
 from dray.model.settlement import Settlement
 from dray.model.workflow import Workflow
 from tests import verbs
@@ -101,7 +101,8 @@ def enqueue(world: World) -> Act:
 
 
 def enqueue_many(world: World) -> Act:
-    return lambda: world.backend.jobs.enqueue([world.new() for _ in range(2 * MANY)])
+    jobs = AlikeJobs(world.new(), world.ids.many(2 * MANY), ["{}"] * 2 * MANY)
+    return lambda: world.backend.jobs.enqueue_alike(jobs)
 
 
 def start_a_workflow(world: World) -> Act:

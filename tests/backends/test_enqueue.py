@@ -16,6 +16,7 @@ from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued, Job, Outcome
 from dray.model.limits import ARGS_BYTES
+from dray.model.new_job import AlikeJobs
 from dray.model.workflow import Workflow
 from tests import verbs
 from tests.backends import beside
@@ -254,6 +255,81 @@ def test_a_queue_is_still_made_after_an_enqueue_that_failed(world: World) -> Non
     world.enqueue(queue="mail")
 
     assert [queue.name for queue in world.backend.queues.all()] == ["mail"]
+
+
+# Many alike
+
+
+def alike(world: World, count: int = 3, **options: Any) -> AlikeJobs:
+    args = [f'{{"n":{n}}}' for n in range(count)]
+    return AlikeJobs(world.new(**options), world.ids.many(count), args)
+
+
+def one_by_one(world: World, jobs: AlikeJobs) -> list[Job]:
+    """The rows that these jobs have if each is enqueued by itself, under an id of its own."""
+    written = [world.backend.jobs.enqueue([jobs.pattern.like(world.ids.new(), args)])[0].id for args in jobs.args]
+    return [replace(job, id=job_id) for job, job_id in zip(world.backend.jobs.get(written), jobs.ids, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"priority": 7, "max_attempts": 1, "max_crashes": 9, "timeout": 2.5, "queue": "slow"},
+        {"delay_us": HOUR},
+        {"run_at": 5},
+        {"name": UNICODE, "description": "a\tb\nc\rd\\N\\.\b\f\v", "tags": ("a", "b"), "trace": "\\t"},
+    ],
+    ids=str,
+)
+def test_many_alike_are_written_as_each_by_itself(world: World, options: dict[str, Any]) -> None:
+    world.backend.queues.upsert("default", 3)
+    jobs = alike(world, **options)
+
+    world.backend.jobs.enqueue_alike(jobs)
+
+    assert world.backend.jobs.get(jobs.ids) == one_by_one(world, jobs)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(st.lists(st.dictionaries(texts, values, max_size=3), min_size=1, max_size=5))
+def test_the_arguments_of_many_read_back(world: World, given: list[Any]) -> None:
+    args = [codec.encode(each, limit=ARGS_BYTES) for each in given]
+    jobs = AlikeJobs(world.new(), world.ids.many(len(args)), args)
+
+    world.backend.jobs.enqueue_alike(jobs)
+
+    assert [job.args for job in world.backend.jobs.get(jobs.ids)] == args
+
+
+def test_large_arguments_of_many_read_back(world: World) -> None:
+    args = [f'"{"x" * size}"' for size in (1_021, 1_022, 1_023, 1_024, 200_000)]
+    jobs = AlikeJobs(world.new(), world.ids.many(len(args)), args)
+
+    world.backend.jobs.enqueue_alike(jobs)
+
+    assert [job.args for job in world.backend.jobs.get(jobs.ids)] == args
+
+
+def test_many_that_are_repeated_stay_as_they_are(world: World) -> None:
+    jobs = alike(world, 3)
+    world.backend.jobs.enqueue_alike(jobs._replace(ids=jobs.ids[:2], args=jobs.args[:2]))
+    claim = world.claim_one(world.worker())
+
+    world.backend.jobs.enqueue_alike(jobs)
+
+    assert [job.state for job in world.backend.jobs.get(jobs.ids)] == ["running", "queued", "queued"]
+    assert claim.id == jobs.ids[0]
+
+
+def test_one_that_cannot_be_stored_keeps_many_out(world: World, url: str) -> None:
+    jobs = alike(world, 3, queue="new")
+
+    with pytest.raises(DrayError):
+        world.backend.jobs.enqueue_alike(jobs._replace(args=[*jobs.args[:2], "\ud800"]))
+
+    assert beside.count(url, "dray_jobs") == 0
+    assert world.backend.queues.all() == []
 
 
 # Repeated

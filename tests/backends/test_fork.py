@@ -53,7 +53,7 @@ def test_a_forked_pool_enqueues_through_its_parents_backend(url: str) -> None:
 def test_a_thousand_forks_amid_writes_lose_no_job(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
 
-    acknowledged = ask(fork_many, str(path), 1_000, 20)
+    acknowledged = ask(fork_many, str(path), 1_000, 20, is_fresh=True)  # a smaller process forks in less time
 
     assert "failed" not in acknowledged
     assert len(acknowledged) == 1 + 1_000 + 50
@@ -75,7 +75,7 @@ def test_what_a_child_enqueues_survives_its_parents_end_and_a_strangers_visit(
 ) -> None:
     # If the child held no locks, the other process would consider itself the last one and delete the -wal.
     path = tmp_path / "jobs.db"
-    with Process(leave_a_child_behind, str(path), generations, exits) as family:
+    with Process(leave_a_child_behind, str(path), generations, exits, is_fresh=True) as family:
         made = [family.hear() for _ in range(1 + generations.count("busy"))]
         assert family.ended() == 0
 
@@ -112,7 +112,7 @@ def _group_of(process: Path) -> int | None:
 
 
 def test_the_normal_exit_of_a_child_harms_nothing(url: str) -> None:
-    found = ask(exit_of_a_child, url)
+    found = ask(exit_of_a_child, url, is_fresh=True)  # only there a normal exit tidies up
 
     assert found["codes"] == [7, 7, 7]
     assert found["after"] == found["before"], "the parent is still on its own connection"

@@ -29,11 +29,13 @@ class Written:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
+        self.durable: list[bool] = []
         self.may_go_on = threading.Event()
         self.fails: Callable[[Sequence[NewJob]], BaseException | None] = lambda _: None
 
-    def __call__(self, jobs: Sequence[NewJob]) -> None:
+    def __call__(self, jobs: Sequence[NewJob], /, *, durable: bool) -> None:
         self.batches.append([each.args for each in jobs])
+        self.durable.append(durable)
         if len(self.batches) == 1:
             assert self.may_go_on.wait(LONG)
         error = self.fails(jobs)
@@ -46,15 +48,31 @@ def written() -> Written:
     return Written()
 
 
-def crowd(group: GroupCommit, written: Written, names: Sequence[str]) -> dict[str, BaseException | None]:
-    """The first name writes; the others come meanwhile. Returns how the call of each has ended."""
+def crowd(
+    group: GroupCommit, written: Written, names: Sequence[str], careless: str = ""
+) -> dict[str, BaseException | None]:
+    """The first name writes; the others come meanwhile. All but the careless ask for a durable commit. Returns how
+    the call of each has ended."""
+
+    def add(name: str) -> None:
+        group.add([job(name)], durable=name not in careless)
+
     with ThreadPoolExecutor(len(names)) as threads:
-        calls = {names[0]: threads.submit(group.add, [job(names[0])])}
+        calls = {names[0]: threads.submit(add, names[0])}
         until(lambda: written.batches)
-        calls |= {name: threads.submit(group.add, [job(name)]) for name in names[1:]}
+        calls |= {name: threads.submit(add, name) for name in names[1:]}
         until(lambda: len(group._waiting) == len(names) - 1)
         written.may_go_on.set()
         return {name: call.exception(LONG) for name, call in calls.items()}
+
+
+@pytest.mark.parametrize(("careless", "durable"), [("abcd", False), ("abc", True), ("", True)])
+def test_a_shared_commit_is_as_durable_as_the_strictest_asks(
+    written: Written, careless: str, *, durable: bool
+) -> None:
+    crowd(GroupCommit(written), written, "abcd", careless)
+
+    assert written.durable == ["a" not in careless, durable]
 
 
 def test_those_who_come_while_one_writes_share_the_next_transaction(written: Written) -> None:
@@ -98,13 +116,13 @@ def test_after_one_was_interrupted_another_writes_for_those_who_wait(written: Wr
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # from 3.12 on; this is what is tested
 def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(written: Written) -> None:
     group = GroupCommit(written)
-    parent = threading.Thread(target=group.add, args=([job()],))
+    parent = threading.Thread(target=lambda: group.add([job()], durable=True))
     parent.start()
     until(lambda: written.batches)
 
     child = os.fork()
     if not child:
-        group.add([job()])  # the second batch: it is not told to wait
+        group.add([job()], durable=True)  # the second batch: it is not told to wait
         os._exit(len(written.batches))
     written.may_go_on.set()
     parent.join(LONG)

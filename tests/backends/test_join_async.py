@@ -119,7 +119,7 @@ def test_many_at_once_on_one_connection_do_not_get_in_each_others_way(world: Wor
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> World:
     """On PostgreSQL only, for the tests that need it."""
-    if "postgres_url" not in request.fixturenames:
+    if "shared_url" not in request.node.fixturenames:
         return World(
             request.getfixturevalue("backend"), request.getfixturevalue("clock"), request.getfixturevalue("ids")
         )
@@ -132,16 +132,16 @@ async def lent(url: str) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
         yield user.connection
 
 
-def test_a_cancelled_enqueue_does_not_wait_for_a_lock(world: World, postgres_url: str) -> None:
+def test_a_cancelled_enqueue_does_not_wait_for_a_lock(world: World, shared_url: str) -> None:
     parent = world.enqueue()
 
     async def program() -> None:
-        async with lent(postgres_url) as user:
+        async with lent(shared_url) as user:
             await user.execute("CREATE TABLE orders (n integer)")
             under_way = asyncio.create_task(
                 world.backend.jobs.enqueue_async([world.new(parents=(parent,))], connection=user)
             )
-            await _blocked(postgres_url, user.info.backend_pid)
+            await _blocked(shared_url, user.info.backend_pid)
             under_way.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await under_way
@@ -149,11 +149,11 @@ def test_a_cancelled_enqueue_does_not_wait_for_a_lock(world: World, postgres_url
             await user.execute("INSERT INTO orders (n) VALUES (1)")
             await user.commit()
 
-    with beside.connect(postgres_url) as other:
+    with beside.connect(shared_url) as other:
         beside.execute(other, "UPDATE dray_jobs SET name = 'mine' WHERE id = ?", parent)
         asyncio.run(program())
 
-    assert beside.rows(postgres_url, "SELECT n FROM orders") == [(1,)]
+    assert beside.rows(shared_url, "SELECT n FROM orders") == [(1,)]
     assert ids_of(world) == [parent]
 
 
@@ -167,17 +167,17 @@ async def _blocked(url: str, pid: int) -> None:
                 await asyncio.sleep(0.01)
 
 
-def test_those_who_wait_do_not_keep_a_thread_from_the_one_they_wait_for(world: World, postgres_url: str) -> None:
+def test_those_who_wait_do_not_keep_a_thread_from_the_one_they_wait_for(world: World, shared_url: str) -> None:
     async def program() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        async with lent(postgres_url) as first, lent(postgres_url) as second, lent(postgres_url) as third:
+        async with lent(shared_url) as first, lent(shared_url) as second, lent(shared_url) as third:
             await world.backend.jobs.enqueue_async([world.new(unique_key="k")], connection=first)
             waiting = [
                 asyncio.create_task(world.backend.jobs.enqueue_async([world.new(unique_key="k")], connection=user))
                 for user in (second, third)
             ]
             for user in (second, third):
-                await _blocked(postgres_url, user.info.backend_pid)
+                await _blocked(shared_url, user.info.backend_pid)
             await world.backend.jobs.enqueue_async([world.new()], connection=first)
             await first.commit()
             assert [(await task)[0].duplicate for task in waiting] == [True, True]
@@ -187,11 +187,11 @@ def test_those_who_wait_do_not_keep_a_thread_from_the_one_they_wait_for(world: W
     assert len(ids_of(world)) == 2
 
 
-def test_what_the_user_set_does_not_matter_and_is_not_changed(world: World, postgres_url: str) -> None:
+def test_what_the_user_set_does_not_matter_and_is_not_changed(world: World, shared_url: str) -> None:
     parent = world.enqueue(unique_key="held")
 
     async def program() -> None:
-        async with lent(postgres_url) as user:
+        async with lent(shared_url) as user:
             user.row_factory = dict_row
             user.prepare_threshold = 0
             user.adapters.register_loader("text", ByteaBinaryLoader)
@@ -219,16 +219,16 @@ def test_what_the_user_set_does_not_matter_and_is_not_changed(world: World, post
 
 
 def test_a_notification_that_nobody_had_read_yet_reaches_the_users_handler_in_its_own_thread(
-    world: World, postgres_url: str
+    world: World, shared_url: str
 ) -> None:
     heard: list[tuple[str, int]] = []
 
     async def program() -> None:
-        async with lent(postgres_url) as user:
+        async with lent(shared_url) as user:
             user.add_notify_handler(lambda note: heard.append((note.payload, threading.get_ident())))
             await user.execute("LISTEN theirs")
             await user.commit()
-            beside.rows(postgres_url, "SELECT pg_notify('theirs', 'hello')")
+            beside.rows(shared_url, "SELECT pg_notify('theirs', 'hello')")
             assert select.select([user.fileno()], [], [], 10)[0]
 
             await world.backend.jobs.enqueue_async([world.new()], connection=user)
@@ -238,20 +238,20 @@ def test_a_notification_that_nobody_had_read_yet_reaches_the_users_handler_in_it
     asyncio.run(program())
 
 
-def test_pipeline_mode_is_refused(world: World, postgres_url: str) -> None:
+def test_pipeline_mode_is_refused(world: World, shared_url: str) -> None:
     async def program() -> None:
-        async with lent(postgres_url) as user, user.pipeline():
+        async with lent(shared_url) as user, user.pipeline():
             await world.backend.jobs.enqueue_async([world.new()], connection=user)
 
     with pytest.raises(ConfigError, match="pipeline"):
         asyncio.run(program())
 
 
-def test_a_block_of_psycopg_s_own_is_joined(world: World, postgres_url: str) -> None:
+def test_a_block_of_psycopg_s_own_is_joined(world: World, shared_url: str) -> None:
     kept = world.new()
 
     async def program() -> None:
-        async with lent(postgres_url) as user, user.transaction():
+        async with lent(shared_url) as user, user.transaction():
             await world.backend.jobs.enqueue_async([kept], connection=user)
             async with user.transaction(force_rollback=True):
                 await world.backend.jobs.enqueue_async([world.new()], connection=user)
@@ -261,10 +261,10 @@ def test_a_block_of_psycopg_s_own_is_joined(world: World, postgres_url: str) -> 
     assert ids_of(world) == [kept.id]
 
 
-def test_a_session_that_the_server_ended_is_dray_s_own_error(world: World, postgres_url: str) -> None:
+def test_a_session_that_the_server_ended_is_dray_s_own_error(world: World, shared_url: str) -> None:
     async def program() -> None:
-        async with lent(postgres_url) as user:
-            beside.rows(postgres_url, "SELECT pg_terminate_backend(?)", user.info.backend_pid)
+        async with lent(shared_url) as user:
+            beside.rows(shared_url, "SELECT pg_terminate_backend(?)", user.info.backend_pid)
             with pytest.raises(StorageUnavailable):
                 await world.backend.jobs.enqueue_async([world.new()], connection=user)
 
@@ -287,9 +287,9 @@ def listen(url: str, world: World) -> psycopg.Connection[Any]:
 
 
 @pytest.mark.parametrize("kind", ["driver", "async driver", "AsyncSession"])
-def test_the_users_commit_wakes_workers_of_the_queues(world: World, postgres_url: str, kind: str) -> None:
+def test_the_users_commit_wakes_workers_of_the_queues(world: World, shared_url: str, kind: str) -> None:
     async def program() -> None:
-        async with users.ALL[kind](postgres_url) as user:
+        async with users.ALL[kind](shared_url) as user:
             dropped = [world.new(queue="dropped")]
             await world.backend.jobs.enqueue_async(dropped, connection=user.connection)
             await user.rollback()
@@ -298,21 +298,21 @@ def test_the_users_commit_wakes_workers_of_the_queues(world: World, postgres_url
             assert list(listener.notifies(timeout=0)) == []
             await user.commit()
 
-    with listen(postgres_url, world) as listener:
+    with listen(shared_url, world) as listener:
         asyncio.run(program())
         heard = [note.payload for note in listener.notifies(timeout=5, stop_after=2)]
 
     assert sorted(heard) == ["mail", "slow"]
 
 
-def test_without_notify_the_users_commit_tells_nobody(postgres_url: str, clock: ManualClock, ids: Ids) -> None:
-    backend = open_backend(postgres_url, clock=clock, notify=False)
+def test_without_notify_the_users_commit_tells_nobody(shared_url: str, clock: ManualClock, ids: Ids) -> None:
+    backend = open_backend(shared_url, clock=clock, notify=False)
     backend.migrate()
     world = World(backend, clock, ids)
-    with listen(postgres_url, world) as listener, beside.connect(postgres_url) as user:
+    with listen(shared_url, world) as listener, beside.connect(shared_url) as user:
         world.backend.jobs.enqueue([world.new()], connection=user)
         user.commit()
-        beside.rows(postgres_url, "SELECT pg_notify(?, 'after')", channels(world).work)
+        beside.rows(shared_url, "SELECT pg_notify(?, 'after')", channels(world).work)
 
         heard = [note.payload for note in listener.notifies(timeout=5, stop_after=1)]
     backend.close()
@@ -321,18 +321,18 @@ def test_without_notify_the_users_commit_tells_nobody(postgres_url: str, clock: 
 
 
 def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
-    postgres_url: str, clock: ManualClock, ids: Ids
+    shared_url: str, clock: ManualClock, ids: Ids
 ) -> None:
     # Without ?schema= the search_path finds the tables: the App's in one schema, the user's in another.
-    server, schema = postgres_url.partition("&schema=")[::2]
-    theirs = open_backend(postgres_url, clock=clock)
+    server, schema = shared_url.partition("&schema=")[::2]
+    theirs = open_backend(shared_url, clock=clock)
     theirs.migrate()
     ours_schema = f"{schema}_ours"
     ours = open_backend(f"{server}&options=-csearch_path%3D{ours_schema}", clock=clock)
-    beside.rows(postgres_url, f'CREATE SCHEMA "{ours_schema}"')  # pyright: ignore[reportArgumentType]
+    beside.rows(shared_url, f'CREATE SCHEMA "{ours_schema}"')  # pyright: ignore[reportArgumentType]
     ours.migrate()
     world = World(ours, clock, ids)
-    with beside.connect(postgres_url) as user:
+    with beside.connect(shared_url) as user:
         with pytest.raises(ConfigError, match="search_path"):
             ours.jobs.enqueue([world.new()], connection=user)
         user.commit()
@@ -343,7 +343,7 @@ def test_a_table_that_the_users_search_path_hides_is_not_written_to_another_one(
     assert ([job.id for job in ours.jobs.newest()], theirs.jobs.newest()) == ([kept.id], [])
     ours.close()
     theirs.close()
-    beside.rows(postgres_url, f'DROP SCHEMA "{ours_schema}" CASCADE')  # pyright: ignore[reportArgumentType]
+    beside.rows(shared_url, f'DROP SCHEMA "{ours_schema}" CASCADE')  # pyright: ignore[reportArgumentType]
 
 
 # Bad timing, on both databases

@@ -216,10 +216,10 @@ def test_a_worker_can_ask_which_jobs_its_bodies_have_completed(world: World, url
 # On PostgreSQL, where other transactions may lock the row
 
 
-def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postgres_url: str) -> None:
+def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, shared_url: str) -> None:
     # A settle leaves a locked row for the next batch; here that would look like a lost claim.
     held = Held(server)
-    with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
+    with ThreadPoolExecutor(1) as pool, beside.connect(shared_url) as user:
         with raw.job_held(server.backend, held.id):
             completing = pool.submit(server.backend.work.complete, held.worker, held.completion(), user)
             wait([completing], beside.BLOCKED)
@@ -230,9 +230,9 @@ def test_a_row_that_somebody_has_for_a_moment_is_waited_for(server: World, postg
     assert held.state == "completed"
 
 
-def test_an_edge_that_the_users_old_snapshot_hides_is_not_forgotten(server: World, postgres_url: str) -> None:
+def test_an_edge_that_the_users_old_snapshot_hides_is_not_forgotten(server: World, shared_url: str) -> None:
     held = Held(server)
-    with beside.connect(postgres_url) as user:
+    with beside.connect(shared_url) as user:
         assert isinstance(user, psycopg.Connection)
         user.isolation_level = IsolationLevel.REPEATABLE_READ
         user.execute("SELECT 1 FROM dray_jobs").fetchall()
@@ -246,13 +246,13 @@ def test_an_edge_that_the_users_old_snapshot_hides_is_not_forgotten(server: Worl
     assert not server.job(held.id).fanout_pending
 
 
-def test_the_commit_wakes_those_who_wait_for_the_result(server: World, postgres_url: str) -> None:
+def test_the_commit_wakes_those_who_wait_for_the_result(server: World, shared_url: str) -> None:
     held = Held(server)
     assert isinstance(server.backend.db, PostgresDatabase)
     channel = server.backend.db._channels.done
-    with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=True) as listener:
+    with psycopg.connect(shared_url.partition("&schema")[0], autocommit=True) as listener:
         listener.execute(f'LISTEN "{channel}"'.encode())
-        with beside.connect(postgres_url) as user:
+        with beside.connect(shared_url) as user:
             server.backend.work.complete(held.worker, held.completion(), user)
             user.commit()
 

@@ -349,7 +349,7 @@ def test_a_block_belongs_to_its_thread(file: World) -> None:
 
 @pytest.mark.parametrize("when", ["before a statement", "before the commit"])
 def test_a_session_that_the_server_ends_in_the_block_keeps_nothing(
-    server: World, postgres_url: str, when: str, is_async: bool
+    server: World, shared_url: str, when: str, is_async: bool
 ) -> None:
     held = Held(server)
 
@@ -357,7 +357,7 @@ def test_a_session_that_the_server_ends_in_the_block_keeps_nothing(
         async with block(server.backend, is_async, fence_of(held)) as user:
             if when == "before the commit":
                 await finish(held, user)
-            beside.rows(postgres_url, "SELECT pg_terminate_backend(?, 10000)", user.connection.info.backend_pid)
+            beside.rows(shared_url, "SELECT pg_terminate_backend(?, 10000)", user.connection.info.backend_pid)
             if when == "before a statement":
                 await user.run("SELECT 1")
 
@@ -379,9 +379,9 @@ def test_an_error_that_was_swallowed_in_the_block_is_told(server: World, is_asyn
 
 
 def test_a_job_that_is_taken_back_while_the_block_is_open_keeps_nothing_of_it(
-    server: World, postgres_url: str, is_async: bool
+    server: World, shared_url: str, is_async: bool
 ) -> None:
-    beside.rows(postgres_url, "CREATE TABLE orders (n integer)")
+    beside.rows(shared_url, "CREATE TABLE orders (n integer)")
     held = Held(server)
 
     async def body(pool: ThreadPoolExecutor) -> None:
@@ -393,7 +393,7 @@ def test_a_job_that_is_taken_back_while_the_block_is_open_keeps_nothing_of_it(
     with ThreadPoolExecutor(1) as pool, pytest.raises(StaleClaim, match=held.id):
         asyncio.run(body(pool))
 
-    assert (held.state, beside.count(postgres_url, "orders")) == ("scheduled", 0)
+    assert (held.state, beside.count(shared_url, "orders")) == ("scheduled", 0)
 
 
 def test_nobody_takes_the_job_away_between_its_completion_and_the_commit(server: World) -> None:

@@ -40,6 +40,7 @@ class Machine(WorkRules, OperatorRules):
 # Not about rows, or a variant of another verb: each has its own tests.
 ASIDE = {
     *("transaction", "atransaction", "jobs.enqueue_async", "work.complete", "work.complete_async"),
+    "jobs.enqueue_alike_async",
     *(
         "work.look",
         "jobs.ended",

@@ -6,6 +6,7 @@ This file uses its own server, because each crash affects all of its connections
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 
 from dray.backends import Backend, open_backend
 from dray.backends.database import Session
+from dray.backends.postgres.notify import WINDOW
 from dray.clock import SystemClock
 from dray.errors import StorageUnavailable
 from dray.model.job import Demand
@@ -27,11 +29,12 @@ from tests.server import GUARDED, Server
 
 T = TypeVar("T")
 DEMAND = Demand(("default",), ("task",), 1)
+SETTINGS_OF_17 = os.environ.get("PGSERVER_POSTGRES_VERSION", "18") != "16"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    own = Server()
+    own = Server("max_notify_queue_pages=64") if SETTINGS_OF_17 else Server()
     yield own
     own.remove()
 
@@ -102,6 +105,30 @@ def test_every_acknowledged_job_is_there_once_after_a_crash_amid_enqueues(
     assert len(acknowledged) > 150
     assert job_ids(address) == sorted(acknowledged)
     assert len(set(acknowledged)) == len(acknowledged)
+
+
+@pytest.mark.skipif(not SETTINGS_OF_17, reason="PostgreSQL 16 has no setting for the size of that queue")
+def test_a_job_is_enqueued_once_though_the_queue_of_notifications_is_full(
+    server: Server, backend: Backend, address: str
+) -> None:
+    backend.jobs.enqueue([new_job()])  # its queue is known
+    with (
+        psycopg.connect(server.url, autocommit=True) as deaf,
+        psycopg.connect(server.url, autocommit=True) as loud,
+    ):
+        deaf.execute("LISTEN something")
+        deaf.execute("BEGIN")  # what it has not heard cannot be removed
+        with contextlib.suppress(psycopg.errors.ProgramLimitExceeded):
+            for number in range(10_000):
+                loud.execute("SELECT pg_notify('something', %s || repeat('x', 7900))", (str(number),))
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            loud.execute("SELECT pg_notify('something', repeat('x', 7900))")
+
+        for _ in range(3):
+            time.sleep(WINDOW)  # or the notification is left to a thread
+            backend.jobs.enqueue([new_job()])
+
+    assert len(job_ids(address)) == 4
 
 
 def hold_connections(backend: Backend, count: int) -> None:

@@ -209,15 +209,15 @@ def test_what_is_left_of_ended_claims_is_removed_with_old_workers(world: World) 
     assert left(world) == 0
 
 
-def test_it_waits_for_no_lock_of_the_row(postgres_url: str) -> None:
+def test_it_waits_for_no_lock_of_the_row(shared_url: str) -> None:
     """Not even for the strongest lock a user can take."""
     from dray.clock import Ids
     from tests.manual_clock import ManualClock
 
     clock = ManualClock()
-    address = parse_address(postgres_url)
+    address = parse_address(shared_url)
     assert isinstance(address, PostgresAddress)
-    with closing(open_backend(postgres_url, clock=clock)) as backend:
+    with closing(open_backend(shared_url, clock=clock)) as backend:
         backend.migrate()
         world = World(backend, clock, Ids(clock))
         worker, claim = claimed(world, max_attempts=1)

@@ -202,8 +202,8 @@ def test_a_running_job_whose_worker_is_gone_is_an_orphan_until_it_is_rescued(wor
 # PostgreSQL only
 
 
-def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_then_on(postgres_url: str) -> None:
-    with closing(open_backend(postgres_url)) as backend:
+def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_then_on(shared_url: str) -> None:
+    with closing(open_backend(shared_url)) as backend:
         backend.migrate()
         ids = Ids(ManualClock())
         early, late = (NewWorker(id=ids.new(), name="w", host="h", pid=1, boot="b") for _ in range(2))
@@ -222,13 +222,13 @@ def test_a_worker_cut_off_by_a_restart_of_the_server_has_one_whole_lease_from_th
         assert {row.id: row.state for row in backend.workers.all()} == {early.id: "active", late.id: "dead"}
 
 
-def test_a_dropped_session_gives_the_lock_back_and_the_next_check_takes_it_again(postgres_url: str) -> None:
-    with closing(open_backend(postgres_url)) as backend:
+def test_a_dropped_session_gives_the_lock_back_and_the_next_check_takes_it_again(shared_url: str) -> None:
+    with closing(open_backend(shared_url)) as backend:
         backend.migrate()
         with closing(backend.watch()) as watch:
             worker_id = Ids(ManualClock()).new()
             proof = backend.proofs.prove(worker_id, watch)
-            with psycopg.connect(postgres_url.partition("&schema=")[0], autocommit=True) as connection:
+            with psycopg.connect(shared_url.partition("&schema=")[0], autocommit=True) as connection:
                 connection.execute(
                     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                     " WHERE application_name = 'dray listen' AND datname = current_database()"

@@ -16,6 +16,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import DataRefused
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.postgres.connect import OwnConnection
+from dray.backends.postgres.notify import WINDOW
 from dray.backends.store.work import NOTHING
 from tests.backends.world import World
 
@@ -30,13 +31,20 @@ class Wire:
 
     def round_trips(self, call: Callable[[], object]) -> int:
         """How often an answer follows what was sent."""
+        return _round_trips(self.messages(call))
+
+    def messages(self, call: Callable[[], object]) -> list[str]:
         with self._path.open("w") as file:
             self._connection.pgconn.trace(file.fileno())
             self._connection.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
             call()
             self._connection.pgconn.untrace()
-        ways = [line[0] for line in self._path.read_text().splitlines() if line[:1] in {"F", "B"}]
-        return [way for way, _ in itertools.groupby(ways)].count("B")
+        return self._path.read_text().splitlines()
+
+
+def _round_trips(messages: list[str]) -> int:
+    ways = [line[0] for line in messages if line[:1] in {"F", "B"}]
+    return [way for way, _ in itertools.groupby(ways)].count("B")
 
 
 @pytest.fixture
@@ -52,10 +60,27 @@ def wire(backend: Backend, world: World, tmp_path: Path) -> Wire:
     return Wire(backend, tmp_path / "wire")
 
 
-def test_enqueueing_a_job_takes_one(backend: Backend, world: World, wire: Wire) -> None:
-    new = world.new()
+def test_telling_the_workers_takes_no_other(backend: Backend, world: World, wire: Wire) -> None:
+    time.sleep(WINDOW)  # since the last one: within it, another thread tells them
 
-    assert wire.round_trips(lambda: backend.jobs.enqueue([new])) == 1
+    messages = wire.messages(lambda: backend.jobs.enqueue([world.new()]))
+
+    commit, notify = (next(n for n, line in enumerate(messages) if word in line) for word in ("COMMIT", "pg_notify"))
+    assert commit < notify, "inside the transaction it would take a lock of the whole server"
+    assert _round_trips(messages) == 1
+
+
+def test_within_the_window_of_the_last_one_a_job_is_one_statement(
+    backend: Backend, world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.backends.postgres.database.WINDOW", 1.0)
+    backend.announce([world.new().queue])
+
+    new = world.new()
+    messages = wire.messages(lambda: backend.jobs.enqueue([new]))
+
+    assert not any("BEGIN" in line for line in messages)
+    assert _round_trips(messages) == 1
     assert world.job(new.id).state == "queued"
 
 

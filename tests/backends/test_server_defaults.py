@@ -15,10 +15,10 @@ import pytest
 from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.backends.postgres import PostgresDatabase, faults
-from dray.backends.rows import MANY
 from dray.backends.statements import Catalogue
 from dray.errors import ConfigError, StorageError, StorageUnavailable
 from dray.model.job import Demand
+from dray.model.new_job import MANY, AlikeJobs
 from tests.backends.processes import enqueue, job_ids, new_job
 from tests.server import in_database
 
@@ -158,7 +158,9 @@ def test_a_block_of_the_users_own_statements_is_durable(own: OwnDatabase, backen
 def test_many_jobs_take_longer_than_a_statement_may(own: OwnDatabase, backend: Backend) -> None:
     own.set("statement_timeout", "50ms")
     own.end_sessions()
-    assert len(backend.jobs.enqueue([new_job() for _ in range(100 * MANY)])) == 100 * MANY
+    ids = [new_job().id for _ in range(100 * MANY)]
+    backend.jobs.enqueue_alike(AlikeJobs(new_job(), ids, ["{}"] * len(ids)))
+    assert len(backend.jobs.get(ids)) == len(ids)
 
 
 @pytest.mark.parametrize("name", ["queue_list", "schedule_list", "job_counts", "job_oldest_queued"])

@@ -408,9 +408,9 @@ def test_nothing_that_the_user_set_is_changed(world: World, user: beside.Connect
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_a_block_of_psycopg_s_own_is_joined(server: World, postgres_url: str, autocommit: bool) -> None:
+def test_a_block_of_psycopg_s_own_is_joined(server: World, shared_url: str, autocommit: bool) -> None:
     world = server
-    with psycopg.connect(postgres_url.partition("&schema")[0], autocommit=autocommit) as user, user.transaction():
+    with psycopg.connect(shared_url.partition("&schema")[0], autocommit=autocommit) as user, user.transaction():
         kept = world.backend.jobs.enqueue([world.new()], connection=user)[0].id
         with user.transaction(force_rollback=True):
             world.backend.jobs.enqueue([world.new()], connection=user)
@@ -418,15 +418,15 @@ def test_a_block_of_psycopg_s_own_is_joined(server: World, postgres_url: str, au
     assert [job.id for job in world.backend.jobs.newest()] == [kept]
 
 
-def test_a_connection_in_pipeline_mode_is_joined(server: World, postgres_url: str) -> None:
-    with beside.connect(postgres_url) as user:
+def test_a_connection_in_pipeline_mode_is_joined(server: World, shared_url: str) -> None:
+    with beside.connect(shared_url) as user:
         assert isinstance(user, psycopg.Connection)
         with user.pipeline():
             enqueue_all_kinds(server, user)
 
 
-def test_a_transaction_that_has_failed_already_is_dray_s_own_error(server: World, postgres_url: str) -> None:
-    with beside.connect(postgres_url) as user:
+def test_a_transaction_that_has_failed_already_is_dray_s_own_error(server: World, shared_url: str) -> None:
+    with beside.connect(shared_url) as user:
         with pytest.raises(psycopg.Error):
             beside.execute(user, "SELECT 1 / 0")
 
@@ -434,9 +434,9 @@ def test_a_transaction_that_has_failed_already_is_dray_s_own_error(server: World
             server.backend.jobs.enqueue([server.new()], connection=user)
 
 
-def test_a_new_queue_in_an_open_transaction_holds_up_nobody_else(server: World, postgres_url: str) -> None:
+def test_a_new_queue_in_an_open_transaction_holds_up_nobody_else(server: World, shared_url: str) -> None:
     world = server
-    with ThreadPoolExecutor(1) as pool, beside.connect(postgres_url) as user:
+    with ThreadPoolExecutor(1) as pool, beside.connect(shared_url) as user:
         world.backend.jobs.enqueue([world.new(queue="new")], connection=user)
 
         other = pool.submit(world.enqueue, queue="new").result(2)

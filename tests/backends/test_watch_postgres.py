@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -626,6 +627,23 @@ def test_a_notification_that_cannot_be_sent_harms_nobody(address: PostgresAddres
         for _ in range(3):
             database.announce(["default"])
         database.announce_done()
+
+
+def test_a_burst_rings_for_the_thread_once() -> None:
+    """Rung for each note, the thread took a fifth of the time of single enqueues."""
+    sent: list[str] = []
+    notifier = Notifier(lambda channel, payload: sent.append(payload))
+    note = Note("channel", "queue", 1.0)
+    notifier.push(note)
+    notifier.push(note)  # starts the thread
+    notifier._bell = rung = SimpleQueue[None]()
+
+    for _ in range(100):
+        notifier.push(note)
+
+    assert rung.empty()
+    notifier.flush()
+    assert len(sent) == 2
 
 
 def test_where_no_thread_can_be_started_the_last_is_sent_at_once(monkeypatch: pytest.MonkeyPatch):

@@ -579,12 +579,12 @@ def test_an_idle_watch_costs_next_to_nothing(watch: SqliteWatch, rests: list[flo
     for _ in range(3):
         began = time.monotonic()
         assert not watch.wait(60)
-        assert 0.9 < time.monotonic() - began < 2, "no wait is longer than the safety poll"
+        assert 1.9 < time.monotonic() - began < 3, "no wait is longer than the safety poll"
     cpu = time.process_time() - before
-    print(f"idle for 3 s: {cpu * 1e3:.1f} ms CPU, {len(rests)} rests")
+    print(f"idle for 6 s: {cpu * 1e3:.1f} ms CPU, {len(rests)} rests")
     assert cpu < 0.03
     assert len(rests) < 30, "17 of them in the first second: a commit may have begun before there was a watch"
-    assert rests[-2:] == pytest.approx([1.0, 1.0], abs=0.01)
+    assert rests[-2:] == pytest.approx([2.0, 2.0], abs=0.01)
 
 
 FORK = """

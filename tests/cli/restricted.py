@@ -9,7 +9,6 @@ import atexit
 import fcntl
 import json
 import os
-import pkgutil
 import pty
 import shutil
 import struct
@@ -125,7 +124,7 @@ def _plain_server() -> _Server:
 
 
 def _main() -> None:
-    _load_everything()
+    import_module("tests.preload")
     for line in sys.stdin:
         request = json.loads(line)
         os.environ.clear()
@@ -134,15 +133,6 @@ def _main() -> None:
         answers = [run(request, words) for words in request["lines"]]
         sys.stdout.write(json.dumps(answers) + "\n")
         sys.stdout.flush()
-
-
-def _load_everything() -> None:
-    import dray
-
-    for module in pkgutil.walk_packages(dray.__path__, "dray."):
-        if not module.name.endswith("__main__"):
-            import_module(module.name)
-    import_module("rich.table")
 
 
 def _in_pipes(request: dict[str, Any], words: list[str]) -> tuple[int, str, str]:

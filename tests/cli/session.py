@@ -9,29 +9,21 @@ import signal
 import subprocess
 import termios
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.cli.shell import PATIENCE, plain, until
+from tests.cli.shell import PATIENCE, Shell, plain, until
+from tests.forks import Forked
 
 CTRL_C = "\x03"
 
 
 class Session:
-    """Runs a command; used in a ``with``, at whose end it is gone."""
+    """A command that runs; used in a ``with``, at whose end it is gone."""
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | Forked]) -> None:
         self._main, terminal = pty.openpty()
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**environment, "TERM": "xterm"},
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509 - one ioctl
-        )
+        self.process = start(terminal)
         os.close(terminal)
         self._seen = b""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -80,6 +72,30 @@ class Session:
             except OSError:  # EIO: no process has the terminal open any more
                 return
             self._seen += chunk
+
+
+def session(shell: Shell, *words: str, **environment: str | None) -> Session:
+    """``dray``, forked."""
+    its = {**environment, "TERM": "xterm"}
+    return Session(lambda terminal: shell.start(words, [terminal] * 3, its, on_terminal=True))
+
+
+def fresh_session(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Session:
+    """A program, started from scratch."""
+
+    def start(terminal: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**environment, "TERM": "xterm"},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            preexec_fn=_take_terminal,  # noqa: PLW1509 - one ioctl
+        )
+
+    return Session(start)
 
 
 def _take_terminal() -> None:

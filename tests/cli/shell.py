@@ -12,6 +12,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -198,18 +199,40 @@ class Shell:
         return {name: value for name, value in merged.items() if value is not None}
 
 
+def project(parent: Path, url: str | None = None) -> Shell:
+    """A new folder with a tasks.py, on this database or on a SQLite file in it that is not there yet."""
+    folder = parent / "project"
+    folder.mkdir()
+    made = Shell(folder, url or f"sqlite:///{folder / 'dray.db'}")
+    made.write("tasks.py", TASKS)
+    return made
+
+
+def copied(shell: Shell, parent: Path) -> Shell:
+    """A copy of a project and its SQLite file, which no process has open."""
+    folder = parent / "project"
+    shutil.copytree(shell.folder, folder)
+    return Shell(folder, f"sqlite:///{folder / 'dray.db'}")
+
+
 def plain(text: str) -> str:
     """Text of a terminal without colours and cursor movements."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """Waits for something that another process does; what it answered."""
+    """Waits for something that another process does; what it answered.
+
+    A look that starts a command is made less often: it takes the processor from what is waited for.
+    """
     deadline = time.monotonic() + PATIENCE
-    while not (answer := holds()):
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.02)
-    return answer
+    while True:
+        looked_at = time.monotonic()
+        if answer := holds():
+            return answer
+        now = time.monotonic()
+        assert now < deadline, "it has not happened"
+        time.sleep(min(max(0.02, 4 * (now - looked_at)), 0.2))
 
 
 def _run(

@@ -124,8 +124,6 @@ def test_nothing_but_enqueue_init_and_worker_makes_a_file(local: Shell, words: l
 
 @pytest.mark.parametrize("job_id", [ID, "ffffffff", "zz", "", "\x1b[31m", "%"])
 def test_an_unknown_job_is_not_found(shell: Shell, job_id: str) -> None:
-    shell("db", "init")
-
     for words in READS:
         if ID in words:
             done = shell.try_(*[job_id if word == ID else word for word in words])

@@ -11,7 +11,7 @@ import pytest
 from dray.backends import open_backend
 from dray.cli import measuring
 from dray.cli.measuring import Rate, drain_rate, rate_of, spread
-from tests.cli.session import CTRL_C, Session
+from tests.cli.session import CTRL_C, session
 from tests.cli.shell import Shell, until
 
 
@@ -63,7 +63,7 @@ def test_in_a_pipe_it_is_a_line_each_and_on_a_terminal_a_table(local: Shell) -> 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM"])
 def test_an_interrupt_leaves_nothing(shell: Shell, how: str) -> None:
-    with Session(shell.command("bench", "--seconds", "10"), shell.folder, shell.environment) as terminal:
+    with session(shell, "bench", "--seconds", "10") as terminal:
         until(lambda: leftovers(shell, shell.url))
         terminal.sees("pick-up: an idle worker")
         if how == "SIGTERM":

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import dray
 from dray.cli.source import read_source
-from tests.cli.session import Session
+from tests.cli.session import fresh_session
 from tests.cli.shell import PATIENCE, TASKS, Shell, until
 
 BIN = str(Path(sys.prefix) / "bin")
@@ -25,15 +30,45 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+# Bash's `dray`: has the test run the command in a fork, in the environment that bash has given it.
+FORKED_DRAY = """#!/bin/sh
+cat /proc/self/environ > ../asked
+cat ../answered
+"""
+
+
 @cache
 def bash_script() -> str:
     """What is the same each time: a start of Python takes most of a test's time."""
     return subprocess.run([f"{BIN}/dray", "completion", "bash"], capture_output=True, text=True, check=True).stdout
 
 
-def offered(shell: Shell, *words: str, **environment: str | None) -> list[str]:
+def offered_afresh(shell: Shell, *words: str) -> list[str]:
     """What bash offers for the last word."""
-    ours = {"PATH": f"{BIN}:{shell.environment['PATH']}", "SCRIPT": bash_script()}
+    return _asked(shell, BIN, words, {})
+
+
+def offered(shell: Shell, *words: str, **environment: str | None) -> list[str]:
+    """The same, by a command that need not load Dray."""
+    outside = shell.folder.parent
+    stand_in = outside / "bin" / "dray"
+    if not stand_in.exists():
+        stand_in.parent.mkdir()
+        stand_in.write_text(FORKED_DRAY)
+        stand_in.chmod(0o755)
+        os.mkfifo(outside / "asked")
+        os.mkfifo(outside / "answered")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(_answer, shell)
+        try:
+            return _asked(shell, str(stand_in.parent), words, environment)
+        finally:
+            os.close(os.open(outside / "asked", os.O_RDWR))  # or the thread would wait, if bash has not asked
+            answer.result()
+
+
+def _asked(shell: Shell, path: str, words: Sequence[str], environment: Mapping[str, str | None]) -> list[str]:
+    ours = {"PATH": f"{path}:{shell.environment['PATH']}", "SCRIPT": bash_script()}
     merged = {**shell.environment, **ours, **environment}
     done = subprocess.run(
         ["bash", "--norc", "-c", ASK, "bash", "dray", *words],
@@ -46,6 +81,22 @@ def offered(shell: Shell, *words: str, **environment: str | None) -> list[str]:
     )
     assert done.stderr == ""
     return done.stdout.split()
+
+
+def _answer(shell: Shell) -> None:
+    """Runs the command that bash asks for."""
+    outside = shell.folder.parent
+    given = dict(each.split("=", 1) for each in (outside / "asked").read_text().split("\0") if each)
+    if not given:
+        return
+    said = "no answer"
+    try:
+        alone: dict[str, Any] = {**dict.fromkeys(shell.environment), **given}
+        done = shell.try_(**alone)
+        said = done.out
+        assert done.err == ""
+    finally:
+        (outside / "answered").write_text(said)
 
 
 def await_offer(shell: Shell, *words: str) -> list[str]:
@@ -61,7 +112,7 @@ def used(shell: Shell) -> Shell:
 
 
 def test_commands_options_and_choices_are_offered(local: Shell) -> None:
-    assert offered(local, "wor") == ["worker", "workers", "workflows"]
+    assert offered_afresh(local, "wor") == offered(local, "wor") == ["worker", "workers", "workflows"]
     assert offered(local, "job", "re") == ["retry"]
     assert offered(local, "jobs", "--st") == ["--state"]
     assert offered(local, "worker", "--log-level", "w") == ["warning"]
@@ -72,7 +123,7 @@ def test_commands_options_and_choices_are_offered(local: Shell) -> None:
 def test_values_come_from_the_database(used: Shell) -> None:
     job_id = used("jobs").rows[0][0]
 
-    assert await_offer(used, "jobs", "--queue", "sl") == ["slow"]
+    assert until(lambda: offered_afresh(used, "jobs", "--queue", "sl")) == ["slow"]
     assert await_offer(used, "queues", "pause", "") == ["slow"]
     assert await_offer(used, "worker", "-q", "s") == ["slow"]
     assert await_offer(used, "job", "show", "") == [job_id[-8:]]
@@ -106,11 +157,9 @@ def test_an_address_in_the_code_or_on_the_line_is_understood(local: Shell) -> No
 
 
 def test_at_most_fifty_are_offered(local: Shell) -> None:
-    local.write(
-        "fill.py",
-        "from tasks import add\nadd.enqueue_many([(n, n) for n in range(200)])\n",
-    )
-    subprocess.run([sys.executable, "fill.py"], cwd=local.folder, env=local.environment, check=True)
+    with dray.App(local.url) as app:
+        for number in range(200):
+            app.enqueue("tasks.add", {"a": number, "b": number})
 
     assert len(await_offer(local, "job", "show", "")) == 50
 
@@ -147,14 +196,15 @@ def test_a_server_that_does_not_answer_is_not_waited_for(local: Shell) -> None:
         assert time.monotonic() - began < 10
 
 
-def test_a_tab_on_a_terminal_completes_the_word(used: Shell) -> None:
-    environment = {**used.environment, "PATH": f"{BIN}:{used.environment['PATH']}", "PS1": "$ "}
-    with Session(["bash", "--norc", "-i"], used.folder, environment) as terminal:
+def test_a_tab_on_a_terminal_completes_the_word(local: Shell) -> None:
+    local("db", "init")
+    environment = {**local.environment, "PATH": f"{BIN}:{local.environment['PATH']}", "PS1": "$ "}
+    with fresh_session(["bash", "--norc", "-i"], local.folder, environment) as terminal:
         terminal.press("eval \"$(dray completion bash)\"; echo rea''dy\n")
         terminal.sees("ready")
         terminal.press("dray completi\tfi\t > script; dray jobs --state sched\t; echo do''ne\n")
         terminal.sees("done")
-        assert (used.folder / "script").read_text().startswith("function _dray_completion")
+        assert (local.folder / "script").read_text().startswith("function _dray_completion")
         assert "dray jobs --state scheduled" in terminal.text
         terminal.press("exit\n")
 

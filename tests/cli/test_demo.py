@@ -21,6 +21,7 @@ from dray.model.worker import NewWorker
 from tests import verbs
 from tests.cli.shell import Shell, plain, until
 
+README = Path(__file__).parents[2] / "README.md"
 SMALL = ("demo", "--jobs", "300", "--concurrency", "2")
 
 
@@ -41,7 +42,7 @@ def processes_of(shell: Shell) -> list[int]:
     return found
 
 
-def test_it_kills_a_worker_loses_nothing_and_leaves_nothing(local: Shell) -> None:
+def test_it_kills_a_worker_loses_nothing_leaves_nothing_and_says_what_the_readme_shows(local: Shell) -> None:
     done = local.fresh(*SMALL, TMPDIR=str(local.folder))
 
     assert done.code == 0, done.out + done.err
@@ -60,6 +61,14 @@ def test_it_kills_a_worker_loses_nothing_and_leaves_nothing(local: Shell) -> Non
         assert line in done.out
     assert folders(local) == []
     assert processes_of(local) == []
+    shown = README.read_text().partition("$ make demo")[2].partition("```")[0].splitlines()
+    told = [without_numbers(line) for line in shown if line and line != "…"]
+    assert len(told) > 5
+    assert set(told) - {without_numbers(line) for line in done.out.splitlines()} == set()
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"[\d.,]*\d(ms|s)?\b", "#", line).strip()
 
 
 def test_on_a_terminal_there_is_a_bar_and_a_table(local: Shell) -> None:
@@ -72,7 +81,7 @@ def test_on_a_terminal_there_is_a_bar_and_a_table(local: Shell) -> None:
 
 
 def test_kept_files_can_be_looked_at(local: Shell) -> None:
-    done = local.fresh(*SMALL, "--keep", TMPDIR=str(local.folder))
+    done = local.try_(*SMALL, "--keep", TMPDIR=str(local.folder))
 
     (folder,) = folders(local)
     assert str(folder) in done.err
@@ -94,7 +103,7 @@ def test_an_interrupt_cleans_up(local: Shell, number: signal.Signals) -> None:
 
 
 def test_too_little_time_is_a_failure(local: Shell) -> None:
-    done = local.fresh("demo", "--seconds", "5", "--jobs", "20000", "--concurrency", "1", TMPDIR=str(local.folder))
+    done = local.try_("demo", "--seconds", "5", "--jobs", "20000", "--concurrency", "1", TMPDIR=str(local.folder))
 
     assert (done.code, "after 5 seconds" in done.err) == (1, True)
     assert folders(local) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dray.cli.reloading import Notified, Polled, places_of
-from tests.cli.session import CTRL_C, Session
+from tests.cli.session import CTRL_C, Session, fresh_session, session
 from tests.cli.shell import Shell, until
 
 CODE = """
@@ -49,7 +49,7 @@ def hold() -> None:
 
 def dev(shell: Shell, *words: str, **environment: str) -> Session:
     shell.write("tasks.py", CODE)
-    return Session(shell.command("dev", *words), shell.folder, {**shell.environment, **environment})
+    return session(shell, "dev", *words, **environment)
 
 
 def edit(shell: Shell, old: str, new: str) -> None:
@@ -167,7 +167,7 @@ def test_code_that_cannot_be_imported_is_shown_and_its_repair_is_picked_up(shell
 
 def test_code_that_is_broken_from_the_start_is_waited_for_too(local: Shell) -> None:
     local.write("tasks.py", "import dray\nx = 1 / 0\n")
-    with Session(local.command("dev"), local.folder, local.environment) as terminal:
+    with session(local, "dev") as terminal:
         terminal.sees("ZeroDivisionError: division by zero")
         terminal.sees("it restarts when something changes")
         local.write("tasks.py", CODE)
@@ -175,7 +175,8 @@ def test_code_that_is_broken_from_the_start_is_waited_for_too(local: Shell) -> N
 
 
 def test_ctrl_c_hands_running_jobs_back(shell: Shell) -> None:
-    with dev(shell, "--grace", "0.1") as terminal:
+    shell.write("tasks.py", CODE)
+    with fresh_session(shell.command("dev", "--grace", "0.1"), shell.folder, shell.environment) as terminal:
         job_id = shell("enqueue", "tasks.sleep").value
         until((shell.folder / "sleeping").exists)
         terminal.press(CTRL_C)
@@ -213,20 +214,22 @@ def test_without_reload_there_is_one_process_and_ctrl_c_ends_it(local: Shell) ->
 
 @pytest.mark.parametrize("words", [["nosuch:app"], ["-c", "0"], ["-q", "a b"]], ids=" ".join)
 def test_wrong_usage_is_not_waited_for(local: Shell, words: list[str]) -> None:
-    done = local.fresh("dev", *words)
+    done = local.try_("dev", *words)
 
     assert done.code == 2
     assert "dray: " in done.err
 
 
 def test_a_database_out_of_reach_is_not_waited_for(local: Shell) -> None:
-    assert local.fresh("dev", DRAY_URL="sqlite:////nosuch/place/dray.db").code == 6
+    assert local.try_("dev", DRAY_URL="sqlite:////nosuch/place/dray.db").code == 6
 
 
 def test_changes_are_seen_without_watchfiles_too(local: Shell) -> None:
     (local.folder.parent / "without").mkdir()
     (local.folder.parent / "without" / "sitecustomize.py").write_text("import sys; sys.modules['watchfiles'] = None")
-    with dev(local, PYTHONPATH=str(local.folder.parent / "without")) as terminal:
+    local.write("tasks.py", CODE)
+    without = {**local.environment, "PYTHONPATH": str(local.folder.parent / "without")}
+    with fresh_session(local.command("dev"), local.folder, without) as terminal:
         terminal.sees("(once a second; with watchfiles at once: pip install 'dray[watch]')")
         terminal.sees("tasks     tasks.fail")
         edit(local, "v1", "v22")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.cli.session import CTRL_C, Session
+from tests.cli.session import CTRL_C, fresh_session
 from tests.cli.shell import PATIENCE, Done, Shell, plain, until
 
 CODE = """
@@ -259,7 +259,7 @@ def test_a_body_that_does_not_stop_ends_with_the_process(here: Shell) -> None:
 
 @pytest.mark.parametrize("task", ["tasks.sleep", "tasks.wait"])
 def test_ctrl_c_ends_it(here: Shell, task: str) -> None:
-    with Session(here.command("run", task, "seconds=3600"), here.folder, here.environment) as terminal:
+    with fresh_session(here.command("run", task, "seconds=3600"), here.folder, here.environment) as terminal:
         until((here.folder / "waiting").exists)
         terminal.press(CTRL_C)
         assert terminal.ended() == 130
@@ -275,7 +275,7 @@ def test_progress_is_shown_on_a_terminal(here: Shell) -> None:
 
 
 def test_the_debugger_opens_where_it_raised(here: Shell) -> None:
-    with Session(here.command("run", "tasks.afail", "--pdb"), here.folder, here.environment) as terminal:
+    with fresh_session(here.command("run", "tasks.afail", "--pdb"), here.folder, here.environment) as terminal:
         terminal.sees("(Pdb) ")
         terminal.press("p word * 2\n")
         terminal.sees("'laterlater'")

@@ -68,6 +68,29 @@ def test_import_dray_loads_nothing_but_itself(tmp_path: Path) -> None:
     assert loaded & COSTLY == set()
 
 
+def test_the_forker_loads_no_other_package_and_nothing_that_only_workers_or_coroutines_need(tmp_path: Path) -> None:
+    loaded = loaded_by("import dray; from dray.runtime.children import child, forker", tmp_path)
+
+    assert packages(loaded) == set()
+    assert "asyncio" not in loaded
+    assert {name for name in loaded if name.startswith(("dray.maintenance", "dray.runtime.runners"))} == set()
+
+
+def test_the_forker_is_not_told_to_load_what_only_workers_need(tmp_path: Path) -> None:
+    code = """
+import dray.cli, dray.handle.job, dray.maintenance.rescuer, dray.runtime.engine
+from dray.runtime.children import worker_side
+told = worker_side._surroundings()["modules"]
+for name in [name for name in sys.modules if name.startswith("dray") and name not in told]:
+    del sys.modules[name]
+"""
+    loaded = loaded_by(code, tmp_path)
+
+    assert "dray.handle.job" in loaded
+    only_of_workers = ("dray.cli", "dray.maintenance", "dray.runtime")
+    assert {name for name in loaded if name.startswith(only_of_workers)} == set()
+
+
 def test_an_app_with_tasks_loads_no_other_package_and_no_database(tmp_path: Path) -> None:
     code = "import dray\napp = dray.App('sqlite:///x.db')\n@app.task\ndef add(a: int) -> int: return a"
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Shell, plain
+from tests.cli.shell import Shell, copied, plain, project
 
 
-@pytest.fixture
-def used(local: Shell) -> Shell:
-    """Jobs that completed, failed and wait."""
-    local("enqueue", "tasks.add", "a=1", "b=2")
-    local("enqueue", "tasks.fail", "word=too [bold]bad[/bold] \x1b[2J")
-    local("worker", "--burst")
-    local("enqueue", "tasks.add", "a=1", "b=2", "--queue", "slow", "--delay", "1h")
-    return local
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """Jobs that completed, failed and wait; the tests only look."""
+    made = project(tmp_path_factory.mktemp("used"))
+    made("enqueue", "tasks.add", "a=1", "b=2")
+    made("enqueue", "tasks.fail", "word=too [bold]bad[/bold] \x1b[2J")
+    made("worker", "--burst")
+    made("enqueue", "tasks.add", "a=1", "b=2", "--queue", "slow", "--delay", "1h")
+    return made
 
 
 def test_jobs_are_a_table_with_short_ids_and_relative_times(used: Shell) -> None:
@@ -98,7 +100,9 @@ def test_waiting_shows_how_far_the_job_is(local: Shell) -> None:
     assert plain(done.out).splitlines()[-1].strip() == "7"
 
 
-def test_many_are_acted_on_after_a_question(used: Shell) -> None:
+def test_many_are_acted_on_after_a_question(used: Shell, tmp_path: Path) -> None:
+    used = copied(used, tmp_path)
+
     done = used.on_terminal("job", "retry", "--all", keys="n\n")
     assert (done.code, used("jobs", "--state", "failed").out == "") == (1, False)
     assert "Retry 1 job? [y/N]" in done.out

@@ -12,7 +12,7 @@ import psycopg
 from dray.backends import Backend
 from dray.errors import DrayError, StorageError
 from dray.model.job import CancelResult, Enqueued
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.workflow import Workflow
 from dray.ops.audit import audit
 from tests import verbs
@@ -63,6 +63,33 @@ class EnqueueMany(Operation):
     def verify(self, backend: Backend) -> None:
         assert self.total() == 60
         self.completes(backend, self.ids)
+
+
+class EnqueueAlike(EnqueueMany):
+    """The same, by COPY where there is one."""
+
+    def act(self, backend: Backend) -> None:
+        args = [job.args for job in self.made]
+        backend.jobs.enqueue_alike(AlikeJobs(self.made[0], self.ids, args))
+
+
+class EnqueueAlone(Operation):
+    """One job that no other decides about, to a queue that is known: one statement, or one round trip."""
+
+    def prepare(self) -> None:
+        self.first, self.job = self.world.new(), self.world.new(args=LARGE)
+
+    def act(self, backend: Backend) -> None:
+        backend.jobs.enqueue([self.first])
+        assert backend.jobs.enqueue([self.job]) == [Enqueued(self.job.id, duplicate=False)]
+
+    def check(self, error: DrayError | None) -> None:
+        found = [job.args for job in self.direct.jobs.get([self.job.id])]
+        assert found in ([[LARGE]] if error is None else [[], [LARGE]])
+
+    def verify(self, backend: Backend) -> None:
+        assert self.total() == 2
+        self.completes(backend, [self.first.id, self.job.id])
 
 
 class EnqueueWorkflow(Operation):
@@ -398,6 +425,15 @@ class ChangeSchedule(Operation):
 
 
 PRODUCING = (
-    *(Enqueue, EnqueueAtStart, EnqueueMany, EnqueueWorkflow, EnqueueReplacing, EnqueueInTransaction),
+    *(
+        Enqueue,
+        EnqueueAtStart,
+        EnqueueMany,
+        EnqueueAlike,
+        EnqueueAlone,
+        EnqueueWorkflow,
+        EnqueueReplacing,
+        EnqueueInTransaction,
+    ),
     *(Cancel, Retry, Delete, Pause, Resume, Look, LookAtStart, ChangeSchedule),
 )

@@ -28,6 +28,8 @@ from dray.runtime.worker import Worker
 from tests.interrupts.harness import BySignal, ByThread, bombard
 from tests.processes.harness import until
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 HITS = int(os.environ.get("DRAY_SOAK_INTERRUPTS", "252"))
 PATIENCE = 10.0
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,20 @@ def world(backend: Backend, clock: ManualClock, ids: Ids) -> World:
 
 @pytest.fixture
 def told(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What other processes are told: names of queues, and "done" for jobs that have ended."""
+    """What other processes are told, but by enqueues: names of queues, and "done" for jobs that have ended."""
     heard: list[str] = []
+    enqueue = backend.jobs.enqueue
 
     def announce(queues: Iterable[str]) -> None:
         heard.extend(queues)
 
+    def enqueue_silently(*args: Any, **options: Any) -> Any:
+        before = list(heard)
+        written = enqueue(*args, **options)
+        heard[:] = before
+        return written
+
+    monkeypatch.setattr(backend.jobs, "enqueue", enqueue_silently)
     for place in (backend, backend.db):
         monkeypatch.setattr(place, "announce", announce)
         monkeypatch.setattr(place, "announce_done", lambda: heard.append("done"))

@@ -119,7 +119,7 @@ def test_children_are_told_whom_a_killed_worker_left_waiting(world: World, told:
 
     assert world.job(child).state == "queued"
     assert told == ["mail"]
-    assert 0.8 <= pause <= 1.0
+    assert 1.6 <= pause <= 2.0
 
 
 def test_where_nobody_is_to_be_told_nothing_is_written(world: World, counts: Counts) -> None:

@@ -123,7 +123,7 @@ def test_a_paused_schedule_waits_and_a_removed_one_is_gone(world: World) -> None
     world.backend.schedules.delete("removed")
     world.clock.advance(MINUTE)
 
-    assert scheduler(world).tick() == 1.0
+    assert scheduler(world).tick() == 2.0
 
     assert world.backend.jobs.newest() == []
 

@@ -217,15 +217,20 @@ def wait_in_child(label: str, path: str, ctx: dray.Context) -> str:
 
 @app.task(runner="process")
 def wait_with_family(label: str, path: str, ctx: dray.Context) -> str:
+    """Leaves its family behind if it is stopped, and takes it along if it ends well."""
     with alone(label, ctx.attempt):
+        family: list[int] = []
         for _ in range(3):
             pid = os.fork()
             if pid == 0:
                 time.sleep(60)
                 os._exit(0)
+            family.append(pid)
             ledger.write("sleeper", label, more=pid)
         while not _exists(path):
             time.sleep(0.01)
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
         return label
 
 
@@ -274,7 +279,8 @@ def _say_nothing() -> Any:
 
 
 def _say_much() -> Any:
-    raise ValueError("x" * 100_000_000)
+    # More than a child process may send, as is the result below.
+    raise ValueError("x" * 20_000_000)
 
 
 def _return_no_json() -> Any:
@@ -286,7 +292,7 @@ def _return_raising_json() -> Any:
 
 
 def _return_much() -> Any:
-    return "x" * 100_000_000
+    return "x" * 20_000_000
 
 
 def _leave_process() -> Any:
@@ -305,7 +311,7 @@ HARMS: dict[str, Callable[[], Any]] = {
     "SystemExit": _exit_python,
     "KeyboardInterrupt": _interrupt,
     "unspeakable": _say_nothing,
-    "100 MB": _say_much,
+    "20 MB": _say_much,
     "no JSON": _return_no_json,
     "no JSON inside": _return_raising_json,
     "large result": _return_much,

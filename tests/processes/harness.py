@@ -6,8 +6,8 @@
         fleet.until(lambda: fleet.ledger.ends("a"))
         worker.kill()
 
-Every process that a fleet starts, and whatever those start, carries a mark as its name or in its environment: that is
-how processes that were left behind are found. There may be none.
+Every process that a fleet starts, and whatever those start, carries a mark in its environment: that is how processes
+that were left behind are found. There may be none.
 """
 
 from __future__ import annotations
@@ -16,28 +16,32 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
+
 import dray
+from dray.address import PostgresAddress, parse_address
 from dray.handle.job import Job
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
-from tests.forks import NAME_LENGTH, Forked, fork_program
+from tests.forks import MARK, Forked, fork_program
 from tests.processes import ledger
 from tests.processes.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0  # seconds; only a hang takes that long
 APPS = "tests.processes.apps"
-_MARK = "DRAY_TEST_MARK"
 
 T = TypeVar("T")
 
@@ -111,7 +115,9 @@ class Fleet:
         self.ledger = Ledger(folder / "ledger")
         self.is_sqlite = url.startswith("sqlite")
         self.processes: list[Process] = []
-        self._mark = secrets.token_hex(8)[:NAME_LENGTH]
+        self._mark = secrets.token_hex(8)
+        self._prompt: psycopg.Connection[Any] | None = None
+        self._prompt_lock = threading.Lock()
 
     # Processes
 
@@ -175,7 +181,7 @@ class Fleet:
         log = self._new_log()
         log.touch()
         everything = {**self.environment, **(environment or {})}
-        return self._add(Process(fork_program(arguments, everything, ROOT, log, self._mark), log))
+        return self._add(Process(fork_program(arguments, everything, ROOT, log), log))
 
     def _new_log(self) -> Path:
         return self.folder / f"log-{len(self.processes) + 1}"
@@ -189,7 +195,7 @@ class Fleet:
         return {
             **os.environ,
             "DRAY_URL": self.url,
-            _MARK: self._mark,
+            MARK: self._mark,
             ledger.VARIABLE: str(self.ledger.path),
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
             "PYTHONUNBUFFERED": "1",
@@ -198,6 +204,8 @@ class Fleet:
     def close(self) -> None:
         """Kills what runs; nothing of it may be left a moment later."""
         self.app.close()
+        if self._prompt is not None:
+            self._prompt.close()
         for process in self.processes:
             process.kill()
         with contextlib.suppress(AssertionError):
@@ -211,7 +219,7 @@ class Fleet:
     def left(self) -> list[int]:
         """Every living process of this fleet that is none of those it has started itself."""
         own = {process.pid for process in self.processes if process.is_alive}
-        return [pid for pid in _marked(self._mark.encode()) if pid not in own]
+        return [pid for pid in _marked(self._mark) if pid not in own]
 
     # Jobs
 
@@ -252,7 +260,22 @@ class Fleet:
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """What somebody at a SQL prompt sees."""
-        return raw_sql(self.url, statement)
+        if self.is_sqlite:
+            return raw_sql(self.url, statement)
+        with self._prompt_lock:
+            # Kept, because some ask often, and a session costs the server 10 ms. What can be read from it now is the
+            # server's good-bye.
+            if self._prompt is not None and select.select([self._prompt], [], [], 0)[0]:
+                self._prompt.close()
+                self._prompt = None
+            if self._prompt is None:
+                address = parse_address(self.url)
+                assert isinstance(address, PostgresAddress)
+                self._prompt = psycopg.connect(address.conninfo, autocommit=True)
+                if address.schema is not None:
+                    self._prompt.execute(f'SET search_path TO "{address.schema}"'.encode())
+            cursor = self._prompt.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def worker_of(self, process: Process) -> str | None:
         """The id of the live worker in a process."""
@@ -293,10 +316,11 @@ def until(
     describe: Callable[[], str] = lambda: "",
 ) -> T:
     """Waits for a condition; the answer that was true."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what} in vain\n{describe()}"
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited {seconds:g} s for {what} in vain\n{describe()}"
+        time.sleep(0.01 if waited < 0.2 else 0.03)  # a dozen wait at once, and a look is a query or more
     return answer
 
 
@@ -314,14 +338,13 @@ def _status(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def _marked(mark: bytes) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                environment = (entry / "environ").read_bytes().split(b"\0")
-                # A process that was forked and has started no other program still has its server's environment.
-                if b"%s=%s" % (_MARK.encode(), mark) in environment or (entry / "comm").read_bytes().strip() == mark:
-                    yield int(entry.name)
+def _marked(mark: str) -> Iterator[int]:
+    shown = f"{MARK}={mark}".encode()
+    for name in os.listdir("/proc"):  # noqa: PTH208 - as is the next: there may be hundreds, and it is asked often
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+                if shown in file.read().split(b"\0"):
+                    yield int(name)
 
 
 __all__ = ["APPS", "PATIENCE", "ROOT", "Fleet", "Process", "side_by_side", "until"]

@@ -19,7 +19,7 @@ ENDINGS = {
     "SystemExit": ("error", "SystemExit", "3"),
     "KeyboardInterrupt": ("error", "KeyboardInterrupt", ""),
     "unspeakable": ("error", "Unspeakable", "could not be read"),
-    "100 MB": ("error", "ValueError", "100,000,000 bytes in all"),
+    "20 MB": ("error", "ValueError", "20,000,000 bytes in all"),
     "no JSON": ("result", "PayloadError", "result cannot be stored"),
     "no JSON inside": ("result", "PayloadError", "result.when"),
     "large result": ("result", "PayloadTooLarge", "result cannot be stored"),

@@ -194,6 +194,8 @@ def killed_alone(fleet: Fleet) -> None:
     jobs = [fleet.enqueue("first_until_killed", label=str(number)) for number in range(6)]
     fleet.until(lambda: len(fleet.ledger.starts()) == 6, "six bodies")
     for victim in victims:
+        victim.pause()  # or the second would take the jobs of the first back
+    for victim in victims:
         victim.kill()
     assert fleet.states() == {"running": 6}
     fleet.start(lease=1.0)

@@ -18,9 +18,9 @@ AT_ONCE = 3.0  # seconds; ten times what it takes
 
 
 def supervise(fleet: Fleet, count: int = 2, *options: str) -> Process:
-    """`dray worker`, with all of its workers there."""
+    """`dray worker`, with all of its workers there; it starts them as new Pythons."""
     command = ["-m", "dray", "worker", f"{STOP}:app", "--processes", str(count), "--lease", "2", *options]
-    supervisor = fleet.run(command)
+    supervisor = fleet.fork(command)
     fleet.until(lambda: len(workers_of(fleet, supervisor)) == count, f"{count} workers to register")
     return supervisor
 
@@ -92,7 +92,7 @@ def told_everybody(count: int) -> Scenario:
     @on_both
     def scenario(fleet: Fleet) -> None:
         if count == 1:
-            top = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2"])
+            top = fleet.fork(["-m", "dray", "worker", f"{STOP}:app", "-c", "2"])
             fleet.until(lambda: fleet.worker_of(top), "the worker to register")
         else:
             top = supervise(fleet, count, "-c", "1")
@@ -227,7 +227,7 @@ def test_a_burst_that_is_told_to_end_does_so_in_good_order(together: Together) -
 def burst_told(fleet: Fleet) -> None:
     path = str(fleet.folder / "go")
     jobs = [fleet.enqueue(f"{STOP}.wait_in_thread", label=f"{number}", path=path) for number in range(5)]
-    worker = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--burst"])
+    worker = fleet.fork(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--burst"])
     fleet.until(lambda: len(fleet.ledger.starts()) == 2, "two to start")
     (its_id,) = [worker_id for worker_id, _ in fleet.live_workers()]
     worker.terminate()
@@ -247,7 +247,7 @@ def once_stuck(fleet: Fleet) -> None:
     using = {"timeout": 1, "max_attempts": 2}
     stuck = fleet.enqueue(f"{STOP}.hang", label="stuck", way="sleep", attempts=1, using=using)
     other = fleet.enqueue(f"{STOP}.in_thread", label="other")
-    worker = fleet.run(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--once"])
+    worker = fleet.fork(["-m", "dray", "worker", f"{STOP}:app", "-c", "2", "--once"])
     assert worker.wait() == 0
     assert fleet.outcomes(stuck) == ["timeout"]
     assert stuck.refresh().state in {"scheduled", "queued"}

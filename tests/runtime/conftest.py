@@ -12,17 +12,18 @@ import pytest
 from dray.app import App
 from dray.instants import SECOND
 from dray.runtime import stopper, worker
+from dray.runtime.children.worker_side import ForkerHandle
+from dray.runtime.runners import process
 from dray.settings import Settings
-from tests.conftest import WarmConnections
 from tests.runtime import kinds
 from tests.runtime.watching import until
 
 
 @pytest.fixture
-def app(url: str, warm: WarmConnections) -> Generator[App]:
+def app(url: str) -> Generator[App]:
     """An App. After the test, all threads of its workers must have ended and no proof of life may be left."""
     before = set(threading.enumerate())
-    with App(url) as opened, warm.lent_to(opened.backend, url):
+    with App(url) as opened:
         yield opened
     until(lambda: not [thread for thread in threading.enumerate() if _is_ours(thread) and thread not in before])
     if url.startswith("sqlite:"):
@@ -37,6 +38,31 @@ def kinds_app(url: str) -> Generator[App]:
     with kinds.app as opened:
         yield opened
     kinds.app.settings, kinds.app._opened = before, None
+
+
+class _KeptForker(ForkerHandle):
+    """Serves one worker after another: to start one takes 0.2 s, as long as all else that most tests do."""
+
+    def close(self) -> None:
+        """The next test uses it."""
+
+    def end(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def kept_forker() -> Generator[_KeptForker]:
+    kept = _KeptForker()
+    with kept._lock:
+        kept._running()  # before tests look which processes there are
+    yield kept
+    kept.end()
+
+
+@pytest.fixture
+def shared_forker(kept_forker: _KeptForker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that need a child process and are not about how it is started: all use one forker."""
+    monkeypatch.setattr(process, "ForkerHandle", lambda: kept_forker)
 
 
 def _is_ours(thread: threading.Thread) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.backends.postgres import PostgresDatabase
 from dray.backends.sqlite import database as sqlite
 from dray.instants import MINUTE
 from dray.model.job import Demand
@@ -133,8 +134,10 @@ def test_a_batch_is_claimed_and_ended_by_as_many_statements_as_one_job(app: App,
 
 
 def add(app: App, count: int) -> None:
-    """Past the App, which announces jobs by a thread with statements of its own."""
+    """Jobs whose announcements are sent when this returns: a thread may send them."""
     app.backend.jobs.enqueue([NewJob(id=app.new_id(), task="nothing", args="{}") for _ in range(count)])
+    if isinstance(app.backend.db, PostgresDatabase):
+        app.backend.db._notifier.flush()
 
 
 def register(app: App) -> str:

@@ -226,6 +226,7 @@ def bodies(url: str) -> Generator[App]:
     growing_bodies.app.settings, growing_bodies.app._opened = before, None
 
 
+@pytest.mark.usefixtures("shared_forker")
 @pytest.mark.parametrize("name", ["in-a-thread", "on-the-loop", "in-a-child", "in-a-childs-transaction", "dies"])
 def test_bodies_on_every_runner_can_add_steps(bodies: App, name: str) -> None:
     wf = bodies.workflow("growing")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
+from dray.model.job import Held
 from dray.model.worker import Beat
 from dray.runtime.inbox import Inbox
 
@@ -57,3 +60,43 @@ def test_a_ring_while_the_engine_works_ends_its_next_sleep_only() -> None:
     inbox.open()
 
     assert not inbox.doze(0.01)
+
+
+# Beats
+
+
+QUIET = Beat(alive=True, held=[])
+HOLDS = Beat(alive=True, held=[Held("job", 1, cancel_requested=False)])
+DEAD = Beat(alive=False, held=[])
+
+
+def test_a_beat_of_an_idle_worker_that_says_nothing_new_does_not_wake_the_engine() -> None:
+    inbox = Inbox()
+
+    inbox.hear("worker", QUIET, is_idle=True)
+
+    assert not inbox.is_rung
+    assert list(inbox.beats) == [("worker", QUIET, True)], "it hears it when it wakes"
+
+
+@pytest.mark.parametrize(
+    ("beat", "is_proven", "is_idle"),
+    [(HOLDS, True, True), (DEAD, True, True), (QUIET, False, True), (QUIET, True, False)],
+    ids=["it holds a job it does not know of", "declared dead", "its proof is lost", "it runs something"],
+)
+def test_every_other_beat_wakes_it(beat: Beat, *, is_proven: bool, is_idle: bool) -> None:
+    inbox = Inbox()
+
+    inbox.hear("worker", beat, is_proven=is_proven, is_idle=is_idle)
+
+    assert inbox.is_rung
+
+
+def test_the_first_beat_after_the_database_was_away_wakes_it() -> None:
+    inbox = Inbox()
+    inbox.cut_off()
+
+    inbox.hear("worker", QUIET, is_idle=True)
+
+    assert inbox.is_rung
+    assert not inbox.is_cut_off

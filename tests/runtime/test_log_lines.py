@@ -34,6 +34,7 @@ def written() -> Generator[io.StringIO]:
     root.setLevel(level)
 
 
+@pytest.mark.usefixtures("shared_forker")
 @pytest.mark.parametrize("name", BODIES)
 def test_no_body_can_forge_a_line(app: App, written: io.StringIO, name: str) -> None:
     app.enqueue(name)

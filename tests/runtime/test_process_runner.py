@@ -21,6 +21,7 @@ from dray.model.limits import LOG_LINES
 from dray.runtime import loading
 from dray.runtime.children import kernel
 from dray.runtime.children.wire import SharedFlags
+from dray.runtime.children.worker_side import ForkerHandle
 from dray.runtime.execution import StopCause
 from dray.runtime.runners import process
 from dray.task.task import Task
@@ -31,8 +32,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def shared_stage() -> Generator[Stage]:
-    """Shared by all tests that do not need their own, because it is slow to set up."""
+def shared_stage(kept_forker: ForkerHandle) -> Generator[Stage]:
+    """Shared by all tests that do not need their own, because it is slow to set up. It expects to leave the processes
+    that there were before: the forker that tests share is one of them."""
     with Stage() as stage:
         yield stage
 
@@ -300,6 +302,7 @@ def test_no_more_run_at_a_time_than_there_are_slots(tmp_path: Path) -> None:
         assert {stage.end()[0] for _ in executions} == set(executions)
 
 
+@pytest.mark.usefixtures("shared_forker")
 def test_what_has_not_started_can_be_taken_back(tmp_path: Path) -> None:
     with Stage(size=1) as stage:
         until, begun = tmp_path / "until", tmp_path / "begun"
@@ -354,6 +357,7 @@ def test_a_child_has_no_descriptor_that_it_does_not_need(stage: Stage) -> None:
     assert kinds == ["/memfd", "socket"]
 
 
+@pytest.mark.usefixtures("shared_forker")
 def test_a_child_holds_the_workers_lock_while_it_has_a_job(tmp_path: Path) -> None:
     lock = tmp_path / "worker.lock"
     with lock.open("w") as file, Stage(lock=file.fileno()) as stage:
@@ -364,6 +368,7 @@ def test_a_child_holds_the_workers_lock_while_it_has_a_job(tmp_path: Path) -> No
         await_that(lambda: lock not in [each.readlink() for each in Path(f"/proc/{pid}/fd").iterdir()])
 
 
+@pytest.mark.usefixtures("shared_forker")
 @pytest.mark.parametrize("how", ["exec", "fork"])
 def test_what_a_body_starts_holds_neither_the_lock_nor_the_socket(tmp_path: Path, how: str) -> None:
     lock = tmp_path / "worker.lock"
@@ -479,6 +484,7 @@ def test_a_runner_that_waits_for_a_child_can_be_closed(monkeypatch: pytest.Monke
         await_that(lambda: stage.refused == [execution])
 
 
+@pytest.mark.usefixtures("shared_forker")
 def test_a_lock_that_cannot_be_passed_on_is_an_error_of_the_attempt() -> None:
     with Stage(lock=1_000_000) as stage:
         settlement = stage.run(bodies.add, a=1, b=2)

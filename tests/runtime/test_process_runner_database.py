@@ -21,6 +21,8 @@ from tests import verbs
 from tests.runtime import child_bodies as bodies
 from tests.runtime.stage import Stage
 
+pytestmark = pytest.mark.usefixtures("shared_forker")
+
 _ids = Ids(SystemClock())
 WORKER = _ids.new()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.runtime.children.worker_side import ForkerHandle
 from dray.runtime.execution import StopCause
 from dray.task.task import Task
 from tests.runtime import child_bodies as bodies
@@ -22,8 +23,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def shared_stage() -> Generator[Stage]:
-    """Shared by all tests that do not need their own, because it is slow to set up."""
+def shared_stage(kept_forker: ForkerHandle) -> Generator[Stage]:
+    """Shared by all tests that do not need their own, because it is slow to set up. It expects to leave the processes
+    that there were before: the forker that tests share is one of them."""
     with Stage() as stage:
         yield stage
 
@@ -201,6 +203,20 @@ def test_what_a_body_leaves_running_when_it_ends_well_is_left_alone(stage: Stage
     assert is_alive(pid)
 
     os.kill(pid, signal.SIGKILL)
+
+
+def test_it_is_killed_when_the_worker_dies_though_the_child_ends_before_the_forker_knows(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    with Stage() as stage:
+        stage.run(bodies.fork_sleepers, begun=str(begun), deaf=False, ends="well")
+        group = await_number(begun)
+        (slot,) = stage.runner.slots
+        assert slot.child is not None
+
+        for end in (slot.child._status, slot.child._sock):  # as the kernel does, before it closes the forker's
+            end.close()
+
+        await_that(lambda: not group_members(group))
 
 
 def test_a_sigterm_that_is_not_the_workers_changes_nothing(stage: Stage, tmp_path: Path) -> None:

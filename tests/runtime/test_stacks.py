@@ -94,6 +94,7 @@ def test_a_coroutine_says_where_it_waits(app: App) -> None:
     assert "in inner" in found.stack
 
 
+@pytest.mark.usefixtures("shared_forker")
 def test_a_child_process_says_where_its_body_is_though_it_keeps_the_gil(
     app: App, tmp_path: Path, quick_kill: None
 ) -> None:

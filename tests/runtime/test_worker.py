@@ -93,6 +93,7 @@ def test_modules_with_tasks_are_imported_first(app: App, tmp_path: Path, monkeyp
     assert sys.modules.pop("loaded_by_worker").loaded
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_worker_that_cannot_start_leaves_nothing_behind(
     app: App, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +357,7 @@ def test_two_apps_in_one_process_do_not_meet(tmp_path: Path, app: App) -> None:
             assert other.enqueue("where").result(timeout=LONG) == "there"
 
 
+@pytest.mark.usefixtures("cold")
 def test_workers_come_and_go_without_leaving_files_open(app: App, add: Any) -> None:
     def come_and_go(times: int) -> int:
         for _ in range(times):

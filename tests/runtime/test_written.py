@@ -14,6 +14,8 @@ from dray.runtime.worker import Worker
 from tests.runtime.test_outage import fail_once
 from tests.runtime.watching import LONG, come_to, ended, sql, until
 
+pytestmark = pytest.mark.usefixtures("shared_forker")
+
 KNOWN = ["written-thread", "written-async", "written-process"]
 ALL = [*KNOWN, "written-elsewhere"]
 

@@ -33,8 +33,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def place(request: pytest.FixtureRequest, postgres_server: str) -> Generator[Place]:
+def place(request: pytest.FixtureRequest, postgres_server: str, warm: WarmConnections) -> Generator[Place]:
     with places.made(postgres_server, request.param) as found:
+        warm.share(found.url)
         yield found
 
 
@@ -46,8 +47,8 @@ def url(place: Place) -> str:
 
 
 @pytest.fixture
-def backend(url: str, clock: ManualClock, warm: WarmConnections) -> Generator[Backend]:
-    with closing(open_backend(url, clock=clock)) as opened, warm.lent_to(opened, url):
+def backend(url: str, clock: ManualClock) -> Generator[Backend]:
+    with closing(open_backend(url, clock=clock)) as opened:
         yield opened
         assert audit(opened, patience=0).broken == ()
 
@@ -70,11 +71,11 @@ def fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def app(url: str, caplog: pytest.LogCaptureFixture, warm: WarmConnections) -> Generator[App]:
+def app(url: str, caplog: pytest.LogCaptureFixture) -> Generator[App]:
     """An App whose workers end, log no error and leave tables without audit findings."""
     caplog.set_level(logging.WARNING, "dray")
     before = set(threading.enumerate())
-    with App(url) as opened, warm.lent_to(opened.backend, url):
+    with App(url) as opened:
         yield opened
         assert audit(opened.backend).broken == ()
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("dray-") and t not in before])

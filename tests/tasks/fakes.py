@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from dray.clock import Ids
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 from dray.task.options import TaskOptions
 from dray.task.task import Task
 from tests.manual_clock import ManualClock
@@ -46,7 +46,8 @@ class FakeApp:
         self.context: Any = None
         self.batches: list[list[NewJob]] = []
         self.connections: list[Any] = []
-        self.new_id = Ids(ManualClock()).new
+        self.ids = Ids(ManualClock())
+        self.new_id = self.ids.new
 
     def submit(self, new: Sequence[NewJob], connection: Any = None, workflow: Any = None) -> list[Any]:
         self.batches.append(list(new))
@@ -55,6 +56,12 @@ class FakeApp:
 
     async def asubmit(self, new: Sequence[NewJob], connection: Any = None, workflow: Any = None) -> list[Any]:
         return self.submit(new, connection)
+
+    def submit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Any]:
+        return self.submit([jobs.pattern.like(*each) for each in zip(jobs.ids, jobs.args, strict=True)], connection)
+
+    async def asubmit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Any]:
+        return self.submit_alike(jobs, connection)
 
     def local_context(self, task: Task[..., Any]) -> Any:
         return self.context

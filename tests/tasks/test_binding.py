@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray import codec
 from dray.errors import Misfit, PayloadError
+from dray.model.limits import ARGS_BYTES
 from dray.task.signature import Signature
 from tests.tasks.fakes import Context, add
 
@@ -36,26 +37,81 @@ def signature(function: Callable[..., Any]) -> Signature:
 # Binding a call.
 
 
-def _several(a: int, b: Any, c: str = "c", *, d: bool = True, e: float | None = None) -> None: ...
+@dataclass
+class Point:
+    x: int
+    y: int
 
 
-@given(st.lists(st.integers(0, 3), max_size=4), st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)))
-def test_a_call_is_bound_as_python_binds_it(args: list[Any], kwargs: dict[str, Any]) -> None:
-    plainly = signature(_several)._bound_plainly(args, kwargs)
-    try:
-        expected = inspect.signature(_several).bind(*args, **kwargs).arguments
-    except TypeError:
-        assert plainly is None  # the slow way says what is wrong
-    else:
-        assert plainly is not None
-        assert list(plainly.items()) == list(expected.items())
+def many_kinds(
+    a: int,
+    b: str,
+    c: float = 0.5,
+    d: bool = True,
+    e: list[int] | None = None,
+    *,
+    f: list[str],
+    g: list[float] = [],  # noqa: B006
+    h: Any = None,
+    i: Point | None = None,
+    j: int = None,  # type: ignore[assignment]  # noqa: RUF013 - as people write it
+    type: list[bool] = [],  # noqa: A002, B006
+) -> None: ...
 
 
-def test_a_plain_call_needs_no_inspect(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = signature(_several)
-    monkeypatch.delattr(inspect.Signature, "bind")
+too_long = st.none().map(lambda _: 10**4_400)  # Hypothesis cannot show it
+numbers = st.integers() | st.sampled_from([2**63, -(2**63), 2**63 - 1, 10**4_200]) | too_long
+texts = st.text() | st.sampled_from(["\0", "\\u0000", "\ud800", "é\u2028", "x" * 300_000])
+floats = st.floats()
+anything = st.recursive(
+    st.none() | st.booleans() | numbers | floats | texts | st.dates() | st.just(Point(1, 2)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+by_name = {
+    "a": numbers,
+    "b": texts,
+    "c": floats,
+    "d": st.booleans(),
+    "e": st.none() | st.lists(numbers, max_size=3),
+    "f": st.lists(texts, max_size=3),
+    "g": st.lists(floats, max_size=3),
+    "h": anything,
+    "i": st.just(Point(1, 2)) | anything,
+    "j": numbers | st.none(),
+    "type": st.lists(st.booleans(), max_size=2) | anything,
+    "unknown": anything,
+}
 
-    assert bound.bind((1, [2]), {"e": 0.5}) == {"a": 1, "b": [2], "e": 0.5}
+
+@given(st.data())
+def test_a_call_is_written_in_one_pass_as_it_is_step_by_step(data: st.DataObject) -> None:
+    found = signature(many_kinds)
+    names = data.draw(st.sets(st.sampled_from([*by_name])) | st.just({*by_name} - {"unknown"}))
+    kwargs = {name: data.draw(by_name[name] | anything if name == "a" else by_name[name]) for name in sorted(names)}
+    args = [kwargs.pop(name) for name in "abcde"[: data.draw(st.integers(0, 5))] if name in kwargs]
+
+    def outcome(way: Callable[[], str]) -> Any:
+        try:
+            return way()
+        except (TypeError, PayloadError) as error:
+            return type(error), str(error)
+
+    expected = outcome(lambda: codec.encode(found.bind(args, kwargs), limit=ARGS_BYTES))
+    assert outcome(lambda: found.encode(args, kwargs)) == expected
+
+
+def test_a_plain_call_takes_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = signature(many_kinds)
+    monkeypatch.delattr(Signature, "bind")
+
+    assert found.encode((1, 'say "é"'), {"f": ["x"], "d": False}) == '{"a":1,"b":"say \\"é\\"","d":false,"f":["x"]}'
+
+
+def test_a_parameter_may_have_any_name() -> None:
+    def odd(dray__quote: str, text: str, len: int) -> None: ...  # noqa: A002
+
+    assert signature(odd).encode(("a", "b", 3), {}) == '{"dray__quote":"a","text":"b","len":3}'
 
 
 def everything(a: int, b: int = 2, /, c: int = 3, *rest: date, d: str, e: str = "e", **extra: Decimal) -> Any:

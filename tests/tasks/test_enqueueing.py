@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 from dray.codec import decode
 from dray.errors import PayloadError, PayloadTooLarge
-from dray.model.new_job import NewJob
+from dray.model.new_job import MANY, NewJob
 from dray.task.task import Task, define
 from tests.tasks.fakes import Context, add, decorated, fetch, report
+
+PARENT = "01890000-0000-7000-8000-000000000001"
 
 # A plain call.
 
@@ -101,12 +104,24 @@ def test_a_coroutine_enqueues_alike(app: Any) -> None:
     ]
 
 
-def test_many_are_one_batch_in_their_order(app: Any) -> None:
-    jobs = define(add, app).enqueue_many([(1, 2), {"a": 3}, (5,)])
+@pytest.mark.parametrize("times", [1, MANY])
+def test_many_are_one_batch_in_their_order(app: Any, times: int) -> None:
+    jobs = define(add, app).enqueue_many([(1, 2), {"a": 3}, (5,)] * times)
 
-    assert [len(batch) for batch in app.batches] == [3]
-    assert [job.args for job in app.jobs] == ['{"a":1,"b":2}', '{"a":3}', '{"a":5}']
-    assert [job.id for job in jobs] == sorted(job.id for job in app.jobs)
+    assert [len(batch) for batch in app.batches] == [3 * times]
+    assert [job.args for job in app.jobs] == ['{"a":1,"b":2}', '{"a":3}', '{"a":5}'] * times
+    assert [job.id for job in jobs] == sorted({job.id for job in app.jobs})
+
+
+@pytest.mark.parametrize("option", [{"unique": True}, {"unique": "one"}, {"after": [PARENT]}, {"expires_in": 5}])
+def test_many_have_the_options_of_one(app: Any, option: dict[str, Any]) -> None:
+    task = define(add, app).using(**option, priority=7)
+    task.enqueue(1)
+    task.enqueue_many([(1,)] * MANY)
+
+    first, *others = (replace(job, id="") for job in app.jobs)
+    assert first.priority == 7
+    assert others == [first] * MANY
 
 
 def test_none_is_not_even_a_batch(app: Any) -> None:

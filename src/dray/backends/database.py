@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dray.backends.sqlite.upkeep import Upkeep
     from dray.backends.statements import Catalogue
     from dray.backends.tables import Tables
-    from dray.model.new_job import NewJob
+    from dray.model.new_job import AlikeJobs, NewJob
     from dray.model.worker import Signs
 
 
@@ -58,10 +58,9 @@ class Session(Protocol):
         written (not: its id or unique lock is there)."""
         ...
 
-    def post(self, jobs: Sequence[NewJob]) -> None:
-        """Writes new jobs that have no parents, no unique key and no workflow, without waiting for an answer. A job
-        whose id is there already stays as it is."""
-        self.insert(jobs, {})
+    def insert_alike(self, jobs: AlikeJobs) -> None:
+        """Writes many new jobs. One whose id is there already stays as it is."""
+        ...
 
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
         """Gives each holder (an id) that has not started the work of the request it met; tells which were changed."""
@@ -179,6 +178,11 @@ class Database(Protocol):
 
     def exchange(self, work: Callable[[Session], Later[T]], *, durable: bool = False) -> T:
         """As `write`, for work whose results are not needed before the commit: one round trip where there is one."""
+        ...
+
+    def post(self, jobs: Sequence[NewJob], *, durable: bool = True) -> None:
+        """Writes new jobs that have no parents, no unique key and no workflow, in a transaction of their own, and
+        announces them; in one round trip where there is one. A job whose id is there already stays as it is."""
         ...
 
     def join(

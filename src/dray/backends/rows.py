@@ -6,18 +6,15 @@ The order of the fields is that of the columns in the statements.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from dray.backends.database import Row
 from dray.model.job import Job, State
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.settlement import Settlement
 from dray.model.worker import Worker
-from dray.model.workflow import ParentPolicy
-
-MANY = 50  # jobs in one call; below, the look at the queues' priorities is not worth it
 
 _JOB_FIELDS = [field.name for field in fields(Job)]
 _TAGS = _JOB_FIELDS.index("tags")
@@ -72,53 +69,17 @@ def _labels(job: NewJob) -> Row:
     return (job.name, job.description, json.dumps(job.tags) if job.tags else None, job.trace)
 
 
-def are_plain(jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> bool:
-    """Whether these are many, and none of them has parents, a unique key, an expiry, a workflow or a schedule.
-
-    Most bulk enqueues are such. Half as many columns, and no expressions left for the database to work out, make them
-    a third faster on SQLite and let PostgreSQL take them by COPY.
-    """
-    return len(jobs) >= MANY and not starts and all(map(_is_plain, jobs))
-
-
-def _is_plain(job: NewJob) -> bool:
-    return (
-        job.expires_at is None
-        and job.expires_us is None
-        and job.unique_key is None
-        and job.workflow_id is None
-        and job.schedule is None
-        and job.on_parent_failure == ParentPolicy.CANCEL
-    )
-
-
-def plain(
-    jobs: Sequence[NewJob],
-    now: int,
-    priorities: Mapping[str, int],
-    *,
-    instant: Callable[[int], Any],
-    args: Callable[[str], str | None],
-) -> Iterator[Row]:
-    """The columns of `job_insert_plain` and of `job_copy`, with times and arguments as the database takes them."""
-    for job in jobs:
-        due = now + job.delay_us if job.run_at is None else job.run_at
-        yield (
-            job.id,
-            job.task,
-            job.queue,
-            State.SCHEDULED if due > now else State.QUEUED,
-            priorities.get(job.queue, 0) if job.priority is None else job.priority,
-            instant(due),
-            args(job.args),
-            job.max_attempts,
-            job.max_crashes,
-            job.timeout,
-            job.name,
-            job.description,
-            json.dumps(job.tags) if job.tags else None,
-            job.trace,
-        )
+def alike(
+    jobs: AlikeJobs, now: int, priorities: Mapping[str, int], *, instant: Callable[[int], Any]
+) -> tuple[Row, Row]:
+    """What `job_insert_plain` and `job_copy` take for each of these: the columns between id and arguments, and those
+    after the arguments. Half as many as of other jobs, and no expression is left for the database to work out."""
+    job = jobs.pattern
+    due = now + job.delay_us if job.run_at is None else job.run_at
+    state = State.SCHEDULED if due > now else State.QUEUED
+    priority = priorities.get(job.queue, 0) if job.priority is None else job.priority
+    before = (job.task, job.queue, state, priority, instant(due))
+    return before, (job.max_attempts, job.max_crashes, job.timeout, *_labels(job))
 
 
 def replaced(job: NewJob, holder: str, args: str | None) -> Row:

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from dray.errors import ForkedConnection, StorageError
@@ -39,6 +39,14 @@ class Watch(ABC):
     @abstractmethod
     def is_pushed(self) -> bool:
         """Whether changes are known to arrive by themselves, and not by polling."""
+
+    @property
+    def hears_deaths(self) -> bool:
+        """Whether it tells of every worker of this machine that dies."""
+        return False
+
+    def tell_of_deaths(self, tell: Callable[[], None]) -> None:  # noqa: B027 - most watches cannot
+        """Calls `tell`, on the thread that waits, when a worker may have died; where that can be heard."""
 
     @abstractmethod
     def wait(self, seconds: float | None = None) -> bool:

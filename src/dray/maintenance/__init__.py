@@ -28,6 +28,7 @@ class WorkerDuties:
         lease_us: int,
         rng: Rng,
         wake_others: Callable[[], None],  # the thread that ticks `others`
+        hears_deaths: Callable[[], bool] = lambda: False,  # whether `told_of_death` is called
     ) -> None:
         clock = app.clock
         self._wake_others = wake_others
@@ -37,7 +38,7 @@ class WorkerDuties:
             Scheduler(backend, clock, app.ids, options, app.settings.default_timeout, is_exclusive=is_exclusive)
             for is_exclusive in (True, False)
         )
-        self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over)
+        self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over, hears_deaths)
         self.rescue = DutyRunner(backend, worker_id, (self._rescuer,), clock, rng)
         others = (*duties(backend, clock, rng), self._declarer, self._scheduler, deputy)
         self.others = DutyRunner(backend, worker_id, others, clock, rng, self.rescue)
@@ -61,6 +62,11 @@ class WorkerDuties:
         for duty in (Declarer.name, Scheduler.name):
             self.others.poke(duty)
         self._wake_others()
+
+    def told_of_death(self) -> None:
+        """A worker may have died. From any thread, which then wakes the one that ticks `rescue`."""
+        self._rescuer.told_of_death()
+        self.rescue.poke(Rescuer.name)
 
     def _take_over(self) -> None:
         """Another worker was buried: its duties are free. On the rescuer's thread."""

@@ -21,7 +21,7 @@ STACKS_KEPT_US = MINUTE  # `dray why` waits for seconds
 _SOON = 0.05  # seconds between two steps, as long as a step takes: others want to write too
 _SHORTEST, _LONGEST = 60.0, 600.0
 
-_PAUSE = 1.0
+_PAUSE, _IDLE_PAUSE = 1.0, 2.0
 _BUSY_PAUSE = 0.25
 _GROWTH = 16 * 1024 * 1024  # bytes of log that are worth a checkpoint
 _FRAMES = 4_000  # the same in pages
@@ -86,21 +86,21 @@ class Checkpointer:
 
     def tick(self) -> float:
         now = self._clock.steady()
-        is_busy = self._copy_back(now)
+        pause = self._copy_back(now)
         if now >= self._vacuum_at:
             if self._upkeep.vacuum(_PAGES):
                 return _BUSY_PAUSE
             self._vacuum_at = now + _VACUUM_US
-        return jittered(_BUSY_PAUSE if is_busy else _PAUSE, self._rng)
+        return pause
 
-    def _copy_back(self, now: int) -> bool:
-        """Copies the log if it is worth it. Returns whether it grows so fast that the next look should come soon."""
+    def _copy_back(self, now: int) -> float:
+        """Copies the log if it is worth it. Returns the seconds until the next look: fewer while it grows fast."""
         log = self._upkeep.log()
         if log is None or log == self._log:
-            return False
+            return jittered(_IDLE_PAUSE, self._rng)
         grown = log.size - (self._log.size if self._log else 0)
         if grown < _GROWTH and now < self._due_at:
-            return self._due_at - now < _PAUSE * SECOND
+            return min(_PAUSE if grown > _GROWTH // 16 else _IDLE_PAUSE, (self._due_at - now) / SECOND)
         found = self._upkeep.checkpoint()
         has_started_over = self._log is None or log.starts != self._log.starts
         new_frames = found.frames if has_started_over else found.frames - self._frames
@@ -110,4 +110,4 @@ class Checkpointer:
         self._due_at = now + min(max(enough_us, _SOONEST_US), _LATEST_US)
         # As read before: what was written meanwhile counts as new.
         self._log, self._frames, self._copied_at = log, found.frames, now
-        return new_frames >= _FRAMES
+        return _BUSY_PAUSE if new_frames >= _FRAMES else min(_IDLE_PAUSE, max(enough_us / SECOND, _BUSY_PAUSE))

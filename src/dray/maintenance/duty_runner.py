@@ -22,7 +22,7 @@ from dray.log import log
 from dray.model.settlement import Rng
 
 _LOOK = 2.0  # seconds between two looks at the leases
-_SLACK_US = SECOND // 4  # what is due within this is done at once: a wake-up costs more than most duties
+_SLACK_US = SECOND  # what is due within this is done at once: a wake-up costs more than most duties
 _SHORTEST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0
 _LOCKED_TRIES = 4  # with the waits between them about 10 seconds
 

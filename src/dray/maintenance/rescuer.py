@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from dray.backends import Backend
 from dray.clock import Clock
-from dray.instants import SECOND
+from dray.instants import MILLISECOND, SECOND
 from dray.log import log
 from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
@@ -29,7 +29,10 @@ from dray.wording import counted
 _CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing
 _LOOK = 1.0  # where only the database can tell
+_TOLD_GLANCE = 1.0  # while the kernel tells of deaths
+_FIRST_AGAIN, _AGAIN_GROWTH = 0.002, 4.0  # after it has told: it frees the lock a moment later
 _LOOK_ANYWAY = 2 * SECOND  # for what a glance does not show: leases, and jobs without a worker
+_LOOK_SLACK = 450 * MILLISECOND  # by which that look may be early, so that it needs no wake-up of its own
 
 
 @dataclass
@@ -45,16 +48,32 @@ class Rescuer:
     _rng: Rng
     _lease_us: int
     _on_burial: Callable[[], None]
+    _hears_deaths: Callable[[], bool] = lambda: False  # whether `told_of_death` is called for each
+    _again: float | None = None  # seconds until the next look at what it was told of
     _look_at: int = 0
     _looked_at: int | None = None
     _ahead_us: int | None = None  # how far the clock that gives the leases is ahead of ours
     _trusts_leases_at: int = 0
     _strangers: dict[DeathVerdict, int] = field(default_factory=dict[DeathVerdict, int])
 
+    def told_of_death(self) -> None:
+        """A worker may have died: the next tick looks. From any thread."""
+        self._again = _FIRST_AGAIN
+
+    def _pause(self, *, suspects: bool | None) -> float:
+        again = self._again
+        if again is not None and not suspects:
+            self._again = None if again > _GLANCE else again * _AGAIN_GROWTH
+            return again
+        self._again = None
+        if suspects is None:
+            return jittered(_LOOK, self._rng)
+        return jittered(_TOLD_GLANCE if self._hears_deaths() else _GLANCE, self._rng)
+
     def tick(self) -> float:
         suspects = self._backend.proofs.suspects()
-        pause = jittered(_LOOK if suspects is None else _GLANCE, self._rng)
-        if suspects is False and self._clock.steady() < self._look_at:
+        pause = self._pause(suspects=suspects)
+        if suspects is False and self._clock.steady() + _LOOK_SLACK < self._look_at:
             return pause
         judgement = self._backend.workers.judge(self.worker_id)
         now = self._clock.steady()

@@ -22,7 +22,8 @@ from dray.model.schedule import Schedule, due
 from dray.task.job_options import job_of
 from dray.task.options import TaskOptions
 
-_LONGEST = 1.0  # seconds: another process may add a schedule, and wall clocks may be set, while this waits
+_LONGEST = 1.0  # seconds: another process may change a schedule, and wall clocks may be set, while this waits
+_NONE_PAUSE = 2.0  # while there is none
 _SHORTEST = 0.001
 _SOON = 0.25  # seconds between two looks at slots that are left to others
 _DEPUTY_US = 1 * SECOND
@@ -50,8 +51,9 @@ class Scheduler:
         next_at, now = self._backend.schedules.upcoming()
         if next_at is None or next_at > now:
             self._seen.clear()
-            wait = _LONGEST if next_at is None else (next_at - now) / SECOND
-            return min(max(wait, _SHORTEST), _LONGEST)
+            if next_at is None:
+                return _NONE_PAUSE
+            return min(max((next_at - now) / SECOND, _SHORTEST), _LONGEST)
         found = self._backend.schedules.due(_CHUNK)
         mine = [schedule for schedule in found if self._is_mine(schedule)]
         queues = {queue for schedule in mine for queue in self._fire(schedule, now)}

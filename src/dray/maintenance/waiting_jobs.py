@@ -14,7 +14,7 @@ from dray.wording import counted
 
 _LONGEST = 2.0  # seconds: the wall clock may be set while the promoter waits
 _SHORTEST = 0.001
-_FANNER_PAUSE = 1.0
+_FANNER_PAUSE = 2.0
 _RECONCILER_PAUSE, _RECONCILER_SOON = 60.0, 0.05
 _SHOWN = 10
 

@@ -7,9 +7,10 @@ one sentence that says what, where and what to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from dray.errors import ConfigError, PayloadError
 from dray.instants import LAST_INSTANT
@@ -42,7 +43,7 @@ class OnConflict(StrEnum):
 _CONFLICTS = tuple(OnConflict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NewJob:
     """One request to run a task, checked and encoded, not yet written."""
 
@@ -73,6 +74,25 @@ class NewJob:
     tags: tuple[str, ...] = ()
     trace: str | None = None
 
+    def like(self, job_id: str, args: str) -> NewJob:
+        """The same job under another id and with other arguments. All else was checked when this one was made."""
+        job = object.__new__(NewJob)
+        vars(job).update(vars(self), id=job_id, args=args)
+        return job
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no parents, no unique key, no expiry, no workflow and no schedule."""
+        return (
+            not self.parents
+            and self.expires_at is None
+            and self.expires_us is None
+            and self.unique_key is None
+            and self.workflow_id is None
+            and self.schedule is None
+            and self.on_parent_failure == ParentPolicy.CANCEL
+        )
+
     def __post_init__(self) -> None:
         check_name("task", self.task)
         check_name("queue", self.queue)
@@ -91,6 +111,17 @@ class NewJob:
                 _check_text(path, text, limit)
         for number, tag in enumerate(self.tags):
             _check_text(f"tags[{number}]", tag, TAG_CHARS)
+
+
+MANY = 50  # jobs in one call; for fewer it is not worth it to treat them otherwise than one
+
+
+class AlikeJobs(NamedTuple):
+    """Many new jobs that differ in nothing but their ids and arguments, and are plain."""
+
+    pattern: NewJob  # what they have in common; its own id and arguments do not count
+    ids: Sequence[str]
+    args: Sequence[str]
 
 
 def _problems(job: NewJob) -> Iterator[str]:

@@ -144,6 +144,7 @@ class PollPolicy:
         self._expects_own_wake_up = False
         self._is_active = False  # it has just written, or was woken by its own write
         self._is_woken_by_others = False
+        self._is_woken = False  # by a change or a ring, not because time was up
         self._claims_without_look = False
         self._won_last_claim = True
         self._empty_looks = 0
@@ -155,6 +156,7 @@ class PollPolicy:
     def woken(self, *, by_change: bool, by_ring: bool) -> None:
         """The wait is over: the database changed, another thread rang, or time was up."""
         self.may_have_work = True  # the watch is a hint; only the poll is certain
+        self._is_woken = by_change or by_ring
         if by_ring:
             return
         if not by_change:
@@ -174,10 +176,11 @@ class PollPolicy:
         self.may_have_work = False
         if found:
             self.pause, self._empty_looks = 0.0, 0
-        elif not self._is_active:
+        elif self._is_woken and not self._is_active:
             self._empty_looks += 1
             longest = _LONG_PAUSE if self._empty_looks < _MANY_EMPTY_LOOKS else _LONGEST_PAUSE
-            self.pause = min(max(self.pause * 2, _FIRST_PAUSE), longest)
+            if self._empty_looks > 1:  # a single write, as of a beat, is not worth the wake-up that ends the pause
+                self.pause = min(max(self.pause * 2, _FIRST_PAUSE), longest)
         self._is_active = False
 
     def exchanged(self, *, has_claimed: bool, has_changed: bool) -> float:

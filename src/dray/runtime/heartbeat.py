@@ -154,7 +154,7 @@ class Heartbeat(Service):
             lease.beat_began = None
         lease.beat_succeeded(began)
         # After the beat, which nothing may hold up: the lease is renewed, whatever has become of the proof.
-        self._inbox.hear(worker_id, beat, is_proven=proof.check())
+        self._inbox.hear(worker_id, beat, is_proven=proof.check(), is_idle=flight.is_empty)
         if self.stacks.answer_one(self._backend, worker_id):
             return 0.0
         return max(0.05, (lease.period_us - (self._clock.steady() - began)) / SECOND)

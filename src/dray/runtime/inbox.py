@@ -49,11 +49,14 @@ class Inbox:
         self.stuck.append((execution, settlement))
         self.ring()
 
-    def hear(self, worker_id: str, beat: Beat, *, is_proven: bool = True) -> None:
-        """A beat under this id returned; `is_proven`: the proof of life stands."""
+    def hear(self, worker_id: str, beat: Beat, *, is_proven: bool = True, is_idle: bool = False) -> None:
+        """A beat under this id returned; `is_proven`: the proof of life stands. An idle worker's beat that says
+        nothing new does not wake the engine."""
+        is_news = self.is_cut_off or not (is_idle and is_proven and beat.alive and not beat.held)
         self.is_cut_off = False
         self.beats.append((worker_id, beat, is_proven))
-        self.ring()
+        if is_news:
+            self.ring()
 
     def cut_off(self) -> None:
         """The database cannot be reached: the engine claims nothing until a beat gets through."""

@@ -283,10 +283,20 @@ class Worker:
             Hooks(app.waiter.poke, self._became_idle, self._ask_to_stop),
             settings.durability == "full",
         )
-        self._duties = WorkerDuties(app, self._beats, identity.id, lease.duration_us, self._rng, self._wake_duties)
+        watch = self._watch
+        self._duties = WorkerDuties(
+            app,
+            self._beats,
+            identity.id,
+            lease.duration_us,
+            self._rng,
+            self._wake_duties,
+            lambda: watch.hears_deaths and in_flight.is_empty,  # a busy engine listens to its bodies first
+        )
         self._duties.catch_up()
         self._duties_loop = Loop("dray-duties", self._duties.others.tick)
         self._rescue_loop = Loop("dray-rescuer", self._duties.rescue.tick)
+        watch.tell_of_deaths(self._told_of_death)
         self._services = (stopper, beat, self._duties_loop, self._rescue_loop, EngineLoop(self._engine, inbox))
 
     def _take_new_id(self) -> str:
@@ -298,6 +308,11 @@ class Worker:
 
     def _wake_duties(self) -> None:
         self._duties_loop.wake()
+
+    def _told_of_death(self) -> None:
+        """The kernel says that a worker may have died. On the engine's thread."""
+        self._duties.told_of_death()
+        self._rescue_loop.wake()
 
     def _report(self, execution: Execution, settlement: Settlement | None) -> None:
         self._inbox.report(execution, settlement)

@@ -10,9 +10,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 
-from dray import codec
 from dray.errors import ConfigError
-from dray.model.limits import ARGS_BYTES, JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
+from dray.model.limits import JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.new_job import NewJob, OnConflict
 from dray.model.schedule import Schedule
 from dray.model.values import check_name, duration_us, parse_id
@@ -99,13 +98,12 @@ def _check_it_can_run(
         raise ConfigError("the job would expire before it may run; let it expire later, or run sooner")
 
 
-def prepare(job_id: str, task: TaskOptions, args: Mapping[str, Any], options: JobOptions) -> NewJob:
-    """The job for these arguments, which are JSON by name; `PayloadTooLarge` if they are too much for a row."""
-    text = codec.encode(args, limit=ARGS_BYTES)
+def prepare(job_id: str, task: TaskOptions, args: str, options: JobOptions) -> NewJob:
+    """The job for these arguments, which are JSON text."""
     fields = {**task.job_fields, **options.fields}
     if fields.get("unique_key") is True:
         fields["unique_key"] = _fingerprint(task.name, args)
-    return NewJob(id=job_id, task=task.name, args=text, **fields)
+    return NewJob(id=job_id, task=task.name, args=args, **fields)
 
 
 def job_of(schedule: Schedule, task: TaskOptions, job_id: str, slot: int | None) -> NewJob:
@@ -117,10 +115,10 @@ def job_of(schedule: Schedule, task: TaskOptions, job_id: str, slot: int | None)
     return NewJob(id=job_id, task=schedule.task, args=schedule.args, schedule=schedule.name, slot=slot, **fields)
 
 
-def _fingerprint(task: str, args: Mapping[str, Any]) -> str:
+def _fingerprint(task: str, args: str) -> str:
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which few programs would need for nothing else
 
-    canonical = json.dumps(args, sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(json.loads(args), sort_keys=True, separators=(",", ":"))
     return f"{task}:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 

@@ -19,12 +19,15 @@ from functools import cached_property
 from inspect import Parameter
 from typing import Any, Union, get_args, get_origin
 
+from dray import codec
 from dray.codec import step
 from dray.convert.annotations import Reader, reader
 from dray.convert.forms import hints
 from dray.convert.write import AS_IS, to_json
 from dray.errors import Misfit, PayloadError
+from dray.model.limits import ARGS_BYTES
 from dray.model.values import shown
+from dray.task.compiled import Part, Write, writer
 
 if sys.version_info >= (3, 14):
     import annotationlib
@@ -56,27 +59,26 @@ class Signature:
         found = self.parameters.get(PARENT_RESULTS)
         return found is not None and found.kind not in _VARIADIC
 
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """The arguments of a call as a row holds them; checked as they will be when the job runs."""
+        try:
+            text = self._write(*args, **kwargs)
+        except TypeError:  # no call of this function, mostly: `bind` says what is wrong
+            text = None
+        return codec.encode(self.bind(args, kwargs), limit=ARGS_BYTES) if text is None else text
+
+    @cached_property
+    def _write(self) -> Write:
+        if self._names is None:
+            return lambda *_, **__: None
+        return writer([*self._callers.parameters.values()], self._hints, self._part)
+
+    def _part(self, name: str) -> Part:
+        return lambda value: codec.write_at_once(self._written_value(name, value), ARGS_BYTES)
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, by name and in JSON's types; checked as they will be when the job runs."""
-        named = self._bound_plainly(args, kwargs)
-        return self._written(self._bound(args, kwargs) if named is None else named)
-
-    def _bound_plainly(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments by name, in the order of the parameters, without `inspect`, which is slow.
-
-        None: the call is wrong, or the function takes more than parameters that can be given by name.
-        """
-        if self._names is None or len(args) > len(self._names):
-            return None
-        named = dict(zip(self._names, args, strict=False))
-        if kwargs:
-            if not named.keys().isdisjoint(kwargs):
-                return None
-            given = {**named, **kwargs}
-            named = {name: given[name] for name in self._callers.parameters if name in given}
-            if len(named) != len(given):
-                return None
-        return named if self._required <= named.keys() else None
+        return self._written(self._bound(args, kwargs))
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from dray import codec
@@ -12,8 +13,8 @@ from dray.app_interface import AppInterface
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.handle.job import Job
-from dray.model.limits import RESULT_BYTES
-from dray.model.new_job import NewJob
+from dray.model.limits import ARGS_BYTES, RESULT_BYTES
+from dray.model.new_job import MANY, AlikeJobs, NewJob
 from dray.model.values import check_name
 from dray.task.job_options import JobKeywords, JobOptions, prepare
 from dray.task.options import TaskKeywords, TaskOptions
@@ -32,33 +33,53 @@ class Enqueuer(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueues a call of the function; the job is stored when this returns."""
-        new = [self.task.prepare(args, kwargs, self.job_options)]
-        return self.task.app.submit(new, self.job_options.connection)[0]
+        return self.task.app.submit([self._new(args, kwargs)], self.job_options.connection)[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """As `enqueue`, from a coroutine."""
-        new = [self.task.prepare(args, kwargs, self.job_options)]
-        return (await self.task.app.asubmit(new, self.job_options.connection))[0]
+        return (await self.task.app.asubmit([self._new(args, kwargs)], self.job_options.connection))[0]
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
-        jobs = self._prepared(calls)
-        return self.task.app.submit(jobs, self.job_options.connection) if jobs else []
+        jobs, app = self._many(calls), self.task.app
+        if isinstance(jobs, AlikeJobs):
+            return app.submit_alike(jobs, self.job_options.connection)
+        return app.submit(jobs, self.job_options.connection) if jobs else []
 
     async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
         """As `enqueue_many`, from a coroutine."""
-        jobs = self._prepared(calls)
-        return await self.task.app.asubmit(jobs, self.job_options.connection) if jobs else []
+        jobs, app = self._many(calls), self.task.app
+        if isinstance(jobs, AlikeJobs):
+            return await app.asubmit_alike(jobs, self.job_options.connection)
+        return await app.asubmit(jobs, self.job_options.connection) if jobs else []
 
-    def _prepared(self, calls: Iterable[Any]) -> list[NewJob]:
-        return [self._prepared_one(index, call) for index, call in enumerate(calls)]
+    @cached_property
+    def _pattern(self) -> NewJob | None:
+        """What all jobs that are enqueued here have in common; None: each has a unique key of its own."""
+        if self.job_options.fields.get("unique_key") is True:
+            return None
+        return prepare("", self.task.options, "{}", self.job_options)
 
-    def _prepared_one(self, index: int, call: Any) -> NewJob:
+    def _new(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        if self._pattern is None:
+            return self.task.prepare(args, kwargs, self.job_options)
+        return self._pattern.like(self.task.app.new_id(), self.task.signature.encode(args, kwargs))
+
+    def _many(self, calls: Iterable[Any]) -> AlikeJobs | list[NewJob]:
+        texts, encode = list[str](), self.task.signature.encode
         try:
-            return self.task.prepare(*_arguments(call), self.job_options)
+            for call in calls:
+                texts.append(encode(*_arguments(call)))
         except (TypeError, PayloadError) as error:
-            error.add_note(f"{self.task.name}: in item {index} of enqueue_many; nothing was written")
+            error.add_note(f"{self.task.name}: in item {len(texts)} of enqueue_many; nothing was written")
             raise
+        pattern, app = self._pattern, self.task.app
+        if pattern is None:
+            return [prepare(app.new_id(), self.task.options, text, self.job_options) for text in texts]
+        ids = app.ids.many(len(texts))
+        if len(texts) >= MANY and pattern.is_plain:
+            return AlikeJobs(pattern, ids, texts)
+        return [pattern.like(*each) for each in zip(ids, texts, strict=True)]
 
 
 class Task(Enqueuer[P, R]):
@@ -99,7 +120,7 @@ class Task(Enqueuer[P, R]):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], job_options: JobOptions, job_id: str | None = None
     ) -> NewJob:
         """The job for a call, checked and encoded, not yet written."""
-        return prepare(job_id or self.app.new_id(), self.options, self.signature.bind(args, kwargs), job_options)
+        return prepare(job_id or self.app.new_id(), self.options, self.signature.encode(args, kwargs), job_options)
 
     def arguments(
         self, text: str, *, context: Any = None, parent_results: Mapping[str, Any] | None = None
@@ -150,10 +171,11 @@ def prepare_by_name(app: AppInterface, name: Any, args: Any, job_options: JobOpt
     given = dict(cast("Mapping[str, Any]", args or {}))
     if name in app.registry:
         task = app.registry.get(name)
-        return prepare(app.new_id(), task.options, task.signature.fit(given), job_options)
+        text = codec.encode(task.signature.fit(given), limit=ARGS_BYTES)
+        return prepare(app.new_id(), task.options, text, job_options)
     # The signature is not known here: a worker that knows it checks the arguments.
     options = TaskOptions(name=name, timeout=app.settings.default_timeout)
-    return prepare(app.new_id(), options, to_json(given, "args"), job_options)
+    return prepare(app.new_id(), options, codec.encode(to_json(given, "args"), limit=ARGS_BYTES), job_options)
 
 
 def define(function: Callable[..., Any], app: AppInterface, **options: Unpack[TaskKeywords]) -> Task[..., Any]:

@@ -17,7 +17,7 @@ from dray.model.workflow import Workflow
 from tests.backends.state_machine.results import wordless
 from tests.manual_clock import ManualClock
 
-ATTEMPTS_KEPT, LOG_LINES, MANY = 2, 4, 3  # instead of 100, 1,000 and 50, so that a short run reaches them
+ATTEMPTS_KEPT, LOG_LINES = 2, 4  # instead of 100 and 1,000, so that a short run reaches them
 _TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
 
 

@@ -11,6 +11,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from dray.instants import HOUR, MINUTE, SECOND
 from dray.model import settlement as model
 from dray.model.job import LIVE, Claim, Demand, LogLine, State
+from dray.model.new_job import AlikeJobs
 from dray.model.retention import Retention
 from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
@@ -51,6 +52,17 @@ class WorkRules(Comparer):
     @rule(wishes=st.lists(single, min_size=1, max_size=3), backwards=rarely())
     def enqueue_jobs(self, wishes: list[Wish], backwards: bool) -> None:
         self.enqueue(self.build(wishes, backwards))
+
+    @rule(wish=single, count=st.integers(1, 4), is_again=rarely())
+    def enqueue_alike(self, wish: Wish, count: int, is_again: bool) -> None:
+        (pattern,) = self.build([wish])
+        if not pattern.is_plain:
+            return
+        ids = [self.new_id() for _ in range(count)]
+        if is_again and self.enqueues:
+            ids[-1] = self.enqueues[-1][0][0].id
+        args = [f'{{"n":{n}}}' for n in range(count)]
+        self.ask("jobs.enqueue_alike", AlikeJobs(pattern, ids, args))
 
     @rule(wishes=st.lists(wishes, min_size=1, max_size=4))
     def enqueue_children(self, wishes: list[Wish]) -> None:

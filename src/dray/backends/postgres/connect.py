@@ -53,6 +53,7 @@ _SESSION = {
     "idle_in_transaction_session_timeout": "0",
     **SERVER_KEEPALIVE,
     "transaction_timeout": "0",
+    "default_transaction_isolation": "read committed",  # of single statements; others say it in their BEGIN
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",

@@ -37,6 +37,7 @@ from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.interrupts import with_cleanup
 from dray.log import log
+from dray.model.new_job import NewJob
 
 T = TypeVar("T")
 
@@ -153,10 +154,36 @@ class PostgresDatabase(Database):
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
         return self._again(lambda connection: self._pipelined(connection, work, WRITE, durable=True)())
 
+    def post(self, jobs: Sequence[NewJob], *, durable: bool = True) -> None:
+        notes = self._work_notes({job.queue for job in jobs})
+        sent = [note for note in notes if self._notifier.take(note)]
+
+        def transaction(connection: OwnConnection) -> None:
+            if durable and connection.is_direct and not sent:
+                self._session(connection).post(jobs)  # one statement is a transaction of its own
+                return
+            try:
+                self._pipelined(connection, lambda tx: tx.post(jobs), WRITE, durable=durable, notes=sent)
+            except psycopg.errors.ProgramLimitExceeded:
+                # The server's queue of notifications is full: the jobs are committed, and found under their ids.
+                self._pipelined(connection, lambda tx: tx.post(jobs), WRITE, durable=durable)
+
+        self._again(transaction)
+        for note in notes:
+            if note not in sent:
+                self._notifier.push(note)
+
     def _pipelined(
-        self, connection: OwnConnection, work: Callable[[PostgresSession], T], begin: LiteralString, *, durable: bool
+        self,
+        connection: OwnConnection,
+        work: Callable[[PostgresSession], T],
+        begin: LiteralString,
+        *,
+        durable: bool,
+        notes: Sequence[Note] = (),
     ) -> T:
-        """A transaction in a pipeline. Its end sends what is left, so that COMMIT needs no round trip of its own.
+        """A transaction in a pipeline, and then the notes. The end of the pipeline sends what is left, so that COMMIT
+        needs no round trip of its own.
 
         An error inside is taken out of the pipeline by hand: on its own way out it would be logged.
         """
@@ -164,6 +191,12 @@ class PostgresDatabase(Database):
             try:
                 connection.begin(begin, durable=durable)
                 answer = work(PostgresSession(connection, self._catalogue, self._times(), pipeline=pipeline))
+                if notes:
+                    # In a transaction of their own, whose end is a statement: the driver cannot be told at the end of
+                    # the pipeline that they were refused.
+                    connection.execute("COMMIT AND CHAIN")
+                    for note in notes:
+                        connection.execute(NOTIFY, (note.channel, note.payload))
                 connection.execute("COMMIT")
             except psycopg.Error as error:
                 failure = error
@@ -332,8 +365,11 @@ class PostgresDatabase(Database):
         )
 
     def announce(self, queues: Iterable[str]) -> None:
-        for queue in dict.fromkeys(queues):
-            self._notifier.push(Note(self._channels.work, queue, WINDOW))
+        for note in self._work_notes(queues):
+            self._notifier.push(note)
+
+    def _work_notes(self, queues: Iterable[str]) -> list[Note]:
+        return [Note(self._channels.work, queue, WINDOW) for queue in dict.fromkeys(queues)]
 
     def announce_done(self) -> None:
         self._notifier.push(Note(self._channels.done, "", DONE_WINDOW))

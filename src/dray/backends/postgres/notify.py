@@ -75,16 +75,23 @@ class Notifier:
 
     def push(self, note: Note) -> None:
         """Sends a note, now or at the end of its window."""
-        now = time.monotonic()
+        if self.take(note):
+            self._deliver(note)
+            return
         with self._lock:
-            free_at = self._free_at.get(note, now)
-            if free_at > now or note in self._due:
-                is_left_to_thread = self._plan(note, free_at)
-            else:
-                is_left_to_thread = False
-                self._mark(note, now)
+            is_left_to_thread = self._plan(note, self._free_at.get(note, 0.0))
         if not is_left_to_thread:
             self._deliver(note)
+
+    def take(self, note: Note) -> bool:
+        """Whether a note may go out now: then the caller sends it, after its commit and maybe in the same round trip.
+        False: it has to wait, `push` it after the commit."""
+        now = time.monotonic()
+        with self._lock:
+            if self._free_at.get(note, now) > now or note in self._due:
+                return False
+            self._mark(note, now)
+            return True
 
     def push_soon(self, note: Note) -> None:
         """Sends a note without making the caller wait for it."""
@@ -107,9 +114,11 @@ class Notifier:
 
     def _plan(self, note: Note, at: float) -> bool:
         """Leaves a note to the thread. False: there can be none."""
+        is_known = note in self._due
         self._due.setdefault(note, at)
         if self._thread is not None and self._thread.is_alive():  # an interrupt may have kept it from starting
-            self._bell.put(None)
+            if not is_known:  # woken for every enqueue, it took a fifth of their time
+                self._bell.put(None)
             return True
         # Not a daemon: the end of the program waits for it, so that the last note of a script is sent.
         self._thread = threading.Thread(target=self._run, name="dray-notify", daemon=False)

@@ -23,7 +23,7 @@ from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue, Statement
 from dray.instants import to_datetime
 from dray.model.job import Claim, Demand, State
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 
 # Two-part advisory locks: the first part tells Dray's from others, and one use from the other.
 PAUSE_SPACE = 0x64726170  # "drap"
@@ -94,14 +94,11 @@ class PostgresSession(Session):
         return changed
 
     def insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> list[bool]:
-        # Not in a pipeline, which cannot COPY, nor in a user's transaction, which may be in a pipeline of theirs.
-        can_copy = self._pipeline is None and not self._is_users
-        if can_copy and rows.are_plain(jobs, starts) and self._copy(jobs):
-            return [True] * len(jobs)
         written = {row[0] for row in self._insert(jobs, starts)()}
         return [job.id in written for job in jobs]
 
     def post(self, jobs: Sequence[NewJob]) -> None:
+        """As `Database.post`, in the transaction at hand."""
         self._insert(jobs, {})
 
     def _insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> Later[list[Row]]:
@@ -109,12 +106,24 @@ class PostgresSession(Session):
             "job_insert", [rows.inserted(job, starts.get(job.id, rows.FREE), job.args) for job in jobs]
         )
 
-    def _copy(self, jobs: Sequence[NewJob]) -> bool:
+    def insert_alike(self, jobs: AlikeJobs) -> None:
+        # Not in a pipeline, which cannot COPY, nor in a user's transaction, which may be in a pipeline of theirs.
+        can_copy = self._pipeline is None and not self._is_users
+        if not (can_copy and self._copy(jobs)):
+            self._insert([jobs.pattern.like(*each) for each in zip(jobs.ids, jobs.args, strict=True)], {})()
+
+    def _copy(self, jobs: AlikeJobs) -> bool:
         now = self.rows("server_now")[0][0]
         priorities = {row[0]: row[1] for row in self.rows("queue_list")}
-        made_at = (_spelled(now), _spelled(now))
-        plain = (row + made_at for row in rows.plain(jobs, now, priorities, instant=_spelled, args=str))
-        return adapt.copy(self._connection, self.catalogue["job_copy"], plain)
+        before, after = rows.alike(jobs, now, priorities, instant=_spelled)
+        made_at = _spelled(now)
+        before_args = adapt.as_copied(before)
+        after_args = adapt.as_copied((*after, made_at, made_at))
+        lines = [
+            f"{job_id}\t{before_args}\t{adapt.escaped(args)}\t{after_args}\n"
+            for job_id, args in zip(jobs.ids, jobs.args, strict=True)
+        ]
+        return adapt.copy(self._connection, self.catalogue["job_copy"], lines)
 
     def _batch(self, name: str, rows: Sequence[Row]) -> Later[list[Row]]:
         """A statement that takes all rows at once, as JSON: half the time of arrays of the driver's making."""

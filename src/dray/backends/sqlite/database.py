@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +38,7 @@ from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
 from dray.interrupts import Lent, OwnedLock, with_cleanup
 from dray.log import log
+from dray.model.new_job import NewJob
 
 T = TypeVar("T")
 
@@ -111,6 +112,9 @@ class SqliteDatabase(Database):
 
     def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
         return self.write(work, durable=durable)()
+
+    def post(self, jobs: Sequence[NewJob], *, durable: bool = True) -> None:
+        self.write(lambda tx: tx.insert(jobs, {}), durable=durable)
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         try:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from dray.log import log
 
 MODIFY = 0x2
+CLOSE_WRITE = 0x8
 MOVED_TO = 0x80
 CREATE = 0x100
 DELETE = 0x200

@@ -47,8 +47,9 @@ _LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class SqliteProof:
     """One worker's lock file, locked for as long as this is open."""
 
-    def __init__(self, path: Path, file: FileIO) -> None:
+    def __init__(self, path: Path, file: FileIO, proofs: SqliteProofs) -> None:
         self.path = path
+        self._proofs = proofs
         # Not the bare number: closing it and noting that it is closed would be two steps, with room for an interrupt.
         self._file = file
         self.lock: str | None = _identity(os.fstat(file.fileno()))
@@ -82,7 +83,9 @@ class SqliteProof:
                 self.path.unlink()
             with suppress(OSError):
                 self.path.parent.rmdir()  # the last one leaves nothing behind
-        self.let_go()
+        # Python forgets the number before it closes the descriptor: a child forked in between would keep it open.
+        with self._proofs.forking_lock:
+            self.let_go()
 
     def let_go(self) -> None:
         """Closes the descriptor and nothing else; in a forked child the lock stays the parent's."""
@@ -95,21 +98,20 @@ class SqliteProofs:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._lock = threading.Lock()  # around descriptors that no forked child may inherit unnoticed
+        self.forking_lock = threading.Lock()  # around descriptors that no forked child may inherit unnoticed
         self._fork_holds_lock = False
         self._proofs: weakref.WeakSet[SqliteProof] = weakref.WeakSet()
         forks.watch(self)
 
     @cached_property
     def _folder(self) -> Path:
-        # Where a link leads: all processes have to mean the same folder.
-        return files.beside(Path(os.path.realpath(self._path)), "-workers")
+        return folder_of(self._path)
 
     def prove(self, worker_id: str, watch: Watch) -> SqliteProof:  # noqa: ARG002 - the kernel proves it here
         path = self._folder / f"{worker_id}{_SUFFIX}"
         try:
-            with self._lock:
-                proof = SqliteProof(path, _make(path, self._path.stat()))
+            with self.forking_lock:
+                proof = SqliteProof(path, _make(path, self._path.stat()), self)
                 self._proofs.add(proof)
                 return proof
         except OSError as error:
@@ -156,7 +158,7 @@ class SqliteProofs:
     @contextmanager
     def _opened(self, path: Path) -> Generator[int | None]:
         # The lock: a child forked meanwhile would inherit the descriptor, and with it our look at the file.
-        with self._lock:
+        with self.forking_lock:
             try:
                 descriptor = os.open(path, _LOOK)
             except OSError:
@@ -188,17 +190,22 @@ class SqliteProofs:
     # Fork
 
     def before_fork(self) -> None:
-        self._fork_holds_lock = self._lock.acquire(timeout=_FORK_PATIENCE)
+        self._fork_holds_lock = self.forking_lock.acquire(timeout=_FORK_PATIENCE)
 
     def after_fork_in_parent(self) -> None:
         if self._fork_holds_lock:
             self._fork_holds_lock = False
-            self._lock.release()
+            self.forking_lock.release()
 
     def after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
+        self.forking_lock = threading.Lock()
         for proof in list(self._proofs):
             proof.let_go()
+
+
+def folder_of(database: Path) -> Path:
+    """The folder of the lock files. Beside what a link leads to: all processes have to mean the same one."""
+    return files.beside(Path(os.path.realpath(database)), "-workers")
 
 
 def _make(path: Path, database: os.stat_result) -> FileIO:

@@ -18,7 +18,7 @@ from dray.backends.statements import Catalogue
 from dray.clock import Clock
 from dray.errors import ForkedConnection
 from dray.model.job import FINAL, LIVE, Claim, Demand, State
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.settlement import Settlement
 
 T = TypeVar("T")
@@ -113,16 +113,26 @@ class SqliteSession(Session):
         return [self._connection.execute(statement.text, row).rowcount > 0 for row in given]
 
     def insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> list[bool]:
-        large = [(job.id, job.args) for job in jobs if len(job.args) > PAYLOAD_SIZE]
-        if rows.are_plain(jobs, starts):
-            priorities = {row[0]: row[1] for row in self.rows("queue_list")}
-            plain = rows.plain(jobs, self._time["now"], priorities, instant=int, args=_inline)
-            written = self.each("job_insert_plain", list(plain))
-        else:
-            given = [rows.inserted(job, starts.get(job.id, rows.FREE), _inline(job.args)) for job in jobs]
-            written = self.each("job_insert", given)
-        self.each("payload_args", large)
+        given = [rows.inserted(job, starts.get(job.id, rows.FREE), _inline(job.args)) for job in jobs]
+        written = self.each("job_insert", given)
+        self.each("payload_args", [(job.id, job.args) for job in jobs if len(job.args) > PAYLOAD_SIZE])
         return written
+
+    def insert_alike(self, jobs: AlikeJobs) -> None:
+        self.check()
+        priorities = {row[0]: row[1] for row in self.rows("queue_list")}
+        now = self._time["now"]
+        before, after = rows.alike(jobs, now, priorities, instant=int)
+        after += (now,)
+        statement = self.catalogue["job_insert_plain"]
+        # One at a time: thousands of rows that live at once make the garbage collector look at them again and again.
+        given = (
+            (job_id, *before, args if len(args) <= PAYLOAD_SIZE else None, *after)
+            for job_id, args in zip(jobs.ids, jobs.args, strict=True)
+        )
+        self._connection.executemany(statement.text, map(statement.arranged, given) if statement.order else given)
+        large = [(job_id, args) for job_id, args in zip(jobs.ids, jobs.args, strict=True) if len(args) > PAYLOAD_SIZE]
+        self.each("payload_args", large)
 
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
         given = [rows.replaced(job, holder, _inline(job.args)) for job, holder in met]

@@ -8,12 +8,14 @@ An event comes when the -wal is written, and under synchronous=FULL the commit i
 follows, without another event. So after an event the watch doubts: it reads at once, then after 50 µs, each pause
 half as long again, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
 next commit, which began when the one now seen was over. But most often there is none, so from there on it reads
-after 1 ms, 2 ms, 4 ms …, about 10 times instead of 30, and such a commit is seen after at most twice the time it
-took.
+after 1 ms, 2 ms, 4 ms … 32 ms, then after 256 ms, 7 times instead of 30. Such a commit is seen after at most twice
+the time it took, if that was 60 ms or less.
 
 Where there is no inotify (macOS, 128 instances of this user in use) the watch polls: the pause is a tenth of the
 time since the last change, at least 1 ms and at most 50 ms, which costs 0.4 % of a core when idle. With or without,
-once a second it reads, looks whether the path still leads to the same file and sets the watches again.
+every two seconds it reads, looks whether the path still leads to the same file and sets the watches again.
+
+The kernel also tells when a process has closed the lock file that proves it alive (see `proof`), mostly by dying.
 """
 
 from __future__ import annotations
@@ -22,17 +24,18 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dray import forks
-from dray.backends.sqlite import faults, files, fork, inotify
+from dray.backends.sqlite import faults, files, fork, inotify, proof
 from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.files import Way
 from dray.backends.watch import Watch, rest
 from dray.errors import StorageError
 from dray.log import log
 
-SAFETY_POLL = 1.0
+SAFETY_POLL = 2.0
 
 _DOUBT = 1.0
 _FIRST_PAUSE = 0.000_05
@@ -40,6 +43,7 @@ _GROWTH = 1.5
 _LONGEST_PAUSE = 0.05
 _CONFIRM_PAUSE = 0.001
 _CONFIRM_GROWTH = 2.0
+_LATE_CONFIRM, _LATE_GROWTH = 0.032, 8.0
 _DEAF_PAUSE = 0.002  # a large transaction writes the -wal all the time before it commits: not a look for each write
 
 _POLL_SHARE = 0.1
@@ -50,6 +54,7 @@ _FORK_PATIENCE = 2.0
 
 _OF_WAL = inotify.MODIFY | inotify.DELETE_SELF | inotify.MOVE_SELF
 _OF_FOLDER = inotify.CREATE | inotify.MOVED_TO | inotify.DELETE
+_OF_PROOFS = inotify.CLOSE_WRITE  # those who look at them open them to read
 
 
 class SqliteWatch(Watch):
@@ -66,6 +71,8 @@ class SqliteWatch(Watch):
         super().__init__(str(self._path))
         self._wal = files.beside(self._path, "-wal")
         self._names = {os.fsencode(self._path.name), os.fsencode(self._wal.name)}
+        self._proofs = proof.folder_of(self._path)
+        self._tell_of_death: Callable[[], None] | None = None
         self._process_locks = fork.ProcessLocks(self._path)
         self._inotify: inotify.Inotify | None = None
         self._watches: dict[Path, int] = {}
@@ -82,6 +89,15 @@ class SqliteWatch(Watch):
     @property
     def is_pushed(self) -> bool:
         return self._connection is not None and self._wal in self._watches
+
+    @property
+    def hears_deaths(self) -> bool:
+        return self._proofs in self._watches
+
+    def tell_of_deaths(self, tell: Callable[[], None]) -> None:
+        with self._lock:
+            self._tell_of_death = tell
+            self._arm()
 
     def wait(self, seconds: float | None = None) -> bool:
         self._refuse_if_over()
@@ -127,6 +143,8 @@ class SqliteWatch(Watch):
         events = self._inotify.read() if self._inotify is not None else []
         wal = self._watches.get(self._wal)
         is_written = any(event.watch == wal for event in events)
+        if self._tell_of_death is not None and any(event.mask & inotify.CLOSE_WRITE for event in events):
+            self._tell_of_death()
         is_upset = any(
             event.mask & inotify.Q_OVERFLOW
             or event.name in self._names
@@ -186,7 +204,10 @@ class SqliteWatch(Watch):
         if self._inotify is None:
             return False
         before, self._watches = self._watches, {}
-        for path, mask in ((self._path.parent, _OF_FOLDER), (self._wal, _OF_WAL)):
+        wanted = [(self._path.parent, _OF_FOLDER), (self._wal, _OF_WAL)]
+        if self._tell_of_death is not None:
+            wanted.append((self._proofs, _OF_PROOFS))
+        for path, mask in wanted:
             try:
                 self._watches[path] = self._inotify.add(path, mask)
             except OSError as error:
@@ -244,8 +265,7 @@ class Pace:
         """What the look at this moment showed, whether its time had come or not."""
         pause = self._pause
         if now >= self._look_at:
-            grown = pause * _GROWTH if self._is_unexplained else pause * _CONFIRM_GROWTH
-            pause = min(grown, _LONGEST_PAUSE if self._is_unexplained else _DOUBT)
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE) if self._is_unexplained else _next_confirmation(pause)
         if is_written:
             was_doubting = self._is_unexplained and now < self._doubt_ends
             pause = min(pause, _DEAF_PAUSE) if was_doubting else _FIRST_PAUSE
@@ -266,6 +286,10 @@ class Pace:
             return SAFETY_POLL, 0.0
         pause = self._look_at - now
         return pause, min(pause, _DEAF_PAUSE) if self._is_unexplained else 0.0
+
+
+def _next_confirmation(pause: float) -> float:
+    return min(pause * (_CONFIRM_GROWTH if pause < _LATE_CONFIRM else _LATE_GROWTH), _DOUBT)
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

@@ -7,9 +7,10 @@ refuses the data of a shared transaction, each thread writes its own jobs by its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
+from typing import Protocol
 
 from dray import forks
 from dray.backends.database import DataRefused
@@ -24,8 +25,9 @@ _LONGEST_WAIT = 1.0  # seconds until a thread looks by itself whether another st
 class _Request:
     """The jobs of one thread. Only a thread that has the turn sets what became of them."""
 
-    def __init__(self, jobs: Sequence[NewJob]) -> None:
+    def __init__(self, jobs: Sequence[NewJob], *, durable: bool) -> None:
         self.jobs = jobs
+        self.durable = durable
         self.is_written = False
         self.is_alone = False  # its own thread writes them
         self.error: DrayError | None = None
@@ -36,11 +38,18 @@ class _Request:
         return self.is_written or self.is_alone or self.error is not None
 
 
-class GroupCommit:
-    """`write` writes jobs in one transaction. Jobs that are there already, under their ids, count as written: after
-    an interrupt, the next thread may write what the last one has committed."""
+class Write(Protocol):
+    def __call__(self, jobs: Sequence[NewJob], /, *, durable: bool) -> None: ...
 
-    def __init__(self, write: Callable[[Sequence[NewJob]], object]) -> None:
+
+class GroupCommit:
+    """`write` writes jobs in one transaction, durably if any of the threads asks for that.
+
+    Jobs that are there already, under their ids, count as written: after an interrupt, the next thread may write what
+    the last one has committed.
+    """
+
+    def __init__(self, write: Write) -> None:
         self._write = write
         self.after_fork_in_child()
         forks.watch_child(self)
@@ -50,9 +59,9 @@ class GroupCommit:
         self._turn = OwnedLock()  # of the thread that writes
         self._waiting: deque[_Request] = deque()
 
-    def add(self, jobs: Sequence[NewJob]) -> None:
+    def add(self, jobs: Sequence[NewJob], *, durable: bool) -> None:
         """Returns when the jobs are committed."""
-        request = _Request(jobs)
+        request = _Request(jobs, durable=durable)
         with_cleanup(lambda: self._add(request), lambda: self._leave(request))
 
     def _add(self, request: _Request) -> None:
@@ -68,7 +77,7 @@ class GroupCommit:
         if request.error is not None:
             raise copy(request.error)
         if request.is_alone:
-            self._write(request.jobs)
+            self._write(request.jobs, durable=request.durable)
 
     def _write_with_others(self, request: _Request) -> None:
         if request.is_over:
@@ -76,7 +85,8 @@ class GroupCommit:
         waiting = [each for each in list(self._waiting)[:_MOST] if not each.is_over]
         together = [request, *(each for each in waiting if each is not request)]
         try:
-            self._write([job for each in together for job in each.jobs])
+            durable = any(each.durable for each in together)
+            self._write([job for each in together for job in each.jobs], durable=durable)
         except DataRefused:
             if len(together) == 1:
                 raise

@@ -8,7 +8,7 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from dray.backends import rows
-from dray.backends.database import LAST_ID, Database, Later, Row, Session, write_and_recall
+from dray.backends.database import LAST_ID, Database, Row, Session, write_and_recall
 from dray.backends.rows import Holding
 from dray.backends.store import Store, graph
 from dray.backends.store.graph import GraphStore
@@ -16,7 +16,7 @@ from dray.backends.store.group_commit import GroupCommit
 from dray.backends.store.insert import insert
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
 from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
-from dray.model.new_job import NewJob
+from dray.model.new_job import MANY, AlikeJobs, NewJob
 from dray.model.retention import STEP_ROWS, Budget
 from dray.model.workflow import Workflow
 
@@ -56,7 +56,10 @@ class JobStore(Store):
     def __init__(self, db: Database) -> None:
         super().__init__(db)
         self._known_queues: set[str] = set()
-        self._group = GroupCommit(lambda jobs: db.exchange(_posting(jobs), durable=True))
+        self._group = GroupCommit(self._post)
+
+    def _post(self, jobs: Sequence[NewJob], /, *, durable: bool) -> None:
+        self._db.post(jobs, durable=durable)
 
     def enqueue(
         self,
@@ -66,7 +69,8 @@ class JobStore(Store):
         connection: Any = None,
         durable: bool = True,
     ) -> list[Enqueued]:
-        """Writes jobs, their edges and their workflow, all or nothing; on disk when it returns, if durable.
+        """Writes jobs, their edges and their workflow, all or nothing, and announces them; on disk when it returns,
+        if durable.
 
         A job whose id is there already is this same enqueue repeated, and counts as written. One whose unique
         key is held is not written: the holder's id is returned, marked duplicate. A holder that has not started
@@ -78,15 +82,38 @@ class JobStore(Store):
             # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
             return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
         new_queues = {job.queue for job in new} - self._known_queues
-        are_many = len(new) >= rows.MANY
-        if durable and not (are_many or new_queues or workflow) and all(map(_stands_alone, new)):
+        are_many = len(new) >= MANY
+        if not (are_many or new_queues or workflow) and all(map(_stands_alone, new)):
             # Nothing has to be read before the commit: it takes one round trip, which other threads may share.
             self._db.check_may_write()
-            self._group.add(new)
+            self._group.add(new, durable=durable)
             return [Enqueued(job.id, duplicate=False) for job in new]
         answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=are_many)
         self._known_queues.update(new_queues)
+        # A step with parents is announced when they have ended.
+        self._db.announce({job.queue for job in new if workflow is None or not job.parents})
         return answer
+
+    def enqueue_alike(self, jobs: AlikeJobs, *, connection: Any = None, durable: bool = True) -> None:
+        """As `enqueue`, for many jobs that no other job decides about: each is written under its id."""
+        queue = jobs.pattern.queue
+        if connection is not None:
+            self._db.join(connection, lambda tx: tx.insert_alike(jobs), ready={queue})
+            return
+        is_new = queue not in self._known_queues
+
+        def work(tx: Session) -> None:
+            if is_new:
+                tx.run("queue_add", names=[queue])
+            tx.insert_alike(jobs)
+
+        self._db.write(work, durable=durable, many=True)
+        self._known_queues.add(queue)
+        self._db.announce([queue])
+
+    async def enqueue_alike_async(self, jobs: AlikeJobs, *, connection: Any) -> None:
+        """As `enqueue_alike`, and as `enqueue_async`."""
+        await self._db.join_async(connection, lambda tx: tx.insert_alike(jobs), ready={jobs.pattern.queue})
 
     async def enqueue_async(
         self, new: Sequence[NewJob], *, workflow: Workflow | None = None, connection: Any
@@ -239,14 +266,6 @@ def _writing(
 def _stands_alone(job: NewJob) -> bool:
     """Whether no other job decides what becomes of it."""
     return job.unique_key is None and not job.parents and job.workflow_id is None
-
-
-def _posting(jobs: Sequence[NewJob]) -> Callable[[Session], Later[None]]:
-    def work(tx: Session) -> Later[None]:
-        tx.post(jobs)
-        return lambda: None
-
-    return work
 
 
 def _find(read: Callable[..., list[Row]], statement: str, part: str, limit: int) -> list[str]:

@@ -7,7 +7,6 @@ child → worker   {"began": …}, {"lines": …}, {"report": …}, {"said": …
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import faulthandler
 import inspect
@@ -23,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dray.backends import Backend
 from dray.clock import Clock, SystemClock
@@ -38,6 +37,9 @@ from dray.runtime.children.wire import SharedFlags
 from dray.runtime.execution import Execution, Interrupted
 from dray.sanitize import clean_traceback, redact
 from dray.task.task import Task
+
+if TYPE_CHECKING:
+    import asyncio
 
 _GATHER = 20 * MILLISECOND  # between two messages with lines, once a burst is used up
 _BURST = 20  # messages that are sent as they come
@@ -131,20 +133,22 @@ class _Child:
     def _perform(self, execution: Execution) -> Settlement | None:
         if not inspect.iscoroutinefunction(execution.task.function):
             return body.run(execution)
+        import asyncio  # noqa: PLC0415 - 20 ms, only for coroutines
+
+        async def lead() -> Settlement | None:
+            self._task = asyncio.current_task()
+            try:
+                return await body.arun(execution, body.Leash())
+            finally:
+                self._task = None
+
         try:
-            return asyncio.run(self._lead(execution))
+            return asyncio.run(lead())
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - of a task that the body left behind
             self._is_armed = False
             return outcome.raised(execution, error)
-
-    async def _lead(self, execution: Execution) -> Settlement | None:
-        self._task = asyncio.current_task()
-        try:
-            return await body.arun(execution, body.Leash())
-        finally:
-            self._task = None
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._interrupt_if_due()

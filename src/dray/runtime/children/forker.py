@@ -39,6 +39,7 @@ class _ForkedChild:
 
 def main(command: int, worker_pid: int) -> None:
     """Runs the forker, and in each process that it forks, the child."""
+    gc.disable()  # what is loaded here stays
     kernel.set_name("dray-forker")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, kernel.SIGNALS)  # until a child is ready for them; here for ever
@@ -48,6 +49,7 @@ def main(command: int, worker_pid: int) -> None:
 
     gc.collect()
     gc.freeze()
+    gc.enable()
     ends = forker.serve()
     if ends is None:
         os._exit(0)  # there is nothing to tidy up that the kernel does not
@@ -65,7 +67,7 @@ class _Forker:
         self._is_ending = False
 
     def move_in(self) -> None:
-        """Takes over the worker's sys.path and argv, and loads those modules of Dray that it has loaded."""
+        """Takes over the worker's sys.path and argv, and loads those modules for bodies that it has loaded."""
         told = self._inbox.wait()
         if told is None:
             os._exit(1)
@@ -181,6 +183,9 @@ class _Forker:
 
     def _let_go(self, pid: int) -> None:
         child = self._children[pid]
+        if not _says_farewell(child.status) and not child.is_reaped:
+            # The worker has died. The child ends by itself; what bodies have started does not.
+            kernel.kill_group(pid)
         self._selector.unregister(child.status)
         child.status.close()
         child.is_let_go = True
@@ -197,6 +202,13 @@ class _Forker:
     def _kill_all(self) -> None:
         for pid in self._children:
             kernel.kill_group(pid)
+
+
+def _says_farewell(status: socket.socket) -> bool:
+    try:
+        return bool(status.recv(1))
+    except ConnectionResetError:  # closed before the child's end was read: the child is dead, or was killed
+        return False
 
 
 def _wake_only(number: int, frame: FrameType | None) -> None:

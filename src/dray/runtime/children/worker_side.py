@@ -251,6 +251,8 @@ class ChildHandle:
         with self._guard:
             self._is_buried = True
             self._sock.close()
+            with contextlib.suppress(OSError):  # the forker is gone
+                self._status.send(b".")
             self._status.close()
             self._flags.close()
 
@@ -292,8 +294,15 @@ def _surroundings() -> wire.Message:
     return {
         "path": [path for path in sys.path if isinstance(path, str)],  # pyright: ignore[reportUnnecessaryIsInstance]
         "argv": getattr(sys, "argv", [""]),
-        "modules": [name for name in sys.modules if name.startswith("dray.") and not name.startswith("dray.cli")],
+        "modules": [name for name in sys.modules if _is_for_bodies(name)],
     }
+
+
+def _is_for_bodies(name: str) -> bool:
+    """Whether a module that the worker has loaded is of use to bodies. The forker loads what a child itself needs."""
+    if name.startswith("dray."):
+        return not name.startswith(("dray.cli", "dray.maintenance", "dray.runtime"))
+    return name == "asyncio"
 
 
 def checked_instant(given: Any, now: int) -> int:
