@@ -69,7 +69,7 @@ FROM jobs
 def measure(_: list[Arena], figures: Figures, *, quick: bool) -> None:
     rounds = 1 if quick else 15
     with tempfile.TemporaryDirectory(prefix="dray-start-") as folder:
-        compiled = {"PYTHONPYCACHEPREFIX": f"{folder}/compiled", "PYTHONDONTWRITEBYTECODE": ""}
+        compiled = {} if quick else {"PYTHONPYCACHEPREFIX": f"{folder}/compiled", "PYTHONDONTWRITEBYTECODE": ""}
         _starts(figures, compiled, rounds)
         _lists(figures, compiled, Path(folder), 1_000 if quick else 1_000_000, rounds)
 
@@ -108,8 +108,9 @@ def _fill(file: Path, rows: int) -> None:
 
 
 def _medians(commands: Sequence[tuple[Sequence[str], Mapping[str, str]]], rounds: int) -> list[float]:
-    for command in commands:
-        _run(*command)  # compiles the modules it loads
+    if rounds > 1:
+        for command in commands:
+            _run(*command)  # compiles the modules it loads
     taken = [[_milliseconds(*command) for command in commands] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*taken, strict=True)]
 

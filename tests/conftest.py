@@ -26,7 +26,7 @@ from dray.backends.postgres.pool import Pool
 from dray.clock import Ids
 from tests.manual_clock import ManualClock
 from tests.prompt import close_prompts, prompt
-from tests.server import Server, in_database
+from tests.server import TEMPLATE, Server, in_database
 
 _numbers = itertools.count(1)
 
@@ -95,14 +95,17 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if (server := config.stash.get(_SERVER, None)) is not None:
+        del os.environ[TEMPLATE]
         server.remove()
 
 
 def _start_server() -> Server:
     try:
-        return Server("max_connections=400")  # four processes, whose pools may hold 20 each, and what they start
+        server = Server("max_connections=400")  # four processes, whose pools may hold 20 each, and what they start
     except RuntimeError as error:
         raise pytest.UsageError(str(error)) from None
+    os.environ[TEMPLATE] = str(server.template)  # for all servers that tests start
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -1,70 +1,96 @@
-"""Forkers that are forked, for workers that are.
+"""Forkers that are forked, for workers that are; and workers, for supervisors that are.
 
-A worker starts its forker as a new Python, which takes 0.2 s of processor time to load Dray, and the tests start
-hundreds. A worker of `fork_program` has a process beside it instead, which forks its forkers. That one is forked
-before the worker has loaded a task, opened a file or started a thread, so such a forker is what the other would be: a
-child of its worker, in a session of its own, with none of its worker's tasks, locks and descriptors. Workers that the
-tests start as commands, and those that have renewed themselves, start Python.
+A worker starts its forker as a new Python, and a supervisor its workers. Each takes 0.2 s of processor time to load
+Dray, and the tests start hundreds. A process of `fork_program` has one beside it instead, which forks what it starts.
+That one is forked before any task is loaded, file opened or thread started. So what it forks is what a new Python
+would be: a child of its worker or supervisor, with none of its tasks, locks and descriptors. Processes that the tests
+start as commands, and those that have renewed themselves, start Python.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from dray.runtime.children import forker, worker_side
+from dray.runtime import supervisor
+from dray.runtime.children import forker, kernel, worker_side
 
+_LONGEST_REQUEST = 1 << 17
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _prctl = ctypes.CDLL(None).prctl
 
 
-def fork_forkers(show_mark: Callable[[bool], None]) -> bool:
-    """From here on this process has its forkers forked. Returns False in a child of such a forker, when it has ended.
+def fork_starter(command: Sequence[str], show_mark: Callable[[bool], None]) -> Sequence[str] | None:
+    """From here on what this process starts is forked.
 
-    `show_mark` shows whose a process is, or that it is of no test: the process beside the worker ends a moment later.
+    Returns the command to run here: the given one, or in a worker of a supervisor its own. None in a child of a
+    forker, when it has ended. `show_mark` shows whose a process is, or that it is of no test: the process beside this
+    one ends a moment later.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
         show_mark(False)
-        worker_pid, command = os.getppid(), _fork_on_request(theirs)
+        starter_pid, (request, descriptors) = os.getppid(), _fork_on_request(theirs)
         show_mark(True)
-        forker.main(command, worker_pid)
-        return False
+        if descriptors:
+            os.setsid()
+            forker.main(descriptors[0], starter_pid)
+            return None
+        return fork_starter(_become_worker(request, starter_pid), show_mark)
     theirs.close()
     starter = _Starter(ours)
-    # The module as `worker_side` knows it; bodies use the real one.
-    worker_side.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": starter.start})  # type: ignore[assignment]
-    return True
+    # The modules as these two know them; bodies use the real one.
+    for module, start in ((worker_side, starter.start_forker), (supervisor, starter.start_worker)):
+        module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": start})  # type: ignore[assignment]
+    return command
 
 
-def _fork_on_request(sock: socket.socket) -> int:
-    """Beside the worker. Returns in each forker: the descriptor of the socket to its worker."""
+def _fork_on_request(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """Beside the process. Returns in each that it forks: what was asked for."""
     os.setsid()
     os.closerange(3, sock.fileno())
     os.closerange(sock.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-    while descriptors := socket.recv_fds(sock, 1, 1)[1]:
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(sock, _LONGEST_REQUEST, 1)
+        if not request:
+            os._exit(0)  # the process has ended, or is another program
         between = os.fork()
         if between == 0:
             pid = os.fork()
             if pid == 0:
                 sock.close()
-                os.setsid()
-                return descriptors[0]
+                return request, descriptors
             _answer(sock, pid)
-            os._exit(0)  # its worker adopts the forker
-        os.close(descriptors[0])
+            os._exit(0)  # the process that asked adopts it
+        for descriptor in descriptors:
+            os.close(descriptor)
         os.waitpid(between, 0)
         _answer(sock, between)
-    os._exit(0)  # the worker has ended, or is another program
+
+
+def _become_worker(request: bytes, supervisor_pid: int) -> list[str]:
+    """What `Supervisor` has a worker do before it is executed; returns its command."""
+    asked = json.loads(request)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.setpgid(0, 0)
+    between = os.getppid()
+    while os.getppid() == between != supervisor_pid:  # the kernel would tell of the end of this one
+        time.sleep(0.001)
+    kernel.ask_for_death_signal(signal.SIGTERM)
+    if os.getppid() != supervisor_pid:
+        os._exit(1)
+    return asked["command"]
 
 
 def _answer(sock: socket.socket, pid: int) -> None:
@@ -75,25 +101,33 @@ def _answer(sock: socket.socket, pid: int) -> None:
 
 
 class _Starter:
-    """In the worker: asks the process beside it."""
+    """Asks the process beside this one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
 
-    def start(self, command: Sequence[str], *, pass_fds: Sequence[int], **options: Any) -> _Forker:
+    def start_forker(self, command: Sequence[str], *, pass_fds: Sequence[int], **options: Any) -> _Child:
+        return self._start(b"forker", pass_fds)
+
+    def start_worker(self, command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> _Child:
+        # Without the interpreter and its options, which this one has too.
+        asked = {"command": [*command[command.index("-m") :]], "environment": dict(env)}
+        return self._start(json.dumps(asked).encode(), ())
+
+    def _start(self, request: bytes, descriptors: Sequence[int]) -> _Child:
         with self._lock:
             _prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:
-                socket.send_fds(self._sock, [b"f"], pass_fds)
+                socket.send_fds(self._sock, [request], descriptors)
                 pid, _ = int(self._sock.recv(20)), self._sock.recv(20)  # the second: it is this process's child now
             finally:
                 _prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-        return _Forker(pid)
+        return _Child(pid)
 
 
-class _Forker:
-    """A forker, used as a `subprocess.Popen` is."""
+class _Child:
+    """What was forked, used as a `subprocess.Popen` is."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -111,10 +145,13 @@ class _Forker:
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("forker", timeout)
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(0.002)
         return code
 
-    def kill(self) -> None:
+    def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)

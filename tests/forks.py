@@ -127,7 +127,7 @@ def become(environment: Mapping[str, str], folder: Path, streams: Sequence[int])
 
 
 def _run_program(command: list[str], environment: dict[str, str], folder: Path, log: Path) -> None:
-    from tests.forkers import fork_forkers  # it loads parts of a worker, which other processes do not need
+    from tests.forkers import fork_starter  # it loads parts of a worker, which other processes do not need
 
     os.setsid()
     show_mark(environment[MARK])
@@ -136,12 +136,13 @@ def _run_program(command: list[str], environment: dict[str, str], folder: Path, 
     become(environment, folder, (os.open(os.devnull, os.O_RDONLY), output, output))
     sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
     sys.warnoptions[:] = ["error"]
-    if not fork_forkers(lambda is_ours: show_mark(environment[MARK] if is_ours else "0" * 16)):
+    started = fork_starter(command, lambda is_ours: show_mark(environment[MARK] if is_ours else "0" * 16))
+    if started is None:
         return
     # As if it had been started by this command: a worker that starts itself again uses it.
-    sys.orig_argv[:] = [sys.executable, "-W", "error", *command]
-    module = command[command.index("-m") + 1]
-    sys.argv[:] = command[command.index("-m") + 1 :]
+    sys.orig_argv[:] = [sys.executable, "-W", "error", *started]
+    module = started[started.index("-m") + 1]
+    sys.argv[:] = started[started.index("-m") + 1 :]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

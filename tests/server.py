@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 GUARDED = "guarded"  # members of this role have to give a password; all others are let in
+TEMPLATE = "DRAY_TEST_CLUSTER"  # a variable with the folder of a new cluster: a copy takes a tenth of the time
 _SOCKET = "socket"  # the folder with it; below it 20 characters are needed, of the 107 that a socket's path may have
 _VERSIONS = {"16": "pginstall", "18": "pginstall18"}  # where the wheel has what
 _LONGEST = 60.0  # seconds to make a cluster and start it, or to recover
@@ -43,6 +44,7 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="dray-pg-", dir=_place()))
         self.folder.chmod(0o755)  # the server's user has to get there
         self.data = self.folder / "data"
+        self.template = self.folder / "template"  # the cluster as it was made, unless it is a copy itself
         self.url = f"postgresql://postgres:@/postgres?host={self.folder / _SOCKET}"
         self._keeper = subprocess.Popen(
             [sys.executable, "-IS", __file__, str(self.folder), str(_programs()), *settings],
@@ -126,7 +128,7 @@ class _Stopped(BaseException):
 
 class _Keeper:
     def __init__(self, folder: Path, programs: Path, settings: Sequence[str]) -> None:
-        self._folder, self._data = folder, folder / "data"
+        self._folder, self._data, self._template = folder, folder / "data", folder / "template"
         self._log = folder / "log"
         self._settings = [word for setting in settings for word in ("-c", setting)]
         self._user = _user() if os.geteuid() == 0 else None
@@ -142,6 +144,9 @@ class _Keeper:
         if self._user is not None:
             for owned in (self._data, self._folder / _SOCKET):
                 os.chown(owned, self._user.pw_uid, self._user.pw_gid)
+        if template := os.environ.get(TEMPLATE):
+            _copy(Path(template), self._data)
+            return
         words = ["--auth=trust", "--encoding=utf8", "--username=postgres", "--no-sync", "--no-instructions"]
         self._popen(["initdb", *words, "-D", str(self._data)]).communicate()
         if not (self._data / "global" / "pg_control").exists():
@@ -150,6 +155,7 @@ class _Keeper:
         rules = self._data / "pg_hba.conf"
         ways = "".join(f"{way} scram-sha-256\n" for way in (f"local all +{GUARDED}", f"host all +{GUARDED} all"))
         rules.write_text(ways + rules.read_text())
+        _copy(self._data, self._template)
 
     def start(self, *options: str) -> None:
         if self._process is not None:
@@ -204,6 +210,12 @@ class _Keeper:
                 group=None if user is None else user.pw_gid,
                 extra_groups=None if user is None else [],
             )
+
+
+def _copy(cluster: Path, copy: Path) -> None:
+    """With owners and modes, which the server insists on."""
+    copy.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-a", f"{cluster}/.", str(copy)], check=True)
 
 
 def _copied(programs: Path, copy: Path) -> Path:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
+import psycopg
 import pytest
+
+from tests.server import in_database
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,6 +22,17 @@ def run(module: str, *options: str) -> list[str]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.rpartition("\n\n")[2].splitlines()
+
+
+@pytest.fixture
+def server(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """A database on the server of the tests: to start one takes longer than the measurements."""
+    name = f"bench_{os.getpid()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        monkeypatch.setenv("DRAY_BENCH_URL", in_database(postgres_server, name))
+        yield
+        connection.execute(f"DROP DATABASE {name}".encode())
 
 
 def names(summary: list[str]) -> list[str]:
@@ -56,6 +72,7 @@ def test_the_summary_of_workers_and_producers_has_a_line_for_each_bar() -> None:
     ]
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_every_kind_of_depth_is_measured(database: str) -> None:
     counts = ("--sizes", "50,100", "--others", "100", "--finished", "100")
@@ -73,9 +90,10 @@ def test_every_kind_of_depth_is_measured(database: str) -> None:
     ]
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_constant_load_is_compared_with_itself(database: str) -> None:
-    times = ("--minutes", "0.1", "--every", "1", "--keep", "1.5")
+    times = ("--minutes", "0.05", "--every", "0.5", "--keep", "0.7")
     found = names(run("steady", "--rate", "50", "--on", database, *times))
     what = [name.split(", ")[2] for name in found]
     files = ["file MB", "WAL MB"] if database == "sqlite" else ["table MB", "index MB", "dead rows"]

@@ -1,6 +1,7 @@
-"""One of many processes that enqueue and work on the same database: ``python -m tests.processes.crowd UNTIL``.
+"""One of many processes that enqueue and work on the same database: ``python -m tests.processes.crowd GO``.
 
-UNTIL is a reading of CLOCK_MONOTONIC: all stop enqueueing at the same moment, and end when nothing is left to do.
+They begin when the file GO is there. It has a reading of CLOCK_MONOTONIC in it: all stop enqueueing at the same
+moment, and end when nothing is left to do.
 Whatever a call of Dray's raises ends the process with a traceback.
 """
 
@@ -10,6 +11,7 @@ import logging
 import os
 import sys
 import time
+from pathlib import Path
 
 from tests.processes import ledger
 from tests.processes.apps import app, crowded
@@ -17,8 +19,12 @@ from tests.processes.apps import app, crowded
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(threadName)s %(message)s")
-    until, made, slowest = float(sys.argv[1]), 0, 0.0
+    go, made, slowest = Path(sys.argv[1]), 0, 0.0
     with app.worker(concurrency=2, grace=60):
+        ledger.write("ready", str(os.getpid()))
+        while not go.exists():
+            time.sleep(0.05)
+        until = float(go.read_text())
         while time.monotonic() < until:
             began = time.monotonic()
             crowded.enqueue(f"{os.getpid()}-{made}")

@@ -18,7 +18,7 @@ AT_ONCE = 3.0  # seconds; ten times what it takes
 
 
 def supervise(fleet: Fleet, count: int = 2, *options: str) -> Process:
-    """`dray worker`, with all of its workers there; it starts them as new Pythons."""
+    """`dray worker`, with all of its workers there; forked, as all that `fork` starts."""
     command = ["-m", "dray", "worker", f"{STOP}:app", "--processes", str(count), "--lease", "2", *options]
     supervisor = fleet.fork(command)
     fleet.until(lambda: len(workers_of(fleet, supervisor)) == count, f"{count} workers to register")
