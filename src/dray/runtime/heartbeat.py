@@ -23,7 +23,7 @@ from dray.runtime.inbox import Inbox
 from dray.runtime.service import Service
 
 if TYPE_CHECKING:
-    from dray.backends.store.why import Asked
+    from dray.backends.store.stacks import Asked
     from dray.runtime.stopper import Stopper
 
 
