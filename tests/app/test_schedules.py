@@ -18,6 +18,7 @@ from dray.app import App
 from dray.errors import ConfigError, DrayError, InvalidName, PayloadError, UnknownSchedule
 from dray.instants import HOUR, MINUTE, SECOND, to_datetime
 from dray.maintenance import Scheduler
+from dray.maintenance.duty_runner import Agenda
 from dray.schedules import ScheduleInfo
 from tests.manual_clock import ManualClock
 from tests.runtime.watching import LONG, until
@@ -30,7 +31,7 @@ def report(team: int, day: date | None = None) -> str:
 def tick(app: App) -> None:
     """Runs the worker's schedule duty once."""
     tasks = {task.name: task.options for task in app.registry}
-    Scheduler(app.backend, app.clock, app.ids, tasks, None).tick()
+    Scheduler(app.backend, app.clock, app.ids, tasks, None, Agenda(app.backend)).tick()
 
 
 def the_only(app: App) -> ScheduleInfo:

@@ -259,7 +259,7 @@ def test_a_clock_set_forward_kills_no_worker_and_takes_no_job_back(world: World)
 def test_where_nothing_waits_nothing_is_to_come(world: World) -> None:
     world.enqueue()
 
-    assert world.backend.jobs.upcoming() == (None, None, False)
+    assert world.backend.jobs.upcoming() == (None, None, False, None)
 
 
 def test_the_earliest_job_that_is_due_and_the_earliest_that_expires_are_told_from_now(world: World) -> None:
@@ -271,12 +271,12 @@ def test_the_earliest_job_that_is_due_and_the_earliest_that_expires_are_told_fro
 
     world.clock.advance(5 * SECOND)
 
-    assert ahead == (3 * SECOND, 4 * SECOND, False)
-    assert world.backend.jobs.upcoming() == (-2 * SECOND, -SECOND, False)
+    assert ahead == (3 * SECOND, 4 * SECOND, False, None)
+    assert world.backend.jobs.upcoming() == (-2 * SECOND, -SECOND, False, None)
 
 
 def test_the_expiry_of_a_job_that_was_started_is_not_to_come(world: World) -> None:
     world.enqueue(expires_at=world.clock.now() + SECOND)
     world.claim_one(world.worker())
 
-    assert world.backend.jobs.upcoming() == (None, None, False)
+    assert world.backend.jobs.upcoming() == (None, None, False, None)

@@ -210,9 +210,12 @@ def test_the_next_slot_of_all_is_known(world: World) -> None:
     make(world, "early", next_at=now + MINUTE)
     assert world.backend.schedules.upcoming() == (now + MINUTE, now)
 
+    assert world.backend.jobs.upcoming().slot_us == MINUTE
+
     world.backend.schedules.pause("early")
 
     assert world.backend.schedules.upcoming() == (now + HOUR, now)
+    assert world.backend.jobs.upcoming().slot_us == HOUR
 
 
 # Firing

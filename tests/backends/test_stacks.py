@@ -10,7 +10,7 @@ import pytest
 
 from dray.backends import open_backend
 from dray.backends.statements import Catalogue
-from dray.backends.store.why import Asked
+from dray.backends.store.stacks import Asked
 from dray.instants import SECOND
 from dray.maintenance.cleaning import STACKS_KEPT_US, Pruner
 from dray.model.job import Demand

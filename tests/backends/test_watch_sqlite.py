@@ -264,6 +264,51 @@ def test_a_commit_of_this_process_is_seen(path: Path, watch: SqliteWatch):
 
 
 @LINUX
+def test_a_commit_that_was_told_of_leaves_no_doubt(path: Path, watch: SqliteWatch, rests: list[float]):
+    """Without that, 7 sleeps confirm that no other commit had begun when it became visible."""
+    settle(watch)
+    time.sleep(1.1)
+    settle(watch)
+    watch.expect_own()
+    commit(path)
+    assert watch.wait(UNAIDED)
+    rests.clear()
+
+    assert not watch.wait(1.2)
+
+    assert len(rests) <= 2
+    assert watch.is_unchanged
+
+
+@LINUX
+@pytest.mark.usefixtures("unaided")
+def test_a_commit_under_way_beside_one_that_was_told_of_is_not_missed(
+    path: Path, watch: SqliteWatch, slow_disk: dict[str, str]
+):
+    """Its event may come before the other one is seen. The write lock is not free then, so the doubt stays."""
+    with closing(Writer(path, "FULL", slow_disk)) as writer, closing(sqlite3.connect(path)) as reader:
+        for burst in range(1, 6):
+            writer.commit(4)
+            while notes(reader) < 4 * burst:
+                watch.expect_own()
+                assert wakes(watch), "the last commit of a burst was not seen"
+            writer.times()
+
+
+@LINUX
+def test_a_watch_that_made_sure_leaves_the_write_lock_free(path: Path, watch: SqliteWatch):
+    settle(watch)
+    watch.expect_own()
+    commit(path)
+    assert watch.wait(UNAIDED)
+
+    commit(path)  # it would fail at once
+
+    assert watch.wait(UNAIDED)
+    assert not watch.is_unchanged
+
+
+@LINUX
 @pytest.mark.usefixtures("unaided")
 def test_a_job_that_another_process_enqueues_is_seen(path: Path, watch: SqliteWatch):
     settle(watch)

@@ -91,6 +91,23 @@ for name in [name for name in sys.modules if name.startswith("dray") and name no
     assert {name for name in loaded if name.startswith(only_of_workers)} == set()
 
 
+def test_a_worker_does_not_load_what_few_workers_need(tmp_path: Path) -> None:
+    """Each is half a megabyte or more of every idle worker's memory."""
+    loaded = loaded_by(
+        "import dray.cli.commands.worker, dray.runtime.worker, dray.backends.sqlite.database", tmp_path
+    )
+
+    assert loaded & {"zoneinfo", "sysconfig", "calendar", "decimal", "subprocess", "asyncio", "ssl"} == set()
+    assert loaded & {"dray.model.cron", "dray.model.circumstances", "dray.runtime.supervisor"} == set()
+
+
+def test_a_worker_on_postgres_does_not_load_sqlite(tmp_path: Path) -> None:
+    loaded = loaded_by("import dray.cli.commands.worker, dray.runtime.worker, dray.backends.postgres", tmp_path)
+
+    assert "psycopg" in loaded
+    assert {name for name in loaded if "sqlite" in name} == {"dray.backends.sqlite"}
+
+
 def test_an_app_with_tasks_loads_no_other_package_and_no_database(tmp_path: Path) -> None:
     code = "import dray\napp = dray.App('sqlite:///x.db')\n@app.task\ndef add(a: int) -> int: return a"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dray.backends import Backend
 from dray.errors import DrayError
 from dray.instants import DAY, MINUTE, SECOND
+from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.scheduler import Scheduler
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule
@@ -77,7 +78,7 @@ class Firing(Operation):
 
     def act(self, backend: Backend) -> None:
         options = {"task": TaskOptions(name="task")}
-        Scheduler(backend, self.world.clock, self.world.ids, options, None).tick()
+        Scheduler(backend, self.world.clock, self.world.ids, options, None, Agenda(backend)).tick()
 
     def verify(self, backend: Backend) -> None:
         jobs = [job for job in self.direct.jobs.newest() if job.schedule is not None]

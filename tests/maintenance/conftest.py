@@ -51,7 +51,7 @@ class Counts:
 @pytest.fixture
 def counts(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Counts:
     counted = Counts()
-    read, write = backend.db.read, backend.db.write
+    read, glance, write = backend.db.read, backend.db.glance, backend.db.write
 
     def counting_read(*args: object, **options: object) -> object:
         counted.reads += 1
@@ -61,6 +61,11 @@ def counts(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Counts:
         counted.writes += 1
         return write(*args, **options)  # type: ignore[arg-type]
 
+    def counting_glance(*args: object, **options: object) -> object:
+        counted.reads += 1
+        return glance(*args, **options)  # type: ignore[arg-type]
+
     monkeypatch.setattr(backend.db, "read", counting_read)
+    monkeypatch.setattr(backend.db, "glance", counting_glance)
     monkeypatch.setattr(backend.db, "write", counting_write)
     return counted

@@ -12,6 +12,7 @@ from dray.errors import StorageUnavailable
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.maintenance import Rescuer, cleaning, duties, waiting_jobs
 from dray.maintenance.cleaning import Pruner
+from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
@@ -28,7 +29,7 @@ def test_jobs_that_are_due_are_queued_and_told(world: World, told: list[str]) ->
     later = world.enqueue(delay_us=HOUR)
     world.clock.advance(SECOND)
 
-    Promoter(world.backend).tick()
+    Promoter(world.backend, Agenda(world.backend)).tick()
 
     assert [world.job(job_id).state for job_id in (due, later)] == ["queued", "scheduled"]
     assert told == ["mail"]
@@ -38,11 +39,11 @@ def test_the_next_look_is_when_the_next_job_is_due(world: World) -> None:
     world.enqueue(delay_us=HOUR)
     world.enqueue(delay_us=SECOND * 3 // 2)
 
-    assert Promoter(world.backend).tick() == 1.5
+    assert Promoter(world.backend, Agenda(world.backend)).tick() == 1.5
 
 
 def test_a_job_that_is_far_away_or_none_at_all_is_looked_for_each_2_seconds(world: World) -> None:
-    promoter = Promoter(world.backend)
+    promoter = Promoter(world.backend, Agenda(world.backend))
     without = promoter.tick()
     world.enqueue(delay_us=HOUR)
 
@@ -51,7 +52,7 @@ def test_a_job_that_is_far_away_or_none_at_all_is_looked_for_each_2_seconds(worl
 
 def test_the_wall_clock_may_be_set_forward_meanwhile(world: World) -> None:
     job_id = world.enqueue(delay_us=HOUR)
-    promoter = Promoter(world.backend)
+    promoter = Promoter(world.backend, Agenda(world.backend))
     promoter.tick()
 
     world.clock.step(HOUR)
@@ -65,7 +66,7 @@ def test_after_a_chunk_the_next_comes_at_once(world: World, monkeypatch: pytest.
     for _ in range(3):
         world.enqueue(delay_us=SECOND)
     world.clock.advance(SECOND)
-    promoter = Promoter(world.backend)
+    promoter = Promoter(world.backend, Agenda(world.backend))
 
     pauses = [promoter.tick() for _ in range(3)]
 
@@ -75,7 +76,7 @@ def test_after_a_chunk_the_next_comes_at_once(world: World, monkeypatch: pytest.
 
 def test_jobs_that_were_not_started_in_time_are_cancelled_and_told(world: World, told: list[str]) -> None:
     job_id = world.enqueue(expires_at=world.clock.now() + SECOND)
-    promoter = Promoter(world.backend)
+    promoter = Promoter(world.backend, Agenda(world.backend))
     before = promoter.tick()
     world.clock.advance(SECOND)
 
@@ -91,7 +92,7 @@ def test_where_nothing_is_due_nothing_is_written(world: World, counts: Counts) -
     world.enqueue(expires_at=world.clock.now() + HOUR)
     counts.clear()
 
-    Promoter(world.backend).tick()
+    Promoter(world.backend, Agenda(world.backend)).tick()
 
     assert (counts.reads, counts.writes) == (1, 0)
 
@@ -115,7 +116,7 @@ def test_children_are_told_whom_a_killed_worker_left_waiting(world: World, told:
     world.claim_one(world.worker())
     _end_without_telling(world, parent)
 
-    pause = Fanner(world.backend, world.rng).tick()
+    pause = Fanner(world.backend, world.rng, Agenda(world.backend)).tick()
 
     assert world.job(child).state == "queued"
     assert told == ["mail"]
@@ -126,7 +127,7 @@ def test_where_nobody_is_to_be_told_nothing_is_written(world: World, counts: Cou
     world.enqueue(parents=(world.enqueue(),))
     counts.clear()
 
-    Fanner(world.backend, world.rng).tick()
+    Fanner(world.backend, world.rng, Agenda(world.backend)).tick()
 
     assert (counts.reads, counts.writes) == (1, 0)
 
@@ -324,7 +325,7 @@ def test_a_rescue_tells_some_of_the_children_and_leaves_the_rest_to_that_duty(wo
 
     told = sum(job.state == State.CANCELLED for job in world.backend.jobs.get([each.id for each in made]))
     assert told == FANOUT_CHUNK
-    fanner = Fanner(world.backend, world.rng)
+    fanner = Fanner(world.backend, world.rng, Agenda(world.backend))
     while fanner.tick() == 0.0:
         pass
     assert all(job.state == State.CANCELLED for job in world.backend.jobs.get([each.id for each in made]))
@@ -335,7 +336,7 @@ def test_an_expiry_tells_some_of_the_children_and_leaves_the_rest_to_that_duty(w
     made = world.backend.jobs.enqueue([world.new(parents=(parent,)) for _ in range(3 * FANOUT_CHUNK)])
     world.clock.advance(SECOND)
 
-    Promoter(world.backend).tick()
+    Promoter(world.backend, Agenda(world.backend)).tick()
 
     told = sum(job.state == State.CANCELLED for job in world.backend.jobs.get([each.id for each in made]))
     assert told == FANOUT_CHUNK
@@ -367,3 +368,33 @@ def test_all_duties_can_be_done_by_two_keepers_at_once(world: World) -> None:
             duty.tick()
 
     assert [world.job(job_id).state for job_id in (parent, child)] == ["queued", "waiting"]
+
+
+# What several of them look at
+
+
+def test_duties_that_are_ticked_together_ask_the_database_once(world: World, counts: Counts) -> None:
+    agenda = Agenda(world.backend, world.clock.steady)
+    ticked = (Promoter(world.backend, agenda), Fanner(world.backend, world.rng, agenda))
+
+    for _ in range(3):
+        for duty in ticked:
+            duty.tick()
+
+    assert counts.reads == 3, "the same duty never sees a reading twice"
+    world.clock.advance(SECOND)
+    ticked[1].tick()
+    ticked[0].tick()
+    assert counts.reads == 4, "a reading of a second ago is too old"
+
+
+def test_children_of_jobs_that_expire_are_told_in_the_same_tick(world: World) -> None:
+    parent = world.enqueue(expires_us=SECOND)
+    world.backend.jobs.enqueue([world.new(parents=(parent,)) for _ in range(2 * FANOUT_CHUNK)])
+    agenda = Agenda(world.backend, world.clock.steady)
+    world.clock.advance(SECOND)
+
+    Promoter(world.backend, agenda).tick()
+    Fanner(world.backend, world.rng, agenda).tick()
+
+    assert not world.backend.jobs.upcoming().has_fanout

@@ -372,7 +372,7 @@ def test_an_idle_keeper_with_every_duty_asks_little_and_writes_nothing(world: Wo
 
     print(f"{counts.reads} reads, {counts.writes} write transactions a minute")
     assert _held(runner) == {duty.name for duty in _duties(world)}
-    assert counts.reads <= (220 if world.backend.upkeep else 260)
+    assert counts.reads <= (110 if world.backend.upkeep else 140)  # leases, what is to come, and who lives
     assert counts.writes <= 4  # the pruner's, which find nothing to remove
     assert _stamp(world.backend) == before
 
@@ -390,7 +390,7 @@ def test_an_idle_keeper_without_duties_asks_less_and_writes_nothing(world: World
 
     print(f"{counts.reads} reads a minute")
     assert _held(runner) == frozenset()
-    assert counts.reads <= (75 if world.backend.upkeep else 115)
+    assert counts.reads <= (70 if world.backend.upkeep else 105)
     assert counts.writes == 0
 
 

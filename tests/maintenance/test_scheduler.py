@@ -12,6 +12,7 @@ from dray.backends import Backend
 from dray.errors import StorageUnavailable
 from dray.instants import DAY, MINUTE, SECOND
 from dray.maintenance import Declarer, Scheduler
+from dray.maintenance.duty_runner import Agenda
 from dray.model.job import Claim
 from dray.model.schedule import Rule, Schedule, placed
 from dray.schedules import store
@@ -56,7 +57,9 @@ def stored(world: World, name: str = "beat") -> Schedule:
 
 def scheduler(world: World, *, is_deputy: bool = False, knows: bool = True) -> Scheduler:
     tasks = {"task": OPTIONS} if knows else {}
-    return Scheduler(world.backend, world.clock, world.ids, tasks, 9.0, is_exclusive=not is_deputy)
+    return Scheduler(
+        world.backend, world.clock, world.ids, tasks, 9.0, Agenda(world.backend), is_exclusive=not is_deputy
+    )
 
 
 def slots(world: World, name: str = "beat") -> list[int]:

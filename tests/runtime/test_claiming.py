@@ -91,6 +91,18 @@ def test_neither_a_ring_nor_the_safety_poll_is_a_call(policy: PollPolicy) -> Non
         assert not policy.claims_at_once()
 
 
+def test_a_poll_that_is_proven_to_show_the_same_is_left_out_until_a_job_is_due(policy: PollPolicy) -> None:
+    policy.looked(found=False)
+    policy.due_at = 1_000
+
+    policy.woken(by_change=False, by_ring=False, is_same=True)
+
+    assert not policy.wants_work(999)
+    assert policy.wants_work(1_000)
+    policy.woken(by_change=False, by_ring=True, is_same=True)
+    assert policy.wants_work(999), "a thread rang"
+
+
 def test_looks_in_vain_come_less_and_less_often_up_to_a_bound(policy: PollPolicy) -> None:
     pauses: list[float] = []
     for _ in range(200):

@@ -18,6 +18,8 @@ import dray
 from dray.app import App
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.sqlite import database as sqlite
+from dray.backends.sqlite import inotify, watch
+from dray.backends.store.work import Look, WorkStore
 from dray.instants import MINUTE
 from dray.model.job import Demand
 from dray.model.new_job import NewJob
@@ -233,6 +235,31 @@ def test_an_idle_worker_writes_nothing_and_reads_little(app: App, statements: St
 
     assert [text for text in sent if _changes(text) or "BEGIN IMMEDIATE" in text] == []
     assert len(sent) <= 25 * seconds  # one look and those of the duties, every second
+
+
+def test_an_idle_worker_on_sqlite_looks_only_after_a_commit_and_needs_no_event_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_OF_WAL", inotify.DELETE_SELF)  # the kernel does not tell of writes
+    looks: list[float] = []
+    look = WorkStore.look
+
+    def counted(*args: Any, **options: Any) -> Look:
+        looks.append(time.monotonic())
+        return look(*args, **options)
+
+    monkeypatch.setattr(WorkStore, "look", counted)
+    with App(f"sqlite:///{tmp_path / 'jobs.db'}") as app, App(app.settings.url) as producer:
+        app.task(name="nothing")(nothing)
+        with app.worker(lease=600):
+            time.sleep(3.0)  # it has started, and its duties have written
+            looks.clear()
+            time.sleep(4.5)
+            assert looks == []
+            job = producer.task(name="nothing")(nothing).enqueue()
+            job.result(timeout=LONG)
+
+    assert looks
 
 
 def test_an_idle_worker_is_silent(app: App, caplog: pytest.LogCaptureFixture) -> None:

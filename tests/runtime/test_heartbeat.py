@@ -33,6 +33,9 @@ class Far:
 
         self.asked: list[str] = []
 
+    def expect_own(self) -> None:
+        self.asked.append("expect own")
+
     def check(self) -> bool:
         self.asked.append("check")
         return True
@@ -62,7 +65,9 @@ class Bodies(Stopper):
 
 def heartbeat_of(lease: WorkerLease, far: Far, bodies: Bodies) -> Heartbeat:
     """One that has beaten once."""
-    made = Heartbeat(cast("Any", far), lease, bodies.inbox, InFlight(), bodies, far.clock, lambda: None)
+    made = Heartbeat(
+        cast("Any", far), lease, bodies.inbox, InFlight(), bodies, far.clock, lambda: None, cast("Any", far)
+    )
     made.tick()
     return made
 
@@ -108,7 +113,7 @@ def test_the_beat_comes_before_the_look_at_the_proof(heartbeat: Heartbeat, far: 
     far.asked.clear()
     heartbeat.tick()
 
-    assert far.asked == ["beat", "check"]
+    assert far.asked == ["expect own", "beat", "check"]
 
 
 @pytest.mark.parametrize("took", [0.0, 0.1, 1.0, 2.0])

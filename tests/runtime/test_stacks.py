@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
-from dray.backends.store.why import Asked
+from dray.backends.store.stacks import Asked
 from dray.backends.store.work import NOTHING
 from dray.handle.job import Job
 from dray.instants import SECOND

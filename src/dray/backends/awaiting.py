@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import sqlite3
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dray.backends.user_connection import Cancellation
+
+if TYPE_CHECKING:
+    import sqlite3
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dray.address import SqliteAddress, parse_address
-from dray.backends.sqlite import SqliteDatabase
+from dray.backends import sqlite
 from dray.backends.store.block import Fence, TransactionBlock, check
 from dray.clock import Clock
 from dray.errors import ConfigError
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from dray.backends.store.live import LiveStore
     from dray.backends.store.outcomes import OutcomeStore
     from dray.backends.store.schedules import ScheduleStore
+    from dray.backends.store.stacks import StackStore
     from dray.backends.store.transfer import Transfer
-    from dray.backends.store.why import StackStore, WhyStore
+    from dray.backends.store.why import WhyStore
     from dray.backends.store.work import WorkStore
     from dray.backends.store.workers import LeaseStore, WorkerStore
 
@@ -77,7 +78,7 @@ class Backend:
     history: HistoryStore = _store("history", "HistoryStore")
     live: LiveStore = _store("live", "LiveStore")
     why: WhyStore = _store("why", "WhyStore")
-    stacks: StackStore = _store("why", "StackStore")
+    stacks: StackStore = _store("stacks", "StackStore")
     audit: AuditStore = _store("doctor", "AuditStore")
     transfer: Transfer = _store("transfer", "Transfer")
 
@@ -126,7 +127,9 @@ def open_backend(
     if isinstance(address, SqliteAddress):
         create = create is not False
         return Backend(
-            SqliteDatabase(address.path, clock=clock, busy_timeout=busy_timeout, file_mode=file_mode, create=create)
+            sqlite.SqliteDatabase(
+                address.path, clock=clock, busy_timeout=busy_timeout, file_mode=file_mode, create=create
+            )
         )
     # psycopg costs 200 ms and 20 MB to import: only those pay who use PostgreSQL.
     try:

@@ -28,6 +28,7 @@ class Watch(ABC):
 
     is_direct: bool  # connected to the database itself, and to no pooler
     hears_own: bool  # what this very process commits is a change too
+    is_unchanged = False  # the last `wait` has read, for certain, that nothing was committed since the one before
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -47,6 +48,9 @@ class Watch(ABC):
 
     def tell_of_deaths(self, tell: Callable[[], None]) -> None:  # noqa: B027 - most watches cannot
         """Calls `tell`, on the thread that waits, when a worker may have died; where that can be heard."""
+
+    def expect_own(self) -> None:  # noqa: B027 - most watches do not hear it
+        """This process is about to commit something small. From any thread."""
 
     @abstractmethod
     def wait(self, seconds: float | None = None) -> bool:

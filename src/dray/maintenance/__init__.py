@@ -10,7 +10,7 @@ from dray.backends import Backend
 from dray.clock import Clock
 from dray.errors import StorageError
 from dray.maintenance.cleaning import Checkpointer, Pruner
-from dray.maintenance.duty_runner import Duty, DutyRunner
+from dray.maintenance.duty_runner import Agenda, Duty, DutyRunner
 from dray.maintenance.rescuer import Rescuer
 from dray.maintenance.scheduler import Declarer, Scheduler
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
@@ -34,13 +34,16 @@ class WorkerDuties:
         self._wake_others = wake_others
         self._declarer = Declarer(backend, app.declare_schedules)
         options = {task.name: task.options for task in app.registry}
+        agenda = Agenda(backend, clock.steady)
         self._scheduler, deputy = (
-            Scheduler(backend, clock, app.ids, options, app.settings.default_timeout, is_exclusive=is_exclusive)
+            Scheduler(
+                backend, clock, app.ids, options, app.settings.default_timeout, agenda, is_exclusive=is_exclusive
+            )
             for is_exclusive in (True, False)
         )
         self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over, hears_deaths)
         self.rescue = DutyRunner(backend, worker_id, (self._rescuer,), clock, rng)
-        others = (*duties(backend, clock, rng), self._declarer, self._scheduler, deputy)
+        others = (*duties(backend, clock, rng, agenda), self._declarer, self._scheduler, deputy)
         self.others = DutyRunner(backend, worker_id, others, clock, rng, self.rescue)
 
     def catch_up(self) -> None:
@@ -74,7 +77,14 @@ class WorkerDuties:
         self._wake_others()
 
 
-def duties(backend: Backend, clock: Clock, rng: Rng) -> tuple[Duty, ...]:
+def duties(backend: Backend, clock: Clock, rng: Rng, agenda: Agenda | None = None) -> tuple[Duty, ...]:
     """The duties of any worker, in the order they are done. Without rescue, and schedules, which need its tasks."""
     file = (Checkpointer(backend.upkeep, clock, rng),) if backend.upkeep is not None else ()
-    return (Promoter(backend), Fanner(backend, rng), *file, Pruner(backend, rng), Reconciler(backend, rng))
+    agenda = agenda or Agenda(backend, clock.steady)
+    return (
+        Promoter(backend, agenda),
+        Fanner(backend, rng, agenda),
+        *file,
+        Pruner(backend, rng),
+        Reconciler(backend, rng),
+    )

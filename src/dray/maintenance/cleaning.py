@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dray.backends import Backend
 from dray.backends.database import LogFile
-from dray.backends.sqlite.upkeep import Upkeep
 from dray.backends.store.history import Pruned
 from dray.clock import Clock
 from dray.instants import DAY, MINUTE, SECOND
@@ -15,6 +15,9 @@ from dray.maintenance.duty_runner import jittered
 from dray.model.limits import PRUNE_CHUNK
 from dray.model.retention import Retention
 from dray.model.settlement import Rng
+
+if TYPE_CHECKING:
+    from dray.backends.sqlite.upkeep import Upkeep
 
 WORKERS_KEPT_US = DAY
 STACKS_KEPT_US = MINUTE  # `dray why` waits for seconds

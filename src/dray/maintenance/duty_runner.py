@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dray.backends import Backend
+from dray.backends.store.jobs import Upcoming
 from dray.clock import Clock
 from dray.errors import StorageError, StorageLocked
-from dray.instants import SECOND
+from dray.instants import MILLISECOND, SECOND
 from dray.log import log
 from dray.model.settlement import Rng
 
 _LOOK = 2.0  # seconds between two looks at the leases
 _SLACK_US = SECOND  # what is due within this is done at once: a wake-up costs more than most duties
+_FRESH_US = 2 * MILLISECOND  # how old a reading may be that several duties share
 _SHORTEST_BACKOFF, _LONGEST_BACKOFF = 0.1, 5.0
 _LOCKED_TRIES = 4  # with the waits between them about 10 seconds
 
@@ -37,8 +39,28 @@ class Duty(Protocol):
 
 
 def jittered(seconds: float, rng: Rng) -> float:
-    """Up to a fifth less, so that workers that were started together drift apart. Never later than promised."""
-    return seconds * (1 - rng.random() / 5)
+    """Up to a tenth less, so that workers that were started together drift apart. Never later than promised."""
+    return seconds * (1 - rng.random() / 10)
+
+
+class Agenda:
+    """What several duties look at before they do anything, read once for all that are ticked at the same moment."""
+
+    def __init__(self, backend: Backend, steady: Callable[[], int] = lambda: 0) -> None:
+        self._backend, self._steady = backend, steady
+        self._found: Upcoming | None = None
+        self._read_at = 0
+
+    def after(self, seen: Upcoming | None) -> Upcoming:
+        """A reading that is new to a duty whose last one was `seen`."""
+        now = self._steady()
+        if self._found is None or self._found is seen or now - self._read_at > _FRESH_US:
+            self._found, self._read_at = self._backend.jobs.upcoming(), now
+        return self._found
+
+    def forget(self) -> None:
+        """A duty has changed something."""
+        self._found = None
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from dray.wording import counted
 _CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing
 _LOOK = 1.0  # where only the database can tell
-_TOLD_GLANCE = 1.0  # while the kernel tells of deaths
+_TOLD_GLANCE = 1.0  # while the kernel tells of deaths; as it costs nothing, workers may do it at the same moment
 _FIRST_AGAIN, _AGAIN_GROWTH = 0.002, 4.0  # after it has told: it frees the lock a moment later
 _LOOK_ANYWAY = 2 * SECOND  # for what a glance does not show: leases, and jobs without a worker
 _LOOK_SLACK = 450 * MILLISECOND  # by which that look may be early, so that it needs no wake-up of its own
@@ -68,7 +68,7 @@ class Rescuer:
         self._again = None
         if suspects is None:
             return jittered(_LOOK, self._rng)
-        return jittered(_TOLD_GLANCE if self._hears_deaths() else _GLANCE, self._rng)
+        return _TOLD_GLANCE if self._hears_deaths() else jittered(_GLANCE, self._rng)
 
     def tick(self) -> float:
         suspects = self._backend.proofs.suspects()

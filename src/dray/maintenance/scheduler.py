@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dray.backends import Backend
+from dray.backends.store.jobs import Upcoming
 from dray.clock import Clock, Ids
 from dray.errors import DrayError, StorageError
 from dray.instants import SECOND
 from dray.log import log
+from dray.maintenance.duty_runner import Agenda
 from dray.model.schedule import Schedule, due
 from dray.task.job_options import job_of
 from dray.task.options import TaskOptions
@@ -41,19 +43,21 @@ class Scheduler:
     _ids: Ids
     _tasks: Mapping[str, TaskOptions]  # the options of the tasks that are known here
     _timeout: float | None  # for jobs of other tasks
+    _agenda: Agenda
     is_exclusive: bool = True  # False: a deputy
+    _last: Upcoming | None = None
 
     def __post_init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}  # name -> slot and when it was first seen to be due
         self._unusable: dict[str, str] = {}  # name -> what was logged about it
 
     def tick(self) -> float:
-        next_at, now = self._backend.schedules.upcoming()
-        if next_at is None or next_at > now:
+        self._last = self._agenda.after(self._last)
+        slot_us = self._last.slot_us
+        if slot_us is None or slot_us > 0:
             self._seen.clear()
-            if next_at is None:
-                return _NONE_PAUSE
-            return min(max((next_at - now) / SECOND, _SHORTEST), _LONGEST)
+            return _NONE_PAUSE if slot_us is None else min(max(slot_us / SECOND, _SHORTEST), _LONGEST)
+        _, now = self._backend.schedules.upcoming()
         found = self._backend.schedules.due(_CHUNK)
         mine = [schedule for schedule in found if self._is_mine(schedule)]
         queues = {queue for schedule in mine for queue in self._fire(schedule, now)}

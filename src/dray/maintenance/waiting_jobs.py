@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dray.backends import Backend
+from dray.backends.store.jobs import Upcoming
 from dray.instants import SECOND
 from dray.log import log
-from dray.maintenance.duty_runner import jittered
+from dray.maintenance.duty_runner import Agenda, jittered
 from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK
 from dray.model.settlement import Rng
 from dray.wording import counted
@@ -27,9 +28,11 @@ class Promoter:
     is_exclusive = True
 
     _backend: Backend
+    _agenda: Agenda
+    _seen: Upcoming | None = None
 
     def tick(self) -> float:
-        upcoming = self._backend.jobs.upcoming()
+        self._seen = upcoming = self._agenda.after(self._seen)
         done = 0
         if upcoming.due_us is not None and upcoming.due_us <= 0:
             queues = self._backend.jobs.promote(PROMOTE_CHUNK)
@@ -41,6 +44,7 @@ class Promoter:
                 self._backend.announce_done()
             done = max(done, len(expired))
         if done:
+            self._agenda.forget()
             return _SHORTEST  # there may be more, and when the next is due has yet to be seen
         # Overdue and not done: another transaction has locked the rows.
         nearest_us = min((us for us in upcoming[:2] if us is not None and us > 0), default=_LONGEST * SECOND)
@@ -56,9 +60,12 @@ class Fanner:
 
     _backend: Backend
     _rng: Rng
+    _agenda: Agenda
+    _seen: Upcoming | None = None
 
     def tick(self) -> float:
-        if not self._backend.jobs.upcoming().has_fanout:
+        self._seen = self._agenda.after(self._seen)
+        if not self._seen.has_fanout:
             return jittered(_FANNER_PAUSE, self._rng)
         step = self._backend.graph.fan_out()
         # Left and nothing done: another transaction has locked the rows.

@@ -19,16 +19,14 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, date, tzinfo
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
 
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.model.limits import CRON_CHARS
 from dray.model.values import shown
-
-if TYPE_CHECKING:
-    from cronsim import CronSim
 
 ALIASES = {
     "@hourly": "0 * * * *",
@@ -122,8 +120,6 @@ def parse(text: str, tz: str) -> Cron:
 
 
 def _read(text: str, fields: str) -> CronSim:
-    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only for schedules with a cron line
-
     if len(fields) > CRON_CHARS:
         raise ConfigError(f"cron {shown(text)} cannot be used: it is longer than {CRON_CHARS} characters")
     try:
@@ -134,8 +130,6 @@ def _read(text: str, fields: str) -> CronSim:
 
 
 def _step(fields: str, wall: int, *, reverse: bool) -> int | None:
-    from cronsim import CronSim  # noqa: PLC0415 - see _read
-
     found = next(CronSim(fields, to_datetime(wall), reverse=reverse), None)
     return None if found is None else from_datetime(found)
 

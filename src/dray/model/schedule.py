@@ -10,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dray.errors import ConfigError
 from dray.instants import MILLISECOND, MINUTE, SECOND
-from dray.model import cron
 from dray.model.job import LIVE, UNSTARTED, State
 from dray.model.limits import DELAY_US
 from dray.model.values import shown
+
+if TYPE_CHECKING:
+    from dray.model.cron import Cron
 
 # `misfire=skip` skips if the slot that the schedule waits for is older than this: no worker was there.
 MISFIRE_GRACE_US = 1 * MINUTE
@@ -72,7 +75,7 @@ class Rule:
         if not isinstance(text, str) or not isinstance(tz, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"cron and tz must be strings, not {shown(text)} and {shown(tz)}")
         line = " ".join(text.split())
-        cron.parse(line, tz)
+        _parsed(line, tz)
         return cls(cron=line, tz=tz)
 
     @classmethod
@@ -104,9 +107,15 @@ class Rule:
         count = (at - anchor_at) // self.every_us
         return anchor_at + count * self.every_us if count >= 1 else None
 
-    def _cron(self) -> cron.Cron:
+    def _cron(self) -> Cron:
         assert self.cron is not None
-        return cron.parse(self.cron, self.tz)
+        return _parsed(self.cron, self.tz)
+
+
+def _parsed(line: str, tz: str) -> Cron:
+    from dray.model import cron  # noqa: PLC0415 - it loads cronsim and time zones: 1 MB, only for cron lines
+
+    return cron.parse(line, tz)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,10 @@ class PollPolicy:
     def wants_work(self, now: int) -> bool:
         return self.may_have_work or (self.due_at is not None and now >= self.due_at)
 
-    def woken(self, *, by_change: bool, by_ring: bool) -> None:
-        """The wait is over: the database changed, another thread rang, or time was up."""
-        self.may_have_work = True  # the watch is a hint; only the poll is certain
+    def woken(self, *, by_change: bool, by_ring: bool, is_same: bool = False) -> None:
+        """The wait is over: the database changed, another thread rang, or time was up. `is_same`: a look would show
+        what the last one has shown. Otherwise the watch is a hint, and only the poll is certain."""
+        self.may_have_work |= by_change or by_ring or not is_same
         self._is_woken = by_change or by_ring
         if by_ring:
             return

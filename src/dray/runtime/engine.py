@@ -140,7 +140,8 @@ class Engine:
         seconds -= deaf
         if seconds > 0:
             is_changed = self._inbox.nap(self._watch.poke, lambda: self._watch.wait(seconds))
-            self._poll_policy.woken(by_change=is_changed, by_ring=self._inbox.is_rung)
+            is_same = self._watch.is_unchanged and self.is_idle.is_set()
+            self._poll_policy.woken(by_change=is_changed, by_ring=self._inbox.is_rung, is_same=is_same)
 
     def _full_rest(self, now: int) -> float:
         """With no free slot, or not allowed to claim: only outcomes, notes and cancels matter."""

@@ -23,7 +23,7 @@ from dray.runtime.inbox import Inbox
 from dray.runtime.service import Service
 
 if TYPE_CHECKING:
-    from dray.backends.store.why import Asked
+    from dray.backends.store.stacks import Asked
     from dray.runtime.stopper import Stopper
 
 
@@ -124,6 +124,7 @@ class Heartbeat(Service):
     _stopper: Stopper
     _clock: Clock
     _trouble: Callable[[], str | None]  # what keeps the worker from working
+    _watch: Watch
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,6 +146,7 @@ class Heartbeat(Service):
         began, worker_id, proof = self._clock.steady(), lease.worker_id, lease.proof
         is_durable, flight.has_written = flight.has_written, False
         lease.beat_began = began
+        self._watch.expect_own()
         try:
             beat = self.beat(self._backend, worker_id, durable=is_durable)
         except StorageError as error:

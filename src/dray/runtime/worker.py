@@ -269,7 +269,9 @@ class Worker:
         self._lease = lease = WorkerLease(identity.id, identity.proof, app.clock, identity.lease_us)
         self._self_check = check = SelfCheck(lease, inbox, crew, app.clock)
         self._stopper = stopper = Stopper(app.clock, in_flight.executions, lease, inbox, self._on_stuck)
-        self._heartbeat = beat = Heartbeat(self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble)
+        self._heartbeat = beat = Heartbeat(
+            self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble, self._watch
+        )
         on_began = [stopper.began] if self._observer is None else [stopper.began, self._observer.began]
         link = WorkerLink(app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, on_began)
         self._engine = Engine(

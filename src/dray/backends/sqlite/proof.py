@@ -20,7 +20,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from io import FileIO
@@ -118,8 +118,8 @@ class SqliteProofs:
             raise _refused(path, error) from error
 
     def suspects(self) -> bool | None:
-        own = {proof.path for proof in self._proofs if proof.is_held}
-        return any(self._is_held(path) is False for path in self._files() if path not in own)
+        own = {proof.path.name for proof in self._proofs if proof.is_held}
+        return any(self._is_held(self._folder / name) is False for name in self._names() if name not in own)
 
     def witness(self, tx: Session, workers: Sequence[Signs]) -> dict[str, bool]:  # noqa: ARG002 - it asks the kernel
         judged = {worker.id: self._is_alive(worker) for worker in workers}
@@ -130,9 +130,9 @@ class SqliteProofs:
             self._remove(self._folder / f"{worker_id}{_SUFFIX}", older_than=0.0)
 
     def sweep(self, live_ids: Collection[str]) -> None:
-        for path in self._files():
-            if path.name.removesuffix(_SUFFIX) not in live_ids:
-                self._remove(path, older_than=_LEFTOVER_AGE)
+        for name in self._names():
+            if name.removesuffix(_SUFFIX) not in live_ids:
+                self._remove(self._folder / name, older_than=_LEFTOVER_AGE)
 
     # Looking
 
@@ -169,13 +169,11 @@ class SqliteProofs:
             finally:
                 os.close(descriptor)
 
-    def _files(self) -> Iterator[Path]:
+    def _names(self) -> list[str]:
         try:
-            with os.scandir(self._folder) as found:
-                names = [entry.name for entry in found if entry.name.endswith(_SUFFIX)]
+            return [name for name in os.listdir(self._folder) if name.endswith(_SUFFIX)]  # noqa: PTH208 - names alone
         except OSError:
-            return iter(())
-        return (self._folder / name for name in names)
+            return []
 
     def _remove(self, path: Path, older_than: float) -> None:
         """Unlinks a lock file that no process has locked, while we have it locked ourselves."""

@@ -9,7 +9,8 @@ follows, without another event. So after an event the watch doubts: it reads at 
 half as long again, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
 next commit, which began when the one now seen was over. But most often there is none, so from there on it reads
 after 1 ms, 2 ms, 4 ms … 32 ms, then after 256 ms, 7 times instead of 30. Such a commit is seen after at most twice
-the time it took, if that was 60 ms or less.
+the time it took, if that was 60 ms or less. After a commit that this process had told of (a beat) it makes sure
+instead: it takes the write lock if that is free, and while it has it no commit can be under way.
 
 Where there is no inotify (macOS, 128 instances of this user in use) the watch polls: the pause is a tenth of the
 time since the last change, at least 1 ms and at most 50 ms, which costs 0.4 % of a core when idle. With or without,
@@ -33,6 +34,7 @@ from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.files import Way
 from dray.backends.watch import Watch, rest
 from dray.errors import StorageError
+from dray.interrupts import with_cleanup
 from dray.log import log
 
 SAFETY_POLL = 2.0
@@ -79,6 +81,7 @@ class SqliteWatch(Watch):
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int, Way] | None = None
         self._version = 0
+        self._expects_own = False
         patiently(self._open, busy_timeout, self._place)
         self._pace = Pace(time.monotonic())
         self._check_at = time.monotonic() + SAFETY_POLL
@@ -98,6 +101,9 @@ class SqliteWatch(Watch):
         with self._lock:
             self._tell_of_death = tell
             self._arm()
+
+    def expect_own(self) -> None:
+        self._expects_own = True
 
     def wait(self, seconds: float | None = None) -> bool:
         self._refuse_if_over()
@@ -131,12 +137,37 @@ class SqliteWatch(Watch):
             is_upset |= self._check(now)
         version = self._read()
         is_changed = is_upset or version not in {None, self._version}
+        self.is_unchanged = not is_changed and version is not None
         self._version = self._version if version is None else version
         # While another process recovers the file, nothing can be read: as with a commit that is not visible yet.
         is_held_up = version is None and self._connection is not None
         # Before the watches were set again a commit may have begun that no event will tell of.
         self._pace.note(now, is_written=is_written or is_held_up or is_upset, is_changed=is_changed)
+        if self._expects_own and self._pace.is_confirming and self._connection is not None:
+            with_cleanup(lambda: self._make_sure(now), self._let_go_of_lock)
         return is_changed
+
+    def _make_sure(self, now: float) -> None:
+        """Ends the doubt, if no other connection has the write lock: all that events told of is visible then."""
+        assert self._connection is not None
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            _, is_upset = self._events()
+            version = _data_version(self._connection)
+        except sqlite3.Error:
+            return  # another one has it; or this file can only be read
+        if is_upset:
+            self._check_at = now
+        if version == self._version and not is_upset:
+            self._expects_own = False
+            self._pace.end_doubt(now)
+
+    def _let_go_of_lock(self) -> None:
+        if self._connection is not None and self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                self._disconnect()  # which frees it too
 
     def _events(self) -> tuple[bool, bool]:
         """Whether the -wal was written, and whether the watches may no longer be where they should."""
@@ -183,7 +214,6 @@ class SqliteWatch(Watch):
         identity = _identity(self._path)
         connection = connect(self._path, way=Way.WRITE if identity is None else identity[2])
         try:
-            connection.execute("PRAGMA query_only = ON")
             _data_version(connection)  # makes the -wal, if there is none
             self._arm()
             self._version = _data_version(connection)
@@ -277,6 +307,14 @@ class Pace:
             self._is_unexplained = False
         if is_written or is_changed or now >= self._look_at:
             self._pause, self._look_at = pause, now + pause
+
+    @property
+    def is_confirming(self) -> bool:
+        """Whether it reads again although a change explains the last event."""
+        return not self._is_unexplained and self._look_at < self._doubt_ends
+
+    def end_doubt(self, now: float) -> None:
+        self._doubt_ends = now
 
     def pauses(self, now: float, *, is_pushed: bool) -> tuple[float, float]:
         """How long until the next look, and for how much of that events are better not listened to."""

@@ -45,11 +45,12 @@ class Filter:
 
 
 class Upcoming(NamedTuple):
-    """What there is to do for jobs that no worker runs; times in microseconds from now, negative where overdue."""
+    """What there is to do that no worker runs; times in microseconds from now, negative where overdue."""
 
     due_us: int | None  # the earliest scheduled job
     expires_us: int | None  # the earliest that may not be started any more
     has_fanout: bool  # an ended parent whose children have not been told
+    slot_us: int | None  # the earliest slot of a schedule
 
 
 class JobStore(Store):
@@ -234,13 +235,10 @@ class JobStore(Store):
         return [row[0] for row in promoted]
 
     def upcoming(self) -> Upcoming:
-        """What is to be done to jobs that wait for their time or their parents, and when."""
-        due_at, expires_at, has_fanout, now = self._read("job_upcoming")[0]
-        return Upcoming(
-            None if due_at is None else due_at - now,
-            None if expires_at is None else expires_at - now,
-            bool(has_fanout),
-        )
+        """What is to be done to jobs that wait for their time or their parents, or by schedules, and when."""
+        due_at, expires_at, has_fanout, slot_at, now = self._db.glance("job_upcoming")[0]
+        due_us, expires_us, slot_us = (None if at is None else at - now for at in (due_at, expires_at, slot_at))
+        return Upcoming(due_us, expires_us, bool(has_fanout), slot_us)
 
     def expire(self, limit: int = PROMOTE_CHUNK) -> list[str]:
         """Cancels, as `expired`, jobs not started in time; returns their ids. Tells one chunk of their children."""

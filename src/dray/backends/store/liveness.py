@@ -64,10 +64,13 @@ class Liveness(NamedTuple):
         return Life.SILENT if self.is_proven else Life.GONE
 
 
-def liveness(db: Database, tx: Session, live: Sequence[Row] | None = None) -> list[Liveness]:
-    """Every worker that has not stopped; `live`: the rows of `worker_live`, where they were read already."""
+def liveness(
+    db: Database, tx: Session, live: Sequence[Row] | None = None, asker: str | None = None
+) -> list[Liveness]:
+    """Every worker that has not stopped; `live`: the rows of `worker_live`, where they were read already. The worker
+    that asks needs no proof that it lives."""
     signs = [Signs(*row) for row in (tx.rows("worker_live") if live is None else live)]
-    proven = db.proofs.witness(tx, signs)
+    proven = db.proofs.witness(tx, [each for each in signs if each.id != asker])
     return [Liveness(each, proven.get(each.id), are_comparable(db.boot, each.boot)) for each in signs]
 
 

@@ -12,7 +12,7 @@ from dray.backends.store import Store
 from dray.backends.store.block import hold
 from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
-from dray.backends.store.why import Asked
+from dray.backends.store.stacks import Asked
 from dray.log import log
 from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK

@@ -76,7 +76,7 @@ class WorkerStore(Store):
 
         def work(tx: Session) -> tuple[list[Liveness], Row]:
             live, orphans = tx.later("worker_live"), tx.later("rescue_look")
-            return liveness(self._db, tx, live()), orphans()[0]
+            return liveness(self._db, tx, live(), asker), orphans()[0]
 
         found, (has_orphans, clock_at) = self._db.read(work)
         self._db.proofs.sweep({each.signs.id for each in found})
@@ -169,7 +169,7 @@ class LeaseStore(Store):
 
     def held(self) -> list[Lease]:
         """The duties that a live worker has; all others are free."""
-        return [Lease(*row) for row in self._read("lease_held")]
+        return [Lease(*row) for row in self._db.glance("lease_held")]
 
     def all(self) -> list[Lease]:
         return [Lease(*row) for row in self._read("lease_list")]

@@ -18,7 +18,6 @@ from dray.cli.options import import_option, option, same_command, shared
 from dray.cli.parsing import given, time_option
 from dray.log import log
 from dray.runtime.signals import SUPERVISED
-from dray.runtime.supervisor import Supervisor
 from dray.wording import counted
 
 if TYPE_CHECKING:
@@ -70,11 +69,12 @@ def worker(
             "--health-port is for one worker, --processes runs several; probe them with `dray health --min-workers`"
         )
     if processes > 1 and SUPERVISED not in os.environ:
+        from dray.runtime.supervisor import Supervisor  # noqa: PLC0415 - one worker needs no subprocesses
+
         logs.configure(log_level)
         grace = _GRACE if options["grace"] is None else options["grace"]
         return Supervisor(same_command(), processes, grace).run()  # children find SUPERVISED in their environment
-    from dray.backends.sqlite import trust  # noqa: PLC0415 - `--help` needs neither sqlite3 nor a worker
-    from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
+    from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
     # A tenth of Python's own, which is longer than most transactions of the engine: it would wait for the GIL while
     # short bodies run, and they for it. Only here: a worker inside another program leaves its setting alone.
@@ -85,10 +85,17 @@ def worker(
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
     with _probed(made, health_host, health_port):
         logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
-        caution = trust.caution() if found.settings.is_sqlite else None
-        if caution is not None:
-            log.warning("%s; `dray doctor` says what to do", caution)
+        if found.settings.is_sqlite:
+            _warn_of_old_sqlite()
         return until_told(made, burst=burst)
+
+
+def _warn_of_old_sqlite() -> None:
+    from dray.backends.sqlite import trust  # noqa: PLC0415 - it loads SQLite
+
+    caution = trust.caution()
+    if caution is not None:
+        log.warning("%s; `dray doctor` says what to do", caution)
 
 
 @contextmanager

@@ -84,11 +84,13 @@ WHERE id $in_picked
 RETURNING queue
 
 -- name: job_upcoming
--- When the earliest scheduled job is due, when the earliest job expires, whether children are to be told, and now.
+-- When the earliest scheduled job is due, when the earliest job expires, whether children are to be told, when the
+-- earliest schedule is due, and now.
 SELECT (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled'),
     (SELECT min(expires_at) FROM dray_jobs
         WHERE expires_at IS NOT NULL AND state IN ('waiting', 'scheduled', 'queued')),
-    EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending), $now
+    EXISTS (SELECT 1 FROM dray_jobs WHERE fanout_pending),
+    (SELECT min(next_at) FROM dray_schedules WHERE next_at IS NOT NULL AND paused_at IS NULL), $now
 
 -- name: attempt_keep
 -- Copies the completed attempt that a job's row still shows, before the job runs again.
