@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from dray import backends
-from dray.cli.options import shared, told
+from dray.cli.options import command, told
 from dray.cli.output import STATES, put
 from dray.cli.source import Source, configured_app, read_source
 from dray.clock import SystemClock
@@ -35,9 +35,8 @@ _PATIENCE = 0.5  # seconds for a locked database
 _SHORT = 8  # characters of an id, from its end
 
 
-@click.command()
+@command()
 @click.argument("shell", type=click.Choice(list(_INSTALL)))
-@shared
 def completion(shell: str) -> None:
     """Print the script that lets SHELL complete commands, options, and values such as ids, queues and tasks."""
     root = click.get_current_context().find_root().command

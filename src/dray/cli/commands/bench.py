@@ -11,7 +11,7 @@ import click
 from dray.backends.scratch import removed_at_the_end, scratch_url
 from dray.cli.apps import app_on_tables
 from dray.cli.exits import Failure, say
-from dray.cli.options import option, shared
+from dray.cli.options import command, option
 from dray.cli.output import Column, is_terminal, put_either, table
 from dray.cli.parsing import time_option
 from dray.cli.processes import Interrupts
@@ -22,7 +22,7 @@ from dray.wording import counted
 _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commit of a row"}
 
 
-@click.command()
+@command()
 @time_option("--seconds", default=15.0, help="About how long it takes (15s).")
 @option(
     "--jobs",
@@ -31,7 +31,6 @@ _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commi
     show_default=True,
     help="How many jobs are enqueued in batches.",
 )
-@shared
 def bench(seconds: float, jobs: int) -> None:
     """Measure how fast empty jobs are enqueued, picked up and run on this kind of database.
 

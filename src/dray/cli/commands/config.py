@@ -13,7 +13,7 @@ import dray
 from dray.cli.apps import app_here, bare_app, name_of
 from dray.cli.cells import Shape, cell
 from dray.cli.exits import Failure, did_you_mean, say
-from dray.cli.options import shared, told
+from dray.cli.options import command, told
 from dray.cli.output import Column, put_list
 from dray.cli.source import configured_app, project_settings
 from dray.instants import SECOND
@@ -62,8 +62,7 @@ _COLUMNS = (
 )
 
 
-@click.command()
-@shared
+@command()
 def config() -> None:
     """Show every setting with its value and where it comes from; no database is needed.
 

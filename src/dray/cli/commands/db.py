@@ -14,7 +14,7 @@ from dray.backends.migrate import latest, scripts
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, seconds
 from dray.cli.exits import Code, Failure, say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import Column, fields, progress, put, put_either, put_json
 from dray.cli.parsing import confirm, state_option, time_option
 from dray.cli.root import LazyGroup
@@ -37,13 +37,11 @@ _COMMANDS = {
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
-@shared
 def db() -> None:
     """Create, upgrade, check, copy and prune the tables."""
 
 
-@click.command()
-@shared
+@command()
 def init() -> None:
     """Create the tables, and the file, if they do not exist. Also upgrades them."""
     app = app_on_tables()
@@ -51,8 +49,7 @@ def init() -> None:
     _put_version(app)
 
 
-@click.command()
-@shared
+@command()
 def migrate() -> None:
     """Upgrade the tables to the version that this Dray needs; on PostgreSQL it also creates them."""
     app = app_on_tables()
@@ -62,8 +59,7 @@ def migrate() -> None:
     _put_version(app)
 
 
-@click.command()
-@shared
+@command()
 def status() -> None:
     """Show where the tables are, and which version they have.
 
@@ -100,11 +96,10 @@ def _put_version(app: dray.App) -> None:
     put_either(shape, lambda: fields(shape, [Column(name.replace("_", " "), name) for name in shape]))
 
 
-@click.command()
+@command()
 @option("--kind", type=click.Choice(["sqlite", "postgres"]), help="For this kind; else for that of the database.")
 @option("--from", "after", type=click.IntRange(min=0), default=0, metavar="N", help="Upgrade tables of version N.")
 @option("--migrations", is_flag=True, help="One transaction for each version instead of one for all.")
-@shared
 def sql(kind: Any, after: int, *, migrations: bool) -> None:
     """Print the SQL that `dray db migrate` runs, including the rows that record the version. Opens no database.
 
@@ -141,10 +136,9 @@ _BACKUP_FIELDS = (
 )
 
 
-@click.command()
+@command()
 @click.argument("target", required=False, type=click.Path(path_type=Path))
 @option("--force", is_flag=True, help="Replace an existing file, once the copy is complete.")
-@shared
 def backup(target: Path | None, *, force: bool) -> None:
     """Copy the database as it is now into a file, while workers and clients go on.
 
@@ -162,13 +156,12 @@ def backup(target: Path | None, *, force: bool) -> None:
 _PAGES = 1_000  # given back to the disk in one transaction
 
 
-@click.command()
+@command()
 @time_option("--older-than", help="Ended longer ago than this; else as above.")
 @state_option(help="Only completed, failed or cancelled ones (repeat for several).")
 @option("--vacuum", is_flag=True, help="Return unused space of a SQLite file to the disk.")
 @option("--yes", is_flag=True, help="Do not ask.")
 @option("--dry-run", is_flag=True, help="Only say how many jobs it would remove.")
-@shared
 def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: bool, dry_run: bool) -> None:
     """Remove jobs that ended long ago, with their attempts and logs.
 

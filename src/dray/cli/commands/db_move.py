@@ -12,7 +12,7 @@ import click
 from dray.backends.tables import Portion
 from dray.cli.exits import say
 from dray.cli.logs import say_warnings
-from dray.cli.options import option, shared, warn_of_password
+from dray.cli.options import command, option, warn_of_password
 from dray.cli.output import Column, line, progress, put_either, table
 from dray.clock import SystemClock
 from dray.ops import move as ops
@@ -27,7 +27,7 @@ _SECONDS = 10.0  # between two lines of progress without a terminal
 _COLUMNS = (Column("table", "table"), Column("rows", "rows", is_number=True), Column("checksum", "checksum"))
 
 
-@click.command()
+@command()
 @click.argument("source", envvar=f"{_VARIABLE}SOURCE")
 @click.argument("target", envvar=f"{_VARIABLE}TARGET")
 @option(
@@ -39,7 +39,6 @@ _COLUMNS = (Column("table", "table"), Column("rows", "rows", is_number=True), Co
 @option("--dry-run", is_flag=True, help="Only say what would be moved.")
 @option("--abandon", is_flag=True, help="Undo an unfinished move: empty TARGET, and let SOURCE go on.")
 @option("--chunk", type=click.IntRange(1, 100_000), default=5_000, show_default=True, help="Rows in a transaction.")
-@shared
 def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool, chunk: int) -> None:
     """Move queues, schedules, jobs, workflows, history and logs from SOURCE into TARGET, which must be empty.
 

@@ -12,18 +12,17 @@ from pathlib import Path
 import click
 
 from dray.cli.exits import Code, say
-from dray.cli.options import option, shared
+from dray.cli.options import command, option
 from dray.cli.processes import ENDING, handling
 
 
-@click.command()
+@command()
 @option("--jobs", "scale", type=click.IntRange(100, 100_000), default=3000, show_default=True, help="Number of jobs.")
 @option(
     "--concurrency", type=click.IntRange(1, 100), default=8, show_default=True, help="Concurrency of each worker."
 )
 @option("--seconds", type=click.IntRange(5), default=55, show_default=True, help="Give up after this time.")
 @option("--keep", is_flag=True, help="Keep the database, the ledger and the workers' logs, and say where they are.")
-@shared
 def demo(scale: int, concurrency: int, seconds: int, *, keep: bool) -> int:
     """Run a few thousand jobs on two workers, kill one of them, and check that nothing was lost or done twice.
 

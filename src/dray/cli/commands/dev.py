@@ -20,7 +20,7 @@ from dray.cli.cells import short
 from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
 from dray.cli.logs import users_lines
-from dray.cli.options import import_option, option, same_command, shared, told
+from dray.cli.options import command, import_option, option, same_command, told
 from dray.cli.output import COLOURS
 from dray.cli.parsing import given, time_option
 from dray.cli.reloading import RELOADED, Reloader, places_of
@@ -39,7 +39,7 @@ _ERROR_LINES = 12
 _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error": "red", "critical": "red"}
 
 
-@click.command()
+@command()
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
@@ -51,7 +51,6 @@ _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error"
 )
 @option("--no-reload", is_flag=True, help="Do not look for changes; tasks can then read the terminal, as pdb does.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-@shared
 def dev(target: str | None, log_level: str, imports: tuple[str, ...], *, no_reload: bool, **options: Any) -> int:
     """Run jobs of the tasks in APP (module:object) and of schedules; restart when a *.py changes.
 

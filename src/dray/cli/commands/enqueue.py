@@ -23,7 +23,7 @@ from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, task_t
 from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import put, put_json, put_line
 from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
@@ -34,7 +34,7 @@ from dray.task.task import Task
 from dray.wording import span
 
 
-@click.command()
+@command()
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
@@ -52,7 +52,6 @@ from dray.wording import span
 @option("--unchecked", is_flag=True, help="Enqueue it even if no task of this name is known here.")
 @option("--wait", is_flag=True, help="Wait for its end and print its result (exit code 3: it failed).")
 @time_option("--timeout", help="Wait no longer than this (exit code 4).")
-@shared
 def enqueue(
     task: str,
     words: Sequence[str],
@@ -103,14 +102,13 @@ class _TimeOver(BaseException):
     """Not an Exception: a body's ``except Exception`` must not catch it."""
 
 
-@click.command()
+@command()
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @time_option("--timeout", help="Stop it after this time (exit code 4).")
 @option("--pdb", is_flag=True, help="Start the debugger if it raises.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-@shared
 def run(
     task: str, words: Sequence[str], args: str | None, timeout: float | None, log_level: str, *, pdb: bool
 ) -> int:

@@ -17,7 +17,7 @@ from dray.cli import shapes, waiting
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, cell, relative, short, state
 from dray.cli.exits import Code, say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import Group, command, option, wants_json
 from dray.cli.output import Column, fields, flat, line, one_or_all, put_either, put_line, put_list
 from dray.cli.parsing import confirm, filters, given, time_option
 from dray.handle import job as handles
@@ -30,8 +30,7 @@ _CHUNK = 500  # jobs in one transaction
 _PAGE = 1000
 
 
-@click.group()
-@shared
+@click.group(cls=Group)
 def job() -> None:
     """Show, wait for, retry, cancel or delete jobs. An id may be shortened to any unique part of it."""
 
@@ -39,7 +38,6 @@ def job() -> None:
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @option("--show-args", is_flag=True, help="Show arguments of unknown tasks too; they may hold secrets.")
-@shared
 def show(ids: Sequence[str], *, show_args: bool) -> None:
     """Show everything about jobs.
 
@@ -60,7 +58,6 @@ def show(ids: Sequence[str], *, show_args: bool) -> None:
 @click.argument("job_id", metavar="ID")
 @option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number, oldest first.")
 @option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Those after this one.")
-@shared
 def logs(job_id: str, limit: int, after: int) -> None:
     """Show what was logged inside a job, oldest first. In a pipe: at, level, logger, message."""
     app = app_on_tables()
@@ -81,7 +78,6 @@ def _log_words(shape: Shape) -> str:
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @time_option("--timeout", help="Wait no longer than this (exit code 4).")
-@shared
 def wait(ids: Sequence[str], timeout: float | None) -> int:
     """Wait for jobs to end (exit code 3: one of them failed or was cancelled).
 
@@ -171,7 +167,7 @@ class _Action:
 def _command(action: _Action) -> click.Command:
     """Makes ``dray job VERB ID...``, or ``--all`` with filters."""
 
-    @click.command(action.verb, help=action.about)
+    @command(action.verb, help=action.about)
     @click.argument("ids", nargs=-1, metavar="[ID...]")
     @option(
         "--all", "everything", is_flag=True, help=f"All that fit; {', '.join(action.states)} if no state is named."
@@ -179,7 +175,6 @@ def _command(action: _Action) -> click.Command:
     @filters
     @option("--yes", is_flag=True, help="Do not ask.")
     @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
-    @shared
     def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
         fit = given(options)
         if bool(ids) is everything:

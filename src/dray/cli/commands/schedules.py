@@ -14,7 +14,7 @@ from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
 from dray.cli.cells import Shape, relative
 from dray.cli.exits import say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import Group, option, wants_json
 from dray.cli.output import Column, line, put_either, put_line, put_list
 from dray.cli.parsing import arguments, given, time_option
 from dray.errors import UnknownSchedule
@@ -39,8 +39,7 @@ _COLUMNS = (
 _KEYS = "name task rule next_at last_at paused_at queue misfire overlap args"
 
 
-@click.group(invoke_without_command=True)
-@shared
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def schedules(ctx: click.Context) -> None:
     """List, add, preview, run, pause, resume and remove schedules.
@@ -57,7 +56,6 @@ def _put(app: dray.App, only: Sequence[str] | None = None) -> None:
 
 
 @schedules.command(name="list")
-@shared
 def list_() -> None:
     """List all schedules, as `dray schedules` does."""
     _put(app_on_tables())
@@ -66,7 +64,6 @@ def list_() -> None:
 @schedules.command(name="next")
 @click.argument("name")
 @option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
-@shared
 def next_(name: str, count: int) -> None:
     """Show the next times of a schedule: on a terminal in its own time zone, in a pipe in UTC."""
     info = _named(app_on_tables(), name)
@@ -83,7 +80,6 @@ def _local(when: datetime, tz: str) -> str:
 
 @schedules.command()
 @click.argument("name")
-@shared
 def run(name: str) -> None:
     """Enqueue a job of a schedule now, in addition to its slots, and print its id."""
     job = app_with_tasks_on_tables().run_schedule(name)
@@ -92,7 +88,6 @@ def run(name: str) -> None:
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@shared
 def pause(names: Sequence[str]) -> None:
     """Fire no more slots of these schedules; jobs that are already enqueued go on."""
     _each(names, lambda app, name: app.pause_schedule(name), "was paused already")
@@ -100,7 +95,6 @@ def pause(names: Sequence[str]) -> None:
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@shared
 def resume(names: Sequence[str]) -> None:
     """Let paused schedules go on with their next slots."""
     _each(names, lambda app, name: app.resume_schedule(name), "was not paused")
@@ -143,7 +137,6 @@ def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise:
     help="What to do while an earlier job of the schedule is live [allow].",
 )
 @option("--unchecked", is_flag=True, help="Add it even if no task of this name is known here.")
-@shared
 def add(name: str, task: str, words: Sequence[str], args: str | None, *, unchecked: bool, **rule: Any) -> None:
     """Create a schedule, or change the one of this name. Arguments are given as to `dray enqueue`."""
     app = app_with_tasks_on_tables()
@@ -157,7 +150,6 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@shared
 def remove(names: Sequence[str]) -> None:
     """Remove schedules; their jobs stay."""
     app = app_on_tables()

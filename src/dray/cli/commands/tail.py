@@ -18,7 +18,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.cells import ago, cell, short
 from dray.cli.exits import say
 from dray.cli.live.following import Stopping, stopping
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import COLOURS, has_colours, is_dumb, is_terminal, json_line, line, put
 from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
@@ -32,7 +32,7 @@ _SHARE = 4  # the rest is this many times as long as the look took, within these
 _OUTAGE = 1.0
 
 
-@click.command()
+@command()
 @option("--events/--no-events", default=True, help="Events of jobs, workers and queues.")
 @option("--logs/--no-logs", default=True, help="Lines logged inside jobs.")
 @state_option(help="Only jobs that enter this state (repeat for several).")
@@ -43,7 +43,6 @@ _OUTAGE = 1.0
 @option("-n", "--lines", type=click.IntRange(1), metavar="N", help="Begin with the last N events and lines.")
 @option("--jsonl", is_flag=True, help="One JSON object per line, as --json does.")
 @option("--until-idle", is_flag=True, help="End when nothing runs and nothing is ready.")
-@shared
 def tail(
     part: str | None,
     since: Any,
@@ -195,9 +194,8 @@ def _text(event: Event) -> str:
     return f"{said}: {event['error']}".removeprefix(": ") if event["error"] else said
 
 
-@click.command()
+@command()
 @option("--read-only", is_flag=True, help="Only look: no key changes anything.")
-@shared
 def top(*, read_only: bool) -> None:
     """A live view: queues, running jobs with their progress, failures, workers and rates. `?` shows the keys."""
     if wants_json() or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -14,7 +14,7 @@ import click
 from dray.cli import logs
 from dray.cli.apps import app_with_tasks
 from dray.cli.exits import Code, Failure
-from dray.cli.options import import_option, option, same_command, shared
+from dray.cli.options import command, import_option, option, same_command
 from dray.cli.parsing import given, time_option
 from dray.log import log
 from dray.runtime.signals import SUPERVISED
@@ -30,7 +30,7 @@ _LAST_SECONDS = 5.0
 _SWITCH_INTERVAL = 0.0005  # seconds
 
 
-@click.command()
+@command()
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
@@ -46,7 +46,6 @@ _SWITCH_INTERVAL = 0.0005  # seconds
 @option("--health-host", default="127.0.0.1", show_default=True, help="Address to bind for --health-port.")
 @time_option("--lease", hidden=True)
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-@shared
 def worker(
     target: str | None,
     log_level: str,

@@ -15,7 +15,7 @@ from dray.cli.cells import Shape, relative, short, state
 from dray.cli.drawing import ASCII, BOXES, Spot, draw, tally
 from dray.cli.exits import Code, say
 from dray.cli.live.following import follow, putting
-from dray.cli.options import option, shared
+from dray.cli.options import Group, option
 from dray.cli.output import Column, is_ascii_only, is_terminal, line, put_either, put_list
 from dray.errors import UnknownWorkflow
 from dray.handle.run import Run
@@ -33,8 +33,7 @@ _COLUMNS = (
 _KEYS = "id name state done total created_at"
 
 
-@click.group(invoke_without_command=True)
-@shared
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def workflows(ctx: click.Context) -> None:
     """List, show, cancel and retry workflows.
@@ -47,7 +46,6 @@ def workflows(ctx: click.Context) -> None:
 
 @workflows.command(name="list")
 @option("--limit", type=click.IntRange(1, listing.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
-@shared
 def list_(limit: int) -> None:
     """List the newest workflows, as `dray workflows` does."""
     _put_list(limit)
@@ -62,7 +60,6 @@ def _put_list(limit: int) -> None:
 @click.argument("part", metavar="ID")
 @option("--graph", is_flag=True, help="Draw it in a pipe, too.")
 @option("--watch", is_flag=True, help="Draw it again whenever it changes, until it has ended.")
-@shared
 def show(part: str, *, graph: bool, watch: bool) -> None:
     """Draw a workflow: its steps in order, what waits for what, and their states.
 
@@ -124,7 +121,6 @@ def _label(step: Shape) -> str:
 
 @workflows.command()
 @click.argument("parts", nargs=-1, required=True, metavar="ID...")
-@shared
 def cancel(parts: Sequence[str]) -> int:
     """Cancel all steps that have not started, and ask running ones to stop."""
     return _each(parts, lambda run: run.cancel(), "cancelled", "had ended already")
@@ -133,7 +129,6 @@ def cancel(parts: Sequence[str]) -> int:
 @workflows.command()
 @click.argument("parts", nargs=-1, required=True, metavar="ID...")
 @option("--cancelled", is_flag=True, help="Also steps that were cancelled on request, or expired.")
-@shared
 def retry(parts: Sequence[str], *, cancelled: bool) -> int:
     """Start the failed steps over; steps that were cancelled because of them wait again."""
     return _each(parts, lambda run: run.retry_failed(cancelled=cancelled), "retried", "has no failed steps")
