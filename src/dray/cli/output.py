@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -34,7 +35,8 @@ _ALWAYS = {"queued", "running"}
 TRIES = "{attempt}/{max_attempts}"  # the format of a column
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Column:
     """One column of a table on a terminal. Without ``show`` the value is written as in a pipe."""
 
     title: str
@@ -83,8 +85,7 @@ def has_colours() -> bool:
     return not os.environ.get("NO_COLOR") and not is_dumb()
 
 
-def put(text: str) -> None:
-    click.echo(text)
+put = click.echo
 
 
 def put_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from dray.cli.exits import Code, say
 from dray.cli.options import command, option, wants_json
 from dray.cli.output import flat, line, progress, put_either
 from dray.cli.parsing import time_option
-from dray.ops.audit import Audit, Broken
+from dray.ops.audit import Audit
 from dray.ops.audit import audit as run_audit
 from dray.ops.audit import check as run_check
 from dray.sanitize import escape_control
@@ -74,7 +74,9 @@ def _words(damage: Sequence[str], found: Audit | None) -> Iterator[str]:
     for each in damage:
         yield escape_control(f"damage: {each}")
     for each in found.broken if found else ():
-        yield escape_control(f"{each.rule}: broken {counted(each.count, 'time')}: {each.says} ({_ids(each)})")
+        ids = " ".join(each.ids if each.rule in _NAMED else map(short, each.ids))
+        more = " ..." if each.count > len(each.ids) else ""
+        yield escape_control(f"{each.rule}: broken {counted(each.count, 'time')}: {each.says} ({ids}{more})")
     if found and found.holds and not damage:
         yield f"all holds: {_scope(found)}"
 
@@ -96,8 +98,3 @@ def _advise(found: Audit | None) -> None:
 
 def _scope(found: Audit) -> str:
     return f"{counted(found.rules, 'rule')}, {counted(found.jobs, 'job')}, {span(found.seconds)}"
-
-
-def _ids(each: Broken) -> str:
-    shown = each.ids if each.rule in _NAMED else [short(each_id) for each_id in each.ids]
-    return " ".join(shown) + (" ..." if each.count > len(each.ids) else "")

@@ -51,14 +51,10 @@ def _value(value: Any, shape: Shape) -> str:
     return cell(value)
 
 
-def _source(value: Any, shape: Shape) -> str:
-    return f"{value} {shape['key']}" if shape["key"] else str(value)
-
-
 _COLUMNS = (
     Column("setting", "name", is_elastic=True),
     Column("value", "value", _value, is_elastic=True),
-    Column("from", "source", _source, is_elastic=True),
+    Column("from", "source", lambda value, each: f"{value} {each['key']}" if each["key"] else value, is_elastic=True),
 )
 
 
@@ -78,12 +74,12 @@ def config() -> None:
         found = None
     root = click.get_current_context().find_root().command
     variables = dict(_variables(click.Context(root, info_name="dray", auto_envvar_prefix="DRAY")))
-    url_source = _url_source(found)
+    url_source, kept = _url_source(found), Retention().by_state()
     settings = [
         _app_setting(found, spec),
         *_of_app(found or bare_app(), url_source),
         *_of_commands(variables),
-        *_of_retention(),
+        *(Setting(f"retention.{state}", us and us / SECOND, unit="seconds") for state, us in kept.items()),
         *_of_limits(),
     ]
     put_list([setting._asdict() for setting in settings], _COLUMNS)
@@ -149,11 +145,6 @@ def _of_commands(variables: Variables) -> Iterator[Setting]:
         elif command == "worker":
             default = None if option.multiple else option.to_info_dict()["default"]
             yield Setting(setting, defaults.get(word, default), unit=unit)
-
-
-def _of_retention() -> Iterator[Setting]:
-    for state, kept_us in Retention().by_state().items():
-        yield Setting(f"retention.{state}", None if kept_us is None else kept_us / SECOND, unit="seconds")
 
 
 def _of_limits() -> Iterator[Setting]:

@@ -100,22 +100,6 @@ def wait(ids: Sequence[str], timeout: float | None) -> int:
     return waiting.judge(found)
 
 
-def _progress(value: Any, shape: Shape) -> str:
-    return f"{value:g}% {shape['progress_message'] or ''}".rstrip()
-
-
-def _jobs(value: Any, _: Shape) -> str:
-    return counted(value, "job") if value else ""
-
-
-def _if_to_come(value: Any, shape: Shape) -> str:
-    return relative(value, shape) if shape["state"] in {"scheduled", "waiting"} else ""
-
-
-def _json(value: Any, _: Shape) -> str:
-    return json.dumps(value)
-
-
 _FIELDS = (
     Column("job", "id"),
     Column("task", "task"),
@@ -128,15 +112,15 @@ _FIELDS = (
     Column("attempt", "attempt", "{attempt} of {max_attempts}"),
     Column("worker", "worker"),
     Column("enqueued", "created_at", relative),
-    Column("runs", "run_at", _if_to_come),
+    Column("runs", "run_at", lambda at, job: relative(at, job) if job["state"] in {"scheduled", "waiting"} else ""),
     Column("started", "started_at", relative),
     Column("finished", "finished_at", relative),
     Column("expires", "expires_at", relative),
-    Column("waits for", "waiting_on", _jobs),
+    Column("waits for", "waiting_on", lambda jobs, _: counted(jobs, "job") if jobs else ""),
     Column("unique", "unique"),
-    Column("progress", "progress", _progress),
-    Column("args", "args", _json),
-    Column("result", "result", _json),
+    Column("progress", "progress", lambda percent, job: f"{percent:g}% {job['progress_message'] or ''}".rstrip()),
+    Column("args", "args", lambda value, _: json.dumps(value)),
+    Column("result", "result", lambda value, _: json.dumps(value)),
     Column("error", "error"),
 )
 
@@ -227,10 +211,6 @@ def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bo
     return Code.FAILED if refused else Code.DONE
 
 
-def _cancel(app: dray.App, ids: Sequence[str]) -> list[str]:
-    return [job_id for job_id, result in handles.cancel(app, ids).items() if result is not CancelResult.FINAL]
-
-
 _ACTIONS = (
     _Action(
         verb="retry",
@@ -246,7 +226,7 @@ _ACTIONS = (
         about="Cancel jobs that have not started, and ask running ones to stop.",
         why_not="it had ended already",
         states=("waiting", "scheduled", "queued", "running"),
-        act=_cancel,
+        act=lambda app, ids: [i for i, end in handles.cancel(app, ids).items() if end is not CancelResult.FINAL],
     ),
     _Action(
         verb="delete",

@@ -12,7 +12,7 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
-from dray.cli.cells import Shape, relative
+from dray.cli.cells import relative
 from dray.cli.exits import say
 from dray.cli.options import Group, option, wants_json
 from dray.cli.output import Column, line, put_either, put_line, put_list
@@ -22,16 +22,11 @@ from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overl
 from dray.model.values import shown
 from dray.schedules import ScheduleInfo
 
-
-def _next(value: Any, shape: Shape) -> str:
-    return "paused" if shape["paused_at"] else relative(value, shape)
-
-
 _COLUMNS = (
     Column("schedule", "name", is_elastic=True),
     Column("task", "task", is_elastic=True, rank=2),
     Column("when", "rule", is_elastic=True),
-    Column("next", "next_at", _next),
+    Column("next", "next_at", lambda at, each: "paused" if each["paused_at"] else relative(at, each)),
     Column("last", "last_at", relative, rank=1),
     Column("overlap", "overlap", rank=4),
     Column("misfire", "misfire", rank=3),
@@ -102,11 +97,9 @@ def resume(names: Sequence[str]) -> None:
 
 def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise: str) -> None:
     app = app_on_tables()
-    for name in names:
-        _named(app, name)  # an unknown name must fail before anything is done
-    for name in names:
-        if not act(app, name):
-            say(f"schedule {name} {otherwise}")
+    for found in [_named(app, name) for name in names]:  # an unknown name must fail before anything is done
+        if not act(app, found.name):
+            say(f"schedule {found.name} {otherwise}")
     _put(app, names)
 
 
@@ -153,10 +146,8 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
 def remove(names: Sequence[str]) -> None:
     """Remove schedules; their jobs stay."""
     app = app_on_tables()
-    for name in names:
-        _named(app, name)
-    for name in names:
-        app.remove_schedule(name)
+    for found in [_named(app, name) for name in names]:
+        app.remove_schedule(found.name)
     removed = [{"name": name, "removed": True} for name in names]
     put_either(removed, lambda: map(line, names), lambda: map(line, names))
 

@@ -28,10 +28,6 @@ def _rule(value: Any, shape: Shape) -> str:
     return value if shape["tz"] == "UTC" else f"{value} {shape['tz']}"
 
 
-def _count(value: Any, _: Shape) -> str:
-    return "" if value is None else str(len(value))
-
-
 _COLUMNS = (
     Column("task", "name", is_elastic=True),
     Column("queue", "queue", rank=2),
@@ -40,7 +36,7 @@ _COLUMNS = (
     Column("timeout", "timeout", seconds, rank=6),
     Column("retry", "retry", is_elastic=True, rank=7),
     Column("schedule", "cron", _rule, is_elastic=True, rank=3),
-    Column("workers", "workers", _count, is_number=True, rank=3),
+    Column("workers", "workers", lambda ids, _: "" if ids is None else str(len(ids)), is_number=True, rank=3),
     Column("", "description", is_elastic=True, rank=1),
 )
 _KEYS = "name queue priority runner max_attempts max_crashes timeout retry cron every tz workers description"
