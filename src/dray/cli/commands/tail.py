@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-import dray
 from dray.backends.watch import Watch
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import ago, cell, short
@@ -44,10 +43,13 @@ _OUTAGE = 1.0
 @option("--jsonl", is_flag=True, help="One JSON object per line, as --json does.")
 @option("--until-idle", is_flag=True, help="End when nothing runs and nothing is ready.")
 def tail(
+    state: tuple[str, ...],
     part: str | None,
     since: Any,
     lines: int | None,
     *,
+    events: bool,
+    logs: bool,
     jsonl: bool,
     until_idle: bool,
     **options: Any,
@@ -58,31 +60,26 @@ def tail(
     tabs.
     """
     app = app_on_tables()
-    wanted = _wanted(app, part, **options)
-    write = _write_json if jsonl or wants_json() else _write_words if is_terminal() else _write_values
-    # The watch comes before the first look: it tells of changes after that.
-    with stopping() as stop, stop.watching(app) as watch:
-        follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stop, wanted, write)
-        start = None if since is None else listing.job_filter(app.backend, since=since).since
-        follower.begin(start, lines)
-        if is_terminal():
-            say(f"following {app.settings.place}; Ctrl-C ends")
-        follower.go_on(until_idle=until_idle)
-
-
-def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: Any) -> Wanted:
-    fit = listing.job_filter(app.backend, state=state or None, queue=options["queue"], task=options["task"])
-    if not options["events"] and not options["logs"]:
+    fit = listing.job_filter(app.backend, state=state or None, since=since, **options)
+    if not events and not logs:
         raise click.UsageError("--no-events and --no-logs leave nothing to follow")
-    return Wanted(
+    wanted = Wanted(
         queue=fit.queue,
         task=fit.task,
         job=None if part is None else app.job(listing.job_named(app.backend, part)).id,
         states=fit.states if state else None,
         reason=fit.reason,
-        events=options["events"],
-        logs=options["logs"],
+        events=events,
+        logs=logs,
     )
+    shown = json_line if jsonl or wants_json() else _words if is_terminal() else _values
+    # The watch comes before the first look: it tells of changes after that.
+    with stopping() as stop, stop.watching(app) as watch:
+        follower = _Follower(Tail(app.backend, logs=logs), watch, stop, wanted, shown)
+        follower.begin(fit.since, lines)
+        if is_terminal():
+            say(f"following {app.settings.place}; Ctrl-C ends")
+        follower.go_on(until_idle=until_idle)
 
 
 @dataclass(slots=True)
@@ -93,7 +90,7 @@ class _Follower:
     _watch: Watch
     _stop: Stopping
     _wanted: Wanted
-    _write: Callable[[Event], None]
+    _shown: Callable[[Event], str]
 
     def begin(self, since: int | None, lines: int | None) -> None:
         if since is None and lines is not None:
@@ -143,25 +140,21 @@ class _Follower:
         for event in found:
             if self._wanted.takes(event):
                 with self._stop.writing():
-                    self._write(event)
+                    put(self._shown(event))
 
 
-def _write_json(event: Event) -> None:
-    put(json_line(event))
-
-
-def _write_values(event: Event) -> None:
+def _values(event: Event) -> str:
     text = next((event[name] for name in ("error", "message", "name") if event.get(name)), None)
-    put(line(*(event.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text))
+    return line(*(event.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text)
 
 
-def _write_words(event: Event) -> None:
+def _words(event: Event) -> str:
     kind = event["event"]
     when = f"{event['at'].astimezone():%H:%M:%S.%f}"[:-3]
     who = f"{short(event['job'])} {cell(event['task'])}" if "job" in event else cell(event.get("queue") or "")
     words = f"{when} {kind.replace('_', ' '):<9} {who} {cell(_text(event))}".rstrip()
     colour = _COLOURS.get(event["level"].lower() if kind == "log" else kind)
-    put(click.style(words, fg=colour) if colour and has_colours() else words)
+    return click.style(words, fg=colour) if colour and has_colours() else words
 
 
 _COLOURS = COLOURS | {
