@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from functools import partial
 from types import FrameType
@@ -180,11 +180,17 @@ def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeou
             # Away from the result; a debugger on a terminal needs both.
             around.enter_context(contextlib.redirect_stdout(sys.stderr))
         if timeout is not None:
-            around.enter_context(_ended_at_last(task.name, timeout))
+            # For a body in a call that cannot be interrupted, or that catches the exception.
+            timer = threading.Timer(timeout + _MERCY, _end_at_last, [task.name, timeout])
+            timer.daemon = True
+            timer.start()
+            around.callback(timer.cancel)
         if inspect.iscoroutinefunction(task.function):
             return _awaited(body(), timeout)
         if timeout is not None:
-            around.enter_context(_alarm(timeout))
+            around.enter_context(handling({signal.SIGALRM: _ring}))
+            around.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
         return body()
 
 
@@ -204,36 +210,14 @@ def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
     return asyncio.run(run())
 
 
-@contextlib.contextmanager
-def _alarm(timeout: float) -> Generator[None]:
-    """Raises into the body when its time is over."""
-    with handling({signal.SIGALRM: _ring}):
-        signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 def _ring(_: int, __: FrameType | None) -> NoReturn:
+    """Raises into the body when its time is over."""
     raise _TimeOver
 
 
-@contextlib.contextmanager
-def _ended_at_last(name: str, timeout: float) -> Generator[None]:
-    """Ends the process if a body is in a call that cannot be interrupted, or catches the exception."""
-
-    def end() -> None:
-        say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
-        os._exit(Code.TIMED_OUT)
-
-    timer = threading.Timer(timeout + _MERCY, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _end_at_last(name: str, timeout: float) -> NoReturn:
+    say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
+    os._exit(Code.TIMED_OUT)
 
 
 def _wish(error: Steering) -> str:
