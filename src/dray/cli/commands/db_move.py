@@ -64,8 +64,8 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
         if plan.mark is not None:
             say("going on with an interrupted move")
         try:
-            with _told(plan.source.place) as tell:
-                moved = ops.carry(plan, portion=Portion(chunk), tell=tell)
+            with progress("", percent=True) as report:
+                moved = ops.carry(plan, portion=Portion(chunk), tell=_telling(plan.source.place, report))
         except KeyboardInterrupt:
             say("stopped; the same command goes on from here, and with --abandon undoes the move")
             raise
@@ -102,32 +102,23 @@ def _put(moved: ops.Moved) -> None:
     put_either(shape, lambda: table(tables, _COLUMNS), lambda: (line(*each.values()) for each in tables))
 
 
-@contextmanager
-def _told(source: str) -> Generator[Callable[[ops.Progress], None]]:
-    """Shows how far the move is: a bar on a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield _lines(source)
-        return
-    with progress("", percent=True) as report:
-        yield lambda step: report(step.done, max(step.total, step.done), _worded(step))
-
-
-def _lines(source: str) -> Callable[[ops.Progress], None]:
+def _telling(source: str, report: Callable[..., None]) -> Callable[[ops.Progress], None]:
+    """Returns what tells how far the move is: by a bar on a terminal, else by a line now and then."""
     next_at = time.monotonic() + _SECONDS
     was_left = False
 
     def tell(step: ops.Progress) -> None:
         nonlocal next_at, was_left
+        total, what = max(step.total, step.done), "compared" if step.is_left else "moved"
+        words = f"{step.done:,} of {counted(total, 'row')} {what} ({step.table})"
+        if sys.stderr.isatty():
+            report(step.done, total, words)
+            return
         if step.is_left and not was_left:
             was_left = True
             say(f"{source} is closed; moving what has changed since")
         if time.monotonic() >= next_at:
             next_at = time.monotonic() + _SECONDS
-            say(_worded(step))
+            say(words)
 
     return tell
-
-
-def _worded(step: ops.Progress) -> str:
-    what = "compared" if step.is_left else "moved"
-    return f"{step.done:,} of {counted(max(step.total, step.done), 'row')} {what} ({step.table})"
