@@ -96,10 +96,6 @@ class _Values(click.types.StringParamType):
 _Offer = Mapping[str, str | None]  # values, and what each is about
 
 
-def _states(_: click.Context, __: str) -> _Offer:
-    return dict.fromkeys((*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired"))
-
-
 def _queues(ctx: click.Context, _: str) -> _Offer:
     with _opened(ctx) as backend:
         names = {queue.name for queue in backend.queues.all()} | set(backend.history.stats(1_000_000).counts)
@@ -151,7 +147,9 @@ def _names(ctx: click.Context, _: str) -> _Offer:
 
 
 _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
-    "STATE": _states,
+    "STATE": lambda _, __: dict.fromkeys(
+        (*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired")
+    ),
     "QUEUE": _queues,
     "QUEUES": _queues,
     "TASK": _tasks,

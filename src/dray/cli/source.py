@@ -72,7 +72,7 @@ def read_source(named: str | None, more: tuple[str, ...] = ()) -> Source:
         tree = _parsed(file)
         for app in _apps(tree):
             waiting += _imports(app)
-            urls += _url(app)
+            urls += map(_literal, (*app.args[:1], *(word.value for word in app.keywords if word.arg == "url")))
         tasks += _tasks(tree, module)
     return Source(tuple(modules), tuple(sorted(set(tasks))), bool(urls), next(iter(urls), None))
 
@@ -124,10 +124,6 @@ def _apps(tree: ast.Module) -> Iterator[ast.Call]:
 
 def _literal(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def _url(app: ast.Call) -> list[str | None]:
-    return [_literal(node) for node in (*app.args[:1], *(word.value for word in app.keywords if word.arg == "url"))]
 
 
 def _imports(app: ast.Call) -> list[str]:

@@ -16,7 +16,6 @@ from dray.cli.output import Column, is_terminal, put_either, table
 from dray.cli.parsing import time_option
 from dray.cli.processes import Interrupts
 from dray.errors import StorageError, StorageUnavailable
-from dray.settings import Settings
 from dray.wording import counted
 
 _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commit of a row"}
@@ -39,13 +38,9 @@ def bench(seconds: float, jobs: int) -> None:
     """
     if seconds < 1:
         raise click.UsageError("--seconds must be at least 1: a shorter run says nothing")
-    shape = _measured(app_on_tables().settings, seconds, jobs)
-    put_either(shape, lambda: _words(shape))
-
-
-def _measured(settings: Settings, seconds: float, jobs: int) -> dict[str, Any]:
     from dray.cli.measuring import app, measure  # noqa: PLC0415 - it starts workers, which `--help` need not load
 
+    settings = app_on_tables().settings
     url = scratch_url(settings.url)
     app.settings = replace(app.settings, url=url)
     what = "file" if app.settings.is_sqlite else "schema"
@@ -59,7 +54,8 @@ def _measured(settings: Settings, seconds: float, jobs: int) -> dict[str, Any]:
         except StorageError as error:
             raise Failure(f"cannot create a scratch {what}: {error}; dray bench needs the right to do so") from None
         figures = measure(seconds, jobs, interrupts, _tell)
-    return {"database": settings.place, "scratch": app.settings.place, **figures}
+    shape = {"database": settings.place, "scratch": app.settings.place, **figures}
+    put_either(shape, lambda: _words(shape))
 
 
 def _tell(stage: str) -> None:
@@ -72,12 +68,9 @@ def _words(shape: dict[str, Any]) -> Iterator[str]:
     bound = _RAW["fsync" if "fsync" in raw else "commit"]
     rows = [{"what": f"raw: {_RAW[name]}", "to_raw": None, **rate} for name, rate in raw.items()]
     rows += [
-        {"what": words, **shape[name]}
-        for name, words in {
-            "enqueue": "enqueue, one at a time",
-            "enqueue_many": "enqueue, in batches",
-            "drain": "run, one worker process",
-        }.items()
+        {"what": "enqueue, one at a time", **shape["enqueue"]},
+        {"what": "enqueue, in batches", **shape["enqueue_many"]},
+        {"what": "run, one worker process", **shape["drain"]},
     ]
     columns = (
         Column("", "what", is_elastic=True),

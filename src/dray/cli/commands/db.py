@@ -168,7 +168,11 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
     By default those that a worker would remove by itself: completed and cancelled ones after 7 days, failed ones
     after 30. A job that a live job needs stays, and so does a workflow that has not ended.
     """
-    kept = pruning.retention(older_than, _final_states(state))
+    named = [states_named(word) for word in state]
+    if any(reason is not None or not states <= FINAL for states, reason in named):
+        raise click.UsageError("--state may be completed, failed or cancelled: only jobs that have ended are removed")
+    chosen = frozenset(each for states, _ in named for each in states) if named else FINAL
+    kept = pruning.retention(older_than, chosen)
     app = app_on_tables()
     found = app.backend.history.prunable(kept)
     total, removed = sum(found.values()), 0
@@ -183,10 +187,3 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
     counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
     words = f"would remove {counted(total, 'job')}: {counts}" if dry_run else f"removed {counted(removed, 'job')}"
     put_either({"database": app.settings.place, "found": found, "removed": removed}, lambda: [words])
-
-
-def _final_states(words: Sequence[str]) -> frozenset[str]:
-    named = [states_named(word) for word in words]
-    if any(reason is not None or not states <= FINAL for states, reason in named):
-        raise click.UsageError("--state may be completed, failed or cancelled: only jobs that have ended are removed")
-    return frozenset(state for states, _ in named for state in states) if named else FINAL

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -28,20 +26,14 @@ def demo(scale: int, concurrency: int, seconds: int, *, keep: bool) -> int:
 
     Everything happens on a scratch SQLite file, which is removed at the end. Exit code 0 only if all is well.
     """
-    with _scratch(keep=keep) as folder:
-        from dray.cli.demo.play import perform  # noqa: PLC0415 - `--help` need not load asyncio and sqlite3
-
-        is_well = perform(folder, scale, concurrency, float(seconds))
-    return Code.DONE if is_well else Code.FAILED
-
-
-@contextmanager
-def _scratch(*, keep: bool) -> Generator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="dray-demo-"))
     try:
         # SIGINT too: a shell makes the commands that it starts in the background ignore it.
         with handling(dict.fromkeys(ENDING, signal.default_int_handler)):
-            yield folder
+            from dray.cli.demo.play import perform  # noqa: PLC0415 - `--help` need not load asyncio and sqlite3
+
+            is_well = perform(folder, scale, concurrency, float(seconds))
+        return Code.DONE if is_well else Code.FAILED
     finally:
         if keep:
             say(f"kept in {folder}: demo.db, ledger, and the workers' logs; try `dray stats --url {folder}/demo.db`")

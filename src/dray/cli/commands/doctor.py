@@ -40,21 +40,18 @@ def doctor(skip: Sequence[str], *, strict: bool) -> int:
     for name in skip:
         if name not in names:
             raise click.UsageError(f"there is no check {name!r}; there are {', '.join(sorted(names))}")
-    results = _shown(examine(database_and_code_here(), skip), max(map(len, names)))
+    found = examine(database_and_code_here(), skip)
+    if is_terminal() and not wants_json():
+        results = _drawn(found, max(map(len, names)))
+    else:
+        results = list(found)
+        shapes = [asdict(result) for result in results]
+        put_either(shapes, tuple, lambda: (line(*shape.values()) for shape in shapes))
     bad = {result.name for result in results if result.verdict == "failed"}
     if bad & BARRIERS:
         return Code.NO_DATABASE
     is_warned = strict and any(result.verdict == "warning" for result in results)
     return Code.FAILED if bad or is_warned else Code.DONE
-
-
-def _shown(found: Iterable[Result], width: int) -> list[Result]:
-    if is_terminal() and not wants_json():
-        return _drawn(found, width)
-    results = list(found)
-    shapes = [asdict(result) for result in results]
-    put_either(shapes, tuple, lambda: (line(*shape.values()) for shape in shapes))
-    return results
 
 
 def _drawn(found: Iterable[Result], width: int) -> list[Result]:

@@ -41,17 +41,13 @@ def workflows(ctx: click.Context) -> None:
     In a pipe: id, name, state, done, total, created_at.
     """
     if ctx.invoked_subcommand is None:
-        _put_list(100)
+        ctx.invoke(list_)
 
 
 @workflows.command(name="list")
 @option("--limit", type=click.IntRange(1, listing.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
 def list_(limit: int) -> None:
     """List the newest workflows, as `dray workflows` does."""
-    _put_list(limit)
-
-
-def _put_list(limit: int) -> None:
     found = [shapes.workflow(*each) for each in listing.workflows(app_on_tables().backend, limit)]
     put_list(found, _COLUMNS, "no workflows; create one with app.workflow()", _KEYS)
 
@@ -71,7 +67,8 @@ def show(part: str, *, graph: bool, watch: bool) -> None:
     shape = _shape(app, run_id)
     values = _drawing if graph or is_terminal() else _rows
     if watch:
-        follow(app, lambda: _shape(app, run_id), putting(_drawing, values, dict), _has_ended, first=shape)
+        put_one = putting(_drawing, values, dict)
+        follow(app, lambda: _shape(app, run_id), put_one, lambda now: now["done"] == now["total"], first=shape)
     else:
         put_either(shape, lambda: _drawing(shape), lambda: values(shape))
 
@@ -81,10 +78,6 @@ def _shape(app: dray.App, run_id: str) -> Shape:
     if found is None:
         raise UnknownWorkflow(f"no workflow has the id {run_id}")
     return shapes.whole_workflow(found[0], *app.backend.workflows.drawing(run_id))
-
-
-def _has_ended(shape: Shape) -> bool:
-    return shape["done"] == shape["total"]
 
 
 def _rows(shape: Shape) -> list[str]:
