@@ -120,8 +120,6 @@ class Examination:
         """The versions that the tables note; empty: there are no tables."""
         return self._look(lambda tx: tx.known())
 
-    # The file
-
     def file(self) -> FileFacts | None:
         """None: it is no file."""
         return None if self._db.upkeep is None else self._db.upkeep.facts()
@@ -135,8 +133,6 @@ class Examination:
     def damage(self) -> list[str]:
         """What is wrong inside; on a server the indexes that it does not use."""
         return [row[0] for row in self._rows("doctor_integrity") if row[0] != "ok"]
-
-    # The server
 
     def server(self) -> ServerFacts | None:
         """None: a file has no server."""
@@ -164,8 +160,6 @@ class Examination:
             return Listening(watch.is_pushed, is_direct)
         finally:
             watch.close()
-
-    # What is in the tables
 
     def workers(self) -> list[Seen]:
         """All that have not said good-bye and were not buried."""
@@ -218,27 +212,15 @@ _SLACK_US = HOUR  # that a clock may have been set back by
 _EDGES, _REACH = 1_000, 100_000  # how far circles are looked for
 
 
-class Odd(NamedTuple):
-    """Something that does not hold: which rule, and of what."""
-
-    rule: str
-    id: str
-
-
 class AuditPart(NamedTuple):
     """One stretch of all jobs."""
 
     until: str | None  # its last job; None: there are no more
     jobs: int
-    found: list[Odd]
+    found: list[tuple[str, str]]  # what does not hold: which rule, and of what
 
 
-class Oddities(NamedTuple):
-    """Things that do not hold: which rule, how many of them, and of what the first are."""
-
-    rule: str
-    times: int
-    ids: list[str]
+Oddities = tuple[str, int, list[str]]  # what does not hold: which rule, how many times, and of what the first are
 
 
 class AuditStore(Store):
@@ -259,7 +241,7 @@ class AuditStore(Store):
                 *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
                 *tx.rows("audit_logs", kept=LOG_LINES, **given),
             ]
-            return AuditPart(until, jobs, sorted({Odd(*row) for row in rows}))
+            return AuditPart(until, jobs, sorted({(rule, odd_id) for rule, odd_id in rows}))
 
         return self._db.read(work)
 
@@ -268,11 +250,11 @@ class AuditStore(Store):
 
         def repeated(rule: str, statement: str) -> Oddities:
             found = self._read(statement, limit=limit)
-            return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
+            return rule, found[0][1] if found else 0, [row[0] for row in found]
 
         return [
-            *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
-            *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
+            *(("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
+            *((rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
             repeated("unique-holder", "audit_unique"),
             repeated("step", "audit_steps"),
             repeated("slot-once", "audit_slots"),
