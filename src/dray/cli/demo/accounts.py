@@ -68,7 +68,15 @@ def compare(backend: Backend, evidence: Evidence) -> Accounts:
                 _check(accounts, task, rows[job_id], kept, evidence)
             else:
                 accounts.problems.append(f"{job_id} ({task.name}) is not in the database: lost")
-    _count_rows(accounts, backend, evidence)
+    expected = sum(map(len, evidence.expected.values()))
+    counts = backend.history.stats(1).counts
+    found = sum(sum(states.values()) for states in counts.values())
+    if found != expected:
+        accounts.problems.append(
+            f"{counted(found, 'job is', 'jobs are')} in the database, but {expected:,} were enqueued"
+        )
+    strangers = {job_id for job_id, _ in evidence.noted} - {i for ids in evidence.expected.values() for i in ids}
+    accounts.problems += [f"{job_id} ran, but was not enqueued" for job_id in sorted(strangers)]
     return accounts
 
 
@@ -95,18 +103,6 @@ def _check(accounts: Accounts, task: TaskAccount, job: Job, attempts: Sequence[A
         f"has left {counted(charges, 'charge')}": charges == (task.name == "charge"),
     }
     accounts.problems += [f"{job.id} ({task.name}) {problem}" for problem, holds in checks.items() if not holds]
-
-
-def _count_rows(accounts: Accounts, backend: Backend, evidence: Evidence) -> None:
-    expected = sum(map(len, evidence.expected.values()))
-    counts = backend.history.stats(1).counts
-    found = sum(sum(states.values()) for states in counts.values())
-    if found != expected:
-        accounts.problems.append(
-            f"{counted(found, 'job is', 'jobs are')} in the database, but {expected:,} were enqueued"
-        )
-    strangers = {job_id for job_id, _ in evidence.noted} - {i for ids in evidence.expected.values() for i in ids}
-    accounts.problems += [f"{job_id} ran, but was not enqueued" for job_id in sorted(strangers)]
 
 
 def put_accounts(accounts: Accounts, remarks: Sequence[str]) -> None:
