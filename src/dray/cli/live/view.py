@@ -18,7 +18,6 @@ from dray.ops.why import why
 from dray.sanitize import escape_control
 from dray.wording import span
 
-_LOG_LINES = 1_000
 _CANCELLED = {
     CancelResult.CANCELLED: "is cancelled",
     CancelResult.REQUESTED: "is asked to stop",
@@ -38,7 +37,6 @@ ctrl-l            redraw the screen
 ?                 this help
 q                 quit; in a text: back"""
 _LAST = 1 << 30
-_BAR = 10
 _TURNS = {"tab": 1, "right": 1, "back tab": -1, "left": -1}
 _JOBS = {"running", "failures"}  # the lists of jobs
 
@@ -53,7 +51,7 @@ def _for(value: Any, shape: Shape) -> str:
 
 
 def _progress(value: Any, _: Shape) -> str:
-    return "" if value is None else f"{bar(value / 100, _BAR)} {value:3.0f}%"
+    return "" if value is None else f"{bar(value / 100, 10)} {value:3.0f}%"
 
 
 def _first_line(value: Any, shape: Shape) -> str:
@@ -137,21 +135,20 @@ class View:
 
     def press(self, key: str) -> None:
         if self.question is not None:
-            self._answer(key, *self.question)
+            (_, work), self.question = self.question, None
+            if key in {"y", "Y"}:
+                self.ask(work)
+            else:
+                self.said = "nothing was done"
         elif self.is_typing:
             self._type(key)
-        elif self.reading is not None:
-            self._read(key)
-        else:
+        elif self.reading is None:
             self.said = ""
             self._choose(key)
-
-    def _answer(self, key: str, _: str, work: Callable[[], str]) -> None:
-        self.question = None
-        if key in {"y", "Y"}:
-            self.ask(work)
+        elif key in {"q", "escape", "left"}:
+            self.reading = None
         else:
-            self.said = "nothing was done"
+            self.scroll = max(0, self._moved(key, self.scroll))
 
     def _type(self, key: str) -> None:
         self.is_typing = key not in {"enter", "escape"}
@@ -161,12 +158,6 @@ class View:
             self.filter = self.filter[:-1]
         elif len(key) == 1:
             self.filter += key
-
-    def _read(self, key: str) -> None:
-        if key in {"q", "escape", "left"}:
-            self.reading = None
-        else:
-            self.scroll = max(0, self._moved(key, self.scroll))
 
     def _choose(self, key: str) -> None:
         actions = {"enter": self._enter, "l": self._logs, "p": self._pause, "r": self._retry, "c": self._cancel}
@@ -180,12 +171,12 @@ class View:
             self._open("keys", _KEYS.splitlines)
         elif key in _TURNS:
             self._focus = (self._focus + _TURNS[key]) % len(PANELS)
-        elif key in actions:
-            row = self.row
-            if row is not None:
-                actions[key](row)
-        else:
-            self._select(self._moved(key, self.number))
+        elif found := self.rows(self.panel):
+            if key in actions:
+                actions[key](found[self.number])
+            else:
+                number = max(0, min(self._moved(key, self.number), len(found) - 1))
+                self._selected[self.panel] = found[number][self._key]
 
     def _moved(self, key: str, number: int) -> int:
         """Returns the row that a key leads to, from the row of this number."""
@@ -216,16 +207,6 @@ class View:
         """The number of the selected row in the focused list: the row with the selected key, else the first."""
         selected = self._selected.get(self.panel)
         return next((n for n, row in enumerate(self.rows(self.panel)) if row[self._key] == selected), 0)
-
-    @property
-    def row(self) -> dict[str, Any] | None:
-        found = self.rows(self.panel)
-        return found[self.number] if found else None
-
-    def _select(self, number: int) -> None:
-        found = self.rows(self.panel)
-        if found:
-            self._selected[self.panel] = found[max(0, min(number, len(found) - 1))][self._key]
 
     def _open(self, title: str, source: Callable[[], list[str]]) -> None:
         self.reading, self.scroll = Document(title, source), 0
@@ -298,7 +279,7 @@ def _job_lines(app: App, job_id: str) -> list[str]:
 def _log_lines(app: App, job_id: str) -> list[str]:
     found = [
         f"{line.at.astimezone():%H:%M:%S} {cell(line.level).lower():<7} {cell(line.logger)}: {cell(line.message)}"
-        for line in app.job(job_id).logs(limit=_LOG_LINES)
+        for line in app.job(job_id).logs(limit=1_000)
     ]
     return found or ["nothing was logged"]
 
