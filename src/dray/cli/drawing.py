@@ -91,16 +91,12 @@ class _Graph:
         for members in groups.values():
             if len(members) >= _ALIKE:
                 lead |= dict.fromkeys(members, members[0])
-                spots[members[0]] = self._together(members)
+                first, states = self.spots[members[0]], [self.spots[name].state for name in members]
+                only = states[0] if len(set(states)) == 1 else tally(states)
+                spots[members[0]] = Spot(f"{first.kind} x {len(members):,}", first.kind, only)
         in_order = {name: spot for name, spot in spots.items() if lead[name] == name}
         edges = {(lead[parent], lead[child]): None for child, all_of in self.parents.items() for parent in all_of}
         return _Graph.of(in_order, edges)
-
-    def _together(self, members: Sequence[str]) -> Spot:
-        first = self.spots[members[0]]
-        states = [self.spots[name].state for name in members]
-        only = states[0] if len(set(states)) == 1 else tally(states)
-        return Spot(f"{first.kind} x {len(members):,}", first.kind, only)
 
 
 @dataclass(slots=True)

@@ -128,7 +128,9 @@ class Region:
         """Shows these lines instead of the previous ones; sends nothing if they are the same."""
         size = os.get_terminal_size(self._stream.fileno())
         most = max(1, size.lines - 1)
-        fitting = [_cut(line, size.columns) for line in lines]
+        # Lines with colours come from tables, which fit already.
+        width = size.columns
+        fitting = [row if "\x1b" in row or cell_len(row) <= width else set_cell_size(row, width) for row in lines]
         if len(fitting) > most:
             fitting[most - 1 :] = [f"... {len(lines) - most + 1} lines more"]
         if fitting == self._shown and size == self._size:
@@ -151,8 +153,3 @@ class Region:
         if text:
             self._stream.write(text)
             self._stream.flush()
-
-
-def _cut(line: str, width: int) -> str:
-    """Cuts a line to a width. Lines with colours come from tables, which fit already."""
-    return line if "\x1b" in line or cell_len(line) <= width else set_cell_size(line, width)
