@@ -63,7 +63,10 @@ def health(
     except DrayError as error:
         return Health(database=place, problems=(failed_by(error).text,))
     problems = [] if able >= min_workers else [_too_few(live, able, min_workers)]
-    problems += [] if worker is None else _about(live, worker)
+    if worker is not None:
+        there = [each for each in live if worker == each.worker.name or each.worker.id.endswith(worker.lower())]
+        troubles = [_trouble(each) for each in there] or ["is not alive"]
+        problems += [] if None in troubles else [f"worker {shown(worker)} {troubles[0]}"]
     if duties:
         problems.append(f"no worker has the duties {listed(duties)}")
     if oldest is not None and max_age is not None and oldest > max_age:
@@ -95,14 +98,6 @@ def _too_few(live: Sequence[Seen], able: int, wanted: int) -> str:
     there = f"only {count_of(able, 'worker')} {verb}" if able else f"no worker {verb if troubles else 'is alive'}"
     number = "" if wanted == 1 else f", not {wanted}"
     return there + number + (f": {listed(troubles)}" if troubles else "")
-
-
-def _about(live: Sequence[Seen], wanted: str) -> list[str]:
-    found = [each for each in live if wanted == each.worker.name or each.worker.id.endswith(wanted.lower())]
-    troubles = [_trouble(each) for each in found]
-    if None in troubles:
-        return []
-    return [f"worker {shown(wanted)} {troubles[0] if troubles else 'is not alive'}"]
 
 
 def _oldest(subject: Subject, queues: Collection[str]) -> float:

@@ -25,7 +25,7 @@ def tasks(known: Iterable[Task[..., Any]], workers: Sequence[WorkerInfo] | None)
 
 
 def _shape(task: Task[..., Any], workers: Sequence[WorkerInfo] | None) -> dict[str, Any]:
-    options, rule = task.options, task.options.schedule
+    options, rule, lines = task.options, task.options.schedule, (task.function.__doc__ or "").strip().splitlines()
     return {
         "name": task.name,
         **values_of(options, "queue priority"),  # no priority: the queue's
@@ -35,14 +35,9 @@ def _shape(task: Task[..., Any], workers: Sequence[WorkerInfo] | None) -> dict[s
         "cron": None if rule is None else rule.cron,
         "every": None if rule is None or rule.every_us is None else rule.every_us / SECOND,
         "tz": None if rule is None or rule.cron is None else rule.tz,
-        "description": options.description or _first_line(task.function.__doc__),
+        "description": options.description or next(iter(lines), "").strip() or None,
         "workers": None if workers is None else [worker.id for worker in workers if task.name in worker.tasks],
     }
-
-
-def _first_line(doc: str | None) -> str | None:
-    lines = (doc or "").strip().splitlines()
-    return lines[0].strip() if lines else None
 
 
 def _retry_in_words(options: TaskOptions) -> str:
