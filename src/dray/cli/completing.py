@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -158,8 +158,7 @@ _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
 }
 
 
-@contextmanager
-def _opened(ctx: click.Context) -> Generator[backends.Backend]:
+def _opened(ctx: click.Context) -> closing[backends.Backend]:
     """Opens the database that the command would use, as far as that is known without running the app's code."""
     url = told("typed_url", ctx)
     source = None if url else _source(ctx)
@@ -167,11 +166,7 @@ def _opened(ctx: click.Context) -> Generator[backends.Backend]:
         url = source.url
         if url is None:
             raise LookupError("only the app's code knows the address")
-    backend = replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE).open(SystemClock())
-    try:
-        yield backend
-    finally:
-        backend.close()
+    return closing(replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE).open(SystemClock()))
 
 
 def _source(ctx: click.Context) -> Source:

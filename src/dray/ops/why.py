@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from dray import backends
@@ -86,8 +87,7 @@ def _misfit(around: Circumstances, registry: Registry | None) -> str | None:
 
 def _ask(backend: backends.Backend, job: Job, stack_id: str, patience: float) -> str | None:
     """Where the body is, as its worker says; None: it did not, or the job runs no longer."""
-    watch = backend.watch(hears_work=False)
-    try:
+    with closing(backend.watch(hears_work=False)) as watch:
         if not backend.stacks.ask(stack_id, job.id, job.claim):
             return None
         try:
@@ -98,5 +98,3 @@ def _ask(backend: backends.Backend, job: Job, stack_id: str, patience: float) ->
             return stack
         finally:
             backend.stacks.drop(stack_id)
-    finally:
-        watch.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 
 import click
 
@@ -47,7 +47,8 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
     DRAY_DB_MOVE_SOURCE and DRAY_DB_MOVE_TARGET keep passwords out of the list of processes.
     """
     say_warnings()
-    with _side("source", source) as here, _side("target", target) as there:
+    here, there = _side("source", source), _side("target", target)
+    with closing(here.backend), closing(there.backend):
         if abandon:
             elsewhere = ops.abandon(here, there, force=force)
             kept = f"stays closed: it has moved to {elsewhere}" if elsewhere else "goes on as before"
@@ -77,15 +78,10 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
     say(f"{moved.source} has moved to {moved.target} in {moved.seconds:.1f} s; both have the same rows")
 
 
-@contextmanager
-def _side(param: str, url: str) -> Generator[ops.Side]:
+def _side(param: str, url: str) -> ops.Side:
     warn_of_password(param, url, f"{_VARIABLE}{param.upper()}")
     settings = Settings.of(url, migrate=False)
-    backend = settings.open(SystemClock())
-    try:
-        yield ops.Side(backend, settings.place)
-    finally:
-        backend.close()
+    return ops.Side(settings.open(SystemClock()), settings.place)
 
 
 def _put(moved: ops.Moved) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from dray.runtime.worker import Worker
 
 
-_GRACE = 25.0
 _LAST_SECONDS = 5.0
 _SWITCH_INTERVAL = 0.0005  # seconds
 
@@ -70,7 +68,7 @@ def worker(
         )
     if processes > 1 and SUPERVISED not in os.environ:
         logs.configure(log_level)
-        grace = _GRACE if options["grace"] is None else options["grace"]
+        grace = 25.0 if options["grace"] is None else options["grace"]
         return Supervisor(same_command(), processes, grace).run()  # children find SUPERVISED in their environment
     from dray.backends.sqlite import trust  # noqa: PLC0415 - `--help` needs neither sqlite3 nor a worker
     from dray.runtime.worker import Worker  # noqa: PLC0415 - the same
@@ -90,12 +88,10 @@ def worker(
         return until_told(made, burst=burst)
 
 
-@contextmanager
-def _probed(worker: Worker, host: str, port: int | None) -> Generator[None]:
+def _probed(worker: Worker, host: str, port: int | None) -> AbstractContextManager[object]:
     """Serves probes during the block, if there is a port."""
     if port is None:
-        yield
-        return
+        return nullcontext()
     from dray.runtime.health import Endpoint  # noqa: PLC0415 - 30 ms, only for --health-port
 
     try:
@@ -106,10 +102,7 @@ def _probed(worker: Worker, host: str, port: int | None) -> Generator[None]:
         ) from None
     endpoint.start()
     logs.announce(f"probes are served on http://{f'[{host}]' if ':' in host else host}:{endpoint.port}/health")
-    try:
-        yield
-    finally:
-        endpoint.close()
+    return closing(endpoint)
 
 
 def until_told(worker: Worker, *, burst: bool) -> int:
