@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import NamedTuple
 
 from dray.backends.database import Session
 from dray.backends.statements import Dialect, sql_files
@@ -85,27 +84,18 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 _BEGIN: dict[Dialect, str] = {"sqlite": "BEGIN IMMEDIATE;\n", "postgres": "BEGIN;\n"}
 
 
-class Script(NamedTuple):
-    """What brings tables to a version, in one transaction."""
-
-    version: int
-    text: str
-
-
 def names(dialect: Dialect, *, indexes: bool = True) -> set[str]:
     """The tables and views of the newest version, and its indexes."""
     made = [found for text in migrations(dialect).values() for found in _MADE.findall(text)]
     return {name for kind, name in made if indexes or kind != "INDEX"}
 
 
-def scripts(dialect: Dialect, *, schema: str | None = None, after: int = 0, one_by_one: bool = False) -> list[Script]:
-    """What brings tables of a version to the newest one: in one script, or one for each version."""
+def scripts(dialect: Dialect, *, schema: str | None, after: int, one_by_one: bool) -> dict[int, str]:
+    """What brings tables of a version to the newest one, by version: in one script, or one for each version."""
     texts = {number: text for number, text in sorted(migrations(dialect).items()) if number > after}
-    if not texts:
-        return []
-    if not one_by_one:
+    if texts and not one_by_one:
         texts = {latest(dialect): "\n".join(texts.values())}
-    return [Script(number, _script(dialect, schema, number, text)) for number, text in texts.items()]
+    return {number: _script(dialect, schema, number, text) for number, text in texts.items()}
 
 
 def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> str:

@@ -111,9 +111,9 @@ def sql(kind: Any, after: int, *, migrations: bool) -> None:
         kind, schema = ("postgres", address.schema) if isinstance(address, PostgresAddress) else ("sqlite", None)
     found = scripts(kind, schema=schema, after=after, one_by_one=migrations)
     if wants_json():
-        put_json([{"version": script.version, "sql": script.text} for script in found])
+        put_json([{"version": version, "sql": text} for version, text in found.items()])
     elif found:
-        put("\n".join(script.text for script in found).rstrip())
+        put("\n".join(found.values()).rstrip())
     else:
         say(f"there is nothing after version {after}")
 
