@@ -101,7 +101,7 @@ def _snapshot(panels: Panels, numbers: Numbers, counted_at: int) -> Snapshot:
             State.RUNNING.value: running.total(),
         },
         rates={"enqueued": numbers.enqueued / (_WINDOW / SECOND)}
-        | {state: _rate(rate.jobs, rate.first_at, counted_at) for state, rate in numbers.ended.items()},
+        | {state: _rate(*rate, counted_at) for state, rate in numbers.ended.items()},
     )
 
 

@@ -24,8 +24,6 @@ class SqliteTables(Tables):
     def run(self, name: str, given: Mapping[str, str]) -> sqlite3.Cursor:
         return self._connection.execute(self._catalogue.filled(name, given).text)
 
-    # Reading
-
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
         statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns))
         cursor = self._connection.execute(statement.text, statement.bind(bounds(after, upto)))
@@ -49,8 +47,6 @@ class SqliteTables(Tables):
             merged.append(tuple(values))
         return merged
 
-    # Writing
-
     def append(self, shape: Shape, rows: Sequence[Row]) -> None:
         self.mend(shape, rows)
 
@@ -67,8 +63,6 @@ class SqliteTables(Tables):
 
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
         self._connection.executemany(self._catalogue.filled("table_remove", slots(table)).text, keys)
-
-    # Closing
 
     def close(self, sentence: str) -> None:
         # RAISE takes no parameter and no expression, only a literal.

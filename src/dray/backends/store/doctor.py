@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
@@ -150,16 +151,13 @@ class Examination:
 
     def listening(self) -> Listening:
         """Sends itself a notification, as a worker's watch does, and waits for it."""
-        watch = self._db.watch(hears_work=False, hears_done=False)
-        try:
+        with closing(self._db.watch(hears_work=False, hears_done=False)) as watch:
             deadline = time.monotonic() + _PATIENCE
             is_direct = False
             while not watch.is_pushed and time.monotonic() < deadline:
                 watch.wait(0.05)
                 is_direct = is_direct or watch.is_direct
             return Listening(watch.is_pushed, is_direct)
-        finally:
-            watch.close()
 
     def workers(self) -> list[Seen]:
         """All that have not said good-bye and were not buried."""
