@@ -315,12 +315,9 @@ def _end(around: Circumstances) -> Cause:
         return _completed(around)
     if job.state == State.FAILED and job.reason in _FAILED:
         return _failed(around, *_FAILED[Reason(job.reason)])
-    if job.reason == Reason.USER:
-        return _cancelled(around)
-    if job.reason == Reason.PARENT:
-        return _with_parent(around)
-    if job.reason == Reason.EXPIRED:
-        return _cancelled_as_expired(around)
+    ends = {Reason.USER: _cancelled, Reason.PARENT: _with_parent, Reason.EXPIRED: _cancelled_as_expired}
+    if job.reason in ends:
+        return ends[Reason(job.reason)](around)
     text = f"It ended {_at(around)} as {ended_as(job.state, job.reason)}."
     return cause(Kind.OTHER, text, finished_at=moment(job.finished_at))
 
