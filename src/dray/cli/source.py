@@ -20,7 +20,6 @@ from dray.model.values import shown
 
 APP_FILES = ("tasks.py", "app.py")
 _PROJECT = Path("pyproject.toml")
-_MODULES = 20
 _BYTES = 1 << 20  # of one file
 
 
@@ -58,12 +57,15 @@ class Source:
 
 def read_source(named: str | None, more: tuple[str, ...] = ()) -> Source:
     """Reads the app that is named as module:object, or the one of the current directory, and ``more`` modules."""
-    first = _module(named)
-    waiting = [*([] if first is None else [first]), *more]
+    if named is not None:
+        first = [named.partition(":")[0].removesuffix(".py").replace("/", ".")]
+    else:
+        first = [file.removesuffix(".py") for file in APP_FILES if mentions_dray(Path(file))][:1]
+    waiting = [*first, *more]
     modules: list[str] = []
     tasks: list[str] = []
     urls: list[str | None] = []
-    while waiting and len(modules) < _MODULES:
+    while waiting and len(modules) < 20:
         module = waiting.pop(0)
         file = _file(module)
         if module in modules or file is None:
@@ -88,12 +90,6 @@ def find_module(name: str) -> ModuleSpec | None:
             return None
         path = list(found.submodule_search_locations or ())
     return found
-
-
-def _module(named: str | None) -> str | None:
-    if named is not None:
-        return named.partition(":")[0].removesuffix(".py").replace("/", ".")
-    return next((file.removesuffix(".py") for file in APP_FILES if mentions_dray(Path(file))), None)
 
 
 def mentions_dray(file: Path) -> bool:

@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 MOST = 10_000  # jobs that are counted
 _PAIRS = 1_000  # queues and tasks that are told apart
-_WORKERS = 1_000
 _PATIENCE = 1.6  # seconds in which a notification has to arrive
 
 
@@ -163,7 +162,7 @@ class Examination:
         """All that have not said good-bye and were not buried."""
 
         def look(tx: Session) -> tuple[list[Row], dict[str, Life]]:
-            return tx.rows("worker_list", limit=_WORKERS), lives(self._db, tx)
+            return tx.rows("worker_list", limit=1_000), lives(self._db, tx)
 
         found, known = self._look(look)
         workers = (rows.worker(row) for row in found)

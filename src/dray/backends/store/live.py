@@ -10,15 +10,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dray.backends.database import FIRST_ID, Later, Row, Session
+from dray.backends.database import FIRST_ID, Row, Session
 from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
 
 _RUNNING = 100_000  # running jobs in one look; a view that follows them has to see them all
 _NEXT = 500  # of the jobs that are due next, looked at for those that were put back
-_WORKERS = 1_000
-_QUEUES = 1_000
 _NEVER = 4_000_000_000_000_000  # after every instant that a worker can have ended at
 _AMONG = 10_000  # running jobs that the longest-running are found among
 _HEADS = 500  # pairs of task and priority that the oldest ready job is looked for in
@@ -166,11 +164,16 @@ class LiveStore(Store):
             between = {"after_id": ask.enqueued_after, "until_id": ask.enqueued_until}
             enqueued = tx.later("live_enqueued", **between, limit=ask.page)
             put_back = tx.later("live_put_back", since=ask.put_back_since, limit=_NEXT)
-            workers = tx.later("live_workers", since=ask.workers_since, limit=_WORKERS)
+            workers = tx.later("live_workers", since=ask.workers_since, limit=1_000)
             queues = tx.later("queue_list")
             after = ask.lines_after
             lines = list[Row] if after is None else tx.later("live_logs", after=after, limit=ask.page)
-            late, late_enqueued = _late(tx, ask)
+            late = late_enqueued = list[Row]
+            if ask.back is not None:  # what was cancelled, and enqueued, in the stretch that is looked back at
+                since, since_id, limit = ask.back
+                late = tx.later("live_ended_newest", state=State.CANCELLED, since=since, limit=limit)
+                stretch = {"after_id": since_id, "until_id": ask.enqueued_after}
+                late_enqueued = tx.later("live_enqueued_newest", **stretch, limit=limit)
             is_idle = tx.later("live_idle")
             runs = _jobs(running())
             there = {(job.id, job.claim) for job in runs}
@@ -251,7 +254,7 @@ class LiveStore(Store):
                 state.value: tx.later("live_rate", state=state, since=since, limit=newest)
                 for state in (State.COMPLETED, State.FAILED, State.CANCELLED)
             }
-            depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
+            depths = tx.later("live_depths", limit=limit, queues=1_000)
             oldest = tx.later("live_heads", limit=_HEADS)
             counts = tx.later("live_counts", limit=limit)
             enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
@@ -264,17 +267,6 @@ class LiveStore(Store):
             )
 
         return self._db.read(work)
-
-
-def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
-    """What was cancelled, and what was enqueued, in the stretch that is looked back at."""
-    back = ask.back
-    if back is None:
-        return list[Row], list[Row]
-    return (
-        tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
-        tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
-    )
 
 
 def _jobs(found: list[Row]) -> list[LiveJob]:

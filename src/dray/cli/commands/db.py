@@ -66,9 +66,8 @@ def status() -> None:
     Exit code 6: there are none, they need an upgrade, they are too new for this Dray, or a move has closed them.
     """
     app = app_on_tables()
-    version, newest = _version(app), _newest(app)
-    _put_version(app)
-    if version < newest:
+    version = _version(app)
+    if version < _put_version(app):
         raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
     app.backend.queues.all()  # raises if they are too new
     closed = Closed.of(app.backend.examine().known())
@@ -83,17 +82,12 @@ def _version(app: dray.App) -> int:
     return version
 
 
-def _newest(app: dray.App) -> int:
-    return latest("sqlite" if app.settings.is_sqlite else "postgres")
-
-
-def _put_version(app: dray.App) -> None:
-    shape = {
-        "database": app.settings.place,
-        "version": app.backend.schema_version(),
-        "newest_version": _newest(app),
-    }
+def _put_version(app: dray.App) -> int:
+    """Writes which version the tables have, and returns the newest one."""
+    newest = latest("sqlite" if app.settings.is_sqlite else "postgres")
+    shape = {"database": app.settings.place, "version": app.backend.schema_version(), "newest_version": newest}
     put_either(shape, lambda: fields(shape, [Column(name.replace("_", " "), name) for name in shape]))
+    return newest
 
 
 @command()

@@ -95,15 +95,11 @@ def history(subject: Subject) -> Finding:
     )
 
 
-_OLDEST = 130_000
 _CONNECTIONS_EACH = 4  # that a worker takes at rest
-_CROWDED = 0.8
-_DEAD_ROWS = 100_000
-_LONG_US = 600 * SECOND
 
 
 def server(_: Subject, found: ServerFacts) -> Finding:
-    if found.version_number < _OLDEST:
+    if found.version_number < 130_000:
         return failed(f"PostgreSQL {found.version} is too old: Dray needs 13", "upgrade the server")
     if found.is_standby:
         return failed(
@@ -147,7 +143,7 @@ def connections(_: Subject, found: ServerFacts) -> Finding:
     left = found.connections_max - found.connections
     if left < _CONNECTIONS_EACH:
         return failed(f"{text}: another worker could not start", "raise max_connections, or use a pooler")
-    if found.connections >= _CROWDED * found.connections_max:
+    if found.connections >= 0.8 * found.connections_max:
         return warning(
             f"{text}: room for {counted(left // _CONNECTIONS_EACH, 'more worker')} ({_CONNECTIONS_EACH} each)",
             "raise max_connections, or use a pooler",
@@ -164,7 +160,7 @@ def vacuum(subject: Subject, facts: ServerFacts) -> Finding | None:
     text = f"{rows} in dray_jobs; last vacuumed: {when}"
     if facts.autovacuum == "off":
         return warning(f"autovacuum is off: {text}", "set autovacuum = on in postgresql.conf")
-    if found.dead > max(_DEAD_ROWS, found.live):
+    if found.dead > max(100_000, found.live):
         return warning(
             f"{text}: claims get slower", "VACUUM dray_jobs; and look for a transaction that has been open for long"
         )
@@ -177,7 +173,7 @@ def transactions(subject: Subject, facts: ServerFacts) -> Finding:
         return ok("no transaction is open")
     open_us = facts.now - oldest.since
     text = f"the oldest transaction has been open for {span(open_us)} (process {oldest.pid}, {oldest.program or '?'})"
-    if open_us < _LONG_US:
+    if open_us < 600 * SECOND:
         return ok(text)
     return warning(
         f"{text}, {oldest.state or 'state unknown'}: what was deleted since cannot be cleared away",
