@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from dray.cli import shapes, waiting
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, cell, relative, short, state
 from dray.cli.exits import Code, say
-from dray.cli.options import Group, command, option, wants_json
+from dray.cli.options import Group, option, wants_json
 from dray.cli.output import Column, fields, flat, line, one_or_all, put_either, put_line, put_list
 from dray.cli.parsing import confirm, filters, given, time_option
 from dray.handle import job as handles
@@ -138,44 +137,47 @@ def described(shape: dict[str, Any]) -> list[str]:
     return [*lines, *(f"    {escape_control(each)}" for each in traceback.splitlines())]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Action:
-    verb: str
-    done: str  # the verb's participle
-    about: str
-    why_not: str  # possible reasons if it was not done
-    states: tuple[str, ...]  # what --all means, unless states are named
-    act: Callable[[dray.App, Sequence[str]], Collection[str]]  # returns the ids of the jobs it was done to
+_Act = Callable[[dray.App, Sequence[str]], Collection[str]]  # returns the ids of the jobs it was done to
 
 
-def _command(action: _Action) -> click.Command:
-    """Makes ``dray job VERB ID...``, or ``--all`` with filters."""
+def _action(done: str, why_not: str, *all_states: str) -> Callable[[_Act], click.Command]:
+    """Makes ``dray job VERB ID...``, or ``--all`` with filters, of a function with the verb's name.
 
-    @command(action.verb, help=action.about)
-    @click.argument("ids", nargs=-1, metavar="[ID...]")
-    @option(
-        "--all", "everything", is_flag=True, help=f"All that fit; {', '.join(action.states)} if no state is named."
-    )
-    @filters
-    @option("--yes", is_flag=True, help="Do not ask.")
-    @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
-    def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
-        fit = given(options)
-        if bool(ids) is everything:
-            raise click.UsageError("name jobs by their ids, or give --all with filters; one of the two")
-        if ids and fit:
-            raise click.UsageError(f"--{next(iter(fit))} goes with --all")
-        app = app_on_tables()
-        chosen = _fitting(app, {"state": action.states, **fit}) if everything else _named(app, ids)
-        if dry_run:
-            untouched = [{"id": job_id, action.done: False} for job_id in chosen]
-            put_line(lambda: untouched, f"would {action.verb} {counted(len(chosen), 'job')}")
-            return Code.DONE
-        if everything and not yes:
-            confirm(action.verb, len(chosen), "nothing was done")
-        return _do(app, action, chosen, everything=everything)
+    ``done``: the verb's participle; ``why_not``: possible reasons if it was not done; ``all_states``: what --all
+    means, unless states are named.
+    """
 
-    return run
+    def make(act: _Act) -> click.Command:
+        verb = act.__name__
+
+        @job.command(verb, help=act.__doc__)
+        @click.argument("ids", nargs=-1, metavar="[ID...]")
+        @option(
+            "--all", "everything", is_flag=True, help=f"All that fit; {', '.join(all_states)} if no state is named."
+        )
+        @filters
+        @option("--yes", is_flag=True, help="Do not ask.")
+        @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+        def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
+            fit = given(options)
+            if bool(ids) is everything:
+                raise click.UsageError("name jobs by their ids, or give --all with filters; one of the two")
+            if ids and fit:
+                raise click.UsageError(f"--{next(iter(fit))} goes with --all")
+            app = app_on_tables()
+            chosen = _fitting(app, {"state": all_states, **fit}) if everything else _named(app, ids)
+            if dry_run:
+                untouched = [{"id": job_id, done: False} for job_id in chosen]
+                put_line(lambda: untouched, f"would {verb} {counted(len(chosen), 'job')}")
+                return Code.DONE
+            if everything and not yes:
+                confirm(verb, len(chosen), "nothing was done")
+            acted = {i for start in range(0, len(chosen), _CHUNK) for i in act(app, chosen[start : start + _CHUNK])}
+            return _report(chosen, acted, done, None if everything else why_not)
+
+        return run
+
+    return make
 
 
 def _named(app: dray.App, parts: Sequence[str]) -> list[str]:
@@ -195,47 +197,33 @@ def _fitting(app: dray.App, fit: dict[str, Any]) -> list[str]:
     return ids
 
 
-def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bool) -> int:
-    done: set[str] = set()
-    for start in range(0, len(chosen), _CHUNK):
-        done.update(action.act(app, chosen[start : start + _CHUNK]))
-    if everything or wants_json():
-        results = [{"id": job_id, action.done: job_id in done} for job_id in chosen]
-        put_line(lambda: results, f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
+def _report(chosen: Sequence[str], acted: Collection[str], done: str, why_not: str | None) -> int:
+    """Says what was done to which jobs and, unless ``why_not`` is None, to which it was not."""
+    if why_not is None or wants_json():
+        results = [{"id": job_id, done: job_id in acted} for job_id in chosen]
+        put_line(lambda: results, f"{done} {len(acted)} of {counted(len(chosen), 'job')}")
     else:
-        happened = [{"id": job_id} for job_id in chosen if job_id in done]
-        put_list(happened, [Column(action.done, "id", short)], f"{action.done} none")
-    refused = [] if everything else [job_id for job_id in chosen if job_id not in done]
+        happened = [{"id": job_id} for job_id in chosen if job_id in acted]
+        put_list(happened, [Column(done, "id", short)], f"{done} none")
+    refused = [] if why_not is None else [job_id for job_id in chosen if job_id not in acted]
     for job_id in refused:
-        say(f"job {short(job_id)} was not {action.done}: {action.why_not}")
+        say(f"job {short(job_id)} was not {done}: {why_not}")
     return Code.FAILED if refused else Code.DONE
 
 
-_ACTIONS = (
-    _Action(
-        verb="retry",
-        done="retried",
-        about="Start ended jobs over, with their attempts at 0.",
-        why_not="it has not ended, or its arguments were not kept",
-        states=("failed",),
-        act=handles.retry,
-    ),
-    _Action(
-        verb="cancel",
-        done="cancelled",
-        about="Cancel jobs that have not started, and ask running ones to stop.",
-        why_not="it had ended already",
-        states=("waiting", "scheduled", "queued", "running"),
-        act=lambda app, ids: [i for i, end in handles.cancel(app, ids).items() if end is not CancelResult.FINAL],
-    ),
-    _Action(
-        verb="delete",
-        done="deleted",
-        about="Remove jobs with their history, except running ones and those that a live job needs.",
-        why_not="it runs, or a live job needs it",
-        states=("completed", "failed", "cancelled"),
-        act=lambda app, ids: app.backend.jobs.delete(ids),
-    ),
-)
-for action in _ACTIONS:
-    job.add_command(_command(action))
+@_action("retried", "it has not ended, or its arguments were not kept", "failed")
+def retry(app: dray.App, ids: Sequence[str]) -> Collection[str]:
+    """Start ended jobs over, with their attempts at 0."""
+    return handles.retry(app, ids)
+
+
+@_action("cancelled", "it had ended already", "waiting", "scheduled", "queued", "running")
+def cancel(app: dray.App, ids: Sequence[str]) -> Collection[str]:
+    """Cancel jobs that have not started, and ask running ones to stop."""
+    return [job_id for job_id, result in handles.cancel(app, ids).items() if result is not CancelResult.FINAL]
+
+
+@_action("deleted", "it runs, or a live job needs it", "completed", "failed", "cancelled")
+def delete(app: dray.App, ids: Sequence[str]) -> Collection[str]:
+    """Remove jobs with their history, except running ones and those that a live job needs."""
+    return app.backend.jobs.delete(ids)
