@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
-from dray.backends.database import FIRST_ID, LAST_ID, Database, FileFacts, Row, Session
+from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
 from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.instants import HOUR
@@ -119,13 +119,6 @@ class Examination:
     def known(self) -> dict[str, str]:
         """The versions that the tables note; empty: there are no tables."""
         return self._look(lambda tx: tx.known())
-
-    def file(self) -> FileFacts | None:
-        """None: it is no file."""
-        return None if self._db.upkeep is None else self._db.upkeep.facts()
-
-    def lock_holder(self) -> int | None:
-        return None if self._db.upkeep is None else self._db.upkeep.lock_holder()
 
     def pages(self) -> Pages:
         return Pages(*self._rows("doctor_pages")[0])

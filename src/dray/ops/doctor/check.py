@@ -57,8 +57,9 @@ class Subject:
     @cached_property
     def file(self) -> FileFacts | None:
         """None: there is no file, or this user cannot reach it; opening the database says which."""
+        upkeep = self.backend.upkeep
         try:
-            return self.eyes.file()
+            return None if upkeep is None else upkeep.facts()
         except OSError:
             return None
 
@@ -146,10 +147,7 @@ class Check(NamedTuple):
     of: Literal["file", "server"] | None = None
 
 
-ok = partial(Finding, Verdict.OK)
-note = partial(Finding, Verdict.NOTE)
-warning = partial(Finding, Verdict.WARNING)
-failed = partial(Finding, Verdict.FAILED)
+ok, note, warning, failed = (partial(Finding, verdict) for verdict in Verdict)
 
 
 def failed_by(error: DrayError) -> Finding:

@@ -205,7 +205,8 @@ def pages(subject: Subject, facts: FileFacts) -> Finding:
 
 
 def write_lock(subject: Subject, _: FileFacts) -> Finding:
-    holder = subject.eyes.lock_holder()
+    upkeep = subject.backend.upkeep
+    holder = None if upkeep is None else upkeep.lock_holder()
     if holder is None:
         return ok("no program keeps the write lock")
     return warning(
