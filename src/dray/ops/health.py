@@ -59,11 +59,11 @@ def health(
         duties = tuple(subject.free_duties())
         oldest = None
         if max_age is not None:
-            ready = [*subject.ready, *subject.eyes.due()]
+            ready = [*subject.eyes.ready, *subject.eyes.due()]
             since = [each.since for each in ready if not queues or each.queue in queues]
-            oldest = max(0, subject.now - min(since)) / SECOND if since else 0.0
+            oldest = max(0, subject.eyes.now - min(since)) / SECOND if since else 0.0
         window_us = int(window * SECOND)
-        went_wrong = None if max_failed is None else subject.eyes.ended(subject.now - window_us)[1]
+        went_wrong = None if max_failed is None else subject.eyes.ended(subject.eyes.now - window_us)[1]
     except DrayError as error:
         return Health(database=place, problems=(failed_by(error).text,))
     problems = [] if able >= min_workers else [_too_few(live, able, min_workers)]

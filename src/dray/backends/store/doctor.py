@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
@@ -87,15 +88,8 @@ class OldTransaction(NamedTuple):
     program: str | None
 
 
-class Listening(NamedTuple):
-    """What became of a notification that was sent to try it."""
-
-    is_heard: bool
-    is_direct: bool  # no pooler is in between
-
-
 class Examination:
-    """One database; each question may take `seconds`."""
+    """One database; each question may take `seconds`. Most checks ask for its properties, which are read once."""
 
     def __init__(self, db: Database, seconds: float) -> None:
         self._db = db
@@ -112,6 +106,7 @@ class Examination:
         """This machine's time."""
         return self._db.clock.now()
 
+    @cached_property
     def now(self) -> int:
         """The time that rows are written by."""
         return self._rows("schedule_upcoming")[0][1]
@@ -141,16 +136,18 @@ class Examination:
     def oldest_transaction(self) -> OldTransaction | None:
         return next((OldTransaction(*row) for row in self._rows("doctor_transaction")), None)
 
-    def listening(self) -> Listening:
-        """Sends itself a notification, as a worker's watch does, and waits for it."""
+    def listening(self) -> tuple[bool, bool]:
+        """Sends itself a notification, as a worker's watch does, and waits for it: whether it is heard, and whether
+        no pooler is in between."""
         with closing(self._db.watch(hears_work=False, hears_done=False)) as watch:
             deadline = time.monotonic() + _PATIENCE
             is_direct = False
             while not watch.is_pushed and time.monotonic() < deadline:
                 watch.wait(0.05)
                 is_direct = is_direct or watch.is_direct
-            return Listening(watch.is_pushed, is_direct)
+            return watch.is_pushed, is_direct
 
+    @cached_property
     def workers(self) -> list[Seen]:
         """All that have not said good-bye and were not buried."""
 
@@ -168,12 +165,14 @@ class Examination:
     def leases(self) -> list[Lease]:
         return [Lease(*row) for row in self._rows("lease_list")]
 
+    @cached_property
     def queues(self) -> list[Queue]:
         return [Queue(*row) for row in self._rows("queue_list")]
 
     def schedules(self) -> list[Schedule]:
         return [Schedule(*row) for row in self._rows("schedule_list")]
 
+    @cached_property
     def ready(self) -> list[Ready]:
         return [Ready(*row) for row in self._rows("doctor_ready", most=MOST, pairs=_PAIRS)]
 
