@@ -119,7 +119,7 @@ class View:
     app: App
     read_only: bool
     contents: Contents
-    ask: Callable[[Callable[[], str]], None]  # runs an action on the thread of the database
+    ask: Callable[[Callable[[], str]], None]  # runs an action, which returns a sentence, on the database's thread
     look_now: Callable[[], None]  # has that thread read the database again
     said: str = ""  # the outcome of the last action
     is_over: bool = False
@@ -229,44 +229,32 @@ class View:
         if queue is None:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
-            paused = [each["name"] for each in self.contents.snapshot.queues if each["paused_at"] is not None]
-            self.ask(lambda: _turn(self.app, queue, is_paused=queue in paused))
+            is_paused = any(each["name"] == queue and each["paused_at"] for each in self.contents.snapshot.queues)
+            act = self.app.resume if is_paused else self.app.pause
+            done, otherwise = ("goes on", "was not paused") if is_paused else ("is paused", "was paused already")
+            self.ask(lambda: f"queue {queue} {done if act(queue) else otherwise}")
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel != "failures":
             self.said = "select a failed job"
         elif self._may_act():
-            self.ask(lambda: _retry(self.app, row["id"]))
+            why_not = "was not retried: it has not ended, is gone, or its arguments were not kept"
+            job_id = row["id"]
+            self.ask(lambda: f"job {short(job_id)} {'starts over' if handles.retry(self.app, [job_id]) else why_not}")
 
     def _cancel(self, row: dict[str, Any]) -> None:
         if self.panel != "running":
             self.said = "select a running job"
         elif self._may_act():
-            question = f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
-            self.question = question, lambda: _cancel(self.app, row["id"])
+            job_id, question = row["id"], f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
+            self.question = (
+                question,
+                lambda: f"job {short(job_id)} {_CANCELLED[handles.cancel(self.app, [job_id])[job_id]]}",
+            )
 
     def _may_act(self) -> bool:
         self.said = "this view is read-only" if self.read_only else ""
         return not self.read_only
-
-
-# What is done and read on the thread of the database; actions return a sentence about the outcome
-
-
-def _turn(app: App, queue: str, *, is_paused: bool) -> str:
-    if is_paused:
-        return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
-    return f"queue {queue} is paused" if app.pause(queue) else f"queue {queue} was paused already"
-
-
-def _retry(app: App, job_id: str) -> str:
-    why_not = "it has not ended, is gone, or its arguments were not kept"
-    what = "starts over" if handles.retry(app, [job_id]) else f"was not retried: {why_not}"
-    return f"job {short(job_id)} {what}"
-
-
-def _cancel(app: App, job_id: str) -> str:
-    return f"job {short(job_id)} {_CANCELLED[handles.cancel(app, [job_id])[job_id]]}"
 
 
 def _job_lines(app: App, job_id: str) -> list[str]:
