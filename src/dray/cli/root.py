@@ -53,7 +53,7 @@ class LazyGroup(Group):
 
 
 _COMMANDS = {
-    "demo": ("commands.demo", "a tour in a minute, on a scratch SQLite file"),
+    "demo": ("demo", "a tour in a minute, on a scratch SQLite file"),
     "dev": ("commands.dev", "run jobs, and restart when the code changes"),
     "worker": ("commands.worker", "run jobs"),
     "enqueue": ("commands.enqueue", "put a job into its queue"),

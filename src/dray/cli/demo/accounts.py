@@ -31,8 +31,6 @@ _COLUMNS = (
 
 @dataclass(slots=True)
 class Accounts:
-    """All jobs, and what is wrong with them."""
-
     tasks: dict[str, Counter[str]]  # task -> the numbers of its row in the table
     problems: list[str] = field(default_factory=list[str])
 
