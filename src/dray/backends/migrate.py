@@ -81,7 +81,6 @@ _VERSION = """\
 INSERT INTO dray_meta (name, value) VALUES ('version', '{version}'), ('oldest_code', '{oldest_code}')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 """
-_BEGIN: dict[Dialect, str] = {"sqlite": "BEGIN IMMEDIATE;\n", "postgres": "BEGIN;\n"}
 
 
 def names(dialect: Dialect, *, indexes: bool = True) -> set[str]:
@@ -103,7 +102,7 @@ def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> st
     return "".join(
         (
             _FILE if dialect == "sqlite" and makes_all else "",
-            _BEGIN[dialect],
+            "BEGIN IMMEDIATE;\n" if dialect == "sqlite" else "BEGIN;\n",
             SCHEMA.format(schema=schema) if schema is not None else "",
             text,
             _VERSION.format(version=version, oldest_code=OLDEST_CODE),

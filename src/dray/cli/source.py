@@ -71,7 +71,10 @@ def read_source(named: str | None, more: tuple[str, ...] = ()) -> Source:
         if module in modules or file is None:
             continue
         modules.append(module)
-        tree = _parsed(file)
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError):  # half written
+            continue
         for app in _apps(tree):
             waiting += _imports(app)
             urls += map(_literal, (*app.args[:1], *(word.value for word in app.keywords if word.arg == "url")))
@@ -101,13 +104,6 @@ def _file(module: str) -> Path | None:
     spec = find_module(module) if all(part.isidentifier() for part in module.split(".")) else None
     file = None if spec is None or spec.origin is None else Path(spec.origin)
     return file if file is not None and file.suffix == ".py" and file.stat().st_size <= _BYTES else None
-
-
-def _parsed(file: Path) -> ast.Module:
-    try:
-        return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # half written
-        return ast.Module([], [])
 
 
 def _apps(tree: ast.Module) -> Iterator[ast.Call]:

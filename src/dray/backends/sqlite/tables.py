@@ -11,8 +11,6 @@ from dray.backends.sqlite.session import PAYLOAD_SIZE
 from dray.backends.statements import Catalogue
 from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, bounds, portions, slots
 
-_VERBS = ("INSERT", "UPDATE", "DELETE")
-
 
 class SqliteTables(Tables):
     """The tables behind one connection, in the transaction it has open."""
@@ -72,7 +70,7 @@ class SqliteTables(Tables):
         self._each_trigger("table_open")
 
     def _each_trigger(self, name: str, literal: str = "") -> None:
-        for table, verb in product(self.names(), _VERBS):
+        for table, verb in product(self.names(), ("INSERT", "UPDATE", "DELETE")):
             statement = self._catalogue.filled(name, {"table": table, "verb": verb})
             self._connection.execute(statement.text.replace("{sentence}", literal))
 

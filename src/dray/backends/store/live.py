@@ -45,8 +45,6 @@ class LiveJob(NamedTuple):
 
 
 class LiveLine(NamedTuple):
-    """A captured log line and the job it belongs to."""
-
     seq: int
     job_id: str
     at: int
@@ -120,8 +118,6 @@ class Changes(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """What goes on at one moment."""
-
     now: int
     running: list[LiveJob]  # those that have been at it longest
     hands: list[tuple[str, str, int]]  # queue, worker, how many jobs
@@ -130,20 +126,13 @@ class Panels(NamedTuple):
     queues: list[Queue]
 
 
-class EndRate(NamedTuple):
-    """How many of the newest ended since an instant, and when the first of them did."""
-
-    jobs: int
-    first_at: int | None
-
-
 class Numbers(NamedTuple):
     """Counts, none of them above the limit that was asked for."""
 
     depths: dict[str, int]  # queue -> ready jobs
     oldest: dict[str, int]  # queue -> since when its oldest job has been ready
     counts: dict[str, int]  # by state, but for queued and running
-    ended: dict[str, EndRate]  # final state -> the newest since an instant
+    ended: dict[str, tuple[int, int | None]]  # final state -> how many of the newest, and when the first of them did
     enqueued: int  # of the newest ids
 
 
@@ -262,7 +251,7 @@ class LiveStore(Store):
                 depths=dict(depths()),
                 oldest=dict(oldest()),
                 counts=dict(counts()),
-                ended={state: EndRate(*found()[0]) for state, found in rates.items()},
+                ended={state: (jobs, first) for state, found in rates.items() for jobs, first in found()},
                 enqueued=enqueued()[0][0],
             )
 

@@ -147,9 +147,6 @@ def backup(target: Path | None, *, force: bool) -> None:
     put_either(shape, lambda: fields(shape, _BACKUP_FIELDS))
 
 
-_PAGES = 1_000  # given back to the disk in one transaction
-
-
 @command()
 @time_option("--older-than", help="Ended longer ago than this; else as above.")
 @state_option(help="Only completed, failed or cancelled ones (repeat for several).")
@@ -176,7 +173,7 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
         with progress("removing") as report:
             removed = pruning.remove(app.backend, kept, lambda done: report(done, max(done, total)))
         upkeep = app.backend.upkeep if vacuum else None
-        while upkeep is not None and upkeep.vacuum(_PAGES):
+        while upkeep is not None and upkeep.vacuum(1_000):  # pages that one transaction gives back to the disk
             continue
     counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
     words = f"would remove {counted(total, 'job')}: {counts}" if dry_run else f"removed {counted(removed, 'job')}"
