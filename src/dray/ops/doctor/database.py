@@ -96,6 +96,8 @@ def history(subject: Subject) -> Finding:
 
 
 _CONNECTIONS_EACH = 4  # that a worker takes at rest
+_DEAD_ROWS = 100_000
+_LONG_US = 600 * SECOND
 
 
 def server(_: Subject, found: ServerFacts) -> Finding:
@@ -160,7 +162,7 @@ def vacuum(subject: Subject, facts: ServerFacts) -> Finding | None:
     text = f"{rows} in dray_jobs; last vacuumed: {when}"
     if facts.autovacuum == "off":
         return warning(f"autovacuum is off: {text}", "set autovacuum = on in postgresql.conf")
-    if found.dead > max(100_000, found.live):
+    if found.dead > max(_DEAD_ROWS, found.live):
         return warning(
             f"{text}: claims get slower", "VACUUM dray_jobs; and look for a transaction that has been open for long"
         )
@@ -173,7 +175,7 @@ def transactions(subject: Subject, facts: ServerFacts) -> Finding:
         return ok("no transaction is open")
     open_us = facts.now - oldest.since
     text = f"the oldest transaction has been open for {span(open_us)} (process {oldest.pid}, {oldest.program or '?'})"
-    if open_us < 600 * SECOND:
+    if open_us < _LONG_US:
         return ok(text)
     return warning(
         f"{text}, {oldest.state or 'state unknown'}: what was deleted since cannot be cleared away",
