@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -137,7 +137,7 @@ def described(shape: dict[str, Any]) -> list[str]:
     return [*lines, *(f"    {escape_control(each)}" for each in traceback.splitlines())]
 
 
-_Act = Callable[[dray.App, Sequence[str]], Collection[str]]  # returns the ids of the jobs it was done to
+_Act: TypeAlias = "Callable[[dray.App, Sequence[str]], Collection[str]]"  # returns the ids of the jobs it was done to
 
 
 def _action(done: str, why_not: str, *all_states: str) -> Callable[[_Act], click.Command]:
