@@ -23,8 +23,7 @@ def clean(text: str, limit_bytes: int) -> str:
     stored = _stored(text[: limit_bytes + 1])
     if len(stored) <= limit_bytes:
         return stored.decode()
-    marker = f"… [truncated, {_stored_size(text):,} bytes in all]"
-    return _joined(stored, marker, b"", limit_bytes)
+    return _joined(stored, b"", text, limit_bytes)
 
 
 def clean_traceback(text: str, limit_bytes: int) -> str:
@@ -34,8 +33,7 @@ def clean_traceback(text: str, limit_bytes: int) -> str:
         stored = _stored(text)
         if len(stored) <= limit_bytes:
             return stored.decode()
-    marker = f"\n… [truncated, {_stored_size(text):,} bytes in all]\n"
-    return _joined(_stored(text[:limit_bytes]), marker, _stored(text[-limit_bytes:]), limit_bytes)
+    return _joined(_stored(text[:limit_bytes]), _stored(text[-limit_bytes:]), text, limit_bytes)
 
 
 def bounded(text: str, limit_bytes: int) -> str:
@@ -43,8 +41,7 @@ def bounded(text: str, limit_bytes: int) -> str:
     text = str.__str__(text)
     if len(text) <= 4 * limit_bytes:
         return clean(redact(text), limit_bytes)
-    marker = f"… [truncated, {_stored_size(text):,} bytes in all]"
-    return _joined(_stored(redact(text[: 4 * limit_bytes])), marker, b"", limit_bytes)
+    return _joined(_stored(redact(text[: 4 * limit_bytes])), b"", text, limit_bytes)
 
 
 def escape_control(text: str) -> str:
@@ -110,14 +107,15 @@ def _stored(text: str) -> bytes:
     return text.replace("\0", "\ufffd").encode(errors="backslashreplace")
 
 
-def _stored_size(text: str) -> int:
+def _joined(head: bytes, tail: bytes, text: str, limit_bytes: int) -> str:
+    """As much of both ends as fits around a marker with the size of it all, cut between characters; no marker
+    without room."""
     if text.isascii():
-        return len(text) + 2 * text.count("\0")
-    return sum(len(_stored(text[start : start + _CHUNK])) for start in range(0, len(text), _CHUNK))
-
-
-def _joined(head: bytes, marker: str, tail: bytes, limit_bytes: int) -> str:
-    """As much of both ends as fits around the marker, cut between characters; no marker without room."""
+        size = len(text) + 2 * text.count("\0")
+    else:
+        size = sum(len(_stored(text[start : start + _CHUNK])) for start in range(0, len(text), _CHUNK))
+    marker = f"… [truncated, {size:,} bytes in all]"
+    marker = f"\n{marker}\n" if tail else marker
     room = limit_bytes - len(marker.encode())
     if room < 0:
         return head[:limit_bytes].decode(errors="ignore")

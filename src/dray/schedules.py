@@ -177,9 +177,8 @@ class Schedules:
         return name, codec.encode(fitted, limit=ARGS_BYTES)
 
     def list(self) -> list[ScheduleInfo]:
-        backend = self._app.backend
-        found = backend.schedules.all()
-        now = backend.now()
+        found = self._app.backend.schedules.all()
+        now = self._app.backend.now()
         return [self._info(schedule, now) for schedule in found]
 
     def pause(self, name: str) -> bool:

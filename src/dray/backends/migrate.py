@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import NamedTuple
 
 from dray.backends.database import Session
 from dray.backends.statements import Dialect, sql_files
@@ -82,14 +81,6 @@ _VERSION = """\
 INSERT INTO dray_meta (name, value) VALUES ('version', '{version}'), ('oldest_code', '{oldest_code}')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 """
-_BEGIN: dict[Dialect, str] = {"sqlite": "BEGIN IMMEDIATE;\n", "postgres": "BEGIN;\n"}
-
-
-class Script(NamedTuple):
-    """What brings tables to a version, in one transaction."""
-
-    version: int
-    text: str
 
 
 def names(dialect: Dialect, *, indexes: bool = True) -> set[str]:
@@ -98,14 +89,12 @@ def names(dialect: Dialect, *, indexes: bool = True) -> set[str]:
     return {name for kind, name in made if indexes or kind != "INDEX"}
 
 
-def scripts(dialect: Dialect, *, schema: str | None = None, after: int = 0, one_by_one: bool = False) -> list[Script]:
-    """What brings tables of a version to the newest one: in one script, or one for each version."""
+def scripts(dialect: Dialect, *, schema: str | None, after: int, one_by_one: bool) -> dict[int, str]:
+    """What brings tables of a version to the newest one, by version: in one script, or one for each version."""
     texts = {number: text for number, text in sorted(migrations(dialect).items()) if number > after}
-    if not texts:
-        return []
-    if not one_by_one:
+    if texts and not one_by_one:
         texts = {latest(dialect): "\n".join(texts.values())}
-    return [Script(number, _script(dialect, schema, number, text)) for number, text in texts.items()]
+    return {number: _script(dialect, schema, number, text) for number, text in texts.items()}
 
 
 def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> str:
@@ -113,7 +102,7 @@ def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> st
     return "".join(
         (
             _FILE if dialect == "sqlite" and makes_all else "",
-            _BEGIN[dialect],
+            "BEGIN IMMEDIATE;\n" if dialect == "sqlite" else "BEGIN;\n",
             SCHEMA.format(schema=schema) if schema is not None else "",
             text,
             _VERSION.format(version=version, oldest_code=OLDEST_CODE),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from dray import backends
-from dray.cli.options import shared, told
+from dray.cli.options import command, told
 from dray.cli.output import STATES, put
 from dray.cli.source import Source, configured_app, read_source
 from dray.clock import SystemClock
@@ -30,14 +30,12 @@ _INSTALL = {
     "fish": "dray completion fish > ~/.config/fish/completions/dray.fish",
 }
 _MOST = 50  # values
-_SECONDS = 1.0
 _PATIENCE = 0.5  # seconds for a locked database
 _SHORT = 8  # characters of an id, from its end
 
 
-@click.command()
+@command()
 @click.argument("shell", type=click.Choice(list(_INSTALL)))
-@shared
 def completion(shell: str) -> None:
     """Print the script that lets SHELL complete commands, options, and values such as ids, queues and tasks."""
     root = click.get_current_context().find_root().command
@@ -81,7 +79,7 @@ class _Values(click.types.StringParamType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem[str]]:
-        timer = threading.Timer(_SECONDS, os._exit, [0])
+        timer = threading.Timer(1.0, os._exit, [0])
         timer.daemon = True
         timer.start()
         try:
@@ -95,10 +93,6 @@ class _Values(click.types.StringParamType):
 
 
 _Offer = Mapping[str, str | None]  # values, and what each is about
-
-
-def _states(_: click.Context, __: str) -> _Offer:
-    return dict.fromkeys((*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired"))
 
 
 def _queues(ctx: click.Context, _: str) -> _Offer:
@@ -152,7 +146,9 @@ def _names(ctx: click.Context, _: str) -> _Offer:
 
 
 _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
-    "STATE": _states,
+    "STATE": lambda _, __: dict.fromkeys(
+        (*STATES, "pending", "created", "succeeded", "timeout", "crashed", "expired")
+    ),
     "QUEUE": _queues,
     "QUEUES": _queues,
     "TASK": _tasks,
@@ -161,8 +157,7 @@ _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
 }
 
 
-@contextmanager
-def _opened(ctx: click.Context) -> Generator[backends.Backend]:
+def _opened(ctx: click.Context) -> closing[backends.Backend]:
     """Opens the database that the command would use, as far as that is known without running the app's code."""
     url = told("typed_url", ctx)
     source = None if url else _source(ctx)
@@ -170,11 +165,7 @@ def _opened(ctx: click.Context) -> Generator[backends.Backend]:
         url = source.url
         if url is None:
             raise LookupError("only the app's code knows the address")
-    backend = replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE).open(SystemClock())
-    try:
-        yield backend
-    finally:
-        backend.close()
+    return closing(replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE).open(SystemClock()))
 
 
 def _source(ctx: click.Context) -> Source:

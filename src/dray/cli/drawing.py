@@ -15,7 +15,6 @@ from dray.cli.cells import state_word
 from dray.model.workflow import order
 
 MOST_ROWS = 200
-_MOST_LANES = 30
 _ALIKE = 4  # equal steps that become one row
 
 
@@ -54,7 +53,7 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
         column = lanes.enter(name)
         rows.append((lanes.row(column, ink.marks.get(state_word(spot.state), ink.other)), spot))
         rows += [(line, Spot("", "", "")) for line in lanes.leave(column, graph.children[name])]
-        if len(lanes.lanes) > _MOST_LANES:
+        if len(lanes.lanes) > 30:
             return None
     width = max(len(line) for line, _ in rows)
     labels = max(len(spot.label) for _, spot in rows)
@@ -91,16 +90,12 @@ class _Graph:
         for members in groups.values():
             if len(members) >= _ALIKE:
                 lead |= dict.fromkeys(members, members[0])
-                spots[members[0]] = self._together(members)
+                first, states = self.spots[members[0]], [self.spots[name].state for name in members]
+                only = states[0] if len(set(states)) == 1 else tally(states)
+                spots[members[0]] = Spot(f"{first.kind} x {len(members):,}", first.kind, only)
         in_order = {name: spot for name, spot in spots.items() if lead[name] == name}
         edges = {(lead[parent], lead[child]): None for child, all_of in self.parents.items() for parent in all_of}
         return _Graph.of(in_order, edges)
-
-    def _together(self, members: Sequence[str]) -> Spot:
-        first = self.spots[members[0]]
-        states = [self.spots[name].state for name in members]
-        only = states[0] if len(set(states)) == 1 else tally(states)
-        return Spot(f"{first.kind} x {len(members):,}", first.kind, only)
 
 
 @dataclass(slots=True)

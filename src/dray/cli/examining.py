@@ -27,9 +27,18 @@ def health_here(**demands: Any) -> Health:
 
 def database_and_code_here() -> Subject:
     """Returns the database, and the app with its tasks or the reason why it cannot be loaded."""
-    app, code = _found()
+    app, problem, looks_for_code = None, None, not told("typed_url") or told("app")
+    try:
+        app = app_here() if looks_for_code else None
+        if app is not None:
+            load_tasks(app)
+    except Failure as failure:
+        problem = failure.format_message()
+    app = app or bare_app()
     click.get_current_context().with_resource(app)
-    return _subject(app, code)
+    if not looks_for_code:
+        return _subject(app, Code(address="--url", is_sought=False))
+    return _subject(app, Code(name_of(app), tuple(app.registry.names()), problem, *_source(app)))
 
 
 def _subject(app: App, code: Code) -> Subject:
@@ -37,21 +46,6 @@ def _subject(app: App, code: Code) -> Subject:
     logging.getLogger("dray").addHandler(logging.NullHandler())
     app.settings = replace(app.settings, migrate=False, busy_timeout=min(_PATIENCE, app.settings.busy_timeout))
     return Subject(app.settings, app.backend, app.clock, code)
-
-
-def _found() -> tuple[App, Code]:
-    """Returns the app and how it was found; one without tasks if its code cannot be loaded."""
-    if told("typed_url") and not told("app"):
-        return bare_app(), Code(address="--url", is_sought=False)
-    app, problem = None, None
-    try:
-        app = app_here()
-        if app is not None:
-            load_tasks(app)
-    except Failure as failure:
-        problem = failure.format_message()
-    app = app or bare_app()
-    return app, Code(name_of(app), tuple(app.registry.names()), problem, *_source(app))
 
 
 def _source(app: App) -> tuple[str, str | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -60,22 +60,37 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[C], C]:
 
 
 option = partial(click.option, show_envvar=True)  # the help of every option names its variable
-_shared_option = partial(option, expose_value=False, callback=_keep)
-shared = all_of(  # what every command has
-    _shared_option(
-        "--url",
+_shared = partial(click.Option, expose_value=False, callback=_keep, show_envvar=True)
+_SHARED = (
+    _shared(
+        ["--url"],
         metavar="URL",
         envvar="DRAY_URL",
         help="The database: sqlite:///jobs.db, a path, or postgresql://user@host/db.",
     ),
-    _shared_option(
-        "--app",
+    _shared(
+        ["--app"],
         metavar="APP",
         envvar="DRAY_APP",
         help="The app with the tasks, as module:object; else [tool.dray] app in pyproject.toml, tasks.py or app.py.",
     ),
-    _shared_option("--json", is_flag=True, envvar="DRAY_JSON", help="Print JSON."),
+    _shared(["--json"], is_flag=True, envvar="DRAY_JSON", help="Print JSON."),
 )
+
+
+class Command(click.Command):
+    """A command with the options that every command has, after its own."""
+
+    def __init__(self, *args: Any, params: Sequence[click.Parameter] = (), **kwargs: Any) -> None:
+        super().__init__(*args, params=[*params, *_SHARED], **kwargs)
+
+
+class Group(Command, click.Group):
+    command_class = Command
+
+
+def command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    return click.command(name, cls=Command, **settings)
 
 
 def _check_modules(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:

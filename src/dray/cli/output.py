@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -30,11 +31,11 @@ COLOURS = {
 }
 BESIDE_STATES = 3  # the rank of columns beside those of the states
 _RANKS = {"queued": 1, "running": 2, "failed": 4, "waiting": 5, "scheduled": 6, "cancelled": 7, "completed": 8}
-_ALWAYS = {"queued", "running"}
 TRIES = "{attempt}/{max_attempts}"  # the format of a column
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Column:
     """One column of a table on a terminal. Without ``show`` the value is written as in a pipe."""
 
     title: str
@@ -83,8 +84,7 @@ def has_colours() -> bool:
     return not os.environ.get("NO_COLOR") and not is_dumb()
 
 
-def put(text: str) -> None:
-    click.echo(text)
+put = click.echo
 
 
 def put_json(value: Any) -> None:
@@ -173,7 +173,7 @@ def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> list[str]:
 
 def state_columns(shapes: Sequence[Shape]) -> tuple[Column, ...]:
     """Returns a column for each state with jobs in it. A narrow terminal keeps the unfinished ones longest."""
-    there = {state for state in STATES if state in _ALWAYS or any(shape[state] for shape in shapes)}
+    there = {state for state in STATES if state in {"queued", "running"} or any(shape[state] for shape in shapes)}
     return tuple(Column(state, state, is_number=True, rank=_RANKS[state]) for state in STATES if state in there)
 
 

@@ -133,14 +133,11 @@ def places_of(named: str | None, imports: Sequence[str]) -> list[Path]:
     for module in read_source(named, tuple(imports)).modules:
         spec = find_module(module.partition(".")[0])
         if spec is not None:
-            places = map(Path, spec.submodule_search_locations or filter(None, [spec.origin]))
-            found += [place.resolve() for place in places if place.exists() and not _is_installed(place)]
+            for place in map(Path, spec.submodule_search_locations or filter(None, [spec.origin])):
+                is_installed = not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
+                if place.exists() and not (is_installed or place.is_relative_to(Path(sys.base_prefix, "lib"))):
+                    found.append(place.resolve())
     return [place for place in dict.fromkeys(found) if place == here or not place.is_relative_to(here)]
-
-
-def _is_installed(place: Path) -> bool:
-    is_package = any(part in {"site-packages", "dist-packages"} for part in place.parts)
-    return is_package or place.is_relative_to(Path(sys.base_prefix, "lib"))
 
 
 class Reloader:

@@ -11,10 +11,10 @@ from click.shell_completion import CompletionItem
 
 from dray import __version__
 from dray.cli.exits import did_you_mean
-from dray.cli.options import shared
+from dray.cli.options import Group
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group whose commands are loaded when they are used, from the modules in ``lazy``, under their own names."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
 
 
 _COMMANDS = {
-    "demo": ("commands.demo", "a tour in a minute, on a scratch SQLite file"),
+    "demo": ("demo", "a tour in a minute, on a scratch SQLite file"),
     "dev": ("commands.dev", "run jobs, and restart when the code changes"),
     "worker": ("commands.worker", "run jobs"),
     "enqueue": ("commands.enqueue", "put a job into its queue"),
@@ -86,6 +86,5 @@ _COMMANDS = {
     epilog="Every option can also be set by a variable, such as DRAY_URL or DRAY_WORKER_CONCURRENCY.",
 )
 @click.version_option(__version__, prog_name="dray")
-@shared
 def root() -> None:
     """A durable job queue that lives in your database."""

@@ -24,7 +24,6 @@ GAP = "  "  # between two columns
 _ANY_WIDTH = 1_000  # columns, where there is no terminal
 _SHORTEST = 8  # columns of the terminal that an elastic column keeps
 _INDENT = 4
-_DOWN_CLEAR = "\r\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
@@ -128,7 +127,9 @@ class Region:
         """Shows these lines instead of the previous ones; sends nothing if they are the same."""
         size = os.get_terminal_size(self._stream.fileno())
         most = max(1, size.lines - 1)
-        fitting = [_cut(line, size.columns) for line in lines]
+        # Lines with colours come from tables, which fit already.
+        width = size.columns
+        fitting = [row if "\x1b" in row or cell_len(row) <= width else set_cell_size(row, width) for row in lines]
         if len(fitting) > most:
             fitting[most - 1 :] = [f"... {len(lines) - most + 1} lines more"]
         if fitting == self._shown and size == self._size:
@@ -145,14 +146,9 @@ class Region:
 
     def _over(self) -> str:
         """Returns the sequence that erases the lines and moves to the first of them."""
-        return f"\x1b[{len(self._shown)}A{_DOWN_CLEAR}" if self._shown else ""
+        return f"\x1b[{len(self._shown)}A\r\x1b[J" if self._shown else ""
 
     def _write(self, text: str) -> None:
         if text:
             self._stream.write(text)
             self._stream.flush()
-
-
-def _cut(line: str, width: int) -> str:
-    """Cuts a line to a width. Lines with colours come from tables, which fit already."""
-    return line if "\x1b" in line or cell_len(line) <= width else set_cell_size(line, width)

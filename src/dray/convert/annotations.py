@@ -50,8 +50,9 @@ def reader(annotation: Any) -> Reader | None:
     return next((make(annotation) for fits, make, _ in _MAKERS if fits(kind)), None)
 
 
-def _inner(annotation: Any) -> Reader | None:
-    return reader(next(iter(get_args(annotation)), Any))
+def _first(annotation: Any) -> Any:
+    """What stands first in its brackets."""
+    return next(iter(get_args(annotation)), Any)
 
 
 def _among(kinds: Iterable[Any], members: Sequence[Any]) -> set[Any]:
@@ -59,18 +60,10 @@ def _among(kinds: Iterable[Any], members: Sequence[Any]) -> set[Any]:
     return {kind for kind in kinds if any(kind is member for member in members)}
 
 
-class _Alias:
+def _alias(annotation: Any) -> Reader:
     """The reader is made at first use: ``type Tree = list[Tree]`` names itself."""
-
-    def __init__(self, annotation: Any) -> None:
-        self._annotation = annotation
-
-    @cached_property
-    def _reader(self) -> Reader | None:
-        return reader(self._annotation.__value__)
-
-    def __call__(self, value: Any, path: str) -> Any:
-        return value if self._reader is None else self._reader(value, path)
+    made = cache(lambda: reader(annotation.__value__))
+    return lambda value, path: value if (read := made()) is None else read(value, path)
 
 
 def _union(annotation: Any) -> Reader:
@@ -173,7 +166,7 @@ def _formed(kind: type[Any]) -> Reader:
 
 
 def _collection(annotation: Any) -> Reader:
-    build, item = forms.COLLECTIONS[forms.kind_of(annotation)], _inner(annotation)
+    build, item = forms.COLLECTIONS[forms.kind_of(annotation)], reader(_first(annotation))
     exact = _among(AS_IS, get_args(annotation))  # such items stay as they are
 
     def read(value: Any, path: str) -> Any:
@@ -191,7 +184,7 @@ def _collection(annotation: Any) -> Reader:
 def _tuple(annotation: Any) -> Reader:
     args = get_args(annotation)
     if not args or args[-1] is Ellipsis:
-        items = _collection(list[args[0] if args else Any])
+        items = _collection(list[_first(annotation)])
         return lambda value, path: tuple(items(value, path))
     readers = [reader(arg) for arg in args]
 
@@ -243,15 +236,14 @@ class _Record:
             problems += [f"{shorten(name)!r} is not known" for name in given if name not in self._fields]
         if problems:
             raise refusal(path, f"not a {self._kind.__name__}: {', '.join(problems[:_SHOWN])}")
-        fields = {name: self._read(name, item, path) for name, item in given.items()}
+        fields = dict(given)
+        for name in given:
+            if (read := self._readers.get(name)) is not None:
+                fields[name] = read(given[name], f"{path}{step(name)}")
         try:
             return self._kind(**fields)
         except (TypeError, ValueError) as error:
             raise refusal(path, f"{self._kind.__name__} refused it: {error}") from None
-
-    def _read(self, name: str, item: Any, path: str) -> Any:
-        read = self._readers.get(name)
-        return item if read is None else read(item, f"{path}{step(name)}")
 
     @cached_property
     def _fields(self) -> dict[str, forms.Field]:
@@ -339,10 +331,6 @@ class Schemas:
         return made
 
 
-def _inner_schema(schemas: Schemas, annotation: Any) -> Schema:
-    return schemas.of(next(iter(get_args(annotation)), Any))
-
-
 def _union_schema(schemas: Schemas, annotation: Any) -> Schema:
     members = [schemas.of(member) for member in get_args(annotation)]
     return {"anyOf": members} if all(members) else {}
@@ -355,7 +343,7 @@ def _choice_schema(_: Schemas, annotation: Any) -> Schema:
 def _tuple_schema(schemas: Schemas, annotation: Any) -> Schema:
     args = get_args(annotation)
     if not args or args[-1] is Ellipsis:
-        return {"type": "array", "items": schemas.of(args[0] if args else Any)}
+        return _collection_schema(schemas, annotation)
     items = [schemas.of(arg) for arg in args]
     return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 
@@ -366,7 +354,7 @@ def _dict_schema(schemas: Schemas, annotation: Any) -> Schema:
 
 
 def _collection_schema(schemas: Schemas, annotation: Any) -> Schema:
-    return {"type": "array", "items": _inner_schema(schemas, annotation)}
+    return {"type": "array", "items": schemas.of(_first(annotation))}
 
 
 def _record_schema(schemas: Schemas, annotation: Any) -> Schema:
@@ -385,10 +373,6 @@ def _fields(schemas: Schemas, kind: Any) -> Schema:
     return made if typing.is_typeddict(kind) else {**made, "additionalProperties": False}
 
 
-def _alias_schema(schemas: Schemas, annotation: Any) -> Schema:
-    return schemas.named(annotation, lambda: schemas.of(annotation.__value__))
-
-
 def _model_schema(schemas: Schemas, annotation: Any) -> Schema:
     try:
         return schemas.foreign(annotation.model_json_schema())
@@ -402,11 +386,9 @@ def _formed_schema(_: Schemas, annotation: Any) -> Schema:
 
 
 # The first entry that fits a kind counts. A kind is an annotation without what stands in its brackets.
-_Fits: TypeAlias = Callable[[Any], bool]
-_MakeReader: TypeAlias = Callable[[Any], Reader | None]
-_MakeSchema: TypeAlias = Callable[[Schemas, Any], Schema]
-_MAKERS: tuple[tuple[_Fits, _MakeReader, _MakeSchema], ...] = (
-    (lambda kind: kind in forms.WRAPPERS, _inner, _inner_schema),
+_Maker: TypeAlias = tuple[Callable[[Any], bool], Callable[[Any], Reader | None], Callable[[Schemas, Any], Schema]]
+_MAKERS: tuple[_Maker, ...] = (
+    (lambda kind: kind in forms.WRAPPERS, lambda of: reader(_first(of)), lambda made, of: made.of(_first(of))),
     (lambda kind: kind is Union or kind is types.UnionType, _union, _union_schema),
     (lambda kind: kind is Literal, _choice, _choice_schema),
     (
@@ -414,7 +396,11 @@ _MAKERS: tuple[tuple[_Fits, _MakeReader, _MakeSchema], ...] = (
         lambda new_type: reader(new_type.__supertype__),
         lambda made, new_type: made.of(new_type.__supertype__),
     ),
-    (lambda kind: type(kind).__name__ == "TypeAliasType", _Alias, _alias_schema),
+    (
+        lambda kind: type(kind).__name__ == "TypeAliasType",
+        _alias,
+        lambda made, each: made.named(each, lambda: made.of(each.__value__)),
+    ),
     (lambda kind: kind in forms.MAPPINGS, _dict, _dict_schema),
     (lambda kind: kind is tuple, _tuple, _tuple_schema),
     (lambda kind: kind is float, _float, lambda _, kind: _PLAIN[kind]),

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from dray.instants import SECOND, moment, to_datetime
-from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Closed, Parent, WorkerView
+from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Parent, WorkerView
 from dray.model.job import FINAL, UNSTARTED, Reason, State
 from dray.wording import close_matches, counted, listed, plural, span
 
@@ -87,7 +87,10 @@ def explain(around: Circumstances, misfit: str | None = None) -> list[Cause]:
     state = around.job.state
     if around.closed is not None:
         # What else the tables say is of the past, or not all there: nothing that is done here would help.
-        moved = _moved(around.closed)
+        target = around.closed.target
+        text = f"Nothing changes here: {around.closed.text}. "
+        text += "Look there." if target is not None else "Look again when that is done."
+        moved = cause(Kind.MOVED, text, target=target)
         return [*_ended(around), moved] if state in FINAL else [moved]
     if state in FINAL:
         return _ended(around)
@@ -98,34 +101,29 @@ def explain(around: Circumstances, misfit: str | None = None) -> list[Cause]:
     return [cause(Kind.OTHER, f"It is {state}, a state that this release does not know.", state=state)]
 
 
-def _moved(closed: Closed) -> Cause:
-    text = f"Nothing changes here: {closed.text}. "
-    text += "Look there." if closed.target is not None else "Look again when that is done."
-    return cause(Kind.MOVED, text, target=closed.target)
-
-
 def _unstarted(around: Circumstances, misfit: str | None) -> list[Cause]:
-    obstacles = [*_misfitting(around, misfit), *_by_state(around), *_queue(around)]
-    at, now = around.job.expires_at, around.now
+    job, at, now = around.job, around.job.expires_at, around.now
+    obstacles = [*_misfitting(around, misfit)]
+    if job.state == State.WAITING:
+        obstacles += _parents(around)
+        if job.run_at > now:
+            text = f"It does not start before its time either, which is {when(job.run_at, now)}."
+            obstacles.append(cause(Kind.SCHEDULED, text, run_at=moment(job.run_at)))
+    elif job.state == State.SCHEDULED:
+        obstacles.append(_time(around))
+    obstacles += _queue(around)
     if at is not None and at <= now:
         text = f"It expired {when(at, now)} and is about to be cancelled{_by_whom(around)}."
         return [cause(Kind.EXPIRES, text, expires_at=moment(at)), *obstacles]
-    found = obstacles or [_ready(around)]
+    if not obstacles:
+        able = [view for view in around.workers if view.serves(job.queue) and view.knows(job.task)]
+        names = [view.worker.name for view in able if not view.is_full]
+        text = f"It is ready, since {when(job.run_at, now)}: {listed(names)} has a free slot and is to take it."
+        obstacles.append(cause(Kind.READY, text, run_at=moment(job.run_at), workers=names))
     if at is not None:
         text = f"It expires {when(at, now)}: it is cancelled if it has not started by then."
-        found.append(cause(Kind.EXPIRES, text, expires_at=moment(at)))
-    return found
-
-
-def _by_state(around: Circumstances) -> Iterator[Cause]:
-    job = around.job
-    if job.state == State.WAITING:
-        yield from _parents(around)
-        if job.run_at > around.now:
-            text = f"It does not start before its time either, which is {when(job.run_at, around.now)}."
-            yield cause(Kind.SCHEDULED, text, run_at=moment(job.run_at))
-    elif job.state == State.SCHEDULED:
-        yield _time(around)
+        obstacles.append(cause(Kind.EXPIRES, text, expires_at=moment(at)))
+    return obstacles
 
 
 def _time(around: Circumstances) -> Cause:
@@ -152,7 +150,12 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
     job, parents = around.job, around.parents
     for parent in parents:
         if parent.satisfied < 0 and parent.state in FINAL:
-            yield _held(around, parent)
+            text = f"It is held by policy: its parent {parent_words(parent)} ended as "
+            text += f"{ended_as(parent.state, parent.reason)}, and on_parent_failure is {job.on_parent_failure}. "
+            text += f"`dray job retry {parent.id}` runs the parent again, which frees it; "
+            text += f"`dray job cancel {job.id}` gives it up."
+            facts = {"parent": parent_facts(parent), "on_parent_failure": job.on_parent_failure}
+            yield cause(Kind.HELD, text, **facts)
     for parent in parents:
         if parent.satisfied == 0 and parent.state in FINAL:
             text = f"Its parent {parent_words(parent)} ended as {ended_as(parent.state, parent.reason)}: "
@@ -167,15 +170,6 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
     if not parents:
         text = f"All its parents have ended, and it is about to be freed{_by_whom(around)}."
         yield cause(Kind.FANOUT, text, parent=None)
-
-
-def _held(around: Circumstances, parent: Parent) -> Cause:
-    text = (
-        f"It is held by policy: its parent {parent_words(parent)} ended as {ended_as(parent.state, parent.reason)}, "
-        f"and on_parent_failure is {around.job.on_parent_failure}. `dray job retry {parent.id}` runs the parent "
-        f"again, which frees it; `dray job cancel {around.job.id}` gives it up."
-    )
-    return cause(Kind.HELD, text, parent=parent_facts(parent), on_parent_failure=around.job.on_parent_failure)
 
 
 def _misfitting(around: Circumstances, misfit: str | None) -> Iterator[Cause]:
@@ -256,32 +250,22 @@ def _crowd(around: Circumstances, able: Sequence[WorkerView]) -> Iterator[Cause]
         yield cause(Kind.BEHIND, text, queue=around.job.queue, ahead=ahead, is_more=is_more)
 
 
-def _ready(around: Circumstances) -> Cause:
-    job = around.job
-    able = [view for view in around.workers if view.serves(job.queue) and view.knows(job.task) and not view.is_full]
-    names = [view.worker.name for view in able]
-    text = f"It is ready, since {when(job.run_at, around.now)}: {listed(names)} has a free slot and is to take it."
-    return cause(Kind.READY, text, run_at=moment(job.run_at), workers=names)
-
-
 def _running(around: Circumstances) -> list[Cause]:
     holder = around.holder
-    found = [*_worker(around), *_overdue(around), *_cancel(around)]
+    job, asked_at = around.job, around.job.cancel_requested_at
+    found = [*_worker(around), *_overdue(around)]
+    if asked_at is not None:
+        text = f"It was asked to stop {when(asked_at, around.now)}; its body has not ended yet."
+        found.append(cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=moment(asked_at)))
     if holder is None or holder.is_gone:
         return found
-    job = around.job
     started_at = job.started_at or job.updated_at
+    words = ": ".join(filter(None, ["" if job.progress is None else f"{job.progress:.0f}%", job.progress_message]))
     text = f"It runs on worker {worker_words(holder)}, since {when(started_at, around.now)}, "
-    text += f"attempt {job.attempt} of {job.max_attempts}{_progress(around)}."
+    text += f"attempt {job.attempt} of {job.max_attempts}{f', {words}' if words else ''}."
     facts = {"attempt": job.attempt, "max_attempts": job.max_attempts, "progress": job.progress}
     found.append(cause(Kind.RUNNING, text, worker=worker_facts(holder), started_at=moment(started_at), **facts))
     return found
-
-
-def _progress(around: Circumstances) -> str:
-    percent, message = around.job.progress, around.job.progress_message
-    words = ": ".join(filter(None, ["" if percent is None else f"{percent:.0f}%", message]))
-    return f", {words}" if words else ""
 
 
 def _worker(around: Circumstances) -> Iterator[Cause]:
@@ -318,13 +302,6 @@ def _overdue(around: Circumstances) -> Iterator[Cause]:
         yield cause(Kind.OVERDUE, text, timeout=job.timeout, over=over_us / SECOND)
 
 
-def _cancel(around: Circumstances) -> Iterator[Cause]:
-    at = around.job.cancel_requested_at
-    if at is not None:
-        text = f"It was asked to stop {when(at, around.now)}; its body has not ended yet."
-        yield cause(Kind.CANCEL_REQUESTED, text, cancel_requested_at=moment(at))
-
-
 def _ended(around: Circumstances) -> list[Cause]:
     found = [_end(around)]
     if around.job.fanout_pending:
@@ -338,12 +315,9 @@ def _end(around: Circumstances) -> Cause:
         return _completed(around)
     if job.state == State.FAILED and job.reason in _FAILED:
         return _failed(around, *_FAILED[Reason(job.reason)])
-    if job.reason == Reason.USER:
-        return _cancelled(around)
-    if job.reason == Reason.PARENT:
-        return _with_parent(around)
-    if job.reason == Reason.EXPIRED:
-        return _cancelled_as_expired(around)
+    ends = {Reason.USER: _cancelled, Reason.PARENT: _with_parent, Reason.EXPIRED: _cancelled_as_expired}
+    if job.reason in ends:
+        return ends[Reason(job.reason)](around)
     text = f"It ended {_at(around)} as {ended_as(job.state, job.reason)}."
     return cause(Kind.OTHER, text, finished_at=moment(job.finished_at))
 

@@ -41,8 +41,6 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A job that another one comes after."""
-
     id: str
     task: str
     step: str | None

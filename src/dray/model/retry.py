@@ -87,7 +87,9 @@ DEFAULT = Exponential(base=2, cap=3600, jitter=1.0)
 def delay_us(policy: Policy, attempt: int, rng: Rng) -> int:
     """Microseconds to wait after the given attempt failed; a user's function may raise what it likes."""
     given = policy(attempt) if callable(policy) else policy
-    seconds = _checked("retry", f"{_name(policy)} for attempt {attempt}", given)
+    is_ours = isinstance(policy, Fixed | Linear | Exponential | int | float)
+    name = shown(policy) if is_ours else getattr(policy, "__qualname__", type(policy).__name__)
+    seconds = _checked("retry", f"{name} for attempt {attempt}", given)
     if isinstance(policy, Exponential):
         seconds += rng.random() * policy.jitter * seconds
     return round(min(seconds, MAX_SECONDS) * SECOND)
@@ -99,9 +101,3 @@ def _checked(what: str, name: str, value: object, low: float = 0, high: float = 
     if not low <= value <= high:  # also false for nan
         raise ConfigError(f"{what}: {name} must be between {low:g} and {high}, not {shown(value)}")
     return value
-
-
-def _name(policy: Policy) -> str:
-    if isinstance(policy, Fixed | Linear | Exponential | int | float):
-        return shown(policy)
-    return getattr(policy, "__qualname__", type(policy).__name__)

@@ -62,7 +62,6 @@ RULES: dict[str, str] = {
 CHUNK = 20_000  # jobs in one read
 SHOWN = 20  # of what breaks a rule
 PATIENCE = 10.0  # seconds that those whose worker has ended are given to be taken back
-_GLANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +96,6 @@ class Check:
         return not self.damage and self.audit is not None and self.audit.holds
 
 
-class _Tally:
-    """What breaks which rule: counted, and the first few kept."""
-
-    def __init__(self) -> None:
-        self._counts = Counter[str]()
-        self._ids = defaultdict[str, list[str]](list)
-
-    def add(self, rule: str, ids: list[str], count: int | None = None) -> None:
-        self._ids[rule] += ids[: SHOWN - len(self._ids[rule])]
-        self._counts[rule] += len(ids) if count is None else count
-
-    def broken(self) -> tuple[Broken, ...]:
-        counts = self._counts
-        return tuple(
-            Broken(rule, says, counts[rule], tuple(self._ids[rule])) for rule, says in RULES.items() if counts[rule]
-        )
-
-
 def audit(
     backend: backends.Backend,
     *,
@@ -123,21 +104,30 @@ def audit(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Audit:
     """Looks at everything; `progress` is told how many jobs have been looked at."""
-    began, tally = time.monotonic(), _Tally()
+    began = time.monotonic()
+    counts, first = Counter[str](), defaultdict[str, list[str]](list)  # by the rule that is broken
+
+    def add(rule: str, ids: list[str], count: int) -> None:
+        first[rule] += ids[: SHOWN - len(first[rule])]
+        counts[rule] += count
+
     jobs, after, is_over = 0, None, False
     while not is_over:
         part = backend.audit.part(after, chunk)
         for rule, odd_id in part.found:
-            tally.add(rule, [odd_id])
+            add(rule, [odd_id], 1)
         jobs += part.jobs
         progress(jobs)
         after, is_over = part.until, part.until is None
     for rule, count, ids in backend.audit.whole(SHOWN):
-        tally.add(rule, ids, count)
+        add(rule, ids, count)
     now = backend.now()
-    tally.add("schedule", [schedule.name for schedule in backend.schedules.all() if _is_stray(schedule, now)])
-    tally.add("orphan", _orphans(backend, patience))
-    return Audit(jobs, len(RULES), time.monotonic() - began, tally.broken())
+    stray = [schedule.name for schedule in backend.schedules.all() if _is_stray(schedule, now)]
+    add("schedule", stray, len(stray))
+    orphans = _orphans(backend, patience)
+    add("orphan", orphans, len(orphans))
+    broken = [Broken(rule, RULES[rule], counts[rule], tuple(first[rule])) for rule in RULES if counts[rule]]
+    return Audit(jobs, len(RULES), time.monotonic() - began, tuple(broken))
 
 
 def check(backend: backends.Backend, *, full: bool, patience: float, progress: Callable[[int], None]) -> Check:
@@ -156,7 +146,7 @@ def _orphans(backend: backends.Backend, patience: float) -> list[str]:
     """Running jobs whose worker has ended, and that no worker takes back for a while."""
     deadline, left = time.monotonic() + patience, backend.audit.orphans()
     while left and time.monotonic() < deadline:
-        time.sleep(_GLANCE)
+        time.sleep(0.25)
         left &= backend.audit.orphans()
     return sorted(job_id for job_id, _ in left)
 

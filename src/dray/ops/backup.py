@@ -19,7 +19,9 @@ def backup(backend: backends.Backend, target: Path | None, *, force: bool, progr
     What is there is replaced only by force, and only by a copy that was checked and is on disk.
     """
     began, copier = time.monotonic(), backend.db.copier
-    path = _place(backend, target)
+    path = Path.cwd() if target is None else target.absolute()
+    if path.is_dir():
+        path /= f"{copier.name}-{to_datetime(backend.now()):%Y%m%dT%H%M%SZ}{copier.ending}"
     copier.refuse(path)
     if path.exists() and not force:
         raise _there(path)
@@ -34,14 +36,6 @@ def backup(backend: backends.Backend, target: Path | None, *, force: bool, progr
         draft.unlink(missing_ok=True)
     size, seconds = path.stat().st_size, time.monotonic() - began
     return {"backup": str(path), "bytes": size, "jobs": jobs, "seconds": seconds}  # jobs: None if it cannot be told
-
-
-def _place(backend: backends.Backend, target: Path | None) -> Path:
-    target = Path.cwd() if target is None else target.absolute()
-    if not target.is_dir():
-        return target
-    made_at = to_datetime(backend.now())
-    return target / f"{backend.db.copier.name}-{made_at:%Y%m%dT%H%M%SZ}{backend.db.copier.ending}"
 
 
 def _there(path: Path) -> OSError:

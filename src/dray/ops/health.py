@@ -25,7 +25,7 @@ class Health:
     version: int | None = None
     workers: int | None = None  # that live and can work
     free_duties: tuple[str, ...] = ()
-    oldest_ready: float | None = None  # seconds; of the queues that were asked for
+    oldest_ready: float | None = None  # seconds, 0: nothing is ready; of the queues that were asked for
     failed: int | None = None
 
     @property
@@ -57,13 +57,20 @@ def health(
         live = subject.live
         able = sum(_trouble(each) is None for each in live)
         duties = tuple(subject.free_duties())
-        oldest = None if max_age is None else _oldest(subject, queues)
+        oldest = None
+        if max_age is not None:
+            ready = [*subject.eyes.ready, *subject.eyes.due()]
+            since = [each.since for each in ready if not queues or each.queue in queues]
+            oldest = max(0, subject.eyes.now - min(since)) / SECOND if since else 0.0
         window_us = int(window * SECOND)
-        went_wrong = None if max_failed is None else subject.eyes.ended(subject.now - window_us)[1]
+        went_wrong = None if max_failed is None else subject.eyes.ended(subject.eyes.now - window_us)[1]
     except DrayError as error:
         return Health(database=place, problems=(failed_by(error).text,))
     problems = [] if able >= min_workers else [_too_few(live, able, min_workers)]
-    problems += [] if worker is None else _about(live, worker)
+    if worker is not None:
+        there = [each for each in live if worker == each.worker.name or each.worker.id.endswith(worker.lower())]
+        troubles = [_trouble(each) for each in there] or ["is not alive"]
+        problems += [] if None in troubles else [f"worker {shown(worker)} {troubles[0]}"]
     if duties:
         problems.append(f"no worker has the duties {listed(duties)}")
     if oldest is not None and max_age is not None and oldest > max_age:
@@ -95,18 +102,3 @@ def _too_few(live: Sequence[Seen], able: int, wanted: int) -> str:
     there = f"only {count_of(able, 'worker')} {verb}" if able else f"no worker {verb if troubles else 'is alive'}"
     number = "" if wanted == 1 else f", not {wanted}"
     return there + number + (f": {listed(troubles)}" if troubles else "")
-
-
-def _about(live: Sequence[Seen], wanted: str) -> list[str]:
-    found = [each for each in live if wanted == each.worker.name or each.worker.id.endswith(wanted.lower())]
-    troubles = [_trouble(each) for each in found]
-    if None in troubles:
-        return []
-    return [f"worker {shown(wanted)} {troubles[0] if troubles else 'is not alive'}"]
-
-
-def _oldest(subject: Subject, queues: Collection[str]) -> float:
-    """How long the first ready job has waited; 0: there is none."""
-    ready = [*subject.ready, *subject.eyes.due()]
-    since = [each.since for each in ready if not queues or each.queue in queues]
-    return max(0, subject.now - min(since)) / SECOND if since else 0.0

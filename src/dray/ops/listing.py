@@ -47,9 +47,12 @@ def job_filter(
 
 
 def _states(given: str | Iterable[str]) -> tuple[frozenset[State], str | None]:
-    words = [given] if isinstance(given, str) else list(given)
+    words: list[object] = [given] if isinstance(given, str) else list(given)
+    for word in words:
+        if not isinstance(word, str):
+            raise TypeError(f"state must be a word or a list of words, not {type(word).__name__}")
     try:
-        named = [states_named(_word(word)) for word in words]
+        named = [states_named(str(word)) for word in words]
     except ValueError as error:
         raise ConfigError(str(error)) from None
     reasons = [reason for _, reason in named if reason is not None]
@@ -58,12 +61,6 @@ def _states(given: str | Iterable[str]) -> tuple[frozenset[State], str | None]:
             f"state cannot be {shown(words)}: give states, or one of timeout, crashed and expired alone"
         )
     return frozenset(state for states, _ in named for state in states), next(iter(reasons), None)
-
-
-def _word(word: object) -> str:
-    if not isinstance(word, str):
-        raise TypeError(f"state must be a word or a list of words, not {type(word).__name__}")
-    return word
 
 
 def _since(backend: Backend, value: datetime | timedelta | float) -> int:
@@ -188,13 +185,8 @@ def queues(backend: Backend) -> list[QueueInfo]:
     counts = backend.history.stats(SECOND).counts
     known = {queue.name: queue for queue in backend.queues.all()}
     return [
-        QueueInfo(
-            name,
-            known[name].priority if name in known else 0,
-            moment(known[name].paused_at if name in known else None),
-            counts.get(name, {}),
-        )
-        for name in sorted({*counts, *known})
+        QueueInfo(name, queue.priority if queue else 0, moment(queue and queue.paused_at), counts.get(name, {}))
+        for name, queue in ((name, known.get(name)) for name in sorted({*counts, *known}))
     ]
 
 

@@ -24,7 +24,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from dray import backends
 from dray.backends.database import DataRefused, Row
 from dray.backends.store.transfer import GIVEN_UP, MOVE, MOVED_FROM, TABLES, Mark, Repair
 from dray.backends.tables import Key, Portion, Shape, Table, Tables
@@ -69,20 +68,34 @@ def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: 
             carrier.round()
             if carrier.behind() <= _LITTLE:
                 break
-        _leave(plan, mark)
+        note = json.dumps({"id": mark.id, "target": plan.target.place})
+        sentence = f"this queue has moved to {plan.target.place}; use that address"
+        plan.source.backend.transfer.leave(note, sentence, lambda in_use: check_source(plan, in_use))
     carrier.is_left = True
     carrier.round()
-    states = _counted(plan, carrier.totals())
+    totals = carrier.totals()
+    rows = {name: each.rows for name, each in totals.items()}
+    # The databases' own counts have to say the same on both sides as the rows that were compared.
+    theirs, ours = (side.backend.transfer.census() for side in (plan.source, plan.target))
+    if theirs != ours or theirs.rows != rows:
+        raise MoveError(
+            f"{plan.target.place} and {plan.source.place} do not have the same numbers of rows, or of jobs in each "
+            "state; the target stays closed: run the move again, or take it back with --abandon"
+        )
     check_left(plan, mark)
     plan.target.backend.transfer.finish(carrier.mark, json.dumps({"id": mark.id, "source": plan.source.place}))
-    taken_back = _taken_back(plan.target.backend)
+    # What arrived as running is taken back: its workers are unknown in the target. Workers there do the same if this
+    # process gets no further.
+    rng, taken_back = random.Random(), 0  # noqa: S311 - apart from each other
+    while rescued := plan.target.backend.workers.rescue([], rng=rng):
+        taken_back += len(rescued)
     return Moved(
         plan.source.place,
         plan.target.place,
         is_done=True,
-        rows={name: each.rows for name, each in carrier.totals().items()},
-        checksums={name: f"{each.checksum:016x}" for name, each in carrier.totals().items()},
-        states=states,
+        rows=rows,
+        checksums={name: f"{each.checksum:016x}" for name, each in totals.items()},
+        states=theirs.states,
         taken_back=taken_back,
         seconds=(clock.steady() - began) / SECOND,
     )
@@ -104,32 +117,6 @@ def _begun(plan: Plan, mover: str) -> Mark:
     )
     transfer.begin(mark, sentence, lambda in_use: check_target(target, in_use))
     return mark
-
-
-def _leave(plan: Plan, mark: Mark) -> None:
-    note = json.dumps({"id": mark.id, "target": plan.target.place})
-    sentence = f"this queue has moved to {plan.target.place}; use that address"
-    plan.source.backend.transfer.leave(note, sentence, lambda in_use: check_source(plan, in_use))
-
-
-def _counted(plan: Plan, totals: dict[str, Tally]) -> dict[str, int]:
-    """The jobs by state, if the databases' own counts say the same on both sides as the rows that were compared."""
-    theirs, ours = (side.backend.transfer.census() for side in (plan.source, plan.target))
-    if theirs != ours or theirs.rows != {name: each.rows for name, each in totals.items()}:
-        raise MoveError(
-            f"{plan.target.place} and {plan.source.place} do not have the same numbers of rows, or of jobs in each "
-            "state; the target stays closed: run the move again, or take it back with --abandon"
-        )
-    return theirs.states
-
-
-def _taken_back(target: backends.Backend) -> int:
-    """Takes back what arrived as running: its workers are unknown in the target. Workers there do the same if this
-    process gets no further."""
-    rng, count = random.Random(), 0  # noqa: S311 - apart from each other
-    while rescued := target.workers.rescue([], rng=rng):
-        count += len(rescued)
-    return count
 
 
 class _Carrier:
@@ -207,7 +194,11 @@ class _Carrier:
         if rows and after >= self._reached(shape):
             self._write(shape, upto, Repair(rows, (), ()))
         last: Tally | None = None
-        while (found := self._stored(shape, after, upto)) != wanted:
+
+        def stored(ours: Tables) -> Tally:
+            return _tallied(ours, shape, after, upto, self._portion)
+
+        while (found := self._target.reading(stored)) != wanted:
             repair = self._repair(shape, after, upto, rows)
             if found == last:
                 raise self._refusal(shape, repair)
@@ -215,9 +206,6 @@ class _Carrier:
             self._write(shape, upto, repair)
         self._step(shape, len(rows))
         return Stretch(after, upto, wanted)
-
-    def _stored(self, shape: Shape, after: Key, upto: Key) -> Tally:
-        return self._target.reading(lambda ours: _tallied(ours, shape, after, upto, self._portion))
 
     def _repair(self, shape: Shape, after: Key, upto: Key, rows: list[Row]) -> Repair:
         """What a stretch lacks. Surplus rows come in portions, because all of the source may have been pruned."""

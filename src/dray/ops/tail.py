@@ -183,10 +183,10 @@ class Tail:
         before, self._queues = self._queues, {queue.name: queue.paused_at for queue in found}
         for queue in found:
             known = before.get(queue.name)
-            if queue.paused_at is not None and known != queue.paused_at:
-                yield _of_queue(queue, "queue_paused", queue.paused_at)
-            if queue.paused_at is None and known is not None:
-                yield _of_queue(queue, "queue_resumed", now)
+            if queue.paused_at != known:
+                event = "queue_resumed" if queue.paused_at is None else "queue_paused"
+                at = now if queue.paused_at is None else queue.paused_at
+                yield {"at": to_datetime(at), "event": event, "queue": queue.name}
 
     def _advance(self, found: Changes, ask: Ask) -> None:
         steady = self._clock.steady()
@@ -258,7 +258,8 @@ class _LogCursor:
         for line in lines:
             if line.seq not in self._beyond:
                 self._beyond[line.seq] = steady
-                yield _logged(line)
+                values = values_of(line, "task queue seq level logger message")
+                yield {"at": to_datetime(line.at), "event": "log", "job": line.job_id, **values}
         self._close_up()
         while self._beyond:
             after_gap = min(self._beyond)
@@ -302,14 +303,5 @@ def _of_job(job: LiveJob, event: str, at: int) -> Event:
     }
 
 
-def _logged(line: LiveLine) -> Event:
-    values = values_of(line, "task queue seq level logger message")
-    return {"at": to_datetime(line.at), "event": "log", "job": line.job_id, **values}
-
-
 def _of_worker(worker: LiveWorker, event: str, at: int) -> Event:
     return {"at": to_datetime(at), "event": event, "worker": worker.id, **values_of(worker, "name host pid")}
-
-
-def _of_queue(queue: Queue, event: str, at: int) -> Event:
-    return {"at": to_datetime(at), "event": event, "queue": queue.name}

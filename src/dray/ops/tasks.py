@@ -15,7 +15,6 @@ from dray.ops.listing import WorkerInfo, values_of
 from dray.task.options import TaskOptions
 from dray.task.task import Task
 
-_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DEFAULT_CHARS = 200  # a default that is longer says nothing more
 
 
@@ -25,7 +24,7 @@ def tasks(known: Iterable[Task[..., Any]], workers: Sequence[WorkerInfo] | None)
 
 
 def _shape(task: Task[..., Any], workers: Sequence[WorkerInfo] | None) -> dict[str, Any]:
-    options, rule = task.options, task.options.schedule
+    options, rule, lines = task.options, task.options.schedule, (task.function.__doc__ or "").strip().splitlines()
     return {
         "name": task.name,
         **values_of(options, "queue priority"),  # no priority: the queue's
@@ -35,14 +34,9 @@ def _shape(task: Task[..., Any], workers: Sequence[WorkerInfo] | None) -> dict[s
         "cron": None if rule is None else rule.cron,
         "every": None if rule is None or rule.every_us is None else rule.every_us / SECOND,
         "tz": None if rule is None or rule.cron is None else rule.tz,
-        "description": options.description or _first_line(task.function.__doc__),
+        "description": options.description or next(iter(lines), "").strip() or None,
         "workers": None if workers is None else [worker.id for worker in workers if task.name in worker.tasks],
     }
-
-
-def _first_line(doc: str | None) -> str | None:
-    lines = (doc or "").strip().splitlines()
-    return lines[0].strip() if lines else None
 
 
 def _retry_in_words(options: TaskOptions) -> str:
@@ -81,7 +75,7 @@ def argument_schema(task: Task[..., Any]) -> Schema:
             if parameter.default is Parameter.empty:
                 required.append(name)
     made: Schema = {
-        "$schema": _DRAFT,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": task.name,
         "type": "object",
         "properties": properties,

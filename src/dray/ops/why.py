@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from dray import backends
@@ -15,7 +16,6 @@ from dray.task.registry import Registry
 from dray.waiter import unknown_job
 
 PATIENCE = 2.0  # seconds for a worker to say where a body is
-_UNPUSHED_LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,14 @@ def _misfit(around: Circumstances, registry: Registry | None) -> str | None:
 
 def _ask(backend: backends.Backend, job: Job, stack_id: str, patience: float) -> str | None:
     """Where the body is, as its worker says; None: it did not, or the job runs no longer."""
-    watch = backend.watch(hears_work=False)
-    try:
+    with closing(backend.watch(hears_work=False)) as watch:
         if not backend.stacks.ask(stack_id, job.id, job.claim):
             return None
         try:
             backend.announce([job.queue])  # a worker that wakes looks for questions
             deadline = time.monotonic() + patience
             while (stack := backend.stacks.read(stack_id)) is None and (left := deadline - time.monotonic()) > 0:
-                watch.wait(left if watch.is_pushed else min(left, _UNPUSHED_LOOK))
+                watch.wait(left if watch.is_pushed else min(left, 0.1))
             return stack
         finally:
             backend.stacks.drop(stack_id)
-    finally:
-        watch.close()

@@ -20,7 +20,6 @@ from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, boun
 from dray.instants import to_datetime
 from dray.log import log
 
-_PATIENCE_MS = "30000"
 _TRUTH, _INSTANT, _TEXT = "bool", "timestamptz", "text"
 
 
@@ -38,8 +37,6 @@ class PostgresTables(Tables):
     def _types(self, table: Table) -> dict[str, str]:
         return dict(self.run("table_columns", slots(table)).fetchall())
 
-    # Reading
-
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
         types = self._types(shape.table)
         # Names in the order of their bytes, whatever the database's language.
@@ -50,8 +47,6 @@ class PostgresTables(Tables):
             cursor.execute(cast(QueryNoTemplate, statement.text), bounds(after, upto), binary=True)
             groups = iter(lambda: cursor.fetchmany(min(GROUP, portion.rows)), [])
             yield from portions(groups, portion)
-
-    # Writing
 
     def append(self, shape: Shape, rows: Sequence[Row]) -> None:
         types = self._types(shape.table)
@@ -77,10 +72,8 @@ class PostgresTables(Tables):
         for table in tables:
             self.run("table_analyze", slots(table))
 
-    # Closing
-
     def close(self, sentence: str) -> None:  # noqa: ARG002 - the trigger reads it where it is noted
-        self.run("close_patience", {}, milliseconds=_PATIENCE_MS)
+        self.run("close_patience", {}, milliseconds="30000")
         self.run("close_function", {})
         for table in self.names():
             self.run("table_close", {"table": table})

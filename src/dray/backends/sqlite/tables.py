@@ -11,8 +11,6 @@ from dray.backends.sqlite.session import PAYLOAD_SIZE
 from dray.backends.statements import Catalogue
 from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, bounds, portions, slots
 
-_VERBS = ("INSERT", "UPDATE", "DELETE")
-
 
 class SqliteTables(Tables):
     """The tables behind one connection, in the transaction it has open."""
@@ -23,8 +21,6 @@ class SqliteTables(Tables):
 
     def run(self, name: str, given: Mapping[str, str]) -> sqlite3.Cursor:
         return self._connection.execute(self._catalogue.filled(name, given).text)
-
-    # Reading
 
     def read(self, shape: Shape, after: Key, upto: Key, portion: Portion) -> Generator[list[Row]]:
         statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns))
@@ -49,8 +45,6 @@ class SqliteTables(Tables):
             merged.append(tuple(values))
         return merged
 
-    # Writing
-
     def append(self, shape: Shape, rows: Sequence[Row]) -> None:
         self.mend(shape, rows)
 
@@ -68,8 +62,6 @@ class SqliteTables(Tables):
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
         self._connection.executemany(self._catalogue.filled("table_remove", slots(table)).text, keys)
 
-    # Closing
-
     def close(self, sentence: str) -> None:
         # RAISE takes no parameter and no expression, only a literal.
         self._each_trigger("table_close", "'" + sentence.replace("'", "''") + "'")
@@ -78,7 +70,7 @@ class SqliteTables(Tables):
         self._each_trigger("table_open")
 
     def _each_trigger(self, name: str, literal: str = "") -> None:
-        for table, verb in product(self.names(), _VERBS):
+        for table, verb in product(self.names(), ("INSERT", "UPDATE", "DELETE")):
             statement = self._catalogue.filled(name, {"table": table, "verb": verb})
             self._connection.execute(statement.text.replace("{sentence}", literal))
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from dray.backends import rows
-from dray.backends.database import FIRST_ID, LAST_ID, Database, FileFacts, Row, Session
+from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
 from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.instants import HOUR
@@ -26,7 +28,6 @@ T = TypeVar("T")
 
 MOST = 10_000  # jobs that are counted
 _PAIRS = 1_000  # queues and tasks that are told apart
-_WORKERS = 1_000
 _PATIENCE = 1.6  # seconds in which a notification has to arrive
 
 
@@ -87,15 +88,8 @@ class OldTransaction(NamedTuple):
     program: str | None
 
 
-class Listening(NamedTuple):
-    """What became of a notification that was sent to try it."""
-
-    is_heard: bool
-    is_direct: bool  # no pooler is in between
-
-
 class Examination:
-    """One database; each question may take `seconds`."""
+    """One database; each question may take `seconds`. Most checks ask for its properties, which are read once."""
 
     def __init__(self, db: Database, seconds: float) -> None:
         self._db = db
@@ -112,6 +106,7 @@ class Examination:
         """This machine's time."""
         return self._db.clock.now()
 
+    @cached_property
     def now(self) -> int:
         """The time that rows are written by."""
         return self._rows("schedule_upcoming")[0][1]
@@ -120,23 +115,12 @@ class Examination:
         """The versions that the tables note; empty: there are no tables."""
         return self._look(lambda tx: tx.known())
 
-    # The file
-
-    def file(self) -> FileFacts | None:
-        """None: it is no file."""
-        return None if self._db.upkeep is None else self._db.upkeep.facts()
-
-    def lock_holder(self) -> int | None:
-        return None if self._db.upkeep is None else self._db.upkeep.lock_holder()
-
     def pages(self) -> Pages:
         return Pages(*self._rows("doctor_pages")[0])
 
     def damage(self) -> list[str]:
         """What is wrong inside; on a server the indexes that it does not use."""
         return [row[0] for row in self._rows("doctor_integrity") if row[0] != "ok"]
-
-    # The server
 
     def server(self) -> ServerFacts | None:
         """None: a file has no server."""
@@ -152,26 +136,23 @@ class Examination:
     def oldest_transaction(self) -> OldTransaction | None:
         return next((OldTransaction(*row) for row in self._rows("doctor_transaction")), None)
 
-    def listening(self) -> Listening:
-        """Sends itself a notification, as a worker's watch does, and waits for it."""
-        watch = self._db.watch(hears_work=False, hears_done=False)
-        try:
+    def listening(self) -> tuple[bool, bool]:
+        """Sends itself a notification, as a worker's watch does, and waits for it: whether it is heard, and whether
+        no pooler is in between."""
+        with closing(self._db.watch(hears_work=False, hears_done=False)) as watch:
             deadline = time.monotonic() + _PATIENCE
             is_direct = False
             while not watch.is_pushed and time.monotonic() < deadline:
                 watch.wait(0.05)
                 is_direct = is_direct or watch.is_direct
-            return Listening(watch.is_pushed, is_direct)
-        finally:
-            watch.close()
+            return watch.is_pushed, is_direct
 
-    # What is in the tables
-
+    @cached_property
     def workers(self) -> list[Seen]:
         """All that have not said good-bye and were not buried."""
 
         def look(tx: Session) -> tuple[list[Row], dict[str, Life]]:
-            return tx.rows("worker_list", limit=_WORKERS), lives(self._db, tx)
+            return tx.rows("worker_list", limit=1_000), lives(self._db, tx)
 
         found, known = self._look(look)
         workers = (rows.worker(row) for row in found)
@@ -184,12 +165,14 @@ class Examination:
     def leases(self) -> list[Lease]:
         return [Lease(*row) for row in self._rows("lease_list")]
 
+    @cached_property
     def queues(self) -> list[Queue]:
         return [Queue(*row) for row in self._rows("queue_list")]
 
     def schedules(self) -> list[Schedule]:
         return [Schedule(*row) for row in self._rows("schedule_list")]
 
+    @cached_property
     def ready(self) -> list[Ready]:
         return [Ready(*row) for row in self._rows("doctor_ready", most=MOST, pairs=_PAIRS)]
 
@@ -218,27 +201,15 @@ _SLACK_US = HOUR  # that a clock may have been set back by
 _EDGES, _REACH = 1_000, 100_000  # how far circles are looked for
 
 
-class Odd(NamedTuple):
-    """Something that does not hold: which rule, and of what."""
-
-    rule: str
-    id: str
-
-
 class AuditPart(NamedTuple):
     """One stretch of all jobs."""
 
     until: str | None  # its last job; None: there are no more
     jobs: int
-    found: list[Odd]
+    found: list[tuple[str, str]]  # what does not hold: which rule, and of what
 
 
-class Oddities(NamedTuple):
-    """Things that do not hold: which rule, how many of them, and of what the first are."""
-
-    rule: str
-    times: int
-    ids: list[str]
+Oddities = tuple[str, int, list[str]]  # what does not hold: which rule, how many times, and of what the first are
 
 
 class AuditStore(Store):
@@ -259,7 +230,7 @@ class AuditStore(Store):
                 *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
                 *tx.rows("audit_logs", kept=LOG_LINES, **given),
             ]
-            return AuditPart(until, jobs, sorted({Odd(*row) for row in rows}))
+            return AuditPart(until, jobs, sorted({(rule, odd_id) for rule, odd_id in rows}))
 
         return self._db.read(work)
 
@@ -268,11 +239,11 @@ class AuditStore(Store):
 
         def repeated(rule: str, statement: str) -> Oddities:
             found = self._read(statement, limit=limit)
-            return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
+            return rule, found[0][1] if found else 0, [row[0] for row in found]
 
         return [
-            *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
-            *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
+            *(("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
+            *((rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
             repeated("unique-holder", "audit_unique"),
             repeated("step", "audit_steps"),
             repeated("slot-once", "audit_slots"),

@@ -39,8 +39,6 @@ TABLES = (
 # Of processes that work on one database and no other; payloads are in the rows of jobs.
 LEFT = ("workers", "leases", "stacks", "payloads")
 
-_ALIVE = {Evidence.PROVEN_ALIVE, Evidence.LEASE_HOLDS}
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -105,15 +103,14 @@ class Transfer(Store):
 
     def _in_use(self, tx: Session) -> InUse:
         found = {each.signs.id: each.evidence for each in liveness(self._db, tx)}
-        alive = [worker_id for worker_id, evidence in found.items() if evidence in _ALIVE]
+        living = {Evidence.PROVEN_ALIVE, Evidence.LEASE_HOLDS}
+        alive = [worker_id for worker_id, evidence in found.items() if evidence in living]
         unknown = [worker_id for worker_id, evidence in found.items() if evidence is Evidence.NONE]
         return InUse(alive, unknown, running=tx.rows("job_running")[0][0])
 
     def reading(self, work: Callable[[Tables], T]) -> T:
         """Runs `work` on all tables as they are at one moment, however long it takes to read them."""
         return self._db.snapshot(lambda tx: work(tx.tables))
-
-    # The target
 
     def begin(self, mark: Mark, sentence: str, allowed: Allowed) -> None:
         """Closes a database that is to be filled, if it has no job, and forgets its queues: the source's count."""
@@ -137,7 +134,12 @@ class Transfer(Store):
 
         def work(tx: Session) -> None:
             tables = tx.tables
-            _release(tx, shape, [*repair.missing, *repair.different])
+            if shape.table.name == "jobs":
+                # Who has a lock here may have lost it in the source to one of these: its own row comes later.
+                place = shape.columns.index("unique_lock")
+                locks = {row[place] for row in (*repair.missing, *repair.different) if row[place] is not None}
+                if locks:
+                    tx.run("unique_release", locks=sorted(locks))
             if repair.surplus:
                 tables.remove(shape.table, repair.surplus)
             if repair.different:
@@ -185,8 +187,6 @@ class Transfer(Store):
 
         self._db.write(marked, many=True)
 
-    # The source
-
     def leave(self, note: str, sentence: str, allowed: Allowed) -> None:
         """Closes a database that is moved away from: nothing that is in it changes any more."""
         self._db.write(lambda tx: self._close(tx, note, sentence, allowed), many=True)
@@ -206,7 +206,10 @@ class Transfer(Store):
             found = dict(tx.rows("meta_list"))[MOVE]
             if found == note:
                 return False
-            raise _taken(self._db.place, json.loads(found))
+            target, place = json.loads(found).get("target"), self._db.place
+            if target is not None:
+                raise MoveError(f"{place}: has moved to {target} meanwhile; take this move back with --abandon")
+            raise MoveError(f"{place}: another `dray db move` has begun to fill it; wait for its end")
         tx.run("meta_add", name=CLOSED, value=sentence)
         tx.tables.close(sentence)
         # Not before: transactions that were about to write have done so, and none can from here on.
@@ -214,24 +217,7 @@ class Transfer(Store):
         return True
 
 
-def _taken(place: str, note: dict[str, str]) -> MoveError:
-    """Another move was faster."""
-    if "target" in note:
-        return MoveError(f"{place}: has moved to {note['target']} meanwhile; take this move back with --abandon")
-    return MoveError(f"{place}: another `dray db move` has begun to fill it; wait for its end")
-
-
 def _open(tx: Session) -> None:
     tx.tables.open()
     tx.run("meta_drop", name=CLOSED)
     tx.run("meta_drop", name=MOVE)
-
-
-def _release(tx: Session, shape: Shape, rows: Sequence[Row]) -> None:
-    # Who has a lock here may have lost it in the source to one of these: its own row comes later.
-    if shape.table.name != "jobs":
-        return
-    place = shape.columns.index("unique_lock")
-    locks = sorted({row[place] for row in rows if row[place] is not None})
-    if locks:
-        tx.run("unique_release", locks=locks)

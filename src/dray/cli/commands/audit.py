@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import click
-
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import short
 from dray.cli.exits import Code, say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import flat, line, progress, put_either
 from dray.cli.parsing import time_option
-from dray.ops.audit import Audit, Broken
+from dray.ops.audit import Audit
 from dray.ops.audit import audit as run_audit
 from dray.ops.audit import check as run_check
 from dray.sanitize import escape_control
@@ -23,9 +21,8 @@ from dray.wording import counted, span
 _NAMED = {"schedule", "duty"}  # rules about things that have names instead of ids
 
 
-@click.command()
+@command()
 @time_option("--patience", default=10.0, help="How long the jobs of a dead worker may take to be rescued (10s).")
-@shared
 def audit(patience: float) -> int:
     """Check that the tables keep their invariants. Changes nothing and blocks no worker.
 
@@ -40,10 +37,9 @@ def audit(patience: float) -> int:
     return Code.DONE if found.holds else Code.FAILED
 
 
-@click.command()
+@command()
 @option("--full", is_flag=True, help="Read everything: compare indexes with their tables, too.")
 @time_option("--patience", default=10.0, help="As of `dray audit` (10s).")
-@shared
 def check(*, full: bool, patience: float) -> int:
     """Check the database for damage, by its own means, and then what `dray audit` checks. Changes nothing.
 
@@ -78,7 +74,9 @@ def _words(damage: Sequence[str], found: Audit | None) -> Iterator[str]:
     for each in damage:
         yield escape_control(f"damage: {each}")
     for each in found.broken if found else ():
-        yield escape_control(f"{each.rule}: broken {counted(each.count, 'time')}: {each.says} ({_ids(each)})")
+        ids = " ".join(each.ids if each.rule in _NAMED else map(short, each.ids))
+        more = " ..." if each.count > len(each.ids) else ""
+        yield escape_control(f"{each.rule}: broken {counted(each.count, 'time')}: {each.says} ({ids}{more})")
     if found and found.holds and not damage:
         yield f"all holds: {_scope(found)}"
 
@@ -100,8 +98,3 @@ def _advise(found: Audit | None) -> None:
 
 def _scope(found: Audit) -> str:
     return f"{counted(found.rules, 'rule')}, {counted(found.jobs, 'job')}, {span(found.seconds)}"
-
-
-def _ids(each: Broken) -> str:
-    shown = each.ids if each.rule in _NAMED else [short(each_id) for each_id in each.ids]
-    return " ".join(shown) + (" ..." if each.count > len(each.ids) else "")

@@ -11,18 +11,17 @@ import click
 from dray.backends.scratch import removed_at_the_end, scratch_url
 from dray.cli.apps import app_on_tables
 from dray.cli.exits import Failure, say
-from dray.cli.options import option, shared
+from dray.cli.options import command, option
 from dray.cli.output import Column, is_terminal, put_either, table
 from dray.cli.parsing import time_option
 from dray.cli.processes import Interrupts
 from dray.errors import StorageError, StorageUnavailable
-from dray.settings import Settings
 from dray.wording import counted
 
 _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commit of a row"}
 
 
-@click.command()
+@command()
 @time_option("--seconds", default=15.0, help="About how long it takes (15s).")
 @option(
     "--jobs",
@@ -31,7 +30,6 @@ _RAW = {"fsync": "fsync of a page", "round_trip": "round trip", "commit": "commi
     show_default=True,
     help="How many jobs are enqueued in batches.",
 )
-@shared
 def bench(seconds: float, jobs: int) -> None:
     """Measure how fast empty jobs are enqueued, picked up and run on this kind of database.
 
@@ -40,13 +38,9 @@ def bench(seconds: float, jobs: int) -> None:
     """
     if seconds < 1:
         raise click.UsageError("--seconds must be at least 1: a shorter run says nothing")
-    shape = _measured(app_on_tables().settings, seconds, jobs)
-    put_either(shape, lambda: _words(shape))
-
-
-def _measured(settings: Settings, seconds: float, jobs: int) -> dict[str, Any]:
     from dray.cli.measuring import app, measure  # noqa: PLC0415 - it starts workers, which `--help` need not load
 
+    settings = app_on_tables().settings
     url = scratch_url(settings.url)
     app.settings = replace(app.settings, url=url)
     what = "file" if app.settings.is_sqlite else "schema"
@@ -60,7 +54,8 @@ def _measured(settings: Settings, seconds: float, jobs: int) -> dict[str, Any]:
         except StorageError as error:
             raise Failure(f"cannot create a scratch {what}: {error}; dray bench needs the right to do so") from None
         figures = measure(seconds, jobs, interrupts, _tell)
-    return {"database": settings.place, "scratch": app.settings.place, **figures}
+    shape = {"database": settings.place, "scratch": app.settings.place, **figures}
+    put_either(shape, lambda: _words(shape))
 
 
 def _tell(stage: str) -> None:
@@ -73,12 +68,9 @@ def _words(shape: dict[str, Any]) -> Iterator[str]:
     bound = _RAW["fsync" if "fsync" in raw else "commit"]
     rows = [{"what": f"raw: {_RAW[name]}", "to_raw": None, **rate} for name, rate in raw.items()]
     rows += [
-        {"what": words, **shape[name]}
-        for name, words in {
-            "enqueue": "enqueue, one at a time",
-            "enqueue_many": "enqueue, in batches",
-            "drain": "run, one worker process",
-        }.items()
+        {"what": "enqueue, one at a time", **shape["enqueue"]},
+        {"what": "enqueue, in batches", **shape["enqueue_many"]},
+        {"what": "run, one worker process", **shape["drain"]},
     ]
     columns = (
         Column("", "what", is_elastic=True),

@@ -13,7 +13,7 @@ import dray
 from dray.cli.apps import app_here, bare_app, name_of
 from dray.cli.cells import Shape, cell
 from dray.cli.exits import Failure, did_you_mean, say
-from dray.cli.options import shared, told
+from dray.cli.options import command, told
 from dray.cli.output import Column, put_list
 from dray.cli.source import configured_app, project_settings
 from dray.instants import SECOND
@@ -24,8 +24,6 @@ from dray.wording import span
 
 _DEFAULT, _ENVIRONMENT, _PROJECT, _CODE, _TYPED = "default", "environment", "pyproject", "code", "command line"
 _INTERNAL = frozenset({"DRAY_SUPERVISED", "DRAY_DEMO_LEDGER", "DRAY_RELOADED"})  # between processes of one command
-_SECONDS = {"default_timeout", "busy_timeout"}
-_HIDDEN = {"is_url_given"}
 
 
 class Setting(NamedTuple):
@@ -51,19 +49,14 @@ def _value(value: Any, shape: Shape) -> str:
     return cell(value)
 
 
-def _source(value: Any, shape: Shape) -> str:
-    return f"{value} {shape['key']}" if shape["key"] else str(value)
-
-
 _COLUMNS = (
     Column("setting", "name", is_elastic=True),
     Column("value", "value", _value, is_elastic=True),
-    Column("from", "source", _source, is_elastic=True),
+    Column("from", "source", lambda value, each: f"{value} {each['key']}" if each["key"] else value, is_elastic=True),
 )
 
 
-@click.command()
-@shared
+@command()
 def config() -> None:
     """Show every setting with its value and where it comes from; no database is needed.
 
@@ -79,12 +72,12 @@ def config() -> None:
         found = None
     root = click.get_current_context().find_root().command
     variables = dict(_variables(click.Context(root, info_name="dray", auto_envvar_prefix="DRAY")))
-    url_source = _url_source(found)
+    url_source, kept = _url_source(found), Retention().by_state()
     settings = [
         _app_setting(found, spec),
         *_of_app(found or bare_app(), url_source),
         *_of_commands(variables),
-        *_of_retention(),
+        *(Setting(f"retention.{state}", us and us / SECOND, unit="seconds") for state, us in kept.items()),
         *_of_limits(),
     ]
     put_list([setting._asdict() for setting in settings], _COLUMNS)
@@ -119,10 +112,10 @@ def _of_app(app: dray.App, url_source: tuple[str, str | None]) -> Iterator[Setti
         value = getattr(settings, field.name)
         if field.name == "url":
             yield Setting("url", settings.place, *url_source)
-        elif field.name not in _HIDDEN:
+        elif field.name != "is_url_given":
             default = None if field.default is MISSING else field.default
             source = _DEFAULT if value == default else _CODE
-            unit = "seconds" if field.name in _SECONDS else None
+            unit = "seconds" if field.name in {"default_timeout", "busy_timeout"} else None
             yield Setting(field.name, _plain(field.name, value), source, unit=unit)
 
 
@@ -150,11 +143,6 @@ def _of_commands(variables: Variables) -> Iterator[Setting]:
         elif command == "worker":
             default = None if option.multiple else option.to_info_dict()["default"]
             yield Setting(setting, defaults.get(word, default), unit=unit)
-
-
-def _of_retention() -> Iterator[Setting]:
-    for state, kept_us in Retention().by_state().items():
-        yield Setting(f"retention.{state}", None if kept_us is None else kept_us / SECOND, unit="seconds")
 
 
 def _of_limits() -> Iterator[Setting]:

@@ -14,7 +14,7 @@ from dray.backends.migrate import latest, scripts
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, seconds
 from dray.cli.exits import Code, Failure, say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import Column, fields, progress, put, put_either, put_json
 from dray.cli.parsing import confirm, state_option, time_option
 from dray.cli.root import LazyGroup
@@ -37,13 +37,11 @@ _COMMANDS = {
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
-@shared
 def db() -> None:
     """Create, upgrade, check, copy and prune the tables."""
 
 
-@click.command()
-@shared
+@command()
 def init() -> None:
     """Create the tables, and the file, if they do not exist. Also upgrades them."""
     app = app_on_tables()
@@ -51,8 +49,7 @@ def init() -> None:
     _put_version(app)
 
 
-@click.command()
-@shared
+@command()
 def migrate() -> None:
     """Upgrade the tables to the version that this Dray needs; on PostgreSQL it also creates them."""
     app = app_on_tables()
@@ -62,17 +59,15 @@ def migrate() -> None:
     _put_version(app)
 
 
-@click.command()
-@shared
+@command()
 def status() -> None:
     """Show where the tables are, and which version they have.
 
     Exit code 6: there are none, they need an upgrade, they are too new for this Dray, or a move has closed them.
     """
     app = app_on_tables()
-    version, newest = _version(app), _newest(app)
-    _put_version(app)
-    if version < newest:
+    version = _version(app)
+    if version < _put_version(app):
         raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
     app.backend.queues.all()  # raises if they are too new
     closed = Closed.of(app.backend.examine().known())
@@ -87,24 +82,18 @@ def _version(app: dray.App) -> int:
     return version
 
 
-def _newest(app: dray.App) -> int:
-    return latest("sqlite" if app.settings.is_sqlite else "postgres")
-
-
-def _put_version(app: dray.App) -> None:
-    shape = {
-        "database": app.settings.place,
-        "version": app.backend.schema_version(),
-        "newest_version": _newest(app),
-    }
+def _put_version(app: dray.App) -> int:
+    """Writes which version the tables have, and returns the newest one."""
+    newest = latest("sqlite" if app.settings.is_sqlite else "postgres")
+    shape = {"database": app.settings.place, "version": app.backend.schema_version(), "newest_version": newest}
     put_either(shape, lambda: fields(shape, [Column(name.replace("_", " "), name) for name in shape]))
+    return newest
 
 
-@click.command()
+@command()
 @option("--kind", type=click.Choice(["sqlite", "postgres"]), help="For this kind; else for that of the database.")
 @option("--from", "after", type=click.IntRange(min=0), default=0, metavar="N", help="Upgrade tables of version N.")
 @option("--migrations", is_flag=True, help="One transaction for each version instead of one for all.")
-@shared
 def sql(kind: Any, after: int, *, migrations: bool) -> None:
     """Print the SQL that `dray db migrate` runs, including the rows that record the version. Opens no database.
 
@@ -116,9 +105,9 @@ def sql(kind: Any, after: int, *, migrations: bool) -> None:
         kind, schema = ("postgres", address.schema) if isinstance(address, PostgresAddress) else ("sqlite", None)
     found = scripts(kind, schema=schema, after=after, one_by_one=migrations)
     if wants_json():
-        put_json([{"version": script.version, "sql": script.text} for script in found])
+        put_json([{"version": version, "sql": text} for version, text in found.items()])
     elif found:
-        put("\n".join(script.text for script in found).rstrip())
+        put("\n".join(found.values()).rstrip())
     else:
         say(f"there is nothing after version {after}")
 
@@ -141,10 +130,9 @@ _BACKUP_FIELDS = (
 )
 
 
-@click.command()
+@command()
 @click.argument("target", required=False, type=click.Path(path_type=Path))
 @option("--force", is_flag=True, help="Replace an existing file, once the copy is complete.")
-@shared
 def backup(target: Path | None, *, force: bool) -> None:
     """Copy the database as it is now into a file, while workers and clients go on.
 
@@ -159,23 +147,23 @@ def backup(target: Path | None, *, force: bool) -> None:
     put_either(shape, lambda: fields(shape, _BACKUP_FIELDS))
 
 
-_PAGES = 1_000  # given back to the disk in one transaction
-
-
-@click.command()
+@command()
 @time_option("--older-than", help="Ended longer ago than this; else as above.")
 @state_option(help="Only completed, failed or cancelled ones (repeat for several).")
 @option("--vacuum", is_flag=True, help="Return unused space of a SQLite file to the disk.")
 @option("--yes", is_flag=True, help="Do not ask.")
 @option("--dry-run", is_flag=True, help="Only say how many jobs it would remove.")
-@shared
 def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: bool, dry_run: bool) -> None:
     """Remove jobs that ended long ago, with their attempts and logs.
 
     By default those that a worker would remove by itself: completed and cancelled ones after 7 days, failed ones
     after 30. A job that a live job needs stays, and so does a workflow that has not ended.
     """
-    kept = pruning.retention(older_than, _final_states(state))
+    named = [states_named(word) for word in state]
+    if any(reason is not None or not states <= FINAL for states, reason in named):
+        raise click.UsageError("--state may be completed, failed or cancelled: only jobs that have ended are removed")
+    chosen = frozenset(each for states, _ in named for each in states) if named else FINAL
+    kept = pruning.retention(older_than, chosen)
     app = app_on_tables()
     found = app.backend.history.prunable(kept)
     total, removed = sum(found.values()), 0
@@ -185,15 +173,8 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
         with progress("removing") as report:
             removed = pruning.remove(app.backend, kept, lambda done: report(done, max(done, total)))
         upkeep = app.backend.upkeep if vacuum else None
-        while upkeep is not None and upkeep.vacuum(_PAGES):
+        while upkeep is not None and upkeep.vacuum(1_000):  # pages that one transaction gives back to the disk
             continue
     counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
     words = f"would remove {counted(total, 'job')}: {counts}" if dry_run else f"removed {counted(removed, 'job')}"
     put_either({"database": app.settings.place, "found": found, "removed": removed}, lambda: [words])
-
-
-def _final_states(words: Sequence[str]) -> frozenset[str]:
-    named = [states_named(word) for word in words]
-    if any(reason is not None or not states <= FINAL for states, reason in named):
-        raise click.UsageError("--state may be completed, failed or cancelled: only jobs that have ended are removed")
-    return frozenset(state for states, _ in named for state in states) if named else FINAL

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 
 import click
 
 from dray.backends.tables import Portion
 from dray.cli.exits import say
 from dray.cli.logs import say_warnings
-from dray.cli.options import option, shared, warn_of_password
+from dray.cli.options import command, option, warn_of_password
 from dray.cli.output import Column, line, progress, put_either, table
 from dray.clock import SystemClock
 from dray.ops import move as ops
@@ -27,7 +27,7 @@ _SECONDS = 10.0  # between two lines of progress without a terminal
 _COLUMNS = (Column("table", "table"), Column("rows", "rows", is_number=True), Column("checksum", "checksum"))
 
 
-@click.command()
+@command()
 @click.argument("source", envvar=f"{_VARIABLE}SOURCE")
 @click.argument("target", envvar=f"{_VARIABLE}TARGET")
 @option(
@@ -39,7 +39,6 @@ _COLUMNS = (Column("table", "table"), Column("rows", "rows", is_number=True), Co
 @option("--dry-run", is_flag=True, help="Only say what would be moved.")
 @option("--abandon", is_flag=True, help="Undo an unfinished move: empty TARGET, and let SOURCE go on.")
 @option("--chunk", type=click.IntRange(1, 100_000), default=5_000, show_default=True, help="Rows in a transaction.")
-@shared
 def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool, chunk: int) -> None:
     """Move queues, schedules, jobs, workflows, history and logs from SOURCE into TARGET, which must be empty.
 
@@ -48,7 +47,8 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
     DRAY_DB_MOVE_SOURCE and DRAY_DB_MOVE_TARGET keep passwords out of the list of processes.
     """
     say_warnings()
-    with _side("source", source) as here, _side("target", target) as there:
+    here, there = _side("source", source), _side("target", target)
+    with closing(here.backend), closing(there.backend):
         if abandon:
             elsewhere = ops.abandon(here, there, force=force)
             kept = f"stays closed: it has moved to {elsewhere}" if elsewhere else "goes on as before"
@@ -65,8 +65,8 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
         if plan.mark is not None:
             say("going on with an interrupted move")
         try:
-            with _told(plan.source.place) as tell:
-                moved = ops.carry(plan, portion=Portion(chunk), tell=tell)
+            with progress("", percent=True) as report:
+                moved = ops.carry(plan, portion=Portion(chunk), tell=_telling(plan.source.place, report))
         except KeyboardInterrupt:
             say("stopped; the same command goes on from here, and with --abandon undoes the move")
             raise
@@ -78,15 +78,10 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
     say(f"{moved.source} has moved to {moved.target} in {moved.seconds:.1f} s; both have the same rows")
 
 
-@contextmanager
-def _side(param: str, url: str) -> Generator[ops.Side]:
+def _side(param: str, url: str) -> ops.Side:
     warn_of_password(param, url, f"{_VARIABLE}{param.upper()}")
     settings = Settings.of(url, migrate=False)
-    backend = settings.open(SystemClock())
-    try:
-        yield ops.Side(backend, settings.place)
-    finally:
-        backend.close()
+    return ops.Side(settings.open(SystemClock()), settings.place)
 
 
 def _put(moved: ops.Moved) -> None:
@@ -103,32 +98,23 @@ def _put(moved: ops.Moved) -> None:
     put_either(shape, lambda: table(tables, _COLUMNS), lambda: (line(*each.values()) for each in tables))
 
 
-@contextmanager
-def _told(source: str) -> Generator[Callable[[ops.Progress], None]]:
-    """Shows how far the move is: a bar on a terminal, else a line now and then."""
-    if not sys.stderr.isatty():
-        yield _lines(source)
-        return
-    with progress("", percent=True) as report:
-        yield lambda step: report(step.done, max(step.total, step.done), _worded(step))
-
-
-def _lines(source: str) -> Callable[[ops.Progress], None]:
+def _telling(source: str, report: Callable[..., None]) -> Callable[[ops.Progress], None]:
+    """Returns what tells how far the move is: by a bar on a terminal, else by a line now and then."""
     next_at = time.monotonic() + _SECONDS
     was_left = False
 
     def tell(step: ops.Progress) -> None:
         nonlocal next_at, was_left
+        total, what = max(step.total, step.done), "compared" if step.is_left else "moved"
+        words = f"{step.done:,} of {counted(total, 'row')} {what} ({step.table})"
+        if sys.stderr.isatty():
+            report(step.done, total, words)
+            return
         if step.is_left and not was_left:
             was_left = True
             say(f"{source} is closed; moving what has changed since")
         if time.monotonic() >= next_at:
             next_at = time.monotonic() + _SECONDS
-            say(_worded(step))
+            say(words)
 
     return tell
-
-
-def _worded(step: ops.Progress) -> str:
-    what = "compared" if step.is_left else "moved"
-    return f"{step.done:,} of {counted(max(step.total, step.done), 'row')} {what} ({step.table})"

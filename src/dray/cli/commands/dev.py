@@ -20,7 +20,7 @@ from dray.cli.cells import short
 from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
 from dray.cli.logs import users_lines
-from dray.cli.options import import_option, option, same_command, shared, told
+from dray.cli.options import command, import_option, option, same_command, told
 from dray.cli.output import COLOURS
 from dray.cli.parsing import given, time_option
 from dray.cli.reloading import RELOADED, Reloader, places_of
@@ -39,7 +39,7 @@ _ERROR_LINES = 12
 _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error": "red", "critical": "red"}
 
 
-@click.command()
+@command()
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
@@ -51,7 +51,6 @@ _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error"
 )
 @option("--no-reload", is_flag=True, help="Do not look for changes; tasks can then read the terminal, as pdb does.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-@shared
 def dev(target: str | None, log_level: str, imports: tuple[str, ...], *, no_reload: bool, **options: Any) -> int:
     """Run jobs of the tasks in APP (module:object) and of schedules; restart when a *.py changes.
 
@@ -125,13 +124,9 @@ def _line(
     """Returns a line, and ``more`` on indented ones. Control characters are escaped and passwords hidden."""
     when = datetime.fromtimestamp(time.time() if at is None else at).astimezone()
     job = "" if execution is None else f"{short(execution.claim.id)} {execution.claim.task}: "
-    head = " ".join(
-        [
-            _styled(f"{when:%H:%M:%S}.{when.microsecond // 1000:03}", "bright_black"),
-            _styled(f"{level:<7}", _LEVELS.get(level)),
-            _styled(escape_control(redact(job)), "cyan") + _styled(escape_control(redact(text)), colour),
-        ]
-    )
+    clock = _styled(f"{when:%H:%M:%S}.{when.microsecond // 1000:03}", "bright_black")
+    said = _styled(escape_control(redact(job)), "cyan") + _styled(escape_control(redact(text)), colour)
+    head = f"{clock} {_styled(f'{level:<7}', _LEVELS.get(level))} {said}"
     return "\n".join([head, *(_styled(f"    {escape_control(redact(each))}", "bright_black") for each in more or ())])
 
 

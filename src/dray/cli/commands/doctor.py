@@ -11,7 +11,7 @@ import click
 
 from dray.cli.cells import cell
 from dray.cli.exits import Code, sentence
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import has_colours, is_ascii_only, is_terminal, line, put, put_either, put_line
 from dray.cli.parsing import time_option
 from dray.model.values import check_name
@@ -24,10 +24,9 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yell
 _WORDS = {verdict: (f"{verdict:<7}", colour) for verdict, (_, colour) in _MARKS.items()}
 
 
-@click.command()
+@command()
 @option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @option("--skip", multiple=True, metavar="CHECK", help="Leave out this check (repeat for several).")
-@shared
 def doctor(skip: Sequence[str], *, strict: bool) -> int:
     """Look for what is wrong, or soon may be, and say how to fix it. Changes nothing.
 
@@ -41,21 +40,18 @@ def doctor(skip: Sequence[str], *, strict: bool) -> int:
     for name in skip:
         if name not in names:
             raise click.UsageError(f"there is no check {name!r}; there are {', '.join(sorted(names))}")
-    results = _shown(examine(database_and_code_here(), skip), max(map(len, names)))
+    found = examine(database_and_code_here(), skip)
+    if is_terminal() and not wants_json():
+        results = _drawn(found, max(map(len, names)))
+    else:
+        results = list(found)
+        shapes = [asdict(result) for result in results]
+        put_either(shapes, tuple, lambda: (line(*shape.values()) for shape in shapes))
     bad = {result.name for result in results if result.verdict == "failed"}
     if bad & BARRIERS:
         return Code.NO_DATABASE
     is_warned = strict and any(result.verdict == "warning" for result in results)
     return Code.FAILED if bad or is_warned else Code.DONE
-
-
-def _shown(found: Iterable[Result], width: int) -> list[Result]:
-    if is_terminal() and not wants_json():
-        return _drawn(found, width)
-    results = list(found)
-    shapes = [asdict(result) for result in results]
-    put_either(shapes, tuple, lambda: (line(*shape.values()) for shape in shapes))
-    return results
 
 
 def _drawn(found: Iterable[Result], width: int) -> list[Result]:
@@ -74,7 +70,7 @@ def _drawn(found: Iterable[Result], width: int) -> list[Result]:
     return results
 
 
-@click.command()
+@command()
 @option("--worker", metavar="NAME|ID", help="This worker must be alive; the end of its id is enough.")
 @option(
     "--min-workers",
@@ -88,7 +84,6 @@ def _drawn(found: Iterable[Result], width: int) -> list[Result]:
 @time_option("--max-age", help="No ready job may wait for longer.")
 @option("--max-failed", type=click.IntRange(0), metavar="N", help="Maximum number of failed jobs within --window.")
 @time_option("--window", default=3600.0, help="The period for --max-failed (1h).")
-@shared
 def health(queues: Sequence[str], **demands: Any) -> int:
     """Say in one line whether the queue works, for probes. Exit code 0: it does; 1: it does not.
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from functools import partial
 from types import FrameType
@@ -23,7 +23,7 @@ from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, task_t
 from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import put, put_json, put_line
 from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
@@ -34,7 +34,7 @@ from dray.task.task import Task
 from dray.wording import span
 
 
-@click.command()
+@command()
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
@@ -52,7 +52,6 @@ from dray.wording import span
 @option("--unchecked", is_flag=True, help="Enqueue it even if no task of this name is known here.")
 @option("--wait", is_flag=True, help="Wait for its end and print its result (exit code 3: it failed).")
 @time_option("--timeout", help="Wait no longer than this (exit code 4).")
-@shared
 def enqueue(
     task: str,
     words: Sequence[str],
@@ -103,14 +102,13 @@ class _TimeOver(BaseException):
     """Not an Exception: a body's ``except Exception`` must not catch it."""
 
 
-@click.command()
+@command()
 @click.argument("task")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE...]")
 @option("--args", metavar="JSON", help="Arguments as a JSON object; - reads it from stdin.")
 @time_option("--timeout", help="Stop it after this time (exit code 4).")
 @option("--pdb", is_flag=True, help="Start the debugger if it raises.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-@shared
 def run(
     task: str, words: Sequence[str], args: str | None, timeout: float | None, log_level: str, *, pdb: bool
 ) -> int:
@@ -182,11 +180,17 @@ def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeou
             # Away from the result; a debugger on a terminal needs both.
             around.enter_context(contextlib.redirect_stdout(sys.stderr))
         if timeout is not None:
-            around.enter_context(_ended_at_last(task.name, timeout))
+            # For a body in a call that cannot be interrupted, or that catches the exception.
+            timer = threading.Timer(timeout + _MERCY, _end_at_last, [task.name, timeout])
+            timer.daemon = True
+            timer.start()
+            around.callback(timer.cancel)
         if inspect.iscoroutinefunction(task.function):
             return _awaited(body(), timeout)
         if timeout is not None:
-            around.enter_context(_alarm(timeout))
+            around.enter_context(handling({signal.SIGALRM: _ring}))
+            around.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
         return body()
 
 
@@ -206,36 +210,14 @@ def _awaited(body: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
     return asyncio.run(run())
 
 
-@contextlib.contextmanager
-def _alarm(timeout: float) -> Generator[None]:
-    """Raises into the body when its time is over."""
-    with handling({signal.SIGALRM: _ring}):
-        signal.setitimer(signal.ITIMER_REAL, max(timeout, 0.001))
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 def _ring(_: int, __: FrameType | None) -> NoReturn:
+    """Raises into the body when its time is over."""
     raise _TimeOver
 
 
-@contextlib.contextmanager
-def _ended_at_last(name: str, timeout: float) -> Generator[None]:
-    """Ends the process if a body is in a call that cannot be interrupted, or catches the exception."""
-
-    def end() -> None:
-        say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
-        os._exit(Code.TIMED_OUT)
-
-    timer = threading.Timer(timeout + _MERCY, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+def _end_at_last(name: str, timeout: float) -> NoReturn:
+    say(f"{name} has not ended within {span(timeout)} and did not stop when told to")
+    os._exit(Code.TIMED_OUT)
 
 
 def _wish(error: Steering) -> str:

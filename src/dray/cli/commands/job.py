@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -17,7 +16,7 @@ from dray.cli import shapes, waiting
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, cell, relative, short, state
 from dray.cli.exits import Code, say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import Group, option, wants_json
 from dray.cli.output import Column, fields, flat, line, one_or_all, put_either, put_line, put_list
 from dray.cli.parsing import confirm, filters, given, time_option
 from dray.handle import job as handles
@@ -30,8 +29,7 @@ _CHUNK = 500  # jobs in one transaction
 _PAGE = 1000
 
 
-@click.group()
-@shared
+@click.group(cls=Group)
 def job() -> None:
     """Show, wait for, retry, cancel or delete jobs. An id may be shortened to any unique part of it."""
 
@@ -39,7 +37,6 @@ def job() -> None:
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @option("--show-args", is_flag=True, help="Show arguments of unknown tasks too; they may hold secrets.")
-@shared
 def show(ids: Sequence[str], *, show_args: bool) -> None:
     """Show everything about jobs.
 
@@ -60,7 +57,6 @@ def show(ids: Sequence[str], *, show_args: bool) -> None:
 @click.argument("job_id", metavar="ID")
 @option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number, oldest first.")
 @option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Those after this one.")
-@shared
 def logs(job_id: str, limit: int, after: int) -> None:
     """Show what was logged inside a job, oldest first. In a pipe: at, level, logger, message."""
     app = app_on_tables()
@@ -81,7 +77,6 @@ def _log_words(shape: Shape) -> str:
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @time_option("--timeout", help="Wait no longer than this (exit code 4).")
-@shared
 def wait(ids: Sequence[str], timeout: float | None) -> int:
     """Wait for jobs to end (exit code 3: one of them failed or was cancelled).
 
@@ -104,22 +99,6 @@ def wait(ids: Sequence[str], timeout: float | None) -> int:
     return waiting.judge(found)
 
 
-def _progress(value: Any, shape: Shape) -> str:
-    return f"{value:g}% {shape['progress_message'] or ''}".rstrip()
-
-
-def _jobs(value: Any, _: Shape) -> str:
-    return counted(value, "job") if value else ""
-
-
-def _if_to_come(value: Any, shape: Shape) -> str:
-    return relative(value, shape) if shape["state"] in {"scheduled", "waiting"} else ""
-
-
-def _json(value: Any, _: Shape) -> str:
-    return json.dumps(value)
-
-
 _FIELDS = (
     Column("job", "id"),
     Column("task", "task"),
@@ -132,15 +111,15 @@ _FIELDS = (
     Column("attempt", "attempt", "{attempt} of {max_attempts}"),
     Column("worker", "worker"),
     Column("enqueued", "created_at", relative),
-    Column("runs", "run_at", _if_to_come),
+    Column("runs", "run_at", lambda at, job: relative(at, job) if job["state"] in {"scheduled", "waiting"} else ""),
     Column("started", "started_at", relative),
     Column("finished", "finished_at", relative),
     Column("expires", "expires_at", relative),
-    Column("waits for", "waiting_on", _jobs),
+    Column("waits for", "waiting_on", lambda jobs, _: counted(jobs, "job") if jobs else ""),
     Column("unique", "unique"),
-    Column("progress", "progress", _progress),
-    Column("args", "args", _json),
-    Column("result", "result", _json),
+    Column("progress", "progress", lambda percent, job: f"{percent:g}% {job['progress_message'] or ''}".rstrip()),
+    Column("args", "args", lambda value, _: json.dumps(value)),
+    Column("result", "result", lambda value, _: json.dumps(value)),
     Column("error", "error"),
 )
 
@@ -158,45 +137,47 @@ def described(shape: dict[str, Any]) -> list[str]:
     return [*lines, *(f"    {escape_control(each)}" for each in traceback.splitlines())]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Action:
-    verb: str
-    done: str  # the verb's participle
-    about: str
-    why_not: str  # possible reasons if it was not done
-    states: tuple[str, ...]  # what --all means, unless states are named
-    act: Callable[[dray.App, Sequence[str]], Collection[str]]  # returns the ids of the jobs it was done to
+_Act: TypeAlias = "Callable[[dray.App, Sequence[str]], Collection[str]]"  # returns the ids of the jobs it was done to
 
 
-def _command(action: _Action) -> click.Command:
-    """Makes ``dray job VERB ID...``, or ``--all`` with filters."""
+def _action(done: str, why_not: str, *all_states: str) -> Callable[[_Act], click.Command]:
+    """Makes ``dray job VERB ID...``, or ``--all`` with filters, of a function with the verb's name.
 
-    @click.command(action.verb, help=action.about)
-    @click.argument("ids", nargs=-1, metavar="[ID...]")
-    @option(
-        "--all", "everything", is_flag=True, help=f"All that fit; {', '.join(action.states)} if no state is named."
-    )
-    @filters
-    @option("--yes", is_flag=True, help="Do not ask.")
-    @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
-    @shared
-    def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
-        fit = given(options)
-        if bool(ids) is everything:
-            raise click.UsageError("name jobs by their ids, or give --all with filters; one of the two")
-        if ids and fit:
-            raise click.UsageError(f"--{next(iter(fit))} goes with --all")
-        app = app_on_tables()
-        chosen = _fitting(app, {"state": action.states, **fit}) if everything else _named(app, ids)
-        if dry_run:
-            untouched = [{"id": job_id, action.done: False} for job_id in chosen]
-            put_line(lambda: untouched, f"would {action.verb} {counted(len(chosen), 'job')}")
-            return Code.DONE
-        if everything and not yes:
-            confirm(action.verb, len(chosen), "nothing was done")
-        return _do(app, action, chosen, everything=everything)
+    ``done``: the verb's participle; ``why_not``: possible reasons if it was not done; ``all_states``: what --all
+    means, unless states are named.
+    """
 
-    return run
+    def make(act: _Act) -> click.Command:
+        verb = act.__name__
+
+        @job.command(verb, help=act.__doc__)
+        @click.argument("ids", nargs=-1, metavar="[ID...]")
+        @option(
+            "--all", "everything", is_flag=True, help=f"All that fit; {', '.join(all_states)} if no state is named."
+        )
+        @filters
+        @option("--yes", is_flag=True, help="Do not ask.")
+        @option("--dry-run", is_flag=True, help="Only say how many jobs it would be.")
+        def run(ids: Sequence[str], *, everything: bool, yes: bool, dry_run: bool, **options: Any) -> int:
+            fit = given(options)
+            if bool(ids) is everything:
+                raise click.UsageError("name jobs by their ids, or give --all with filters; one of the two")
+            if ids and fit:
+                raise click.UsageError(f"--{next(iter(fit))} goes with --all")
+            app = app_on_tables()
+            chosen = _fitting(app, {"state": all_states, **fit}) if everything else _named(app, ids)
+            if dry_run:
+                untouched = [{"id": job_id, done: False} for job_id in chosen]
+                put_line(lambda: untouched, f"would {verb} {counted(len(chosen), 'job')}")
+                return Code.DONE
+            if everything and not yes:
+                confirm(verb, len(chosen), "nothing was done")
+            acted = {i for start in range(0, len(chosen), _CHUNK) for i in act(app, chosen[start : start + _CHUNK])}
+            return _report(chosen, acted, done, None if everything else why_not)
+
+        return run
+
+    return make
 
 
 def _named(app: dray.App, parts: Sequence[str]) -> list[str]:
@@ -216,51 +197,33 @@ def _fitting(app: dray.App, fit: dict[str, Any]) -> list[str]:
     return ids
 
 
-def _do(app: dray.App, action: _Action, chosen: Sequence[str], *, everything: bool) -> int:
-    done: set[str] = set()
-    for start in range(0, len(chosen), _CHUNK):
-        done.update(action.act(app, chosen[start : start + _CHUNK]))
-    if everything or wants_json():
-        results = [{"id": job_id, action.done: job_id in done} for job_id in chosen]
-        put_line(lambda: results, f"{action.done} {len(done)} of {counted(len(chosen), 'job')}")
+def _report(chosen: Sequence[str], acted: Collection[str], done: str, why_not: str | None) -> int:
+    """Says what was done to which jobs and, unless ``why_not`` is None, to which it was not."""
+    if why_not is None or wants_json():
+        results = [{"id": job_id, done: job_id in acted} for job_id in chosen]
+        put_line(lambda: results, f"{done} {len(acted)} of {counted(len(chosen), 'job')}")
     else:
-        happened = [{"id": job_id} for job_id in chosen if job_id in done]
-        put_list(happened, [Column(action.done, "id", short)], f"{action.done} none")
-    refused = [] if everything else [job_id for job_id in chosen if job_id not in done]
+        happened = [{"id": job_id} for job_id in chosen if job_id in acted]
+        put_list(happened, [Column(done, "id", short)], f"{done} none")
+    refused = [] if why_not is None else [job_id for job_id in chosen if job_id not in acted]
     for job_id in refused:
-        say(f"job {short(job_id)} was not {action.done}: {action.why_not}")
+        say(f"job {short(job_id)} was not {done}: {why_not}")
     return Code.FAILED if refused else Code.DONE
 
 
-def _cancel(app: dray.App, ids: Sequence[str]) -> list[str]:
+@_action("retried", "it has not ended, or its arguments were not kept", "failed")
+def retry(app: dray.App, ids: Sequence[str]) -> Collection[str]:
+    """Start ended jobs over, with their attempts at 0."""
+    return handles.retry(app, ids)
+
+
+@_action("cancelled", "it had ended already", "waiting", "scheduled", "queued", "running")
+def cancel(app: dray.App, ids: Sequence[str]) -> Collection[str]:
+    """Cancel jobs that have not started, and ask running ones to stop."""
     return [job_id for job_id, result in handles.cancel(app, ids).items() if result is not CancelResult.FINAL]
 
 
-_ACTIONS = (
-    _Action(
-        verb="retry",
-        done="retried",
-        about="Start ended jobs over, with their attempts at 0.",
-        why_not="it has not ended, or its arguments were not kept",
-        states=("failed",),
-        act=handles.retry,
-    ),
-    _Action(
-        verb="cancel",
-        done="cancelled",
-        about="Cancel jobs that have not started, and ask running ones to stop.",
-        why_not="it had ended already",
-        states=("waiting", "scheduled", "queued", "running"),
-        act=_cancel,
-    ),
-    _Action(
-        verb="delete",
-        done="deleted",
-        about="Remove jobs with their history, except running ones and those that a live job needs.",
-        why_not="it runs, or a live job needs it",
-        states=("completed", "failed", "cancelled"),
-        act=lambda app, ids: app.backend.jobs.delete(ids),
-    ),
-)
-for action in _ACTIONS:
-    job.add_command(_command(action))
+@_action("deleted", "it runs, or a live job needs it", "completed", "failed", "cancelled")
+def delete(app: dray.App, ids: Sequence[str]) -> Collection[str]:
+    """Remove jobs with their history, except running ones and those that a live job needs."""
+    return app.backend.jobs.delete(ids)

@@ -9,7 +9,7 @@ import click
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, relative, short, state
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import TRIES, Column, is_terminal, put_list
 from dray.cli.parsing import filters, given
 from dray.ops import listing
@@ -40,11 +40,10 @@ _COLUMNS = (
 _KEYS = "id task queue state reason attempt max_attempts priority created_at run_at started_at finished_at error"
 
 
-@click.command()
+@command()
 @filters
 @option("--limit", type=click.IntRange(1, listing.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
 @option("--after", metavar="ID", help="Those that come after this job in the list.")
-@shared
 def jobs(limit: int, after: str | None, **options: Any) -> None:
     """List jobs, newest first.
 

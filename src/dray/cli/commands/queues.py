@@ -13,7 +13,7 @@ from dray.cli.apps import app_on_tables
 from dray.cli.cells import Shape, paused, seconds
 from dray.cli.exits import say
 from dray.cli.live.following import putting, repeat
-from dray.cli.options import option, shared
+from dray.cli.options import Group, command, option
 from dray.cli.output import BESIDE_STATES, STATES, Column, flat, put_either, put_list, state_columns, table
 from dray.cli.parsing import time_option
 from dray.model.values import check_name
@@ -27,8 +27,7 @@ _QUEUE_COLUMNS = (
 )
 
 
-@click.group(invoke_without_command=True)
-@shared
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def queues(ctx: click.Context) -> None:
     """List, pause, resume and set queues.
@@ -47,7 +46,6 @@ def _put_queues(app: dray.App, only: Sequence[str] | None = None) -> None:
 
 @queues.command()
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
-@shared
 def pause(names: Sequence[str]) -> None:
     """Start no more jobs of these queues; running jobs go on."""
     _each(names, lambda app, name: app.pause(name), "was paused already")
@@ -55,7 +53,6 @@ def pause(names: Sequence[str]) -> None:
 
 @queues.command()
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
-@shared
 def resume(names: Sequence[str]) -> None:
     """Let paused queues go on."""
     _each(names, lambda app, name: app.resume(name), "was not paused")
@@ -77,7 +74,6 @@ def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise:
 @queues.command(name="set")
 @click.argument("name", metavar="QUEUE")
 @option("--priority", type=int, required=True, help="Of new jobs without a priority of their own; higher runs first.")
-@shared
 def set_(name: str, priority: int) -> None:
     """Change the settings of a queue."""
     app = app_on_tables()
@@ -86,10 +82,9 @@ def set_(name: str, priority: int) -> None:
 
 
 _EVERY = 2
-_SHORTEST = 0.1
 
 
-@click.command()
+@command()
 @time_option("--window", default=3600.0, help="The period that rates and run times are about (1h).")
 @time_option(
     "--watch",
@@ -98,7 +93,6 @@ _SHORTEST = 0.1
     metavar="[TIME]",
     help=f"Repeat every {_EVERY} seconds, or every TIME, until Ctrl-C.",
 )
-@shared
 def stats(window: float, watch: float | None) -> None:
     """Show jobs by state and queue, the age of the oldest queued one, rates and run times.
 
@@ -116,7 +110,7 @@ def stats(window: float, watch: float | None) -> None:
         return {"at": datetime.now(UTC), "database": place, **found.as_dict()}
 
     put_one = putting(lambda found: _words(place, found), lambda found: flat(shape(found)), shape)
-    repeat(lambda: app.stats(window), put_one, max(watch, _SHORTEST))
+    repeat(lambda: app.stats(window), put_one, max(watch, 0.1))
 
 
 def _words(place: str, found: Stats) -> list[str]:

@@ -12,9 +12,9 @@ import click
 import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
-from dray.cli.cells import Shape, relative
+from dray.cli.cells import relative
 from dray.cli.exits import say
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import Group, option, wants_json
 from dray.cli.output import Column, line, put_either, put_line, put_list
 from dray.cli.parsing import arguments, given, time_option
 from dray.errors import UnknownSchedule
@@ -22,16 +22,11 @@ from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overl
 from dray.model.values import shown
 from dray.schedules import ScheduleInfo
 
-
-def _next(value: Any, shape: Shape) -> str:
-    return "paused" if shape["paused_at"] else relative(value, shape)
-
-
 _COLUMNS = (
     Column("schedule", "name", is_elastic=True),
     Column("task", "task", is_elastic=True, rank=2),
     Column("when", "rule", is_elastic=True),
-    Column("next", "next_at", _next),
+    Column("next", "next_at", lambda at, each: "paused" if each["paused_at"] else relative(at, each)),
     Column("last", "last_at", relative, rank=1),
     Column("overlap", "overlap", rank=4),
     Column("misfire", "misfire", rank=3),
@@ -39,8 +34,7 @@ _COLUMNS = (
 _KEYS = "name task rule next_at last_at paused_at queue misfire overlap args"
 
 
-@click.group(invoke_without_command=True)
-@shared
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def schedules(ctx: click.Context) -> None:
     """List, add, preview, run, pause, resume and remove schedules.
@@ -57,7 +51,6 @@ def _put(app: dray.App, only: Sequence[str] | None = None) -> None:
 
 
 @schedules.command(name="list")
-@shared
 def list_() -> None:
     """List all schedules, as `dray schedules` does."""
     _put(app_on_tables())
@@ -66,7 +59,6 @@ def list_() -> None:
 @schedules.command(name="next")
 @click.argument("name")
 @option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
-@shared
 def next_(name: str, count: int) -> None:
     """Show the next times of a schedule: on a terminal in its own time zone, in a pipe in UTC."""
     info = _named(app_on_tables(), name)
@@ -83,7 +75,6 @@ def _local(when: datetime, tz: str) -> str:
 
 @schedules.command()
 @click.argument("name")
-@shared
 def run(name: str) -> None:
     """Enqueue a job of a schedule now, in addition to its slots, and print its id."""
     job = app_with_tasks_on_tables().run_schedule(name)
@@ -92,7 +83,6 @@ def run(name: str) -> None:
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@shared
 def pause(names: Sequence[str]) -> None:
     """Fire no more slots of these schedules; jobs that are already enqueued go on."""
     _each(names, lambda app, name: app.pause_schedule(name), "was paused already")
@@ -100,7 +90,6 @@ def pause(names: Sequence[str]) -> None:
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@shared
 def resume(names: Sequence[str]) -> None:
     """Let paused schedules go on with their next slots."""
     _each(names, lambda app, name: app.resume_schedule(name), "was not paused")
@@ -108,11 +97,9 @@ def resume(names: Sequence[str]) -> None:
 
 def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise: str) -> None:
     app = app_on_tables()
-    for name in names:
-        _named(app, name)  # an unknown name must fail before anything is done
-    for name in names:
-        if not act(app, name):
-            say(f"schedule {name} {otherwise}")
+    for found in [_named(app, name) for name in names]:  # an unknown name must fail before anything is done
+        if not act(app, found.name):
+            say(f"schedule {found.name} {otherwise}")
     _put(app, names)
 
 
@@ -143,7 +130,6 @@ def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise:
     help="What to do while an earlier job of the schedule is live [allow].",
 )
 @option("--unchecked", is_flag=True, help="Add it even if no task of this name is known here.")
-@shared
 def add(name: str, task: str, words: Sequence[str], args: str | None, *, unchecked: bool, **rule: Any) -> None:
     """Create a schedule, or change the one of this name. Arguments are given as to `dray enqueue`."""
     app = app_with_tasks_on_tables()
@@ -157,14 +143,11 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@shared
 def remove(names: Sequence[str]) -> None:
     """Remove schedules; their jobs stay."""
     app = app_on_tables()
-    for name in names:
-        _named(app, name)
-    for name in names:
-        app.remove_schedule(name)
+    for found in [_named(app, name) for name in names]:
+        app.remove_schedule(found.name)
     removed = [{"name": name, "removed": True} for name in names]
     put_either(removed, lambda: map(line, names), lambda: map(line, names))
 

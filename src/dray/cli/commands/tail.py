@@ -12,13 +12,12 @@ from typing import Any
 
 import click
 
-import dray
 from dray.backends.watch import Watch
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import ago, cell, short
 from dray.cli.exits import say
 from dray.cli.live.following import Stopping, stopping
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import COLOURS, has_colours, is_dumb, is_terminal, json_line, line, put
 from dray.cli.parsing import since, state_option
 from dray.errors import StorageError
@@ -29,10 +28,9 @@ from dray.wording import span
 _LOOK = 0.5  # seconds after which log lines on PostgreSQL are seen, which no watch tells of
 _REST, _LONGEST_REST = 0.05, 0.2  # seconds between two looks
 _SHARE = 4  # the rest is this many times as long as the look took, within these bounds
-_OUTAGE = 1.0
 
 
-@click.command()
+@command()
 @option("--events/--no-events", default=True, help="Events of jobs, workers and queues.")
 @option("--logs/--no-logs", default=True, help="Lines logged inside jobs.")
 @state_option(help="Only jobs that enter this state (repeat for several).")
@@ -43,12 +41,14 @@ _OUTAGE = 1.0
 @option("-n", "--lines", type=click.IntRange(1), metavar="N", help="Begin with the last N events and lines.")
 @option("--jsonl", is_flag=True, help="One JSON object per line, as --json does.")
 @option("--until-idle", is_flag=True, help="End when nothing runs and nothing is ready.")
-@shared
 def tail(
+    state: tuple[str, ...],
     part: str | None,
     since: Any,
     lines: int | None,
     *,
+    events: bool,
+    logs: bool,
     jsonl: bool,
     until_idle: bool,
     **options: Any,
@@ -59,31 +59,26 @@ def tail(
     tabs.
     """
     app = app_on_tables()
-    wanted = _wanted(app, part, **options)
-    write = _write_json if jsonl or wants_json() else _write_words if is_terminal() else _write_values
-    # The watch comes before the first look: it tells of changes after that.
-    with stopping() as stop, stop.watching(app) as watch:
-        follower = _Follower(Tail(app.backend, logs=wanted.logs), watch, stop, wanted, write)
-        start = None if since is None else listing.job_filter(app.backend, since=since).since
-        follower.begin(start, lines)
-        if is_terminal():
-            say(f"following {app.settings.place}; Ctrl-C ends")
-        follower.go_on(until_idle=until_idle)
-
-
-def _wanted(app: dray.App, part: str | None, state: tuple[str, ...], **options: Any) -> Wanted:
-    fit = listing.job_filter(app.backend, state=state or None, queue=options["queue"], task=options["task"])
-    if not options["events"] and not options["logs"]:
+    fit = listing.job_filter(app.backend, state=state or None, since=since, **options)
+    if not events and not logs:
         raise click.UsageError("--no-events and --no-logs leave nothing to follow")
-    return Wanted(
+    wanted = Wanted(
         queue=fit.queue,
         task=fit.task,
         job=None if part is None else app.job(listing.job_named(app.backend, part)).id,
         states=fit.states if state else None,
         reason=fit.reason,
-        events=options["events"],
-        logs=options["logs"],
+        events=events,
+        logs=logs,
     )
+    shown = json_line if jsonl or wants_json() else _words if is_terminal() else _values
+    # The watch comes before the first look: it tells of changes after that.
+    with stopping() as stop, stop.watching(app) as watch:
+        follower = _Follower(Tail(app.backend, logs=logs), watch, stop, wanted, shown)
+        follower.begin(fit.since, lines)
+        if is_terminal():
+            say(f"following {app.settings.place}; Ctrl-C ends")
+        follower.go_on(until_idle=until_idle)
 
 
 @dataclass(slots=True)
@@ -94,7 +89,7 @@ class _Follower:
     _watch: Watch
     _stop: Stopping
     _wanted: Wanted
-    _write: Callable[[Event], None]
+    _shown: Callable[[Event], str]
 
     def begin(self, since: int | None, lines: int | None) -> None:
         if since is None and lines is not None:
@@ -133,7 +128,7 @@ class _Follower:
                 if not is_said:
                     say(f"the database does not answer: {error}; trying again")
                 is_said = True
-                if self._stop.wait(_OUTAGE):
+                if self._stop.wait(1.0):
                     return []
                 continue
             if is_said:
@@ -144,25 +139,21 @@ class _Follower:
         for event in found:
             if self._wanted.takes(event):
                 with self._stop.writing():
-                    self._write(event)
+                    put(self._shown(event))
 
 
-def _write_json(event: Event) -> None:
-    put(json_line(event))
-
-
-def _write_values(event: Event) -> None:
+def _values(event: Event) -> str:
     text = next((event[name] for name in ("error", "message", "name") if event.get(name)), None)
-    put(line(*(event.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text))
+    return line(*(event.get(name) for name in ("at", "event", "job", "task", "queue", "worker")), text)
 
 
-def _write_words(event: Event) -> None:
+def _words(event: Event) -> str:
     kind = event["event"]
     when = f"{event['at'].astimezone():%H:%M:%S.%f}"[:-3]
     who = f"{short(event['job'])} {cell(event['task'])}" if "job" in event else cell(event.get("queue") or "")
     words = f"{when} {kind.replace('_', ' '):<9} {who} {cell(_text(event))}".rstrip()
     colour = _COLOURS.get(event["level"].lower() if kind == "log" else kind)
-    put(click.style(words, fg=colour) if colour and has_colours() else words)
+    return click.style(words, fg=colour) if colour and has_colours() else words
 
 
 _COLOURS = COLOURS | {
@@ -195,9 +186,8 @@ def _text(event: Event) -> str:
     return f"{said}: {event['error']}".removeprefix(": ") if event["error"] else said
 
 
-@click.command()
+@command()
 @option("--read-only", is_flag=True, help="Only look: no key changes anything.")
-@shared
 def top(*, read_only: bool) -> None:
     """A live view: queues, running jobs with their progress, failures, workers and rates. `?` shows the keys."""
     if wants_json() or not (sys.stdin.isatty() and sys.stdout.isatty()):

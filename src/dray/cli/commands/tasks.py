@@ -12,7 +12,7 @@ import dray
 from dray.cli import shapes
 from dray.cli.apps import app_on_tables, app_with_tasks, known_task
 from dray.cli.cells import Shape, queues, relative, seconds, short
-from dray.cli.options import option, shared, wants_json
+from dray.cli.options import command, option, wants_json
 from dray.cli.output import Column, put_json, put_list
 from dray.errors import ConfigError, StorageError
 from dray.ops import tasks as ops
@@ -28,10 +28,6 @@ def _rule(value: Any, shape: Shape) -> str:
     return value if shape["tz"] == "UTC" else f"{value} {shape['tz']}"
 
 
-def _count(value: Any, _: Shape) -> str:
-    return "" if value is None else str(len(value))
-
-
 _COLUMNS = (
     Column("task", "name", is_elastic=True),
     Column("queue", "queue", rank=2),
@@ -40,16 +36,15 @@ _COLUMNS = (
     Column("timeout", "timeout", seconds, rank=6),
     Column("retry", "retry", is_elastic=True, rank=7),
     Column("schedule", "cron", _rule, is_elastic=True, rank=3),
-    Column("workers", "workers", _count, is_number=True, rank=3),
+    Column("workers", "workers", lambda ids, _: "" if ids is None else str(len(ids)), is_number=True, rank=3),
     Column("", "description", is_elastic=True, rank=1),
 )
 _KEYS = "name queue priority runner max_attempts max_crashes timeout retry cron every tz workers description"
 
 
-@click.command()
+@command()
 @click.argument("names", nargs=-1, metavar="[TASK...]")
 @option("--schema", is_flag=True, help="JSON Schema of their arguments.")
-@shared
 def tasks(names: Sequence[str], *, schema: bool) -> None:
     """List the tasks of the app, or the named ones; no database is needed.
 
@@ -96,9 +91,8 @@ _WORKER_COLUMNS = (
 _WORKER_KEYS = "id name state host pid queues concurrency duties started_at last_seen_at stopped_at tasks"
 
 
-@click.command()
+@command()
 @option("--all", "everyone", is_flag=True, help="Also workers that have ended.")
-@shared
 def workers(*, everyone: bool) -> None:
     """List the live workers.
 

@@ -10,7 +10,7 @@ import click
 
 from dray.cli.apps import app_on_tables, load_tasks
 from dray.cli.cells import short, state
-from dray.cli.options import option, shared
+from dray.cli.options import command, option
 from dray.cli.output import line, one_or_all, put_either
 from dray.ops import listing
 from dray.ops.why import Why
@@ -20,10 +20,9 @@ from dray.sanitize import escape_control
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-@click.command()
+@command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @option("--no-stack", is_flag=True, help="Do not ask the worker of a running job where its function is.")
-@shared
 def why(ids: Sequence[str], *, no_stack: bool) -> None:
     """Explain jobs: why they wait or failed, or what they are doing now.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -14,7 +13,7 @@ import click
 from dray.cli import logs
 from dray.cli.apps import app_with_tasks
 from dray.cli.exits import Code, Failure
-from dray.cli.options import import_option, option, same_command, shared
+from dray.cli.options import command, import_option, option, same_command
 from dray.cli.parsing import given, time_option
 from dray.log import log
 from dray.runtime.signals import SUPERVISED
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
     from dray.runtime.worker import Worker
 
 
-_GRACE = 25.0
 _LAST_SECONDS = 5.0
 _SWITCH_INTERVAL = 0.0005  # seconds
 
 
-@click.command()
+@command()
 @click.argument("target", required=False, metavar="[APP]")
 @option("-q", "--queues", metavar="LIST", help="Queues in order (mail,default) or by weight (mail:4,default:1).")
 @option("-c", "--concurrency", type=int, metavar="N", help="Maximum number of jobs to run at a time.")
@@ -45,7 +43,6 @@ _SWITCH_INTERVAL = 0.0005  # seconds
 @option("--health-host", default="127.0.0.1", show_default=True, help="Address to bind for --health-port.")
 @time_option("--lease", hidden=True)
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-@shared
 def worker(
     target: str | None,
     log_level: str,
@@ -72,7 +69,7 @@ def worker(
         from dray.runtime.supervisor import Supervisor  # noqa: PLC0415 - one worker needs no subprocesses
 
         logs.configure(log_level)
-        grace = _GRACE if options["grace"] is None else options["grace"]
+        grace = 25.0 if options["grace"] is None else options["grace"]
         return Supervisor(same_command(), processes, grace).run()  # children find SUPERVISED in their environment
     from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
@@ -98,12 +95,10 @@ def _warn_of_old_sqlite() -> None:
         log.warning("%s; `dray doctor` says what to do", caution)
 
 
-@contextmanager
-def _probed(worker: Worker, host: str, port: int | None) -> Generator[None]:
+def _probed(worker: Worker, host: str, port: int | None) -> AbstractContextManager[object]:
     """Serves probes during the block, if there is a port."""
     if port is None:
-        yield
-        return
+        return nullcontext()
     from dray.runtime.health import Endpoint  # noqa: PLC0415 - 30 ms, only for --health-port
 
     try:
@@ -114,10 +109,7 @@ def _probed(worker: Worker, host: str, port: int | None) -> Generator[None]:
         ) from None
     endpoint.start()
     logs.announce(f"probes are served on http://{f'[{host}]' if ':' in host else host}:{endpoint.port}/health")
-    try:
-        yield
-    finally:
-        endpoint.close()
+    return closing(endpoint)
 
 
 def until_told(worker: Worker, *, burst: bool) -> int:

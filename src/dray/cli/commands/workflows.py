@@ -15,7 +15,7 @@ from dray.cli.cells import Shape, relative, short, state
 from dray.cli.drawing import ASCII, BOXES, Spot, draw, tally
 from dray.cli.exits import Code, say
 from dray.cli.live.following import follow, putting
-from dray.cli.options import option, shared
+from dray.cli.options import Group, option
 from dray.cli.output import Column, is_ascii_only, is_terminal, line, put_either, put_list
 from dray.errors import UnknownWorkflow
 from dray.handle.run import Run
@@ -33,8 +33,7 @@ _COLUMNS = (
 _KEYS = "id name state done total created_at"
 
 
-@click.group(invoke_without_command=True)
-@shared
+@click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def workflows(ctx: click.Context) -> None:
     """List, show, cancel and retry workflows.
@@ -42,18 +41,13 @@ def workflows(ctx: click.Context) -> None:
     In a pipe: id, name, state, done, total, created_at.
     """
     if ctx.invoked_subcommand is None:
-        _put_list(100)
+        ctx.invoke(list_)
 
 
 @workflows.command(name="list")
 @option("--limit", type=click.IntRange(1, listing.MAX_LIMIT), default=100, show_default=True, help="Maximum number.")
-@shared
 def list_(limit: int) -> None:
     """List the newest workflows, as `dray workflows` does."""
-    _put_list(limit)
-
-
-def _put_list(limit: int) -> None:
     found = [shapes.workflow(*each) for each in listing.workflows(app_on_tables().backend, limit)]
     put_list(found, _COLUMNS, "no workflows; create one with app.workflow()", _KEYS)
 
@@ -62,7 +56,6 @@ def _put_list(limit: int) -> None:
 @click.argument("part", metavar="ID")
 @option("--graph", is_flag=True, help="Draw it in a pipe, too.")
 @option("--watch", is_flag=True, help="Draw it again whenever it changes, until it has ended.")
-@shared
 def show(part: str, *, graph: bool, watch: bool) -> None:
     """Draw a workflow: its steps in order, what waits for what, and their states.
 
@@ -74,7 +67,8 @@ def show(part: str, *, graph: bool, watch: bool) -> None:
     shape = _shape(app, run_id)
     values = _drawing if graph or is_terminal() else _rows
     if watch:
-        follow(app, lambda: _shape(app, run_id), putting(_drawing, values, dict), _has_ended, first=shape)
+        put_one = putting(_drawing, values, dict)
+        follow(app, lambda: _shape(app, run_id), put_one, lambda now: now["done"] == now["total"], first=shape)
     else:
         put_either(shape, lambda: _drawing(shape), lambda: values(shape))
 
@@ -84,10 +78,6 @@ def _shape(app: dray.App, run_id: str) -> Shape:
     if found is None:
         raise UnknownWorkflow(f"no workflow has the id {run_id}")
     return shapes.whole_workflow(found[0], *app.backend.workflows.drawing(run_id))
-
-
-def _has_ended(shape: Shape) -> bool:
-    return shape["done"] == shape["total"]
 
 
 def _rows(shape: Shape) -> list[str]:
@@ -124,7 +114,6 @@ def _label(step: Shape) -> str:
 
 @workflows.command()
 @click.argument("parts", nargs=-1, required=True, metavar="ID...")
-@shared
 def cancel(parts: Sequence[str]) -> int:
     """Cancel all steps that have not started, and ask running ones to stop."""
     return _each(parts, lambda run: run.cancel(), "cancelled", "had ended already")
@@ -133,7 +122,6 @@ def cancel(parts: Sequence[str]) -> int:
 @workflows.command()
 @click.argument("parts", nargs=-1, required=True, metavar="ID...")
 @option("--cancelled", is_flag=True, help="Also steps that were cancelled on request, or expired.")
-@shared
 def retry(parts: Sequence[str], *, cancelled: bool) -> int:
     """Start the failed steps over; steps that were cancelled because of them wait again."""
     return _each(parts, lambda run: run.retry_failed(cancelled=cancelled), "retried", "has no failed steps")

@@ -95,18 +95,6 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Cast:
-    """The jobs with a special part."""
-
-    delayed: Job[Any]
-    unique: Job[Any]
-    second: Job[Any]  # the second request for the unique one
-    napping: Job[Any]
-    report: Job[Any]
-    album: Run
-
-
-@dataclass(slots=True)
 class Play:
     folder: Path
     stage: Stage
@@ -121,14 +109,21 @@ class Play:
     def perform(self) -> Accounts:
         self._open()
         tasks.app.schedule("tick", tasks.tick, every=_TICK, misfire="all", misfire_limit=1000)
-        cast = self._enqueue_few()
+        delayed = tasks.greet.using(delay=_LATER, priority=10).enqueue("later")
+        unique = tasks.greet.using(unique="greet:once", delay=1, priority=10).enqueue("once")
+        second = tasks.greet.using(unique="greet:once").enqueue("once more")
+        napping = tasks.nap.using(priority=10).enqueue(600)
+        report = tasks.report.using(priority=10).enqueue(8)
+        album = self._enqueue_album()
+        self.enqueued["greet"] = sorted({delayed.id, unique.id, second.id})
+        self.enqueued |= {"nap": [napping.id], "report": [report.id]}
         self._enqueue_many()
-        self._cancel(cast.napping)
+        self._cancel(napping)
         self._work_off()
-        self.enqueued["picture"] += [cast.album.job("cover").id]
-        problems = [*self._stop_clock(), *self._remark_on(cast)]
+        self.enqueued["picture"] += [album.job("cover").id]
+        problems = [*self._stop_clock(), *self._remark_on(delayed, unique, second, album, report)]
         codes = self.workers.stop()
-        found = self._accounts(cast)
+        found = self._accounts(napping.id)
         found.problems += problems
         if any(codes):
             found.problems.append(f"workers ended with {codes} when they were asked to stop")
@@ -141,20 +136,6 @@ class Play:
         pids = [self.workers.start(), self.workers.start()]
         self._until(lambda: len(self._live_workers()) == len(pids), "the workers have not started")
         self.stage.tell(f"two workers have started: processes {pids[0]} and {pids[1]}")
-
-    def _enqueue_few(self) -> Cast:
-        cast = Cast(
-            delayed=tasks.greet.using(delay=_LATER, priority=10).enqueue("later"),
-            unique=tasks.greet.using(unique="greet:once", delay=1, priority=10).enqueue("once"),
-            second=tasks.greet.using(unique="greet:once").enqueue("once more"),
-            napping=tasks.nap.using(priority=10).enqueue(600),
-            report=tasks.report.using(priority=10).enqueue(8),
-            album=self._enqueue_album(),
-        )
-        self.enqueued["greet"] = sorted({cast.delayed.id, cast.unique.id, cast.second.id})
-        self.enqueued["nap"] = [cast.napping.id]
-        self.enqueued["report"] = [cast.report.id]
-        return cast
 
     def _enqueue_many(self) -> None:
         began = time.monotonic()
@@ -189,9 +170,10 @@ class Play:
     def _work_off(self) -> None:
         total = sum(map(len, self.enqueued.values())) + _GROWN
         has_killed = False
-        while (done := _ended(states := self._states())) < total:
+        live = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.WAITING)
+        while (done := sum((states := self._states())[state] for state in FINAL)) < total:
             self.workers.check()
-            self.stage.count(done, total, _words(states))
+            self.stage.count(done, total, ", ".join(f"{states[each]:,} {each}" for each in live if states[each]))
             if not has_killed and done >= total * _KILL_AT:
                 has_killed = True
                 self._kill_one()
@@ -227,35 +209,36 @@ class Play:
         self._remark(f"the other worker noticed, and rescued its {counted(held, 'job')} {took} after the kill")
         self.stage.tell(f"a new worker has replaced it: process {self.workers.start()}")
 
-    def _remark_on(self, cast: Cast) -> list[str]:
+    def _remark_on(
+        self, delayed: Job[Any], unique: Job[Any], second: Job[Any], album: Run, report: Job[Any]
+    ) -> list[str]:
         """Tells what became of the jobs with a special part, and returns what is wrong with them."""
         problems: list[str] = []
-        delayed = cast.delayed.refresh()
+        delayed.refresh()
         if delayed.started_at is not None:
             late = (delayed.started_at - delayed.run_at).total_seconds()
             self._remark(f"a job delayed by {_LATER:g} s started {span(max(0.0, late))} after its time")
-        if cast.second.duplicate and cast.second.id == cast.unique.id:
-            self._remark(f"a second enqueue of a unique job returned the first one: {short(cast.unique.id)}")
+        if second.duplicate and second.id == unique.id:
+            self._remark(f"a second enqueue of a unique job returned the first one: {short(unique.id)}")
         else:
-            problems.append(f"{cast.second.id} (greet) was enqueued though {cast.unique.id} holds its key")
-        if cast.album.state == State.COMPLETED:
-            seen, (done, total) = cast.album.job("album").result(1), cast.album.progress
+            problems.append(f"{second.id} (greet) was enqueued though {unique.id} holds its key")
+        if album.state == State.COMPLETED:
+            seen, (done, total) = album.job("album").result(1), album.progress
             grew = f"an album of {seen} pictures after them, and added a cover"
             self._remark(f"a workflow made {grew}: {done} of {total} steps done")
-        report = cast.report.refresh()
-        percent, lines = report.progress.percent, len(report.logs())
+        percent, lines = report.refresh().progress.percent, len(report.logs())
         if percent == 100 and lines >= 8:
             self._remark(f"a report showed its progress (up to {percent:g}%) and logged {counted(lines, 'line')}")
         else:
             problems.append(f"{report.id} (report) has lost progress or log lines: {report.progress}")
         return problems
 
-    def _accounts(self, cast: Cast) -> Accounts:
+    def _accounts(self, cancelled: str) -> Accounts:
         with closing(sqlite3.connect(self.folder / "demo.db")) as connection:
             charges = Counter(row[0] for row in connection.execute("SELECT job_id FROM demo_charges"))
         evidence = Evidence(
             expected=self.enqueued,
-            cancelled=frozenset({cast.napping.id}),
+            cancelled=frozenset({cancelled}),
             noted=tasks.read_ledger(self.folder / "ledger"),
             charges=charges,
             killed=frozenset(self.killed),
@@ -297,12 +280,3 @@ def _slot_problems(slots: list[datetime | None]) -> list[str]:
     return [f"slot {slot} was missed" for slot in expected - found] + [
         f"slot {slot} has one job too many" for slot in found - expected
     ]
-
-
-def _ended(states: dict[str, int]) -> int:
-    return sum(states[state] for state in FINAL)
-
-
-def _words(states: dict[str, int]) -> str:
-    live = (State.RUNNING, State.QUEUED, State.SCHEDULED, State.WAITING)
-    return ", ".join(f"{states[state]:,} {state}" for state in live if states[state])

@@ -20,7 +20,6 @@ from dray.errors import StorageError
 T = TypeVar("T")
 
 _PAUSE = 0.25  # seconds between two looks
-_LOOK = 1.0
 
 
 class Stopping:
@@ -102,7 +101,7 @@ def follow(
                 shown = found
             if (shown is not None and has_ended(shown)) or stop.wait(_PAUSE):
                 return
-            watch.wait(_LOOK)
+            watch.wait(1.0)
             found = patiently(look)
 
 

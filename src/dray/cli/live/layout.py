@@ -24,7 +24,6 @@ _ROOM_FOR_ALL = 12  # and all lists
 _ROOM_FOR_HINTS = 8
 _HINTS = ("q quit", "? help", "tab list", "enter show", "l logs", "/ filter", "p pause", "r retry", "c cancel")
 _HARMLESS = 6  # of these change nothing
-_READING = ("q back", "up, down scroll")
 _FIRST = ("queued", "running", "failed")
 _STATES = (*_FIRST, "scheduled", "waiting", "completed", "cancelled")
 _TONES = {"failed": "red", "running": "cyan", "queued": "bold"}
@@ -36,7 +35,14 @@ def screen(view: View, width: int, height: int, problem: str | None = None, ahea
     header = _header(view, width, height, problem, ahead)
     footer = _footer(view, width, height)
     room = max(0, height - len(header) - len(footer))
-    body = _lists(view, width, room, ahead) if view.reading is None else _text(view, view.reading, width, room)
+    if view.reading is not None:
+        body = _text(view, view.reading, width, room)
+    else:
+        rows = {panel: view.rows(panel) for panel in PANELS}
+        for row in (row for shapes in rows.values() for row in shapes):
+            row["now"] += timedelta(seconds=ahead)
+        heights = _heights({panel: len(shapes) for panel, shapes in rows.items()}, room, view.panel)
+        body = [line for panel, height in heights.items() for line in _list(view, panel, rows[panel], width, height)]
     empty: list[Line] = [[Span("")]] * (room - len(body))
     return [*header, *body[:room], *empty, *footer][:height]
 
@@ -73,17 +79,8 @@ def _footer(view: View, width: int, height: int) -> list[Line]:
         return [[Span(escape_control(view.said), "bold")]]
     if height < _ROOM_FOR_HINTS:
         return []
-    hints = _HINTS[: _HARMLESS if view.read_only else None] if view.reading is None else _READING
+    hints = _HINTS[: _HARMLESS if view.read_only else None] if view.reading is None else ("q back", "up, down scroll")
     return fold((Span(hint, "dim") for hint in hints), width, 1)
-
-
-def _lists(view: View, width: int, room: int, ahead: float) -> list[Line]:
-    found = {panel: view.rows(panel) for panel in PANELS}
-    for shapes in found.values():
-        for shape in shapes:
-            shape["now"] += timedelta(seconds=ahead)
-    heights = _heights({panel: len(shapes) for panel, shapes in found.items()}, room, view.panel)
-    return [line for panel, height in heights.items() for line in _list(view, panel, found[panel], width, height)]
 
 
 def _heights(counts: dict[str, int], room: int, focused: str) -> dict[str, int]:
@@ -111,19 +108,16 @@ def _list(view: View, panel: str, shapes: list[dict[str, Any]], width: int, heig
     words = {column: [column.word(shape) for shape in shapes] for column in PANELS[panel]}
     widths = fitted(words, width - 1)
     note = f" with {escape_control(view.filter)}" if view.filter else ""
-    head = _head(widths, f"{panel} {len(shapes)}{note}", width)
+    title = f"{panel} {len(shapes)}{note}"
+    head = " " + GAP.join(_cell(column, column.title, size) for column, size in widths.items())
+    # Without room for the title the names of the columns say what the list is.
+    gap = width - cell_len(head) - cell_len(title) - 1
+    head += f"{' ' * gap}{title} " if gap > 0 else ""
     drawn: list[Line] = [[Span(head, "bold" if selected is None else "bold reverse")]]
     for number in range(top, min(len(shapes), top + height - 1)):
         cells = {column: _cell(column, words[column][number], size) for column, size in widths.items()}
         drawn.append(_row(shapes[number], cells, is_selected=number == selected))
     return [*drawn, *[[Span("")]] * (height - len(drawn))]
-
-
-def _head(widths: Mapping[Column, int], title: str, width: int) -> str:
-    head = " " + GAP.join(_cell(column, column.title, size) for column, size in widths.items())
-    # Without room for the title the names of the columns say what the list is.
-    gap = width - cell_len(head) - cell_len(title) - 1
-    return f"{head}{' ' * gap}{title} " if gap > 0 else head
 
 
 def _row(shape: Shape, cells: Mapping[Column, str], *, is_selected: bool) -> Line:

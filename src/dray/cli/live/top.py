@@ -17,10 +17,7 @@ from dray.cli.terminal import rendered
 from dray.errors import DrayError, UnknownJob
 from dray.ops.top import Top
 
-_SECOND = 1.0
 _PAUSE = 0.25  # seconds between two looks
-_LOOK = 1.0
-_OUTAGE = 1.0
 
 
 class Feed:
@@ -71,8 +68,6 @@ class Feed:
         if watch is not None:
             watch.poke()
 
-    # The thread
-
     def _run(self) -> None:
         try:
             while not self._is_over:
@@ -89,7 +84,8 @@ class Feed:
         try:
             if self._watch is None:
                 self._watch = self._app.backend.watch()  # before the look: it tells of changes after that
-            self._run_actions()
+            while self._asked:
+                self.said.append(_said_by(self._asked.popleft()))
             self.latest = self._look()
             self.problem = None
         except DrayError as error:
@@ -97,18 +93,18 @@ class Feed:
                 self.problem_since = time.monotonic()
             self.problem = str(error)
             self._ring()
-            self._called.wait(_OUTAGE)
+            self._called.wait(1.0)
             return
         self._ring()
         if not self._called.wait(_PAUSE) and not self._is_over:
-            self._watch.wait(_LOOK)
+            self._watch.wait(1.0)
 
-    def _run_actions(self) -> None:
-        while self._asked:
-            try:
-                self.said.append(self._asked.popleft()())
-            except DrayError as error:
-                self.said.append(str(error))
+
+def _said_by(action: Callable[[], str]) -> str:
+    try:
+        return action()
+    except DrayError as error:
+        return str(error)
 
 
 def run(app: App, *, read_only: bool) -> None:
@@ -145,5 +141,5 @@ def _loop(view: View, screen: Screen, feed: Feed) -> None:
         # Whole seconds: the ages on the screen tick together, and between two ticks nothing is sent.
         ahead = float(int(time.monotonic() - seen_at))
         screen.draw([rendered(line, width) for line in layout.screen(view, width, height, problem, ahead)])
-        for key in screen.wait(_SECOND):
+        for key in screen.wait(1.0):
             view.press(key)

@@ -18,7 +18,6 @@ from dray.ops.why import why
 from dray.sanitize import escape_control
 from dray.wording import span
 
-_LOG_LINES = 1_000
 _CANCELLED = {
     CancelResult.CANCELLED: "is cancelled",
     CancelResult.REQUESTED: "is asked to stop",
@@ -38,7 +37,6 @@ ctrl-l            redraw the screen
 ?                 this help
 q                 quit; in a text: back"""
 _LAST = 1 << 30
-_BAR = 10
 _TURNS = {"tab": 1, "right": 1, "back tab": -1, "left": -1}
 _JOBS = {"running", "failures"}  # the lists of jobs
 
@@ -53,7 +51,7 @@ def _for(value: Any, shape: Shape) -> str:
 
 
 def _progress(value: Any, _: Shape) -> str:
-    return "" if value is None else f"{bar(value / 100, _BAR)} {value:3.0f}%"
+    return "" if value is None else f"{bar(value / 100, 10)} {value:3.0f}%"
 
 
 def _first_line(value: Any, shape: Shape) -> str:
@@ -121,7 +119,7 @@ class View:
     app: App
     read_only: bool
     contents: Contents
-    ask: Callable[[Callable[[], str]], None]  # runs an action on the thread of the database
+    ask: Callable[[Callable[[], str]], None]  # runs an action, which returns a sentence, on the database's thread
     look_now: Callable[[], None]  # has that thread read the database again
     said: str = ""  # the outcome of the last action
     is_over: bool = False
@@ -137,21 +135,20 @@ class View:
 
     def press(self, key: str) -> None:
         if self.question is not None:
-            self._answer(key, *self.question)
+            (_, work), self.question = self.question, None
+            if key in {"y", "Y"}:
+                self.ask(work)
+            else:
+                self.said = "nothing was done"
         elif self.is_typing:
             self._type(key)
-        elif self.reading is not None:
-            self._read(key)
-        else:
+        elif self.reading is None:
             self.said = ""
             self._choose(key)
-
-    def _answer(self, key: str, _: str, work: Callable[[], str]) -> None:
-        self.question = None
-        if key in {"y", "Y"}:
-            self.ask(work)
+        elif key in {"q", "escape", "left"}:
+            self.reading = None
         else:
-            self.said = "nothing was done"
+            self.scroll = max(0, self._moved(key, self.scroll))
 
     def _type(self, key: str) -> None:
         self.is_typing = key not in {"enter", "escape"}
@@ -161,12 +158,6 @@ class View:
             self.filter = self.filter[:-1]
         elif len(key) == 1:
             self.filter += key
-
-    def _read(self, key: str) -> None:
-        if key in {"q", "escape", "left"}:
-            self.reading = None
-        else:
-            self.scroll = max(0, self._moved(key, self.scroll))
 
     def _choose(self, key: str) -> None:
         actions = {"enter": self._enter, "l": self._logs, "p": self._pause, "r": self._retry, "c": self._cancel}
@@ -180,12 +171,12 @@ class View:
             self._open("keys", _KEYS.splitlines)
         elif key in _TURNS:
             self._focus = (self._focus + _TURNS[key]) % len(PANELS)
-        elif key in actions:
-            row = self.row
-            if row is not None:
-                actions[key](row)
-        else:
-            self._select(self._moved(key, self.number))
+        elif found := self.rows(self.panel):
+            if key in actions:
+                actions[key](found[self.number])
+            else:
+                number = max(0, min(self._moved(key, self.number), len(found) - 1))
+                self._selected[self.panel] = found[number][self._key]
 
     def _moved(self, key: str, number: int) -> int:
         """Returns the row that a key leads to, from the row of this number."""
@@ -217,16 +208,6 @@ class View:
         selected = self._selected.get(self.panel)
         return next((n for n, row in enumerate(self.rows(self.panel)) if row[self._key] == selected), 0)
 
-    @property
-    def row(self) -> dict[str, Any] | None:
-        found = self.rows(self.panel)
-        return found[self.number] if found else None
-
-    def _select(self, number: int) -> None:
-        found = self.rows(self.panel)
-        if found:
-            self._selected[self.panel] = found[max(0, min(number, len(found) - 1))][self._key]
-
     def _open(self, title: str, source: Callable[[], list[str]]) -> None:
         self.reading, self.scroll = Document(title, source), 0
         self.look_now()
@@ -248,44 +229,32 @@ class View:
         if queue is None:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
-            paused = [each["name"] for each in self.contents.snapshot.queues if each["paused_at"] is not None]
-            self.ask(lambda: _turn(self.app, queue, is_paused=queue in paused))
+            is_paused = any(each["name"] == queue and each["paused_at"] for each in self.contents.snapshot.queues)
+            act = self.app.resume if is_paused else self.app.pause
+            done, otherwise = ("goes on", "was not paused") if is_paused else ("is paused", "was paused already")
+            self.ask(lambda: f"queue {queue} {done if act(queue) else otherwise}")
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel != "failures":
             self.said = "select a failed job"
         elif self._may_act():
-            self.ask(lambda: _retry(self.app, row["id"]))
+            why_not = "was not retried: it has not ended, is gone, or its arguments were not kept"
+            job_id = row["id"]
+            self.ask(lambda: f"job {short(job_id)} {'starts over' if handles.retry(self.app, [job_id]) else why_not}")
 
     def _cancel(self, row: dict[str, Any]) -> None:
         if self.panel != "running":
             self.said = "select a running job"
         elif self._may_act():
-            question = f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
-            self.question = question, lambda: _cancel(self.app, row["id"])
+            job_id, question = row["id"], f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
+            self.question = (
+                question,
+                lambda: f"job {short(job_id)} {_CANCELLED[handles.cancel(self.app, [job_id])[job_id]]}",
+            )
 
     def _may_act(self) -> bool:
         self.said = "this view is read-only" if self.read_only else ""
         return not self.read_only
-
-
-# What is done and read on the thread of the database; actions return a sentence about the outcome
-
-
-def _turn(app: App, queue: str, *, is_paused: bool) -> str:
-    if is_paused:
-        return f"queue {queue} goes on" if app.resume(queue) else f"queue {queue} was not paused"
-    return f"queue {queue} is paused" if app.pause(queue) else f"queue {queue} was paused already"
-
-
-def _retry(app: App, job_id: str) -> str:
-    why_not = "it has not ended, is gone, or its arguments were not kept"
-    what = "starts over" if handles.retry(app, [job_id]) else f"was not retried: {why_not}"
-    return f"job {short(job_id)} {what}"
-
-
-def _cancel(app: App, job_id: str) -> str:
-    return f"job {short(job_id)} {_CANCELLED[handles.cancel(app, [job_id])[job_id]]}"
 
 
 def _job_lines(app: App, job_id: str) -> list[str]:
@@ -298,7 +267,7 @@ def _job_lines(app: App, job_id: str) -> list[str]:
 def _log_lines(app: App, job_id: str) -> list[str]:
     found = [
         f"{line.at.astimezone():%H:%M:%S} {cell(line.level).lower():<7} {cell(line.logger)}: {cell(line.message)}"
-        for line in app.job(job_id).logs(limit=_LOG_LINES)
+        for line in app.job(job_id).logs(limit=1_000)
     ]
     return found or ["nothing was logged"]
 

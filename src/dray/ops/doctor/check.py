@@ -13,13 +13,12 @@ from typing import Literal, NamedTuple
 
 from dray.backends import Backend
 from dray.backends.database import FileFacts
-from dray.backends.store.doctor import MOST, Examination, Ready, Seen, ServerFacts
+from dray.backends.store.doctor import MOST, Examination, Seen, ServerFacts
 from dray.backends.store.liveness import Life
 from dray.clock import Clock
 from dray.errors import DrayError
 from dray.instants import SECOND
 from dray.maintenance import Scheduler, duties
-from dray.model.job import Queue
 from dray.settings import Settings
 from dray.wording import counted
 
@@ -57,8 +56,9 @@ class Subject:
     @cached_property
     def file(self) -> FileFacts | None:
         """None: there is no file, or this user cannot reach it; opening the database says which."""
+        upkeep = self.backend.upkeep
         try:
-            return self.eyes.file()
+            return None if upkeep is None else upkeep.facts()
         except OSError:
             return None
 
@@ -66,46 +66,27 @@ class Subject:
     def server(self) -> ServerFacts | None:
         return self.eyes.server()
 
-    @cached_property
-    def now(self) -> int:
-        return self.eyes.now()
-
-    @cached_property
-    def seen(self) -> list[Seen]:
-        return self.eyes.workers()
-
     @property
     def live(self) -> list[Seen]:
         """Workers that are not known to be gone."""
-        return [each for each in self.seen if each.life is not Life.GONE]
-
-    @cached_property
-    def ready(self) -> list[Ready]:
-        return self.eyes.ready()
-
-    @cached_property
-    def queues(self) -> list[Queue]:
-        return self.eyes.queues()
+        return [each for each in self.eyes.workers if each.life is not Life.GONE]
 
     def free_duties(self) -> list[str]:
         """Duties without a worker, though one that could take them has been there for a while."""
-        if not any(self.now - each.worker.started_at > _SETTLED_US for each in self.live):
+        if not any(self.eyes.now - each.worker.started_at > _SETTLED_US for each in self.live):
             return []
         # Those of a worker that is gone are taken over once it is buried.
-        there = {each.worker.id for each in self.seen}
+        there = {each.worker.id for each in self.eyes.workers}
         held = {lease.duty for lease in self.eyes.leases() if lease.holder in there}
         made = duties(self.backend, self.clock, Random())  # noqa: S311 - they are never run
         exclusive = [*(duty.name for duty in made if duty.is_exclusive), Scheduler.name]
         return [duty for duty in exclusive if duty not in held]
 
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
-
-
 def span(us: int) -> str:
     """A duration in its largest unit."""
     seconds = us / SECOND
-    for size, unit in _UNITS:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.1f}s"
@@ -132,8 +113,6 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What a check found, in words, and what to do about it."""
-
     verdict: Verdict
     text: str
     fix: str | None = None
@@ -146,10 +125,7 @@ class Check(NamedTuple):
     of: Literal["file", "server"] | None = None
 
 
-ok = partial(Finding, Verdict.OK)
-note = partial(Finding, Verdict.NOTE)
-warning = partial(Finding, Verdict.WARNING)
-failed = partial(Finding, Verdict.FAILED)
+ok, note, warning, failed = (partial(Finding, verdict) for verdict in Verdict)
 
 
 def failed_by(error: DrayError) -> Finding:

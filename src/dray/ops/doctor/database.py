@@ -85,7 +85,7 @@ def clock(subject: Subject) -> Finding:
 
 
 def history(subject: Subject) -> Finding:
-    cutoffs = Retention().cutoffs(subject.now - _SLACK_US)
+    cutoffs = Retention().cutoffs(subject.eyes.now - _SLACK_US)
     left = {state: subject.eyes.unpruned(state, before) for state, before in cutoffs.items()}
     if not any(left.values()):
         return ok("nothing is kept past its retention")
@@ -95,15 +95,13 @@ def history(subject: Subject) -> Finding:
     )
 
 
-_OLDEST = 130_000
 _CONNECTIONS_EACH = 4  # that a worker takes at rest
-_CROWDED = 0.8
 _DEAD_ROWS = 100_000
 _LONG_US = 600 * SECOND
 
 
 def server(_: Subject, found: ServerFacts) -> Finding:
-    if found.version_number < _OLDEST:
+    if found.version_number < 130_000:
         return failed(f"PostgreSQL {found.version} is too old: Dray needs 13", "upgrade the server")
     if found.is_standby:
         return failed(
@@ -129,14 +127,14 @@ def commits(_: Subject, found: ServerFacts) -> Finding:
 
 
 def listen(subject: Subject, _: ServerFacts) -> Finding:
-    heard = subject.eyes.listening()
-    if not heard.is_heard:
+    is_heard, is_direct = subject.eyes.listening()
+    if not is_heard:
         return warning(
             "LISTEN does not deliver (a pooler in transaction mode?): workers look each second instead, and prove "
             "themselves alive by their leases alone",
             "give the App a direct address: listen_url=…",
         )
-    if not heard.is_direct:
+    if not is_direct:
         return note("LISTEN delivers through a pooler; workers prove themselves alive by their leases alone")
     return ok("LISTEN delivers")
 
@@ -147,7 +145,7 @@ def connections(_: Subject, found: ServerFacts) -> Finding:
     left = found.connections_max - found.connections
     if left < _CONNECTIONS_EACH:
         return failed(f"{text}: another worker could not start", "raise max_connections, or use a pooler")
-    if found.connections >= _CROWDED * found.connections_max:
+    if found.connections >= 0.8 * found.connections_max:
         return warning(
             f"{text}: room for {counted(left // _CONNECTIONS_EACH, 'more worker')} ({_CONNECTIONS_EACH} each)",
             "raise max_connections, or use a pooler",
@@ -159,7 +157,7 @@ def vacuum(subject: Subject, facts: ServerFacts) -> Finding | None:
     found = subject.eyes.vacuum()
     if found is None:
         return None
-    when = "never" if found.last_at is None else f"{span(subject.now - found.last_at)} ago"
+    when = "never" if found.last_at is None else f"{span(subject.eyes.now - found.last_at)} ago"
     rows = f"{counted(found.dead, 'dead row')} beside {counted(found.live, 'live one')}"
     text = f"{rows} in dray_jobs; last vacuumed: {when}"
     if facts.autovacuum == "off":

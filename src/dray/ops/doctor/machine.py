@@ -114,8 +114,6 @@ def inotify(_: Subject, __: FileFacts) -> Finding | None:
 
 
 _LOG_LIMIT = 64 * 1024**2  # bytes that the log is cut back to by itself
-_WASTE = 64 * 1024**2
-_LAYERED = {"overlay", "aufs", "fuse.fuse-overlayfs"}
 _OTHERS_READ, _OTHERS_WRITE, _STICKY = 0o004, 0o002, 0o1000
 
 
@@ -128,23 +126,18 @@ def file_system(_: Subject, facts: FileFacts) -> Finding:
         )
     if facts.file_system is None:
         return note("what file system it lies on is not known here")
-    return _risky(facts.file_system) or ok(f"on {facts.file_system}")
-
-
-def _risky(file_system: str) -> Finding | None:
-    """What may be lost, or damaged, on a file system that is used all the same."""
-    if file_system in _LAYERED:
+    if facts.file_system in {"overlay", "aufs", "fuse.fuse-overlayfs"}:
         return warning(
-            f"the file lies in a container's own layer ({file_system}): it is gone with the container, and is not "
-            "the same file for another one",
+            f"the file lies in a container's own layer ({facts.file_system}): it is gone with the container, and is "
+            "not the same file for another one",
             "put it on a volume",
         )
-    if file_system == "tmpfs":
+    if facts.file_system == "tmpfs":
         return warning("the file lies in memory (tmpfs): it is gone with the next boot", "move it to a disk")
-    doubt = trust.doubt(file_system)
+    doubt = trust.doubt(facts.file_system)
     if doubt is not None:
         return warning(f"the file lies on {doubt}", "let this machine alone use it, or move it to a disk of its own")
-    return None
+    return ok(f"on {facts.file_system}")
 
 
 def permissions(_: Subject, facts: FileFacts) -> Finding:
@@ -153,16 +146,6 @@ def permissions(_: Subject, facts: FileFacts) -> Finding:
             f"this user may not read it: it belongs to user {facts.owner} and has mode {facts.mode:03o}",
             f"do this as user {facts.owner}, or change its rights or owner",
         )
-    exposed = _exposed(facts)
-    if exposed is not None:
-        return exposed
-    if not facts.can_write:
-        return note("this user may only read it; a worker here would be refused")
-    return ok(f"mode {facts.mode:03o}, this user can write")
-
-
-def _exposed(facts: FileFacts) -> Finding | None:
-    """What other users have there, or can do."""
     if facts.strange:
         return warning(
             f"{Path(facts.strange[0]).name} belongs to another user than the file, and user {facts.owner} may not be "
@@ -180,7 +163,9 @@ def _exposed(facts: FileFacts) -> Finding | None:
             f"every user of this machine can {does} the jobs: the file has mode {facts.mode:03o}",
             f"chmod o-rw {facts.path}",
         )
-    return None
+    if not facts.can_write:
+        return note("this user may only read it; a worker here would be refused")
+    return ok(f"mode {facts.mode:03o}, this user can write")
 
 
 def journal(_: Subject, facts: FileFacts) -> Finding | None:
@@ -214,13 +199,14 @@ def pages(subject: Subject, facts: FileFacts) -> Finding:
     found = f"{size(unused)} of {size(there.pages * there.size)} unused"
     if there.vacuum:
         return ok(f"{found}; workers give it back by and by")
-    if unused > _WASTE and there.unused * 2 > there.pages:
+    if unused > 64 * 1024**2 and there.unused * 2 > there.pages:
         return warning(f"{found}, which the file keeps: it was not made by Dray", f"sqlite3 {facts.path} VACUUM")
     return note(f"{found}; the file was not made by Dray, so that what is unused stays in it")
 
 
 def write_lock(subject: Subject, _: FileFacts) -> Finding:
-    holder = subject.eyes.lock_holder()
+    upkeep = subject.backend.upkeep
+    holder = None if upkeep is None else upkeep.lock_holder()
     if holder is None:
         return ok("no program keeps the write lock")
     return warning(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dray.backends.store.doctor import Ready
 from dray.backends.store.liveness import Life
 from dray.errors import DrayError
-from dray.instants import SECOND
+from dray.instants import HOUR, MINUTE, SECOND
 from dray.model.schedule import Schedule
 from dray.ops.doctor.check import Finding, Subject, count_of, failed, note, ok, span, warning
 from dray.wording import listed
 
-_WINDOW_US = 3_600 * SECOND
 _OLD_US = 300 * SECOND  # that a job may be ready without being claimed
-_LATE_US = 60 * SECOND
 _OVERRUN_US = 60 * SECOND  # a body has five seconds to stop, and a job may be claimed a moment before it starts
 _FEW, _RATE = 10, 0.1  # failures that are worth a word, and their share of all
 
@@ -22,14 +20,14 @@ def workers(subject: Subject) -> Finding:
     draining = sum(each.worker.state == "draining" for each in live)
     if live:
         return ok(f"{count_of(len(live), 'worker')} alive" + (f", {draining} of them stopping" if draining else ""))
-    if subject.ready:
-        ready = count_of(sum(each.jobs for each in subject.ready), "job")
+    if subject.eyes.ready:
+        ready = count_of(sum(each.jobs for each in subject.eyes.ready), "job")
         return failed(f"no worker is alive, and {ready} could run", "dray worker")
     return note("no worker is alive; nothing is ready either", "dray worker")
 
 
 def dead_workers(subject: Subject) -> Finding:
-    gone = [each.worker.name for each in subject.seen if each.life is Life.GONE]
+    gone = [each.worker.name for each in subject.eyes.workers if each.life is Life.GONE]
     if gone:
         return warning(
             f"{count_of(len(gone), 'worker')} ended without a word, and no worker has taken over: {listed(gone)}",
@@ -41,14 +39,14 @@ def dead_workers(subject: Subject) -> Finding:
 
 
 def silent_workers(subject: Subject) -> Finding:
-    silent = [each.worker for each in subject.seen if each.life is Life.SILENT]
+    silent = [each.worker for each in subject.eyes.workers if each.life is Life.SILENT]
     if not silent:
         return ok("every live worker renews its lease")
     first = silent[0]
     names = listed([each.name for each in silent])
     return warning(
         f"{count_of(len(silent), 'worker')} there without renewing the lease: {names}; last seen "
-        f"{span(max(0, subject.now - first.last_seen_at))} ago",
+        f"{span(max(0, subject.eyes.now - first.last_seen_at))} ago",
         f"see whether process {first.pid} on {first.host} is stopped (kill -CONT), cut off or stuck",
     )
 
@@ -66,7 +64,7 @@ def unknown_tasks(subject: Subject) -> Finding | None:
     if not subject.live:
         return None
     known = {task for each in subject.live for task in each.worker.tasks}
-    stuck = [each for each in subject.ready if each.task not in known]
+    stuck = [each for each in subject.eyes.ready if each.task not in known]
     if not stuck:
         return ok("every task that is queued is known to a worker")
     return warning(
@@ -81,7 +79,7 @@ def unserved_queues(subject: Subject) -> Finding | None:
     if any(not each.worker.queues for each in subject.live):
         return ok("a worker serves every queue")
     served = {queue for each in subject.live for queue in each.worker.queues}
-    left = [each for each in subject.ready if each.queue not in served]
+    left = [each for each in subject.eyes.ready if each.queue not in served]
     if not left:
         return ok("every queue with jobs is served")
     names = sorted({each.queue for each in left})
@@ -89,11 +87,11 @@ def unserved_queues(subject: Subject) -> Finding | None:
 
 
 def paused_queues(subject: Subject) -> Finding:
-    paused = {queue.name: queue.paused_at for queue in subject.queues if queue.paused_at is not None}
+    paused = {queue.name: queue.paused_at for queue in subject.eyes.queues if queue.paused_at is not None}
     if not paused:
         return ok("no queue is paused")
-    held = [each for each in subject.ready if each.queue in paused]
-    shown = listed([f"{name} (for {span(max(0, subject.now - at))})" for name, at in paused.items()])
+    held = [each for each in subject.eyes.ready if each.queue in paused]
+    shown = listed([f"{name} (for {span(max(0, subject.eyes.now - at))})" for name, at in paused.items()])
     fix = f"dray queues resume {next(iter(paused))}"
     if held:
         return warning(f"paused: {shown}; {_sum(held)} waiting there", fix)
@@ -101,12 +99,12 @@ def paused_queues(subject: Subject) -> Finding:
 
 
 def backlog(subject: Subject) -> Finding:
-    paused = {queue.name for queue in subject.queues if queue.paused_at is not None}
-    waiting = [each for each in [*subject.ready, *subject.eyes.due()] if each.queue not in paused]
+    paused = {queue.name for queue in subject.eyes.queues if queue.paused_at is not None}
+    waiting = [each for each in [*subject.eyes.ready, *subject.eyes.due()] if each.queue not in paused]
     if not waiting:
         return ok("nothing waits to be claimed")
     oldest = min(waiting, key=lambda each: each.since)
-    waited_us = max(0, subject.now - oldest.since)
+    waited_us = max(0, subject.eyes.now - oldest.since)
     text = f"the oldest ready job has waited for {span(waited_us)} (queue {oldest.queue}, task {oldest.task})"
     if waited_us < _OLD_US:
         return ok(text)
@@ -114,7 +112,7 @@ def backlog(subject: Subject) -> Finding:
 
 
 def failures(subject: Subject) -> Finding:
-    completed, went_wrong = subject.eyes.ended(subject.now - _WINDOW_US)
+    completed, went_wrong = subject.eyes.ended(subject.eyes.now - HOUR)
     text = f"{count_of(went_wrong, 'job')} failed and {count_of(completed, 'job')} completed in the last hour"
     if went_wrong >= _FEW and went_wrong >= _RATE * (completed + went_wrong):
         return warning(text, "dray jobs --state failed --since 1h")
@@ -122,15 +120,14 @@ def failures(subject: Subject) -> Finding:
 
 
 def timeouts(subject: Subject) -> Finding:
-    late = [
-        each for each in subject.eyes.running() if subject.now - each.started_at > each.timeout * SECOND + _OVERRUN_US
-    ]
+    now = subject.eyes.now
+    late = [each for each in subject.eyes.running() if now - each.started_at > each.timeout * SECOND + _OVERRUN_US]
     if not late:
         return ok("no job runs past its timeout")
     first = late[0]
     return warning(
         f"{count_of(len(late), 'job')} past the timeout and still running, such as {first.id} ({first.task}, for "
-        f"{span(subject.now - first.started_at)} instead of {first.timeout:g}s)",
+        f"{span(now - first.started_at)} instead of {first.timeout:g}s)",
         f"dray why {first.id[-8:]}; give tasks that wait in C code runner='process'",
     )
 
@@ -144,12 +141,12 @@ def schedules(subject: Subject) -> Finding:
             f"schedules that cannot be fired here: {listed(list(unusable))} ({error})",
             f"pip install tzdata if it is the zone; else add it again: dray schedules add {name} …",
         )
-    late = [s for s in rules if s.next_at is not None and subject.now - s.next_at > _LATE_US]
+    late = [s for s in rules if s.next_at is not None and subject.eyes.now - s.next_at > MINUTE]
     if late:
         worst = min(late, key=lambda schedule: schedule.next_at or 0)
         assert worst.next_at is not None
         return warning(
-            f"late: {listed([schedule.name for schedule in late])}, by {span(subject.now - worst.next_at)}",
+            f"late: {listed([schedule.name for schedule in late])}, by {span(subject.eyes.now - worst.next_at)}",
             "a worker fires them: dray worker",
         )
     known = {task for each in subject.live for task in each.worker.tasks}
