@@ -237,7 +237,7 @@ class App:
         return self._handles(await self.backend.jobs.enqueue_async(new, workflow=workflow, connection=connection))
 
     def submit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Job[Any]]:
-        """As `submit`, for many jobs of one task."""
+        """As `submit`, for plain jobs of one task."""
         loading.stop_here()
         durable = self.settings.durability is not Durability.NORMAL
         self.backend.jobs.enqueue_alike(jobs, connection=connection, durable=durable)

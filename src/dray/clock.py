@@ -124,9 +124,9 @@ class Ids:
 
     def many(self, count: int) -> list[str]:
         """The next ids, in a third of the time."""
-        if not count:
-            return []
-        ids = [self.new()]
+        ids = [self.new()] if count else []
+        if count <= 1:
+            return ids
         with self._lock:
             getrandbits, value = self._rng.getrandbits, self._last
             values = [value := value + 1 + getrandbits(32) for _ in range(count - 1)]

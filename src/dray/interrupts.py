@@ -26,13 +26,16 @@ T = TypeVar("T")
 
 def with_cleanup(work: Callable[[], T], cleanup: Callable[[], None]) -> T:
     """Runs `work`, then `cleanup`, which must be idempotent: an exception that cuts it short makes it run again."""
+    is_clean = False
     try:
         return work()
     finally:
         try:
             cleanup()
+            is_clean = True
         finally:
-            cleanup()
+            if not is_clean:
+                cleanup()
 
 
 class OwnedLock:

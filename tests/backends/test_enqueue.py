@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from dray import codec
 from dray.backends import Backend
+from dray.backends.store.insert import insert
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import CancelResult, Enqueued, Job, Outcome
 from dray.model.limits import ARGS_BYTES
-from dray.model.new_job import AlikeJobs
+from dray.model.new_job import MANY, AlikeJobs
 from dray.model.workflow import Workflow
 from tests import verbs
 from tests.backends import beside
@@ -266,8 +267,10 @@ def alike(world: World, count: int = 3, **options: Any) -> AlikeJobs:
 
 
 def one_by_one(world: World, jobs: AlikeJobs) -> list[Job]:
-    """The rows that these jobs have if each is enqueued by itself, under an id of its own."""
-    written = [world.backend.jobs.enqueue([jobs.pattern.like(world.ids.new(), args)])[0].id for args in jobs.args]
+    """The rows that these jobs have if each is written by itself, under an id of its own, as those are that have
+    parents or a unique key."""
+    made = [jobs.pattern.like(world.ids.new(), args) for args in jobs.args]
+    written = [world.backend.db.write(lambda tx, new=new: insert(tx, [new]))[0].id for new in made]
     return [replace(job, id=job_id) for job, job_id in zip(world.backend.jobs.get(written), jobs.ids, strict=True)]
 
 
@@ -278,13 +281,16 @@ def one_by_one(world: World, jobs: AlikeJobs) -> list[Job]:
         {"priority": 7, "max_attempts": 1, "max_crashes": 9, "timeout": 2.5, "queue": "slow"},
         {"delay_us": HOUR},
         {"run_at": 5},
+        {"expires_us": HOUR},
+        {"expires_at": 7_000_000},
         {"name": UNICODE, "description": "a\tb\nc\rd\\N\\.\b\f\v", "tags": ("a", "b"), "trace": "\\t"},
     ],
     ids=str,
 )
-def test_many_alike_are_written_as_each_by_itself(world: World, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("count", [1, 3, MANY])
+def test_many_alike_are_written_as_each_by_itself(world: World, options: dict[str, Any], count: int) -> None:
     world.backend.queues.upsert("default", 3)
-    jobs = alike(world, **options)
+    jobs = alike(world, count, **options)
 
     world.backend.jobs.enqueue_alike(jobs)
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from dray.backends import Backend
+from dray.backends import Backend, open_backend
 from dray.backends.database import DataRefused
-from dray.backends.store.group_commit import GroupCommit
+from dray.backends.sqlite import SqliteDatabase
+from dray.backends.store.group_commit import GroupCommit, _Request
 from dray.clock import Ids, SystemClock
 from dray.errors import StorageLocked
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 from tests.runtime.watching import LONG, until
 
 IDS = Ids(SystemClock())
@@ -24,21 +29,32 @@ def job(args: str = "{}") -> NewJob:
     return NewJob(id=IDS.new(), task="t", args=args)
 
 
+def alone(args: str = "{}") -> list[AlikeJobs]:
+    return [AlikeJobs(PATTERN, [IDS.new()], [args])]
+
+
+PATTERN = job()
+
+
 class Written:
-    """A `write` that notes what it is given, and waits where it is told to."""
+    """A `write` that notes what it is given, and waits where it is told to: in its transaction, or before."""
 
     def __init__(self) -> None:
+        self.begun: list[bool] = []  # of each transaction: whether it has to be durable
         self.batches: list[list[str]] = []
-        self.durable: list[bool] = []
+        self.may_begin = threading.Event()
+        self.may_begin.set()
         self.may_go_on = threading.Event()
-        self.fails: Callable[[Sequence[NewJob]], BaseException | None] = lambda _: None
+        self.fails: Callable[[Sequence[str]], BaseException | None] = lambda _: None
 
-    def __call__(self, jobs: Sequence[NewJob], /, *, durable: bool) -> None:
-        self.batches.append([each.args for each in jobs])
-        self.durable.append(durable)
+    def __call__(self, gather: Callable[[], Sequence[AlikeJobs]], /, *, durable: bool) -> None:
+        self.begun.append(durable)
+        assert self.may_begin.wait(LONG)
+        names = [args for jobs in gather() for args in jobs.args]
+        self.batches.append(names)
         if len(self.batches) == 1:
             assert self.may_go_on.wait(LONG)
-        error = self.fails(jobs)
+        error = self.fails(names)
         if error is not None:
             raise error
 
@@ -55,13 +71,14 @@ def crowd(
     the call of each has ended."""
 
     def add(name: str) -> None:
-        group.add([job(name)], durable=name not in careless)
+        group.add(alone(name), durable=name not in careless)
 
     with ThreadPoolExecutor(len(names)) as threads:
         calls = {names[0]: threads.submit(add, names[0])}
-        until(lambda: written.batches)
+        until(lambda: written.batches if written.may_begin.is_set() else written.begun)
         calls |= {name: threads.submit(add, name) for name in names[1:]}
         until(lambda: len(group._waiting) == len(names) - 1)
+        written.may_begin.set()
         written.may_go_on.set()
         return {name: call.exception(LONG) for name, call in calls.items()}
 
@@ -72,7 +89,7 @@ def test_a_shared_commit_is_as_durable_as_the_strictest_asks(
 ) -> None:
     crowd(GroupCommit(written), written, "abcd", careless)
 
-    assert written.durable == ["a" not in careless, durable]
+    assert written.begun == ["a" not in careless, durable]
 
 
 def test_those_who_come_while_one_writes_share_the_next_transaction(written: Written) -> None:
@@ -82,8 +99,84 @@ def test_those_who_come_while_one_writes_share_the_next_transaction(written: Wri
     assert [sorted(batch) for batch in written.batches] == [["a"], list("bcdefgh")]
 
 
+def test_those_who_come_until_the_transaction_has_begun_share_it(written: Written) -> None:
+    written.may_begin.clear()
+
+    ends = crowd(GroupCommit(written), written, "abcdefgh")
+
+    assert set(ends.values()) == {None}
+    assert [sorted(batch) for batch in written.batches] == [list("abcdefgh")]
+
+
+def test_those_who_ask_for_a_durable_commit_share_no_other(written: Written) -> None:
+    written.may_begin.clear()
+
+    crowd(GroupCommit(written), written, "abcd", careless="ab")
+
+    assert [sorted(batch) for batch in written.batches] == [["a", "b"], ["c", "d"]]
+    assert written.begun == [False, True]
+
+
+def told(group: GroupCommit) -> _Request:
+    """A request that has shared the last commit, and whose thread has not run since."""
+    request = _Request(alone(), durable=True)
+    request.is_over = True
+    group._waiting[request] = SimpleQueue()
+    return request
+
+
+def test_the_next_transaction_begins_when_those_of_the_last_are_gone(written: Written) -> None:
+    """They come back with their next jobs. Begun at once, every other transaction had the jobs of one thread."""
+    group = GroupCommit(written)
+    written.may_go_on.set()
+    last = told(group)
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(lambda: group.add(alone(), durable=True)) for _ in range(2)]
+        until(lambda: len(group._waiting) == 3)
+        assert not written.begun
+        group._leave(last)
+        for call in calls:
+            call.result(LONG)
+
+    assert sum(len(batch) for batch in written.batches) == 2
+    assert not group._waiting
+
+
+def test_one_that_never_goes_does_not_keep_the_others_from_writing(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.backends.store.group_commit._LONGEST_WAIT", 0.01)
+    group = GroupCommit(written)
+    written.may_go_on.set()
+    told(group)
+
+    group.add(alone("a"), durable=True)
+
+    assert written.batches == [["a"]]
+
+
+def test_threads_that_enqueue_all_the_time_share_every_transaction() -> None:
+    sizes: list[int] = []
+
+    def write(gather: Callable[[], Sequence[AlikeJobs]], /, *, durable: bool) -> None:
+        sizes.append(len(gather()))
+        time.sleep(0.002)  # as a commit: others run meanwhile
+
+    group = GroupCommit(write)
+
+    def produce(_: int) -> None:
+        for _ in range(50):
+            group.add(alone(), durable=True)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(produce, range(8)))
+
+    assert sum(sizes) == 8 * 50
+    assert len(sizes) < 80, "50 if all share each; 100 if one half writes while the other comes back"
+
+
 def test_one_that_cannot_be_written_fails_alone(written: Written) -> None:
-    written.fails = lambda jobs: DataRefused("bad") if any(each.args == "c" for each in jobs) else None
+    written.fails = lambda names: DataRefused("bad") if "c" in names else None
 
     ends = crowd(GroupCommit(written), written, "abcd")
 
@@ -94,7 +187,7 @@ def test_one_that_cannot_be_written_fails_alone(written: Written) -> None:
 
 def test_an_error_of_the_database_is_told_to_all_that_share_a_transaction(written: Written) -> None:
     """Alone, each would wait for the same lock once more."""
-    written.fails = lambda jobs: StorageLocked("locked") if len(jobs) > 1 else None
+    written.fails = lambda names: StorageLocked("locked") if len(names) > 1 else None
 
     ends = crowd(GroupCommit(written), written, "abcd")
 
@@ -105,7 +198,7 @@ def test_an_error_of_the_database_is_told_to_all_that_share_a_transaction(writte
 
 
 def test_after_one_was_interrupted_another_writes_for_those_who_wait(written: Written) -> None:
-    written.fails = lambda jobs: KeyboardInterrupt() if jobs[0].args == "a" else None
+    written.fails = lambda names: KeyboardInterrupt() if names[0] == "a" else None
 
     ends = crowd(GroupCommit(written), written, "abcd")
 
@@ -116,13 +209,13 @@ def test_after_one_was_interrupted_another_writes_for_those_who_wait(written: Wr
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # from 3.12 on; this is what is tested
 def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(written: Written) -> None:
     group = GroupCommit(written)
-    parent = threading.Thread(target=lambda: group.add([job()], durable=True))
+    parent = threading.Thread(target=lambda: group.add(alone(), durable=True))
     parent.start()
     until(lambda: written.batches)
 
     child = os.fork()
     if not child:
-        group.add([job()], durable=True)  # the second batch: it is not told to wait
+        group.add(alone(), durable=True)  # the second batch: it is not told to wait
         os._exit(len(written.batches))
     written.may_go_on.set()
     parent.join(LONG)
@@ -133,13 +226,13 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(written: Writte
 def test_threads_write_each_job_once_in_fewer_transactions(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     backend.jobs.enqueue([job()])
     commits: list[int] = []
-    exchange = backend.db.exchange
+    post = backend.db.post
 
-    def counted(work: object, **options: bool) -> object:
+    def counted(gather: Callable[[], Sequence[AlikeJobs]], **options: bool) -> None:
         commits.append(1)
-        return exchange(work, **options)  # type: ignore[arg-type]
+        post(gather, **options)
 
-    monkeypatch.setattr(backend.db, "exchange", counted)
+    monkeypatch.setattr(backend.db, "post", counted)
     given = [[job() for _ in range(25)] for _ in range(8)]
     together = threading.Barrier(8)
 
@@ -152,7 +245,7 @@ def test_threads_write_each_job_once_in_fewer_transactions(backend: Backend, mon
 
     assert returned == [each.id for jobs in given for each in jobs]
     assert {each.id for each in backend.jobs.get(returned)} == set(returned)
-    assert len(commits) < 200
+    assert 0 < len(commits) < 100
 
 
 def test_bad_data_of_one_thread_costs_no_other_a_job(backend: Backend) -> None:
@@ -201,3 +294,36 @@ def test_a_thread_that_may_not_write_does_not_wait_for_another(
     finally:
         may_end.set()
         other.join()
+
+
+def test_sqlite_asks_for_the_jobs_once_it_has_the_write_lock(tmp_path: Path) -> None:
+    """Others hold it for milliseconds; who comes meanwhile would have to wait for another commit."""
+    with closing(open_backend(f"sqlite:///{tmp_path}/jobs.db")) as backend:
+        backend.jobs.enqueue([job()])
+        assert isinstance(backend.db, SqliteDatabase)
+        writer, had_lock, batch = backend.db._writer, list[bool](), alone()
+        assert writer is not None
+
+        def gather() -> list[AlikeJobs]:
+            had_lock.append(writer.in_transaction)
+            return batch
+
+        backend.db.post(gather)
+
+        assert had_lock == [True]
+        assert [each.id for each in backend.jobs.get(batch[0].ids)] == batch[0].ids
+
+
+def test_jobs_of_one_task_are_one_statement_whoever_enqueues_them(tmp_path: Path) -> None:
+    with closing(open_backend(f"sqlite:///{tmp_path}/jobs.db")) as backend:
+        backend.jobs.enqueue([job()])
+        assert isinstance(backend.db, SqliteDatabase)
+        statements: list[str] = []
+        assert backend.db._writer is not None
+        backend.db._writer.set_trace_callback(statements.append)
+
+        batch = [*alone("1"), *alone("2"), *alone("3")]
+        backend.db.post(lambda: batch)
+
+        assert len(statements) == 3, statements  # BEGIN, INSERT, COMMIT
+        assert [each.args for each in backend.jobs.get([jobs.ids[0] for jobs in batch])] == ["1", "2", "3"]

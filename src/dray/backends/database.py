@@ -59,7 +59,7 @@ class Session(Protocol):
         ...
 
     def insert_alike(self, jobs: AlikeJobs) -> None:
-        """Writes many new jobs. One whose id is there already stays as it is."""
+        """Writes new jobs. One whose id is there already stays as it is."""
         ...
 
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:
@@ -180,9 +180,12 @@ class Database(Protocol):
         """As `write`, for work whose results are not needed before the commit: one round trip where there is one."""
         ...
 
-    def post(self, jobs: Sequence[NewJob], *, durable: bool = True) -> None:
-        """Writes new jobs that have no parents, no unique key and no workflow, in a transaction of their own, and
-        announces them; in one round trip where there is one. A job whose id is there already stays as it is."""
+    def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
+        """Writes new jobs in a transaction of their own and announces them; in one round trip where there is one.
+
+        `gather` returns the jobs. It is called as late as can be, because threads that come until then share the
+        transaction, and maybe again in another try. A job whose id is there already stays as it is.
+        """
         ...
 
     def join(

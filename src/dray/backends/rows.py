@@ -6,8 +6,9 @@ The order of the fields is that of the columns in the statements.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from dray.backends.database import Row
@@ -69,17 +70,25 @@ def _labels(job: NewJob) -> Row:
     return (job.name, job.description, json.dumps(job.tags) if job.tags else None, job.trace)
 
 
-def alike(
-    jobs: AlikeJobs, now: int, priorities: Mapping[str, int], *, instant: Callable[[int], Any]
-) -> tuple[Row, Row]:
-    """What `job_insert_plain` and `job_copy` take for each of these: the columns between id and arguments, and those
-    after the arguments. Half as many as of other jobs, and no expression is left for the database to work out."""
-    job = jobs.pattern
+def alike(job: NewJob, now: int, priority: int | None, *, instant: Callable[[int], Any]) -> tuple[Row, Row]:
+    """What `job_insert_plain`, `job_insert_alike` and `job_copy` take for jobs of this pattern: the columns between
+    id and arguments, and those after the arguments."""
     due = now + job.delay_us if job.run_at is None else job.run_at
     state = State.SCHEDULED if due > now else State.QUEUED
-    priority = priorities.get(job.queue, 0) if job.priority is None else job.priority
+    expires = now + job.expires_us if job.expires_at is None and job.expires_us is not None else job.expires_at
     before = (job.task, job.queue, state, priority, instant(due))
-    return before, (job.max_attempts, job.max_crashes, job.timeout, *_labels(job))
+    limits = (job.max_attempts, job.max_crashes, job.timeout, None if expires is None else instant(expires))
+    return before, (*limits, *_labels(job))
+
+
+def merged(batch: Sequence[AlikeJobs]) -> Iterable[AlikeJobs]:
+    """Those of one pattern as one: they are written by one statement."""
+    together: dict[int, tuple[NewJob, list[str], list[str]]] = {}
+    for pattern, ids, args in batch:
+        _, all_ids, all_args = together.setdefault(id(pattern), (pattern, [], []))
+        all_ids += ids
+        all_args += args
+    return starmap(AlikeJobs, together.values())
 
 
 def replaced(job: NewJob, holder: str, args: str | None) -> Row:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from dray.errors import ConfigError, PayloadError
@@ -80,13 +81,11 @@ class NewJob:
         vars(job).update(vars(self), id=job_id, args=args)
         return job
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
-        """Whether it has no parents, no unique key, no expiry, no workflow and no schedule."""
+        """Whether it has no parents, no unique key, no workflow and no schedule: no other job decides about it."""
         return (
             not self.parents
-            and self.expires_at is None
-            and self.expires_us is None
             and self.unique_key is None
             and self.workflow_id is None
             and self.schedule is None
@@ -113,11 +112,11 @@ class NewJob:
             _check_text(f"tags[{number}]", tag, TAG_CHARS)
 
 
-MANY = 50  # jobs in one call; for fewer it is not worth it to treat them otherwise than one
+MANY = 50  # jobs in one call; fewer share a transaction with those of other threads
 
 
 class AlikeJobs(NamedTuple):
-    """Many new jobs that differ in nothing but their ids and arguments, and are plain."""
+    """New jobs, one or many, that differ in nothing but their ids and arguments, and are plain."""
 
     pattern: NewJob  # what they have in common; its own id and arguments do not count
     ids: Sequence[str]

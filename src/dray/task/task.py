@@ -14,7 +14,7 @@ from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.handle.job import Job
 from dray.model.limits import ARGS_BYTES, RESULT_BYTES
-from dray.model.new_job import MANY, AlikeJobs, NewJob
+from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.values import check_name
 from dray.task.job_options import JobKeywords, JobOptions, prepare
 from dray.task.options import TaskKeywords, TaskOptions
@@ -33,22 +33,28 @@ class Enqueuer(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueues a call of the function; the job is stored when this returns."""
-        return self.task.app.submit([self._new(args, kwargs)], self.job_options.connection)[0]
+        return self._submit([self.task.signature.encode(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """As `enqueue`, from a coroutine."""
-        return (await self.task.app.asubmit([self._new(args, kwargs)], self.job_options.connection))[0]
+        return (await self._asubmit([self.task.signature.encode(args, kwargs)]))[0]
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
-        jobs, app = self._many(calls), self.task.app
+        return self._submit(self._encoded(calls))
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
+        """As `enqueue_many`, from a coroutine."""
+        return await self._asubmit(self._encoded(calls))
+
+    def _submit(self, texts: Sequence[str]) -> list[Job[R]]:
+        jobs, app = self._jobs(texts), self.task.app
         if isinstance(jobs, AlikeJobs):
             return app.submit_alike(jobs, self.job_options.connection)
         return app.submit(jobs, self.job_options.connection) if jobs else []
 
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
-        """As `enqueue_many`, from a coroutine."""
-        jobs, app = self._many(calls), self.task.app
+    async def _asubmit(self, texts: Sequence[str]) -> list[Job[R]]:
+        jobs, app = self._jobs(texts), self.task.app
         if isinstance(jobs, AlikeJobs):
             return await app.asubmit_alike(jobs, self.job_options.connection)
         return await app.asubmit(jobs, self.job_options.connection) if jobs else []
@@ -60,12 +66,7 @@ class Enqueuer(Generic[P, R]):
             return None
         return prepare("", self.task.options, "{}", self.job_options)
 
-    def _new(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-        if self._pattern is None:
-            return self.task.prepare(args, kwargs, self.job_options)
-        return self._pattern.like(self.task.app.new_id(), self.task.signature.encode(args, kwargs))
-
-    def _many(self, calls: Iterable[Any]) -> AlikeJobs | list[NewJob]:
+    def _encoded(self, calls: Iterable[Any]) -> list[str]:
         texts, encode = list[str](), self.task.signature.encode
         try:
             for call in calls:
@@ -73,11 +74,15 @@ class Enqueuer(Generic[P, R]):
         except (TypeError, PayloadError) as error:
             error.add_note(f"{self.task.name}: in item {len(texts)} of enqueue_many; nothing was written")
             raise
+        return texts
+
+    def _jobs(self, texts: Sequence[str]) -> AlikeJobs | list[NewJob]:
+        """The jobs with these arguments, which are JSON text."""
         pattern, app = self._pattern, self.task.app
         if pattern is None:
             return [prepare(app.new_id(), self.task.options, text, self.job_options) for text in texts]
         ids = app.ids.many(len(texts))
-        if len(texts) >= MANY and pattern.is_plain:
+        if ids and pattern.is_plain:
             return AlikeJobs(pattern, ids, texts)
         return [pattern.like(*each) for each in zip(ids, texts, strict=True)]
 

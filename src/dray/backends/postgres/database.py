@@ -37,7 +37,7 @@ from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError, ForkedConnection, SchemaMissing
 from dray.interrupts import with_cleanup
 from dray.log import log
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs
 
 T = TypeVar("T")
 
@@ -154,19 +154,20 @@ class PostgresDatabase(Database):
         # How durable it is, `begin_work` says, in the same statement that takes the queues' locks.
         return self._again(lambda connection: self._pipelined(connection, work, WRITE, durable=True)())
 
-    def post(self, jobs: Sequence[NewJob], *, durable: bool = True) -> None:
-        notes = self._work_notes({job.queue for job in jobs})
+    def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
+        batch = gather()
+        notes = self._work_notes({jobs.pattern.queue for jobs in batch})
         sent = [note for note in notes if self._notifier.take(note)]
 
         def transaction(connection: OwnConnection) -> None:
             if durable and connection.is_direct and not sent:
-                self._session(connection).post(jobs)  # one statement is a transaction of its own
+                self._session(connection).post(batch)  # one statement is a transaction of its own
                 return
             try:
-                self._pipelined(connection, lambda tx: tx.post(jobs), WRITE, durable=durable, notes=sent)
+                self._pipelined(connection, lambda tx: tx.post(batch), WRITE, durable=durable, notes=sent)
             except psycopg.errors.ProgramLimitExceeded:
                 # The server's queue of notifications is full: the jobs are committed, and found under their ids.
-                self._pipelined(connection, lambda tx: tx.post(jobs), WRITE, durable=durable)
+                self._pipelined(connection, lambda tx: tx.post(batch), WRITE, durable=durable)
 
         self._again(transaction)
         for note in notes:

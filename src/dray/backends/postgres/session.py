@@ -97,25 +97,31 @@ class PostgresSession(Session):
         written = {row[0] for row in self._insert(jobs, starts)()}
         return [job.id in written for job in jobs]
 
-    def post(self, jobs: Sequence[NewJob]) -> None:
-        """As `Database.post`, in the transaction at hand."""
-        self._insert(jobs, {})
-
     def _insert(self, jobs: Sequence[NewJob], starts: Mapping[str, Start]) -> Later[list[Row]]:
         return self._batch(
             "job_insert", [rows.inserted(job, starts.get(job.id, rows.FREE), job.args) for job in jobs]
         )
 
+    def post(self, batch: Sequence[AlikeJobs]) -> Later[list[Row]]:
+        """As `Database.post`, in the transaction at hand."""
+        statement, given = self.catalogue["job_insert"], list[dict[str, Any]]()
+        for pattern, ids, args in rows.merged(batch):
+            same = _filled(statement, rows.inserted(pattern, rows.FREE, None))
+            given += [{**same, "id": job_id, "args": text} for job_id, text in zip(ids, args, strict=True)]
+        return self._send(statement, given)
+
     def insert_alike(self, jobs: AlikeJobs) -> None:
         # Not in a pipeline, which cannot COPY, nor in a user's transaction, which may be in a pipeline of theirs.
         can_copy = self._pipeline is None and not self._is_users
         if not (can_copy and self._copy(jobs)):
-            self._insert([jobs.pattern.like(*each) for each in zip(jobs.ids, jobs.args, strict=True)], {})()
+            self.post([jobs])()
 
     def _copy(self, jobs: AlikeJobs) -> bool:
         now = self.rows("server_now")[0][0]
-        priorities = {row[0]: row[1] for row in self.rows("queue_list")}
-        before, after = rows.alike(jobs, now, priorities, instant=_spelled)
+        pattern, priority = jobs.pattern, jobs.pattern.priority
+        if priority is None:
+            priority = {row[0]: row[1] for row in self.rows("queue_list")}.get(pattern.queue, 0)
+        before, after = rows.alike(pattern, now, priority, instant=_spelled)
         made_at = _spelled(now)
         before_args = adapt.as_copied(before)
         after_args = adapt.as_copied((*after, made_at, made_at))
@@ -128,10 +134,7 @@ class PostgresSession(Session):
     def _batch(self, name: str, rows: Sequence[Row]) -> Later[list[Row]]:
         """A statement that takes all rows at once, as JSON: half the time of arrays of the driver's making."""
         statement = self.catalogue[name]
-        columns = statement.columns
-        # What is not there reads as NULL: rows are mostly empty, and the server parses what we send.
-        given = [{c: v for c, v in zip(columns, row, strict=True) if v is not None} for row in rows]
-        return self._send(statement, given)
+        return self._send(statement, [_filled(statement, row) for row in rows])
 
     def _send(self, statement: Statement, given: list[dict[str, Any]]) -> Later[list[Row]]:
         return self._execute(statement, {"rows": json.dumps(given, separators=(",", ":"))}).fetchall
@@ -192,6 +195,11 @@ class PostgresSession(Session):
     def bury(self, verdicts: Sequence[tuple[str, int]]) -> list[bool]:
         given = [(w, lease, WORKER_SPACE, lock_key(w) & 0xFFFFFFFF) for w, lease in verdicts]
         return self.each("worker_bury", given)
+
+
+def _filled(statement: Statement, row: Row) -> dict[str, Any]:
+    """What is not there reads as NULL: rows are mostly empty, and the server parses what we send."""
+    return {c: v for c, v in zip(statement.columns, row, strict=True) if v is not None}
 
 
 def _settled(ending: SettlementRow) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dray import forks
 from dray.backends import migrate, sqlite, user_connection
 from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row
+from dray.backends.rows import merged
 from dray.backends.sqlite import faults, files, fork
 from dray.backends.sqlite.connect import (
     WRITER_CACHE,
@@ -38,7 +39,7 @@ from dray.clock import Clock, SystemClock
 from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
 from dray.interrupts import Lent, OwnedLock, with_cleanup
 from dray.log import log
-from dray.model.new_job import NewJob
+from dray.model.new_job import AlikeJobs
 
 T = TypeVar("T")
 
@@ -113,8 +114,12 @@ class SqliteDatabase(Database):
     def exchange(self, work: Callable[[SqliteSession], Later[T]], *, durable: bool = False) -> T:
         return self.write(work, durable=durable)()
 
-    def post(self, jobs: Sequence[NewJob], *, durable: bool = True) -> None:
-        self.write(lambda tx: tx.insert(jobs, {}), durable=durable)
+    def post(self, gather: Callable[[], Sequence[AlikeJobs]], *, durable: bool = True) -> None:
+        def work(tx: SqliteSession) -> None:
+            for jobs in merged(gather()):
+                tx.insert_alike(jobs)
+
+        self.write(work, durable=durable)
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], *, durable: bool) -> T:
         try:
@@ -130,7 +135,6 @@ class SqliteDatabase(Database):
         try:
             # IMMEDIATE: a deferred transaction that writes after reading fails at once when another connection wrote.
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
-            session.set_time()
             answer = work(session)
             session.check()
             connection.execute("COMMIT")

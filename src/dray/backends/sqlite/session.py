@@ -28,6 +28,7 @@ _ARGS, _TIMEOUT = Claim._fields.index("args"), Claim._fields.index("timeout")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # Text that is not UTF-8 is read with its bytes as \xe9 (`connect.tolerantly`). JSON has no such escape.
 _ESCAPED_BYTE = re.compile(r"(?<!\\)((?:\\\\)*)\\x")
+_CHUNK = 1_000  # jobs whose arguments are one text
 PAYLOAD_SIZE = 1024  # characters; larger arguments and results go beside the row, not into it
 _FEW = 20_000  # rows that are read and sorted in 20 milliseconds
 _NEAR = 20_000  # the newest rows, which are looked at in 10
@@ -43,11 +44,14 @@ class SqliteSession(Session):
         self._cursor = connection.cursor()
         self._cursor.row_factory = None  # a user's connection may have its own
         self.forked = False  # set in a child: the transaction is the parent's
-        self.set_time()
+        self._times: dict[str, int] | None = None
 
-    def set_time(self) -> None:
-        """Its `now` is this moment."""
-        self._time = {"now": self._clock.now(), "steady": self._clock.steady()}
+    @property
+    def _time(self) -> dict[str, int]:
+        """The moment of its first statement: BEGIN may have waited for a lock."""
+        if self._times is None:
+            self._times = {"now": self._clock.now(), "steady": self._clock.steady()}
+        return self._times
 
     def roll_back(self) -> None:
         """Undoes what is open, unless it is the parent's. What cannot even do that is not over afterwards."""
@@ -120,18 +124,19 @@ class SqliteSession(Session):
 
     def insert_alike(self, jobs: AlikeJobs) -> None:
         self.check()
-        priorities = {row[0]: row[1] for row in self.rows("queue_list")}
-        now = self._time["now"]
-        before, after = rows.alike(jobs, now, priorities, instant=int)
-        after += (now,)
-        statement = self.catalogue["job_insert_plain"]
-        # One at a time: thousands of rows that live at once make the garbage collector look at them again and again.
-        given = (
-            (job_id, *before, args if len(args) <= PAYLOAD_SIZE else None, *after)
-            for job_id, args in zip(jobs.ids, jobs.args, strict=True)
-        )
-        self._connection.executemany(statement.text, map(statement.arranged, given) if statement.order else given)
-        large = [(job_id, args) for job_id, args in zip(jobs.ids, jobs.args, strict=True) if len(args) > PAYLOAD_SIZE]
+        now, (pattern, ids, args) = self._time["now"], jobs
+        before, after = rows.alike(pattern, now, pattern.priority, instant=int)
+        if len(ids) == 1:
+            statement = self.catalogue["job_insert_plain"]
+            row = (ids[0], *before, _inline(args[0]), *after, now)
+            self._connection.execute(statement.text, statement.arranged(row))
+        else:
+            statement = self.catalogue["job_insert_alike"]
+            for start in range(0, len(ids), _CHUNK):
+                some = slice(start, start + _CHUNK)
+                args_by_id = _dumps(dict(zip(ids[some], map(_inline, args[some]), strict=True)))
+                self._connection.execute(statement.text, statement.arranged((*before, *after, now, args_by_id)))
+        large = [each for each in zip(ids, args, strict=True) if len(each[1]) > PAYLOAD_SIZE]
         self.each("payload_args", large)
 
     def replace(self, met: Sequence[tuple[NewJob, str]]) -> list[bool]:

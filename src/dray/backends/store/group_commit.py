@@ -1,22 +1,23 @@
 """Threads that enqueue at the same moment share one transaction: a commit to disk takes longer than fifty rows.
 
-The thread that finds no other writing writes its jobs, and with them those of all threads that wait. If the database
-refuses the data of a shared transaction, each thread writes its own jobs by itself: none gets the error of another's.
+The thread that finds no other writing writes its jobs, and with them those of all threads that come until its
+transaction has begun. The next transaction begins when all of these have been told and are gone: most come back at
+once, with the next jobs. If the database refuses the data of a shared transaction, each thread writes its own jobs by
+itself: none gets the error of another's.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from copy import copy
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from dray import forks
 from dray.backends.database import DataRefused
 from dray.errors import DrayError
-from dray.interrupts import OwnedLock, Signal, with_cleanup
-from dray.model.new_job import NewJob
+from dray.interrupts import OwnedLock, with_cleanup
+from dray.model.new_job import AlikeJobs
 
 _MOST = 100  # threads that share a transaction
 _LONGEST_WAIT = 1.0  # seconds until a thread looks by itself whether another still writes
@@ -25,21 +26,18 @@ _LONGEST_WAIT = 1.0  # seconds until a thread looks by itself whether another st
 class _Request:
     """The jobs of one thread. Only a thread that has the turn sets what became of them."""
 
-    def __init__(self, jobs: Sequence[NewJob], *, durable: bool) -> None:
-        self.jobs = jobs
+    __slots__ = ("batch", "durable", "error", "is_alone", "is_over")
+
+    def __init__(self, batch: Sequence[AlikeJobs], *, durable: bool) -> None:
+        self.batch = batch
         self.durable = durable
-        self.is_written = False
+        self.is_over = False  # they are written, its own thread writes them, or there is an error
         self.is_alone = False  # its own thread writes them
         self.error: DrayError | None = None
-        self.bell = Signal()
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_written or self.is_alone or self.error is not None
 
 
 class Write(Protocol):
-    def __call__(self, jobs: Sequence[NewJob], /, *, durable: bool) -> None: ...
+    def __call__(self, gather: Callable[[], Sequence[AlikeJobs]], /, *, durable: bool) -> None: ...
 
 
 class GroupCommit:
@@ -57,57 +55,77 @@ class GroupCommit:
     def after_fork_in_child(self) -> None:
         """The threads that wait, and the one that writes, are the parent's."""
         self._turn = OwnedLock()  # of the thread that writes
-        self._waiting: deque[_Request] = deque()
+        self._waiting: dict[_Request, SimpleQueue[None]] = {}  # each with what is rung for its thread
 
-    def add(self, jobs: Sequence[NewJob], *, durable: bool) -> None:
+    def add(self, batch: Sequence[AlikeJobs], *, durable: bool) -> None:
         """Returns when the jobs are committed."""
-        request = _Request(jobs, durable=durable)
+        request = _Request(batch, durable=durable)
         with_cleanup(lambda: self._add(request), lambda: self._leave(request))
 
     def _add(self, request: _Request) -> None:
+        is_patient = True
         while not request.is_over:
-            if self._turn.acquire(0):
-                self._write_with_others(request)
-                self._turn.release_if_mine()
+            if not (is_patient and self._are_leaving()) and self._turn.acquire(0):
+                if not request.is_over:  # the last turn may have seen to it
+                    self._write_with_others(request)
+                self._end_turn()
             elif request not in self._waiting:
-                self._waiting.append(request)  # then once more: the turn may have ended before it was seen here
+                self._waiting[request] = SimpleQueue()  # then once more: all may have left before it was seen here
             else:
-                request.bell.wait(_LONGEST_WAIT)
-                request.bell.clear()
+                try:
+                    self._waiting[request].get(timeout=_LONGEST_WAIT)
+                except Empty:
+                    is_patient = False
         if request.error is not None:
             raise copy(request.error)
         if request.is_alone:
-            self._write(request.jobs, durable=request.durable)
+            self._leave(request)  # the others need not wait for this
+            self._write(lambda: request.batch, durable=request.durable)
+
+    def _are_leaving(self) -> bool:
+        """Whether threads that shared the last commit are still on their way out. Mostly they come back at once: a
+        thread that did not wait for them would write without their next jobs, and these would wait for its commit."""
+        return any(each.is_over for each in self._waiting.copy())
 
     def _write_with_others(self, request: _Request) -> None:
-        if request.is_over:
-            return  # the last turn has seen to it
-        waiting = [each for each in list(self._waiting)[:_MOST] if not each.is_over]
-        together = [request, *(each for each in waiting if each is not request)]
+        durable = request.durable or any(each.durable for each in self._waiting.copy())
+        together = {request: None}
+
+        def gather() -> list[AlikeJobs]:
+            for each in list(self._waiting.copy())[:_MOST]:
+                if not each.is_over and (durable or not each.durable):
+                    together[each] = None
+            return [jobs for each in together for jobs in each.batch]
+
         try:
-            durable = any(each.durable for each in together)
-            self._write([job for each in together for job in each.jobs], durable=durable)
+            gather()
+            self._write(gather, durable=durable)
         except DataRefused:
             if len(together) == 1:
                 raise
             for each in together:
-                each.is_alone = True  # one of them is at fault
+                each.is_alone = each.is_over = True  # one of them is at fault
         except DrayError as error:  # of the database: alone, each would wait for the same once more
             for each in together:
                 each.error = error
+                each.is_over = True
         else:
             for each in together:
-                each.is_written = True
-        for each in together[1:]:
-            each.bell.set()
+                each.is_over = True
+
+    def _end_turn(self) -> None:
+        if self._turn.is_mine:
+            for each, bell in self._waiting.copy().items():
+                if each.is_over:
+                    bell.put(None)
+            self._turn.release_if_mine()
 
     def _leave(self, request: _Request) -> None:
-        """Passes the turn on, however this thread's call has ended."""
-        self._turn.release_if_mine()
+        """Passes the turn on, however this thread's call has ended: the last that leaves wakes a successor."""
+        self._end_turn()
         if not self._waiting:
             return
-        with suppress(ValueError):
-            self._waiting.remove(request)
-        successor = next((each for each in list(self._waiting) if not each.is_over), None)
-        if successor is not None:
-            successor.bell.set()
+        self._waiting.pop(request, None)
+        waiting = self._waiting.copy()
+        if waiting and not any(each.is_over for each in waiting):
+            next(iter(waiting.values())).put(None)

@@ -59,8 +59,8 @@ class JobStore(Store):
         self._known_queues: set[str] = set()
         self._group = GroupCommit(self._post)
 
-    def _post(self, jobs: Sequence[NewJob], /, *, durable: bool) -> None:
-        self._db.post(jobs, durable=durable)
+    def _post(self, gather: Callable[[], Sequence[AlikeJobs]], /, *, durable: bool) -> None:
+        self._db.post(gather, durable=durable)
 
     def enqueue(
         self,
@@ -84,10 +84,8 @@ class JobStore(Store):
             return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
         new_queues = {job.queue for job in new} - self._known_queues
         are_many = len(new) >= MANY
-        if not (are_many or new_queues or workflow) and all(map(_stands_alone, new)):
-            # Nothing has to be read before the commit: it takes one round trip, which other threads may share.
-            self._db.check_may_write()
-            self._group.add(new, durable=durable)
+        if not (are_many or new_queues or workflow) and all(job.is_plain for job in new):
+            self._share([AlikeJobs(job, (job.id,), (job.args,)) for job in new], durable=durable)
             return [Enqueued(job.id, duplicate=False) for job in new]
         answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=are_many)
         self._known_queues.update(new_queues)
@@ -96,21 +94,29 @@ class JobStore(Store):
         return answer
 
     def enqueue_alike(self, jobs: AlikeJobs, *, connection: Any = None, durable: bool = True) -> None:
-        """As `enqueue`, for many jobs that no other job decides about: each is written under its id."""
+        """As `enqueue`, for jobs that no other job decides about: each is written under its id."""
         queue = jobs.pattern.queue
         if connection is not None:
             self._db.join(connection, lambda tx: tx.insert_alike(jobs), ready={queue})
             return
-        is_new = queue not in self._known_queues
+        is_new, are_many = queue not in self._known_queues, len(jobs.ids) >= MANY
+        if not (are_many or is_new):
+            self._share([jobs], durable=durable)
+            return
 
         def work(tx: Session) -> None:
             if is_new:
                 tx.run("queue_add", names=[queue])
             tx.insert_alike(jobs)
 
-        self._db.write(work, durable=durable, many=True)
+        self._db.write(work, durable=durable, many=are_many)
         self._known_queues.add(queue)
         self._db.announce([queue])
+
+    def _share(self, batch: Sequence[AlikeJobs], *, durable: bool) -> None:
+        """Nothing has to be read before the commit: it takes one round trip, which other threads may share."""
+        self._db.check_may_write()
+        self._group.add(batch, durable=durable)
 
     async def enqueue_alike_async(self, jobs: AlikeJobs, *, connection: Any) -> None:
         """As `enqueue_alike`, and as `enqueue_async`."""
@@ -259,11 +265,6 @@ def _writing(
         return insert(tx, jobs)
 
     return work
-
-
-def _stands_alone(job: NewJob) -> bool:
-    """Whether no other job decides what becomes of it."""
-    return job.unique_key is None and not job.parents and job.workflow_id is None
 
 
 def _find(read: Callable[..., list[Row]], statement: str, part: str, limit: int) -> list[str]:

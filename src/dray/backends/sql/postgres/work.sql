@@ -32,8 +32,8 @@ RETURNING id
 
 -- name: job_copy
 -- Many plain new jobs at once.
-COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, name, description,
-    tags, trace, created_at, updated_at)
+COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name,
+    description, tags, trace, created_at, updated_at)
 FROM STDIN
 
 -- name: work_begin
