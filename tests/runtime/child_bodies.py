@@ -228,14 +228,39 @@ def end_forks_at_once() -> list[int | None]:
 @process
 def write_nonsense(text: str) -> None:
     """Writes nonsense to the worker's socket."""
-    found = [int(name) for name in os.listdir("/proc/self/fd") if _is_socket(int(name))]  # noqa: PTH208
-    os.write(found[0], text.encode("latin-1"))
+    _tell_worker(text)
     time.sleep(60)
 
 
 @process
 def install_a_handler() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return os.getpid()
+
+
+@process
+def do(ctx: dray.Context, what: str = "", path: str = "") -> int:
+    """One task for all that the jobs of a child may do, so that one child has loaded it. Returns its process id."""
+    if what == "exit":
+        os._exit(3)
+    if what == "segfault":
+        ctypes.string_at(0)
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "talk":
+        ctx.log.info("%s", path)
+        ctx.progress(50, path)
+    if what == "nonsense":
+        _tell_worker("oops, no message")
+    if what in {"unprotected", "spin unprotected"}:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever signal comes now kills
+    if what == "spin unprotected":
+        until = time.monotonic() + 0.0002
+        while time.monotonic() < until:
+            pass
+    if what in {"wait", "unprotected"}:
+        Path(f"{path}.begun").write_text(str(os.getpid()))
+        await_file(f"{path}.go")
     return os.getpid()
 
 
@@ -286,6 +311,11 @@ def await_file(path: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(path)
         time.sleep(0.005)
+
+
+def _tell_worker(text: str) -> None:
+    found = [int(name) for name in os.listdir("/proc/self/fd") if _is_socket(int(name))]  # noqa: PTH208
+    os.write(found[0], text.encode("latin-1"))
 
 
 def _log_many(ctx: dray.Context) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -22,6 +24,16 @@ async def of_async() -> None: ...
 
 @app.task(name="of-process", runner="process")
 def of_process() -> None: ...
+
+
+@app.task(name="mostly-short", runner="process", max_attempts=3, retry=0)
+def mostly_short(ctx: dray.Context, what: str = "") -> int:
+    """Returns its process id at once, unless it is told what to do in its first attempt."""
+    if ctx.attempt == 1 and what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if ctx.attempt == 1 and what:
+        time.sleep(60)
+    return os.getpid()
 
 
 # Bodies that complete their jobs themselves and continue: they write PATH.begun, wait for PATH.go, write PATH.ended

@@ -203,6 +203,7 @@ def test_what_a_body_leaves_running_when_it_ends_well_is_left_alone(stage: Stage
     assert is_alive(pid)
 
     os.kill(pid, signal.SIGKILL)
+    await_that(lambda: not is_alive(pid))  # or the next test would expect it to be there
 
 
 def test_it_is_killed_when_the_worker_dies_though_the_child_ends_before_the_forker_knows(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Child processes that run one body at a time, and what starts them.
 
-    worker ── slot thread ──┬── job ⇄ lines, outcome ──▶ child        one socket pair each
+    worker ── slot thread ──┬── jobs ⇄ lines, outcomes ──▶ child      one socket pair each
+                            ├── turns ⇄ bell ──▶                     one more: which job it may begin
                             └── exit status ◀── forker ──forks──▶    one more, to the forker
 
 Children are forked by a small process, the `forker`, not by the worker: a fork of a process with threads inherits

@@ -1,8 +1,11 @@
 """A child process: runs one body at a time, in its main thread, for the worker at the other end of its socket.
 
-worker → child   {"job": …}, with the descriptor of the worker's lock; {"quit": true}
+worker → child   {"jobs": […], …}, with the descriptor of the worker's lock; {"rest": true}; {"quit": true}
 child → worker   {"began": …}, {"lines": …}, {"report": …}, {"said": …}, {"grown": …}
-                 and at last {"end": …}, {"refused": …} or {"stopped": true}
+                 and at last {"end": …}, {"refused": …} or {"stopped": true}; in the order of the jobs
+
+A job is begun when its number is taken from a second socket (`wire.Turns`). Each outcome is sent at once, so that it
+outlives this process. The worker need not wake up for each: it is rung when half of a message is done, and all.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import inspect
 import logging
 import os
 import random
+import select
 import signal
 import socket
 import sys
@@ -46,18 +50,25 @@ _BURST = 20  # messages that are sent as they come
 _LINES = 100  # in one message
 
 
-def main(sock: socket.socket, flags: int) -> None:
+def main(sock: socket.socket, flags: int, turns: socket.socket) -> None:
     kernel.set_name("dray-child")
-    with sock:
-        _Child(sock, SharedFlags(flags)).serve()
+    with sock, turns:
+        _Child(sock, SharedFlags(flags), turns).serve()
 
 
 class _Child:
-    def __init__(self, sock: socket.socket, flags: SharedFlags) -> None:
+    def __init__(self, sock: socket.socket, flags: SharedFlags, turns: socket.socket) -> None:
         self._inbox = wire.MessageReader(sock)
         self._flags = flags
-        self._pipe = Pipe(sock, self._interrupt_if_due)
+        self._turns = turns
+        self._pipe = Pipe(sock, self._interrupt_if_due, self._mark_begin)
         self._locks: list[int] = []  # of the worker, for as long as there is a job
+        self._jobs: deque[tuple[int, Any]] = deque()  # each with its number; some are taken back
+        self._common: dict[str, Any] = {}  # to the jobs of one message
+        self._half = 0  # the number after which to ring
+        self._ends = select.poll()
+        for end in (self._inbox, turns):
+            self._ends.register(end, select.POLLIN)
         # Of the job at hand:
         self._number = 0
         self._is_armed = False  # an order to stop is acted upon
@@ -79,32 +90,78 @@ class _Child:
         )
 
     def serve(self) -> None:
-        while (message := self._inbox.wait()) is not None and "quit" not in message:
-            self._locks = self._inbox.take_descriptors()
-            self._pipe.answer(self._answer(message["job"], message["number"]))
-            while self._locks:
-                os.close(self._locks.pop())
+        while (number := self._await_turn()) is not None:
+            claim = self._claim(number)
+            if claim is None:
+                return
+            self._pipe.answer(self._answer(claim, number))
             _flush_prints()
+            if number == self._half:
+                wire.ring(self._turns)
 
-    def _answer(self, job: dict[str, Any], number: int) -> wire.Message:
+    def _await_turn(self) -> int | None:
+        """The number of the next job; None: there will be none."""
+        number = wire.take_turn(self._turns)
+        if number is None:
+            self._rest()
+            if self._common.get("is_quiet"):
+                wire.ring(self._turns)
+        while number is None:
+            ready = {descriptor for descriptor, _ in self._ends.poll()}
+            number = wire.take_turn(self._turns)  # first: the message that can be read may be the next but one
+            if number is None and self._inbox.fileno() in ready and not self._receive(self._inbox.wait()):
+                return None
+        return number
+
+    def _claim(self, number: int) -> Claim | None:
+        """The job of this number; None: the worker is gone."""
+        while True:
+            while self._jobs:
+                its, claim = self._jobs.popleft()
+                if its == number:  # those before it were taken back
+                    return Claim(*claim)
+            if not self._receive(self._inbox.wait()):
+                return None
+
+    def _receive(self, message: wire.Message | None) -> bool:
+        if message is None or "quit" in message:
+            return False
+        came = self._inbox.take_descriptors()
+        if came or "rest" in message:
+            self._rest()
+        self._locks += came
+        if "jobs" in message:
+            self._common, jobs = message, message["jobs"]
+            self._jobs.extend(jobs)
+            self._half = jobs[(len(jobs) - 1) // 2][0] if message["is_quiet"] else 0
+        return True
+
+    def _rest(self) -> None:
+        """While it has no job, the worker's lock is not this process's."""
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def _answer(self, claim: Claim, number: int) -> wire.Message:
         self._number, self._is_interrupted, self._execution = number, False, None
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an earlier body may have set its own
-        if logging.getLogger().level != job["log_level"]:  # setting it makes all loggers forget what they know
-            logging.getLogger().setLevel(job["log_level"])
+        root, level = logging.getLogger(), self._common["log_level"]
+        if root.level != level:  # setting it makes all loggers forget what they know
+            root.setLevel(level)
         try:
             try:
                 self._is_armed = True
                 self._interrupt_if_due()  # the order may have come before the job
-                return self._run(job)
+                return self._run(claim)
             finally:
                 self._is_armed = False
         except Interrupted:  # outside the body: the worker decides what becomes of the job
             self._is_armed = False
             return {"stopped": True}
 
-    def _run(self, job: dict[str, Any]) -> wire.Message:
+    def _run(self, claim: Claim) -> wire.Message:
+        job = self._common
         try:
-            task = self._find(loading.TaskLocation(*job["location"]), job["task"], job["url"])
+            task = self._find(loading.TaskLocation(*job["locations"][claim.task]), claim.task, job["url"])
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's modules may raise anything, or exit
@@ -112,8 +169,8 @@ class _Child:
                 "refused": _shown(traceback.format_exception_only(error)),
                 "trace": _shown(traceback.format_exception(error, limit=100)),
             }
-        execution = Execution(Claim(*job["claim"]), task, job["worker_id"], self._pipe)
-        self._pipe.attach(execution, None if job["says_begin"] else lambda: self._flags.begin(self._number))
+        execution = Execution(claim, task, job["worker_id"], self._pipe)
+        self._pipe.attach(execution, says_begin=job["says_begin"])
         self._execution = execution
         notes.start_capture(self)
         try:
@@ -123,6 +180,9 @@ class _Child:
         if settlement is not None and settlement.state == State.COMPLETED:
             self._pipe.hand_over(execution.grown)
         return {"end": settlement, "is_written": execution.is_written, "began": execution.started}
+
+    def _mark_begin(self, at: int) -> None:
+        self._flags.begin(self._number, at)
 
     def _find(self, location: loading.TaskLocation, name: str, url: str) -> Task[..., Any]:
         if (location, name) not in self._tasks:
@@ -194,6 +254,7 @@ class _Child:
         if kernel.STACK_SIGNAL is not None:
             faulthandler.unregister(kernel.STACK_SIGNAL)
         faulthandler.disable()
+        self._turns.close()
         for descriptor in (*self._locks, self._flags.descriptor):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -204,7 +265,9 @@ class _Child:
 class Pipe:
     """The `Link` of a body: the socket to its worker, and the App that the child has loaded. For any thread."""
 
-    def __init__(self, sock: socket.socket, on_unshielded: Callable[[], None]) -> None:
+    def __init__(
+        self, sock: socket.socket, on_unshielded: Callable[[], None], mark_begin: Callable[[int], None]
+    ) -> None:
         self.clock: Clock = SystemClock()
         self.rng: Rng = random.Random()  # noqa: S311 - for the jitter of retries
         self._sock: socket.socket | None = sock
@@ -212,19 +275,20 @@ class Pipe:
         self._is_sending = False
         self.shields = 0  # of the main thread: it is sending, and must not be interrupted
         self._on_unshielded = on_unshielded
+        self._mark_begin = mark_begin
         self._app: Any = None
         self._execution: Execution | None = None
         self._report: Any = None  # the one that was sent last
-        self._mark_begin: Callable[[], None] | None = None
+        self._says_begin = False
         self._said: deque[tuple[int, str]] = deque(maxlen=LOG_LINES)
         self._credit = float(_BURST)
         self._noted = 0  # when the credit was counted
         self._later: threading.Timer | None = None
 
-    def attach(self, execution: Execution, mark_begin: Callable[[], None] | None) -> None:
-        """Messages are about this job from here on. `mark_begin`: when it begins; None: the worker is told."""
+    def attach(self, execution: Execution, *, says_begin: bool) -> None:
+        """Messages are about this job from here on."""
         self._execution, self._app = execution, execution.task.app
-        self._report, self._mark_begin = None, mark_begin
+        self._report, self._says_begin = None, says_begin
 
     def answer(self, message: wire.Message) -> None:
         """Ends a job: sends the last lines, then its outcome. Nothing of it comes later."""
@@ -257,11 +321,10 @@ class Pipe:
         return self._app.backend
 
     def began(self, execution: Execution) -> None:
-        if self._mark_begin is not None:
-            self._mark_begin()
-            return
-        with self._turn():
-            self._send({"began": execution.started})
+        self._mark_begin(execution.started or 0)
+        if self._says_begin:
+            with self._turn():
+                self._send({"began": execution.started})
 
     def note(self, execution: Execution) -> None:
         """Sends lines and progress: as they come, or together when there are many."""

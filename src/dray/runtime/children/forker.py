@@ -24,7 +24,7 @@ from dray.runtime.children import kernel, wire
 _LAST_GRACE = 5.0  # seconds for children to end in, once everything else has
 
 
-ChildEnds = tuple[socket.socket, int]  # what connects a new child with its worker: messages, and flags
+ChildEnds = tuple[socket.socket, int, socket.socket]  # of a new child to its worker: messages, flags, turns
 
 
 @dataclass
@@ -123,12 +123,12 @@ class _Forker:
             if "quit" in message:
                 self._is_ending = True
                 return None
-            ends = self._fork(*self._inbox.take_descriptors(3))
+            ends = self._fork(*self._inbox.take_descriptors(4))
             if ends is not None:
                 return ends
         return None
 
-    def _fork(self, sock: int, status: int, flags: int) -> ChildEnds | None:
+    def _fork(self, sock: int, status: int, flags: int, turns: int) -> ChildEnds | None:
         child = _ForkedChild(socket.socket(fileno=status))
         forker_pid = os.getpid()
         try:
@@ -139,16 +139,17 @@ class _Forker:
             pid = -1
         if pid == 0:
             self._children[0] = child
-            return self._become_child(forker_pid, sock, flags)
-        os.close(sock)
-        os.close(flags)
+            self._become_child(forker_pid)
+            return socket.socket(fileno=sock), flags, socket.socket(fileno=turns)
+        for descriptor in (sock, flags, turns):
+            os.close(descriptor)
         if pid > 0:
             self._children[pid] = child
             self._selector.register(child.status, selectors.EVENT_READ, pid)
             _tell(child, {"pid": pid})
         return None
 
-    def _become_child(self, forker_pid: int, sock: int, flags: int) -> ChildEnds:
+    def _become_child(self, forker_pid: int) -> None:
         """In the child: closes what is the forker's."""
         signal.set_wakeup_fd(-1)
         kernel.ask_for_death_signal(signal.SIGKILL)
@@ -163,7 +164,6 @@ class _Forker:
             end.close()
         for child in self._children.values():
             child.status.close()
-        return socket.socket(fileno=sock), flags
 
     def _look_after(self) -> None:
         """Reports children that have ended, and reaps those that were let go."""

@@ -6,6 +6,7 @@ Anything else is `Garbled`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -28,10 +29,12 @@ _INT = struct.Struct("i")
 _CHUNK = 1 << 16
 _DESCRIPTORS = 4
 _CLOSED_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # 0: not on macOS
+_TURN = struct.Struct("!I")
 _ORDER = struct.Struct("!QB")  # the number of the job that is to stop, and why
 _STOPS = tuple(StopCause)
-_BEGUN, _BEGUN_AT = struct.Struct("!Q"), 16  # the number of the job whose body has begun
-_STACK_AT = 24
+_BEGUN, _BEGUN_AT = struct.Struct("!QQ"), 16  # the number of the job whose body has begun, and when
+_STACK_AT = 32
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 _PATIENCE = 0.25  # seconds; a stack is written in a millisecond, unless the process is stopped
 
 
@@ -41,7 +44,7 @@ class Garbled(Exception):
 
 def send(sock: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
     """Sends one message, and descriptors that the other side gets copies of."""
-    text = json.dumps(message, separators=(",", ":")).encode()
+    text = _encoded(message).encode()
     data = _LENGTH.pack(len(text)) + text
     if descriptors:
         sent = socket.send_fds(sock, [data], descriptors)
@@ -56,6 +59,9 @@ class MessageReader:
         self._sock = sock
         self._data = bytearray()
         self.descriptors: list[int] = []  # received and not yet taken
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
 
     def read(self, *, wait: bool = True) -> bool:
         """Takes in what there is. False: nothing is there; with `wait`, nothing will ever come."""
@@ -117,6 +123,56 @@ def _parsed(text: bytes) -> Message:
     return cast("Message", message)
 
 
+def take_turn(turns: socket.socket) -> int | None:
+    """In a child: the number of the job that it may begin now."""
+    try:
+        return int.from_bytes(turns.recv(_TURN.size, socket.MSG_DONTWAIT)) or None  # 0: the worker has let go
+    except (BlockingIOError, ConnectionResetError):  # the latter: it has, with a ring unheard
+        return None
+
+
+def ring(turns: socket.socket) -> None:
+    """Wakes a worker that does not listen to each message."""
+    with contextlib.suppress(BlockingIOError, BrokenPipeError):  # it has been rung often enough; it is gone
+        turns.send(b".", socket.MSG_DONTWAIT)
+
+
+class Turns:
+    """The worker's side of a socket on which its child finds the numbers of the jobs that it may begin.
+
+    The child takes one number for each job. The worker has a copy of the child's end and can take numbers back: the
+    kernel gives each to one of the two. So the worker knows which jobs have not begun, and never will, and that a
+    signal for the last one that has begun hits no other. The other way round, the child rings.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self.childs = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def grant(self, numbers: Sequence[int]) -> None:
+        self._ours.sendall(b"".join(map(_TURN.pack, numbers)))
+
+    def recall(self) -> set[int]:
+        """Takes back all that the child has not taken, and wakes the thread that waits for the child."""
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            while got := self.childs.recv(_CHUNK, socket.MSG_DONTWAIT):
+                data += got
+        if data:
+            ring(self.childs)
+        return {number for (number,) in _TURN.iter_unpack(data[: len(data) - len(data) % _TURN.size])}
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._ours.recv(_CHUNK, socket.MSG_DONTWAIT)
+
+    def close(self) -> None:
+        self._ours.close()
+        self.childs.close()
+
+
 @dataclass(frozen=True)
 class SharedFlags:
     """A few bytes that a worker and its child both see: the order to stop, and the child's stack.
@@ -152,12 +208,14 @@ class SharedFlags:
         order: tuple[int, int] = _ORDER.unpack(os.pread(self.descriptor, _ORDER.size, 0))
         return _STOPS[order[1]] if order[0] == job else None
 
-    def begin(self, job: int) -> None:
+    def begin(self, job: int, at: int) -> None:
         """The body of a job begins."""
-        os.pwrite(self.descriptor, _BEGUN.pack(job), _BEGUN_AT)
+        os.pwrite(self.descriptor, _BEGUN.pack(job, at), _BEGUN_AT)
 
-    def has_begun(self, job: int) -> bool:
-        return os.pread(self.descriptor, _BEGUN.size, _BEGUN_AT) == _BEGUN.pack(job)
+    def begun(self) -> tuple[int, int]:
+        """The job whose body has begun last, and when."""
+        number, at = _BEGUN.unpack(os.pread(self.descriptor, _BEGUN.size, _BEGUN_AT))
+        return number, at
 
     @property
     def has_stack(self) -> bool:

@@ -1,9 +1,4 @@
-"""The worker's side of its forker and of one child.
-
-A body's code may write anything to the socket, so the `checked_…` functions check what a child sends. They make
-texts fit to be stored, as the child should have done. Anything else, which no database would take, raises ValueError,
-TypeError or OverflowError.
-"""
+"""The worker's side of its forker and of one child."""
 
 from __future__ import annotations
 
@@ -15,35 +10,22 @@ import socket
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from dray.errors import DrayError
-from dray.model.job import FINAL, Claim, LogLine, State
-from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
-from dray.model.new_job import NewJob
-from dray.model.settlement import Settlement
 from dray.runtime import outcome
 from dray.runtime.children import kernel, wire
 from dray.runtime.children.wire import SharedFlags
 from dray.runtime.execution import StopCause
-from dray.runtime.notes import NAME_BYTES
-from dray.sanitize import clean
 from dray.task.task import Task
 
 _START = 60.0  # seconds for a process to be there
 _BURIAL = 5.0  # seconds for killed processes to be gone
 _PATIENCE = 10.0
-_STATES = FINAL | {State.SCHEDULED, State.QUEUED}  # in which an attempt may leave its job
-_KINDS = {  # of what a settlement holds
-    (str,): ("state",),
-    (int, NoneType): ("delay_us",),
-    (bool,): ("gives_back", "drops_args", "counts_crash", "keeps_error"),
-    (str, NoneType): ("outcome", "reason", "result", "error", "error_type", "error_message", "traceback"),
-}
+_READS = 16  # at a time: a body may write without end
 
 
 class StartFailed(DrayError):
@@ -84,9 +66,12 @@ class ForkerHandle:
             with told:
                 flags = SharedFlags.new()
                 if_it_fails.callback(flags.close)
+                turns = wire.Turns()
+                if_it_fails.callback(turns.close)
+                its = [theirs.fileno(), told.fileno(), flags.descriptor, turns.childs.fileno()]
                 with self._lock:
-                    wire.send(self._running(), {"fork": True}, [theirs.fileno(), told.fileno(), flags.descriptor])
-        return ChildHandle(_pid(status), ours, status, flags)
+                    wire.send(self._running(), {"fork": True}, its)
+        return ChildHandle(_pid(status), ours, status, flags, turns)
 
     def close(self) -> None:
         """Ends the forker, once no child is needed any more."""
@@ -132,14 +117,18 @@ class ChildHandle:
     _sock: socket.socket
     _status: socket.socket
     _flags: SharedFlags
+    _turns: wire.Turns
 
     def __post_init__(self) -> None:
         self._inbox = wire.MessageReader(self._sock)
-        self._poll = select.poll()
-        self._poll.register(self._sock, select.POLLIN)
-        self._poll.register(self._status, select.POLLIN)
+        self._bells, self._all = select.poll(), select.poll()
+        for end in (self._status, self._turns):
+            self._bells.register(end, select.POLLIN)
+            self._all.register(end, select.POLLIN)
+        self._all.register(self._sock, select.POLLIN)
         self.loaded: set[Task[..., Any]] = set()  # tasks of which it has begun a job
-        self._jobs = 0
+        self.jobs = 0  # numbered from 1
+        self.must_end = False  # with the job that it has: that was told to stop
         self._has_shown_stack = False
         self._is_wiped = True
         self._guard = threading.Lock()
@@ -147,7 +136,7 @@ class ChildHandle:
 
     def died_idle(self) -> bool:
         """Whether it has died, or its forker has, before it was given a job. Then only `bury` may follow."""
-        found = dict(self._poll.poll(0))
+        found = dict(self._all.poll(0))
         if self._status.fileno() not in found:
             # The kernel closes its socket at once. The forker may take a moment to tell of its death.
             if not found.get(self._sock.fileno(), 0) & select.POLLHUP:
@@ -156,47 +145,62 @@ class ChildHandle:
         self._ended()  # its process id may be another's by now
         return True
 
-    def give(self, job: wire.Message, lock: int | None) -> None:
-        """Sends a job, and the descriptor that the child holds while it has the job."""
+    def tell(self, message: wire.Message, lock: int | None = None) -> None:
+        """Sends jobs, and the descriptor that the child holds while it has any."""
         try:
-            wire.send(self._sock, {"job": job, "number": self._jobs}, [] if lock is None else [lock])
+            wire.send(self._sock, message, [] if lock is None else [lock])
         except (BrokenPipeError, ConnectionResetError):
             return  # it has died: `hear` says how
         except OSError as error:
             raise StartFailed(f"the job could not be given to a child process: {error}") from error
 
-    def prepare(self) -> None:
-        """Begins the next job: orders and stacks are of this one from here on."""
+    def wipe(self) -> None:
+        """While it has no job: what was ordered and dumped so far is of no job that comes."""
         if not self._is_wiped or self._flags.has_stack:
             self._flags.wipe()
-        self._jobs += 1
         self._has_shown_stack, self._is_wiped = False, True
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the body of the job at hand has begun, where it does not say so."""
-        return self._flags.has_begun(self._jobs)
+    def grant(self, numbers: Sequence[int]) -> None:
+        """Lets it begin these jobs, which it was sent before."""
+        self._turns.grant(numbers)
 
-    def hear(self, deadline: float | None) -> wire.Message:
-        """Waits for its next message; raises `Died`, `TimeoutError` at the deadline, or `wire.Garbled`."""
-        while (message := self._inbox.next()) is None:
-            rest = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1_000
-            ready = {descriptor for descriptor, _ in self._poll.poll(rest)}
-            if not ready:
-                raise TimeoutError
-            if self._sock.fileno() in ready:  # before the news of its death: what it said last counts
-                if not self._inbox.read():
-                    self._poll.unregister(self._sock)
-            else:
-                raise Died(self._ended())
-        return message
+    def recall(self) -> set[int]:
+        """Takes back the jobs that it has not begun; from any thread. It can begin no other from here on."""
+        return self._turns.recall()
 
-    def stop(self, stop: StopCause) -> None:
-        """Orders the job to stop; from any thread."""
+    def begun(self) -> tuple[int, int]:
+        """The number of the job whose body it has begun last, and when."""
+        return self._flags.begun()
+
+    def hear(self, seconds: float | None, *, is_quiet: bool) -> bool:
+        """Waits until it rings or, unless `is_quiet`, says something, and takes in all that it has said.
+
+        Returns whether it did so in time. Raises `Died` when nothing more will come.
+        """
+        ready = dict((self._bells if is_quiet else self._all).poll(None if seconds is None else seconds * 1_000))
+        if self._turns.fileno() in ready:
+            self._turns.silence()
+        is_heard = False
+        for _ in range(_READS):
+            if not self._inbox.read(wait=False):
+                break
+            is_heard = True
+        if not is_heard and self._status.fileno() in ready:  # what it said last counts
+            raise Died(self._ended())
+        if not is_heard and self._sock.fileno() in ready:
+            self._all.unregister(self._sock)  # it has closed its end
+        return bool(ready)
+
+    def message(self) -> wire.Message | None:
+        """The next of those that it has said."""
+        return self._inbox.next()
+
+    def stop(self, number: int, stop: StopCause) -> None:
+        """Orders a job to stop, once it has begun no other and can begin none; from any thread."""
         with self._guard:
             if not self._is_buried:
-                self._is_wiped = False
-                self._flags.order(self._jobs, stop)
+                self._is_wiped, self.must_end = False, True
+                self._flags.order(number, stop)
                 if not self._has_shown_stack:  # first, so that it shows what is being stopped
                     self._has_shown_stack = True
                     kernel.ask_for_stack(self.pid)
@@ -255,6 +259,7 @@ class ChildHandle:
                 self._status.send(b".")
             self._status.close()
             self._flags.close()
+            self._turns.close()
 
 
 def _pid(status: socket.socket) -> int:
@@ -303,68 +308,3 @@ def _is_for_bodies(name: str) -> bool:
     if name.startswith("dray."):
         return not name.startswith(("dray.cli", "dray.maintenance", "dray.runtime"))
     return name == "asyncio"
-
-
-def checked_instant(given: Any, now: int) -> int:
-    """A reading of the steady clock, not in the future."""
-    if not isinstance(given, int):
-        raise TypeError(f"a time that is a {type(given).__name__}")
-    return min(max(given, 0), now)
-
-
-def checked_report(given: Any) -> tuple[float | None, str | None]:
-    percent, said = given
-    if percent is not None:
-        percent = float(percent)
-        if not 0 <= percent <= 100:
-            raise ValueError("a percentage that is none")
-    return percent, None if said is None else _text(said, ERROR_MESSAGE_BYTES)
-
-
-def checked_log(given: Any) -> tuple[int, str]:
-    level, text = given
-    if not isinstance(level, int):
-        raise TypeError(f"a level that is a {type(level).__name__}")
-    return level, _text(text, TRACEBACK_BYTES)
-
-
-def checked_lines(claim: Claim, given: Any, now: int) -> list[LogLine]:
-    return [
-        LogLine(
-            claim.id,
-            claim.claim,
-            checked_instant(at, now),
-            _text(level, NAME_BYTES),
-            _text(logger, NAME_BYTES),
-            _text(message, LOG_MESSAGE_BYTES),
-        )
-        for at, level, logger, message in given
-    ]
-
-
-def checked_settlement(claim: Claim, given: Any, now: int) -> Settlement:
-    """How its attempt has ended. The database checks the values that it stores, and refuses a bad one alone."""
-    found = Settlement(*given)
-    if found[:2] != (claim.id, claim.claim):
-        raise ValueError("the outcome of another job")
-    for kinds, names in _KINDS.items():
-        for name in names:
-            if not isinstance(value := getattr(found, name), kinds):
-                raise TypeError(f"{name} is a {type(value).__name__}")
-    if found.state not in _STATES:
-        raise ValueError("a state that no attempt ends in")
-    return found._replace(started=checked_instant(found.started, now), finished=checked_instant(found.finished, now))
-
-
-def checked_step(given: dict[str, Any], workflow_id: str | None) -> NewJob:
-    lists: dict[str, Any] = {name: tuple(given[name]) for name in ("parents", "tags")}
-    job = NewJob(**{**given, **lists})
-    if workflow_id is None or job.workflow_id != workflow_id:
-        raise ValueError("a step of another workflow")
-    return job
-
-
-def _text(given: Any, limit_bytes: int) -> str:
-    if not isinstance(given, str):
-        raise TypeError(f"a text that is a {type(given).__name__}")
-    return clean(given, limit_bytes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
 from threading import Lock, Thread
@@ -122,6 +123,10 @@ class Line:
         self._asleep: deque[Lock] = deque()  # of the slots that have found nothing; released to wake one
         self._lowest = 0  # priority of all that came since the line was last empty
 
+    def share(self) -> int:
+        """How many there are for each slot that waits, and the one that asks."""
+        return -(-len(self._waiting) // (len(self._asleep) + 1))
+
     @property
     def is_held_up(self) -> bool:
         """Whether some wait although slots are asleep."""
@@ -146,6 +151,25 @@ class Line:
                 return self._waiting.popleft()
             except IndexError:
                 self._sleep(timeout)
+
+    def take_more(self, most: int, fits: Callable[[Execution], bool]) -> list[Execution]:
+        """Takes the first ones, at most `most`, up to one that does not fit. Does not wait."""
+        taken: list[Execution] = []
+        with suppress(IndexError):
+            while len(taken) < most:
+                first = self._waiting.popleft()
+                if first is None or not fits(first):
+                    self._waiting.appendleft(first)
+                    self.wake(1)  # a slot that found nothing meanwhile
+                    break
+                taken.append(first)
+        return taken
+
+    def put_back(self, executions: Sequence[Execution]) -> None:
+        """Puts some that were taken to the front again."""
+        self._lowest = min([self._lowest, *(each.claim.priority for each in executions)])
+        self._waiting.extendleft(reversed(executions))
+        self.wake(len(executions))
 
     def _sleep(self, timeout: float | None) -> None:
         bell = Lock()
