@@ -178,4 +178,5 @@ def test_a_waiter_for_the_lock_tries_again_soon_at_first_and_seldom_later() -> N
     now = time.monotonic()
 
     assert all(_pause(time.monotonic()) <= 0.001 for _ in range(100))
-    assert all(0.02 <= _pause(now - 10) <= 0.05 for _ in range(100))
+    assert max(_pause(now - 10) for _ in range(100)) > 0.02
+    assert all(_pause(now - 10) <= 0.05 for _ in range(100))
