@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.backends import open_backend
+from dray.backends.database import Rivalry
+from dray.backends.sqlite.connect import _pause
+from dray.backends.sqlite.session import SqliteSession
+from dray.backends.store.work import NOTHING
 from tests.backends.processes import (
     ask_together,
     drain,
@@ -127,3 +135,48 @@ def test_producers_and_workers_in_one_database_lose_nothing(url: str) -> None:
     backend.close()
     assert sorted(claimed) == sorted(made) == job_ids(url)
     assert raw_sql(url, "SELECT state, count(*) FROM dray_jobs GROUP BY 1") == [("completed", 150)]
+
+
+def test_an_exchange_that_had_to_wait_for_the_write_lock_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(f"sqlite:///{tmp_path / 'jobs.db'}")
+    backend.migrate()
+    backend.jobs.enqueue([new_job()])
+    worker_id, is_refused, begin = register(backend), threading.Event(), SqliteSession.begin
+
+    def noted(session: SqliteSession) -> None:
+        try:
+            begin(session)
+        except sqlite3.OperationalError:
+            is_refused.set()
+            raise
+
+    assert backend.work.exchange(worker_id, (), NOTHING).rivalry is None
+    monkeypatch.setattr(SqliteSession, "begin", noted)
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as rival:
+        seen: list[Rivalry | None] = []
+        for _ in range(2):
+            rival.execute("BEGIN IMMEDIATE")
+            with ThreadPoolExecutor(1) as pool:
+                exchange = pool.submit(backend.work.exchange, worker_id, (), NOTHING)
+                assert is_refused.wait(30)
+                rival.execute("COMMIT")
+                seen.append(exchange.result().rivalry)
+            is_refused.clear()
+            backend.jobs.enqueue([new_job() for _ in range(5)])
+    backend.close()
+
+    first, second = seen
+    assert first is not None
+    assert second is not None
+    assert second.newest - first.newest == 5
+    assert second.since > first.since
+
+
+def test_a_waiter_for_the_lock_tries_again_soon_at_first_and_seldom_later() -> None:
+    now = time.monotonic()
+
+    assert all(_pause(time.monotonic()) <= 0.001 for _ in range(100))
+    assert max(_pause(now - 10) for _ in range(100)) > 0.02
+    assert all(_pause(now - 10) <= 0.05 for _ in range(100))

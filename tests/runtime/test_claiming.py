@@ -1,10 +1,12 @@
-"""When a worker looks before it claims, and when it ignores wake-ups."""
+"""When a worker looks before it claims, when it ignores wake-ups, and when it leaves the write lock to others."""
 
 from __future__ import annotations
 
 import pytest
 
-from dray.runtime.claiming import PollPolicy
+from dray.backends.database import Rivalry
+from dray.instants import MILLISECOND, SECOND
+from dray.runtime.claiming import PollPolicy, YieldPolicy
 
 
 def called(policy: PollPolicy) -> bool:
@@ -152,3 +154,52 @@ def test_it_wakes_when_a_job_is_due() -> None:
 
     assert not policy.wants_work(99)
     assert policy.wants_work(100)
+
+
+MS = MILLISECOND
+
+
+def after(policy: YieldPolicy, *seen: tuple[int, int], took: int = MS) -> float:
+    """Exchanges that had to wait for the lock, each at a time in ms and with so many jobs there. Returns the last
+    pause."""
+    pauses = [policy.exchanged(Rivalry(at * MS, newest), at * MS, at * MS + took) for at, newest in seen]
+    return pauses[-1]
+
+
+def free(policy: YieldPolicy, at: int, took: int = MS) -> float:
+    return policy.exchanged(None, at * MS, at * MS + took)
+
+
+def test_a_worker_that_finds_the_lock_free_never_yields() -> None:
+    policy = YieldPolicy()
+
+    assert [free(policy, at) for at in range(5)] == [0.0] * 5
+
+
+def test_beside_a_producer_it_leaves_the_lock_ten_times_as_long_as_it_had_it() -> None:
+    assert after(YieldPolicy(), (0, 100), (10, 120), took=2 * MS) == 0.02
+
+
+def test_it_yields_for_a_bounded_time() -> None:
+    assert after(YieldPolicy(), (0, 100), (10, 120), took=1) == 0.005
+    assert after(YieldPolicy(), (0, 100), (10, 120), took=SECOND) == 0.1
+
+
+def test_it_does_not_yield_to_other_workers() -> None:
+    assert after(YieldPolicy(), (0, 100), (10, 100), (20, 100)) == 0.0
+
+
+def test_nor_to_a_producer_of_few_jobs() -> None:
+    assert after(YieldPolicy(), (0, 100), (10, 101), (20, 102)) == 0.0
+
+
+def test_nor_at_the_first_time_it_waits() -> None:
+    assert after(YieldPolicy(), (0, 100)) == 0.0
+
+
+def test_a_wait_counts_for_the_next_exchange_and_no_longer() -> None:
+    policy = YieldPolicy()
+    assert after(policy, (0, 100), (10, 120)) > 0
+
+    assert free(policy, 20) > 0
+    assert free(policy, 30) == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import selectors
 import sys
 import threading
 import time
@@ -333,3 +334,43 @@ def test_the_stack_of_a_body_that_was_cut_off_is_stored_without_passwords(app: A
     stack = (error and error.traceback) or ""
     assert "await asyncio.sleep" in stack
     assert "kanarie" not in stack
+
+
+def test_short_coroutines_take_few_turns_of_the_loop(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each turn the loop asks the operating system for events, and waits for the GIL."""
+    turns: list[float | None] = []
+    select = selectors.DefaultSelector.select
+
+    def counted(self: selectors.DefaultSelector, timeout: float | None = None) -> Any:
+        turns.append(timeout)
+        return select(self, timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", counted)
+
+    @app.task(name="brief")
+    async def brief() -> None:
+        pass
+
+    brief.enqueue_many([()] * 1_000)
+
+    assert app.worker(concurrency=1).run_until_idle() == 1_000
+    assert len(turns) < 300  # one for each job before
+
+
+def test_short_coroutines_that_wait_after_all_keep_to_their_slots(app: App) -> None:
+    running: list[int] = []
+    most = 0
+
+    @app.task(name="brief")
+    async def brief(number: int) -> None:
+        nonlocal most
+        running.append(number)
+        most = max(most, len(running))
+        if number % 10 == 0:
+            await asyncio.sleep(0.0001)
+        running.remove(number)
+
+    brief.enqueue_many([(number,) for number in range(500)])
+
+    assert app.worker(concurrency=2).run_until_idle() == 500
+    assert most == 2

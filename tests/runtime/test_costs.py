@@ -25,6 +25,7 @@ from dray.model.job import Demand
 from dray.model.new_job import NewJob
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
+from dray.runtime import claiming
 from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution
 from tests.backends import raw
@@ -210,6 +211,26 @@ def test_a_worker_beside_a_busy_queue_looks_seldom(app: App, monkeypatch: pytest
 
     # 50 in the first second, then 13 each. PostgreSQL wakes a worker only for its own queues.
     assert looks < 80 + 14 * took
+
+
+def test_a_worker_beside_a_busy_producer_writes_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On SQLite, where the producer waits for each of its transactions. One that is in another process has the lock
+    while it waits for the disk; here another App sleeps in its transactions."""
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    steps: list[str] = []
+    monkeypatch.setattr(Engine, "_exchange", noting(steps, "_exchange", Engine._exchange))
+    monkeypatch.setattr(claiming, "_BUSY_RATE", 1)  # a busy machine's producer is slow
+    with App(url) as app, App(url) as other:
+        app.task(name="nothing")(nothing)
+        with app.worker(queues="default", lease=300):
+            jobs = [NewJob(id=app.new_id(), task="nothing", args="{}") for _ in range(1_000)]
+            for job in jobs:
+                other.backend.db.write(lambda tx, job=job: (tx.insert([job], {}), time.sleep(0.0005)))
+                time.sleep(0.0002)
+            spent = len(steps)
+            until(lambda: sql(app, "SELECT count(*) FROM dray_jobs WHERE state = 'completed'") == [(1_000,)])
+
+    assert spent < 400  # about 120; it was 900
 
 
 def settle(app: App, statements: Statements) -> None:

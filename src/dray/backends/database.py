@@ -32,6 +32,13 @@ FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-
 Later = Callable[[], T]  # a result that may still be on its way; call it once the transaction is over
 
 
+class Rivalry(NamedTuple):
+    """What a transaction saw that had to wait for the one write lock."""
+
+    since: int  # when it got the lock, by the steady clock
+    newest: int  # grows with every new job
+
+
 class Session(Protocol):
     """Named statements inside one transaction. `now` and `steady` are filled in; lists travel as JSON."""
 
@@ -86,6 +93,10 @@ class Session(Protocol):
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
         """Opens a worker's transaction, in order with pauses of these queues. Nothing to do where there is one
         writer, and how its commit is synced is set before BEGIN."""
+
+    def rivalry(self) -> Rivalry | None:
+        """None: this transaction did not have to wait for the write lock, or there is none."""
+        return None
 
     def forget_results(self, ids: Sequence[str]) -> None:
         """Drops results, where they are kept outside the jobs' rows."""

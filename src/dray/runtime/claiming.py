@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
+from dray.backends.database import Rivalry
 from dray.errors import ConfigError
-from dray.instants import MILLISECOND
+from dray.instants import MILLISECOND, SECOND
 from dray.model.job import Demand
 from dray.model.settlement import Rng
 from dray.model.values import check_name, shown
@@ -199,6 +200,37 @@ class PollPolicy:
         self._locked_pause = min(max(self._locked_pause * 2, _FIRST_LOCKED_PAUSE), _LONGEST_LOCKED_PAUSE)
         self.pause = self._locked_pause
         return self.pause
+
+
+_YIELD_FACTOR = 10  # times as long as it had the write lock, a worker leaves it to producers
+_SHORTEST_YIELD, _LONGEST_YIELD = 5 * MILLISECOND, 100 * MILLISECOND
+_BUSY_RATE = 200  # new jobs a second; below that, a short transaction costs a producer little
+_WAIT_COUNTS = 2  # exchanges, itself and the next
+
+
+class YieldPolicy:
+    """Decides how long a worker leaves the one write lock of a SQLite file to producers.
+
+    A producer of single jobs has the lock for most of the time, and its commits wake the worker. If the worker wrote
+    as soon as it could, the producer would wait for hundreds of small transactions a second. So a worker that had to
+    wait for the lock while jobs were added writes in a tenth of the time at most, and more at once. Other workers do
+    not count: if all left the lock to each other, none would have it.
+    """
+
+    def __init__(self) -> None:
+        self._last: Rivalry | None = None
+        self._waits_left = 0
+
+    def exchanged(self, rivalry: Rivalry | None, began: int, now: int) -> float:
+        """A transaction is over. Returns the seconds for which the worker writes nothing."""
+        self._waits_left = max(0, self._waits_left - 1)
+        if rivalry is not None:
+            began, last, self._last = rivalry.since, self._last, rivalry
+            if last is not None and (rivalry.newest - last.newest) * SECOND > _BUSY_RATE * (began - last.since):
+                self._waits_left = _WAIT_COUNTS
+        if not self._waits_left:
+            return 0.0
+        return min(max((now - began) * _YIELD_FACTOR, _SHORTEST_YIELD), _LONGEST_YIELD) / SECOND
 
 
 def parse_queues(given: str | Iterable[str] | Mapping[str, int] | None) -> dict[str, int | None] | None:

@@ -7,6 +7,7 @@ lock only to claim, it looks whether there is any work.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ from dray.interrupts import Signal
 from dray.log import log
 from dray.model.job import Claim, Demand
 from dray.model.settlement import Settled
-from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy
+from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy, YieldPolicy
 from dray.runtime.condition import SelfCheck
 from dray.runtime.crew import Crew
 from dray.runtime.execution import Execution, Link
@@ -96,6 +97,8 @@ class Engine:
         self._inbox, self._in_flight, self._notes = self._bodies.inbox, self._bodies.in_flight, self._bodies.notes
         self._outage = self._self_check.outage
         self._poll_policy = PollPolicy(hears_own=self._watch.hears_own)
+        self._yield_policy = YieldPolicy()
+        self._yields = False  # it leaves the write lock to producers for its next rest
         self._is_drained = False
         self._fanout_tries = 0
         self._fanout_at: int | None = None  # when to tell children that another transaction has locked
@@ -133,7 +136,15 @@ class Engine:
         if seconds <= 0:
             return
         held_up = self._bodies.crew.hurry(self._clock.steady())
-        seconds = seconds if held_up is None else min(seconds, held_up)
+        first = seconds if held_up is None else min(seconds, held_up)
+        if self._yields:
+            # Nothing ends it: what bodies report and producers commit meanwhile is for one transaction.
+            self._yields = False
+            time.sleep(first)
+            self._bodies.crew.hurry(self._clock.steady())
+            time.sleep(seconds - first)
+            return
+        seconds = first
         deaf = self._outage.pause or max(self._poll_policy.pause, _FULL_PAUSE if self._is_full else 0.0)
         if deaf and self._inbox.doze(min(deaf, seconds)):
             return
@@ -323,6 +334,7 @@ class Engine:
                 return pause
         batch = self._in_flight.plain()
         notes = self._notes.collect(self._in_flight, self._clock.steady())
+        began = self._clock.steady()
         try:
             answer = self._backend.work.exchange(self.worker_id, batch, demand, notes, durable=self._is_durable)
         except StorageError as error:
@@ -350,7 +362,10 @@ class Engine:
         if not self._outage.pause:
             self._outage.ends()
         has_changed = has_grown or len(answer.settled.locked) < len(batch) or bool(answer.claims or answer.promoted)
-        return self._poll_policy.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
+        pause = self._poll_policy.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
+        yielded = self._yield_policy.exchanged(answer.rivalry, began, self._clock.steady())
+        self._yields = yielded > pause and not self._inbox.is_draining
+        return yielded if self._yields else pause
 
     def _grow(self) -> bool:
         """Ends the jobs that have added steps, each together with its steps. Returns whether it ended any."""

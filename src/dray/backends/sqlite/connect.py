@@ -26,7 +26,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=sqlite3.Connection)
 Lender = Callable[[], AbstractContextManager[sqlite3.Connection]]
 
-_SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_2, 0.002, 0.05
+_SHORTEST_PAUSE, _SHORT_PAUSE, _LONG_PAUSE = 0.000_05, 0.000_2, 0.05
 CHECKPOINT_FRAMES = 4_000
 _SETTINGS = (
     "foreign_keys = ON",
@@ -86,8 +86,9 @@ def _give_up_unless_busy(error: sqlite3.Error, deadline: float, seconds: float, 
 
 
 def _pause(since: float) -> float:
-    """Grows with the time waited: a hundred waiters that never let go leave the holder of the lock no CPU."""
-    longest = min(max((time.monotonic() - since) / 5, _SHORT_PAUSE), _LONG_PAUSE)
+    """Grows with the time waited: a hundred waiters that never let go leave the holder of the lock no CPU. Short at
+    first: a producer that waits for a slow disk leaves the lock alone for a tenth of a millisecond at a time."""
+    longest = min(max((time.monotonic() - since) / 50, _SHORT_PAUSE), _LONG_PAUSE)
     return random.uniform(_SHORTEST_PAUSE, longest)  # noqa: S311 - SQLite wakes no waiter
 
 

@@ -134,7 +134,7 @@ class SqliteDatabase(Database):
         self._writer_session = session = SqliteSession(connection, self._catalogue, self.clock)
         try:
             # IMMEDIATE: a deferred transaction that writes after reading fails at once when another connection wrote.
-            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._busy_timeout, self.place)
+            patiently(session.begin, self._busy_timeout, self.place)
             answer = work(session)
             session.check()
             connection.execute("COMMIT")

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from dray.backends import rows, sqlite
-from dray.backends.database import Later, Row, Session
+from dray.backends.database import Later, Rivalry, Row, Session
 from dray.backends.rows import SettledRow, SettlementRow, Start
 from dray.backends.statements import Catalogue
 from dray.clock import Clock
@@ -44,6 +44,7 @@ class SqliteSession(Session):
         self._cursor = connection.cursor()
         self._cursor.row_factory = None  # a user's connection may have its own
         self.forked = False  # set in a child: the transaction is the parent's
+        self._has_waited = False
         self._times: dict[str, int] | None = None
 
     @property
@@ -52,6 +53,19 @@ class SqliteSession(Session):
         if self._times is None:
             self._times = {"now": self._clock.now(), "steady": self._clock.steady()}
         return self._times
+
+    def begin(self) -> None:
+        """Takes the write lock, or raises."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            self._has_waited = True
+            raise
+
+    def rivalry(self) -> Rivalry | None:
+        if not self._has_waited:
+            return None
+        return Rivalry(self._time["steady"], self.rows("job_newest")[0][0])
 
     def roll_back(self) -> None:
         """Undoes what is open, unless it is the parent's. What cannot even do that is not over afterwards."""

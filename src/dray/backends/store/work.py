@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from dray.backends.database import Database, DataRefused, Later, Row, Session
+from dray.backends.database import Database, DataRefused, Later, Rivalry, Row, Session
 from dray.backends.rows import Holding, SettledRow, SettlementRow
 from dray.backends.store import Store
 from dray.backends.store.block import hold
@@ -55,6 +55,7 @@ class Exchange(NamedTuple):
     promoted: list[str]  # the queues that got jobs whose time had come, one entry a job
     claims: list[Claim]
     fan_out: FanOut = FanOut(0, left=False)  # of what ended; if any are left, go on with `graph.fan_out`
+    rivalry: Rivalry | None = None  # None: it did not wait for the write lock
     late: Notes = SILENCE  # not written, since another transaction has locked the rows: for the next exchange
 
 
@@ -77,6 +78,7 @@ class _Turn(NamedTuple):
     expired: list[Row]
     promoted: list[str]
     claims: list[Claim]
+    rivalry: Rivalry | None
 
 
 class WorkStore(Store):
@@ -110,7 +112,8 @@ class WorkStore(Store):
         has_children = turn.expired or any(each.fanout_pending for each in written)
         fan_out = GraphStore(self._db).fan_out_all() if has_children else FanOut(0, left=False)
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
-        return Exchange(settled, turn.promoted, turn.claims, fan_out, self._late(worker_id, turn.unkept))
+        late = self._late(worker_id, turn.unkept)
+        return Exchange(settled, turn.promoted, turn.claims, fan_out, turn.rivalry, late)
 
     def _transact(
         self,
@@ -127,11 +130,12 @@ class WorkStore(Store):
             free = _free(settlements, unkept)
             written = tx.settle(endings(self._db, worker_id, free)) if free else _NONE
             trim_attempts(tx, free)
+            rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
-                return lambda: _Turn(unkept, written(), [], [], [])
+                return lambda: _Turn(unkept, written(), [], [], [], rivalry)
             expired, promoted = tx.tend(PROMOTE_CHUNK)
             claimed = tx.claim(worker_id, demand)
-            return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed())
+            return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed(), rivalry)
 
         return self._db.exchange(work, durable=durable)
 

@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from dray.log import log
@@ -30,6 +31,7 @@ from dray.runtime.execution import Execution, current
 from dray.runtime.runners import Report, Runner, in_order
 from dray.sanitize import escape_control
 
+_AHEAD = 100  # short bodies that one turn of the loop may run, one after the other
 _TASK_GRACE = 5.0  # seconds for the tasks of a body that has ended
 _CUT_GRACE = 1.0
 
@@ -50,11 +52,11 @@ class LoopRunner(Runner):
     def capacity(self) -> int:
         return 0 if self.outage.is_on else self._size
 
-    def start(self, executions: Sequence[Execution], *, are_short: bool = False) -> None:  # noqa: ARG002
+    def start(self, executions: Sequence[Execution], *, are_short: bool = False) -> None:
         if self._ready:
             executions = in_order(self.take_back(), executions)
         self._ready.extend(executions)
-        self._go_on()
+        self._go_on(_AHEAD if are_short else 0)
 
     def _mend(self) -> None:
         self._go_on()
@@ -98,12 +100,12 @@ class LoopRunner(Runner):
             if self._current is not None:
                 self._current.soon(self._current.close)
 
-    def _go_on(self) -> None:
+    def _go_on(self, ahead: int = 0) -> None:
         """Makes the loop start what it has room for. Without a loop, gives back what waits."""
         with self._lock:
             if self._current is not None or self._add_loop():
                 assert self._current is not None
-                self._current.soon(self._current.launch)
+                self._current.soon(self._current.start, ahead)
                 return
         refused = self.take_back()
         if refused:
@@ -145,18 +147,19 @@ class _Body:
     """What belongs to one execution on a loop."""
 
     def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
+        self.task = asyncio.current_task()
         self.leash = Leash()
-        self.subtasks: weakref.WeakKeyDictionary[asyncio.Task[Any], Leash] = weakref.WeakKeyDictionary()
         self.calls: set[Future[Any]] = set()  # in threads
-        self.has_begun = False
         self.is_over = False  # only the tasks that it started are left
         self.last_stack: str | None = None  # where it was when it was cut off
 
+    @cached_property
+    def subtasks(self) -> weakref.WeakKeyDictionary[asyncio.Task[Any], Leash]:
+        """The tasks it has started. Most start none."""
+        return weakref.WeakKeyDictionary()
+
     def cancel(self) -> None:
-        # A task that is cancelled before its first step never takes it, and its end would not be reported. Before
-        # that step nothing has to be cancelled: the step sees that the execution is to stop.
-        if self.task is not None and self.has_begun and not self.is_over:
+        if self.task is not None and not self.is_over:
             self.task.cancel()
         self.cancel_subtasks()
 
@@ -179,6 +182,8 @@ class _LoopThread:
         self._ready = ready
         self._report = report
         self._is_closing = self._is_done = False
+        self._coming = 0  # tasks that have not taken their first step
+        self._ahead = 0  # how many of them there may be beside those that have a slot
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(self._make_task)
         self._loop.set_default_executor(_Threads(lambda: self._body_in(None)))
@@ -236,18 +241,29 @@ class _LoopThread:
             self._is_done = True  # set, because a body may stop the loop too, which must not end it
             self._loop.stop()
 
-    def launch(self) -> None:
-        while len(self.bodies) < self._size and not self._is_closing:
-            try:
-                execution = self._ready.popleft()
-            except IndexError:
-                return
-            found = self.bodies[execution] = _Body()
-            # In a context of its own, not in that of the body whose end made room.
-            found.task = self._loop.create_task(self._perform(execution, found), context=contextvars.Context())
+    def start(self, ahead: int) -> None:
+        """Starts what there is room for, or `ahead` bodies one after the other: as they were lately, each is over
+        before the next begins. A turn of the loop asks the system for events and waits for the GIL."""
+        self._ahead = ahead
+        self._launch()
 
-    async def _perform(self, execution: Execution, found: _Body) -> None:
-        found.has_begun = True
+    def _launch(self) -> None:
+        room = max(self._size - len(self.bodies), self._ahead)
+        for _ in range(min(room, len(self._ready)) - self._coming if not self._is_closing else 0):
+            self._coming += 1
+            # In a context of its own, not in that of the body whose end made room.
+            asyncio.Task(self._perform_next(), loop=self._loop, context=contextvars.Context())
+
+    async def _perform_next(self) -> None:
+        self._coming -= 1
+        if len(self.bodies) >= self._size or self._is_closing:
+            self._ahead = 0  # bodies take longer than expected
+            return
+        try:
+            execution = self._ready.popleft()
+        except IndexError:
+            return
+        found = self.bodies[execution] = _Body()
         settlement = await self._outcome(execution, found)
         found.is_over = True
         found.leash.bury()
@@ -256,7 +272,7 @@ class _LoopThread:
         del self.bodies[execution]
         execution.is_over = True
         self._report(execution, settlement)
-        self.launch()
+        self._launch()
         self._end_if_empty()
 
     async def _outcome(self, execution: Execution, found: _Body) -> Settlement | None:

@@ -98,6 +98,10 @@ SELECT EXISTS (SELECT 1 FROM dray_jobs
 SELECT EXISTS (SELECT 1 FROM dray_workers WHERE id = :worker_id AND state IN ('active', 'draining'))
     AND NOT EXISTS (SELECT 1 FROM dray_queues WHERE name = :queue AND paused_at IS NOT NULL)
 
+-- name: job_newest
+-- A number that grows with every new job.
+SELECT coalesce(max(rowid), 0) FROM dray_jobs
+
 -- name: job_claim
 -- Takes jobs: the attempt is counted here, so that a job which kills its worker cannot loop for ever.
 UPDATE dray_jobs SET
