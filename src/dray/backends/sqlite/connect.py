@@ -88,7 +88,7 @@ def _give_up_unless_busy(error: sqlite3.Error, deadline: float, seconds: float, 
 def _pause(since: float) -> float:
     """Grows with the time waited: a hundred waiters that never let go leave the holder of the lock no CPU. Short at
     first: a producer that waits for a slow disk leaves the lock alone for a tenth of a millisecond at a time."""
-    longest = min(max((time.monotonic() - since) / 50, _SHORT_PAUSE), _LONG_PAUSE)
+    longest = min(max((time.monotonic() - since) / 5, _SHORT_PAUSE), _LONG_PAUSE)
     return random.uniform(_SHORTEST_PAUSE, longest)  # noqa: S311 - SQLite wakes no waiter
 
 
