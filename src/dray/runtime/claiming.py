@@ -151,7 +151,11 @@ class PollPolicy:
         self._locked_pause = 0.0
 
     def wants_work(self, now: int) -> bool:
-        return self.may_have_work or (self.due_at is not None and now >= self.due_at)
+        return self.may_have_work or self.is_due(now)
+
+    def is_due(self, now: int) -> bool:
+        """Whether the next scheduled job is due."""
+        return self.due_at is not None and now >= self.due_at
 
     def woken(self, *, by_change: bool, by_ring: bool) -> None:
         """The wait is over: the database changed, another thread rang, or time was up."""

@@ -212,9 +212,10 @@ class Engine:
         if not self._in_flight.outcomes and not self._notes.is_due(now, self._in_flight):
             if not demand.limit:
                 return self._full_rest(now)
-            if not self._sees_work(demand, now):
+            wanted = self._to_claim(demand, now)
+            if wanted is None:
                 return self._idle_rest(now)
-            demand = self._demand()  # the look may have brought other queues
+            demand = wanted
         elif now - self._poll_policy.looked_at > _LOOK_PAUSE:
             self._look(demand, now)
         return self._exchange(demand)
@@ -281,18 +282,18 @@ class Engine:
             return NOTHING
         return self._claim_policy.demand(self._in_flight.count, self._capacity)
 
-    def _sees_work(self, demand: Demand, now: int) -> bool:
-        """Whether it is time to claim: mostly after a look, so that the write lock is not taken for nothing."""
+    def _to_claim(self, demand: Demand, now: int) -> Demand | None:
+        """What to claim, if it is time to: mostly after a look, so that the write lock is not taken for nothing."""
         poll = self._poll_policy
         if not poll.wants_work(now):
-            return False
+            return None
         if demand.queues and poll.claims_at_once():
-            return True
+            return demand._replace(tends=poll.is_due(now))  # the look that follows finds the rest
         is_there = self._look(demand, now)
         if is_there is None:
-            return False  # it still may have work: only the next look tells that the database is back
+            return None  # it still may have work: only the next look tells that the database is back
         poll.looked(found=is_there)
-        return is_there
+        return self._demand() if is_there else None  # the look may have brought other queues
 
     def _look(self, demand: Demand, now: int) -> bool | None:
         """Whether there is work. Hears of cancels on the way. None: the database could not be read."""

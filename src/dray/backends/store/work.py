@@ -129,7 +129,7 @@ class WorkStore(Store):
             trim_attempts(tx, free)
             if not demand.limit + demand.ahead:
                 return lambda: _Turn(unkept, written(), [], [], [])
-            expired, promoted = tx.tend(PROMOTE_CHUNK)
+            expired, promoted = tx.tend(PROMOTE_CHUNK) if demand.tends else (list[Row], list[Row])
             claimed = tx.claim(worker_id, demand)
             return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed())
 
