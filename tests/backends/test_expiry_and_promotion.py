@@ -97,6 +97,21 @@ def test_an_exchange_does_not_promote_what_has_expired_meanwhile(world: World) -
     assert state(world, late) == ["cancelled(expired)"]
 
 
+def test_an_exchange_that_only_claims_leaves_what_is_due_or_expired_to_the_next(world: World) -> None:
+    """A worker that a commit woke claims at once. What the clock brought, its next look finds."""
+    expired, due = world.enqueue(expires_us=MINUTE, priority=9), world.enqueue(delay_us=MINUTE)
+    world.clock.advance(MINUTE)
+    fresh, worker = world.enqueue(), world.worker()
+    demand = Demand(("default",), ("task",), 9)
+
+    at_once = world.backend.work.exchange(worker, (), demand._replace(tends=False))
+
+    assert (at_once.promoted, [claim.id for claim in at_once.claims]) == ([], [fresh])
+    assert [state(world, job) for job in (expired, due)] == [["queued"], ["scheduled"]]
+    assert [claim.id for claim in world.backend.work.exchange(worker, (), demand).claims] == [due]
+    assert state(world, expired) == ["cancelled(expired)"]
+
+
 def test_expiry_takes_at_most_what_it_is_asked_to_the_most_overdue_first(world: World) -> None:
     now = world.clock.now()
     third, first, second = (world.enqueue(expires_at=now + n) for n in (3, 1, 2))

@@ -5,6 +5,7 @@ The fixture `unaided` disables the safety poll, and `wakes` tells a wake-up from
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import json
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +356,41 @@ def test_an_idle_watch_pins_no_old_state_of_the_file(path: Path, watch: SqliteWa
     watch.wait(0.01)
     # (was it blocked, pages in the log, pages checkpointed): a reader left open would block it.
     assert raw_sql(str(path), "PRAGMA wal_checkpoint(TRUNCATE)") == [(0, 0, 0)]
+
+
+def test_a_commit_that_waits_for_the_disk_is_seen_soon_after_with_few_looks():
+    """By the pauses alone: at most a quarter of the time that the commit took, or 50 µs."""
+    pace = module.Pace(0.0)
+    now = 10.0  # the doubt of the start is over
+    pace.note(now, is_written=True, is_changed=False)
+    looks: list[float] = []
+    while now < 10.02:
+        now += pace.pauses(now, is_pushed=True)[0]
+        pace.note(now, is_written=False, is_changed=False)
+        looks.append(now - 10.0)
+
+    lags = [late - early for early, late in pairwise(looks)]
+    assert all(lag <= max(0.000_063, early / 4 + 0.000_06) for early, lag in zip(looks, lags, strict=False)), looks
+    assert sum(look < 0.001 for look in looks) <= 9
+    assert len(looks) <= 22  # in 20 ms
+
+
+@LINUX
+def test_the_thread_that_waits_is_woken_on_time(watch: SqliteWatch):
+    """The kernel may end a timed wait 50 µs late, by default: as long as the first pause itself."""
+    prctl = ctypes.CDLL(None).prctl
+    slacks: list[int] = []
+
+    def wait() -> None:
+        prctl(29, ctypes.c_ulong(50_000), 0, 0, 0)  # PR_SET_TIMERSLACK
+        watch.wait(0.0)
+        slacks.append(prctl(30, 0, 0, 0, 0))  # PR_GET_TIMERSLACK
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    waiting.join()
+
+    assert slacks == [1]
 
 
 @LINUX

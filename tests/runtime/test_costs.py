@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import sqlite3
+import statistics
+import threading
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -25,9 +27,10 @@ from dray.model.job import Demand
 from dray.model.new_job import NewJob
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
-from dray.runtime import claiming
+from dray.runtime import claiming, engine
 from dray.runtime.engine import Engine
 from dray.runtime.execution import Execution
+from dray.runtime.inbox import Inbox
 from tests.backends import raw
 from tests.conftest import Schemas
 from tests.runtime.watching import LONG, Gate, ended, sql, until
@@ -64,6 +67,15 @@ class Statements:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.senders: list[str] = []  # the name of the thread, for each
+
+    def note(self, text: str) -> None:
+        self.senders.append(threading.current_thread().name)
+        self.sent.append(text)
+
+    def clear(self) -> None:
+        self.sent.clear()
+        self.senders.clear()
 
 
 def _changes(text: str) -> bool:
@@ -80,16 +92,17 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
 
     def traced(*args: Any, **options: Any) -> sqlite3.Connection:
         connection = connect(*args, **options)
-        connection.set_trace_callback(found.sent.append)
+        connection.set_trace_callback(found.note)
         return connection
 
     def counted(self: Any, query: Any, *args: Any, **options: Any) -> Any:
-        found.sent.append(str(query))
+        found.note(str(query))
         return execute(self, query, *args, **options)
 
     def counted_many(self: Any, query: Any, rows: Any, **options: Any) -> Any:
         given = list(rows)
-        found.sent.extend([str(query)] * len(given))
+        for _ in given:
+            found.note(str(query))
         return many(self, query, given, **options)
 
     monkeypatch.setattr(sqlite, "connect", traced)
@@ -184,6 +197,46 @@ def test_whoever_is_called_and_alone_claims_without_a_look(
     assert first_steps.count("_exchange") >= 8  # the commit of a duty may wake it in vain
 
 
+def test_from_the_call_to_the_body_there_is_one_short_transaction(
+    app: App, url: str, statements: Statements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle worker sends nothing before the body starts but the claim: BEGIN, what it needs to claim, COMMIT. The
+    engine then lets the body start: a slot that is being woken gets the GIL only from an engine that sleeps."""
+    monkeypatch.setattr(engine, "_HAND_OVER", LONG)  # the end of the body ends it
+    sent: list[int] = []
+    begun: list[tuple[int, bool]] = []
+    naps: list[int] = []
+    exchange, doze = Engine._exchange, Inbox.doze
+
+    def exchanging(self: Engine, *args: Any) -> float:
+        begun.append((len(statements.sent), self._poll_policy._claims_without_look))
+        return exchange(self, *args)
+
+    def dozing(self: Inbox, seconds: float) -> bool:
+        naps.extend([len(begun)] if seconds == LONG else [])
+        return doze(self, seconds)
+
+    monkeypatch.setattr(Engine, "_exchange", exchanging)
+    monkeypatch.setattr(Inbox, "doze", dozing)
+
+    @app.task(name="counts")
+    def counts() -> None:
+        until(lambda: len(begun) in naps)
+        start, is_at_once = begun[-1]
+        if is_at_once:
+            sent.append(statements.senders[start:].count("dray-engine"))
+
+    with app.worker(queues="default", concurrency=2, lease=300), App(url) as other:
+        for _ in range(12):
+            other.enqueue("counts").result(timeout=LONG)
+            until(lambda: not app.jobs(state=["running"]))
+            time.sleep(0.15)  # the engine has seen its own writes and sleeps
+
+    assert len(sent) >= 6  # the commit of a duty may wake it in vain
+    # Most of them: every 5 s a writer of SQLite also asks who writes the log back.
+    assert statistics.median_high(sent) == (6 if app.url.startswith("sqlite:") else 4), sent
+
+
 def noting(steps: list[str], step: str, method: Any) -> Any:
     def noted(*args: Any, **options: Any) -> Any:
         steps.append(step)
@@ -250,7 +303,7 @@ def test_an_idle_worker_writes_nothing_and_reads_little(app: App, statements: St
         until(lambda: app.stats().states["completed"] == 1)
         settle(app, statements)
         time.sleep(0.5)  # the log has been checkpointed
-        statements.sent.clear()
+        statements.clear()
         time.sleep(seconds)
         sent = list(statements.sent)
 

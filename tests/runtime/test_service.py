@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from dray.runtime.engine import EngineLoop
+from dray.runtime.inbox import Inbox
 from dray.runtime.service import Loop
 
 
@@ -24,6 +27,42 @@ def test_an_end_between_two_steps_is_not_slept_through(monkeypatch: pytest.Monke
     loop._thread.join(5)
 
     assert not loop._thread.is_alive()
+
+
+class _Engine:
+    """Notes what its loop calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.on_rest: Callable[[], object] = list
+
+    def rest(self, seconds: float) -> None:
+        self.calls.append(seconds)
+        self.on_rest()
+
+    def tick(self) -> float:
+        self.calls.append("step")
+        return 7.0
+
+
+def test_an_engine_steps_as_soon_as_its_rest_is_over() -> None:
+    """Nothing of the loop stands between a wake-up and the step that claims."""
+    engine: Any = _Engine()
+    loop = EngineLoop(engine, Inbox())
+
+    assert [loop.tick(), loop.tick()] == [0.0, 0.0]
+
+    assert engine.calls == [0.0, "step", 7.0, "step"]
+
+
+def test_an_engine_whose_loop_ends_while_it_rests_takes_no_further_step() -> None:
+    engine: Any = _Engine()
+    loop = EngineLoop(engine, Inbox())
+    engine.on_rest = lambda: loop.end(timeout=0)
+
+    loop.tick()
+
+    assert engine.calls == [0.0]
 
 
 class _With:

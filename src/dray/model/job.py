@@ -202,3 +202,4 @@ class Demand(NamedTuple):
     tasks: tuple[str, ...]
     limit: int
     ahead: int = 0
+    tends: bool = True  # what has expired is cancelled first, and what is due is queued

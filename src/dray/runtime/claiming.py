@@ -37,7 +37,7 @@ class ClaimPolicy:
     _rng: Rng
     _jobs_left: int | None  # None: no limit
     _mean_us: float | None = None  # how long a body takes; None: not known yet
-    _is_short: bool = False  # the last claim returned fewer jobs than it asked for
+    is_short: bool = False  # the last claim returned fewer jobs than it asked for
 
     def __post_init__(self) -> None:
         self.serves_all = self._queues is None
@@ -65,7 +65,7 @@ class ClaimPolicy:
         """What to claim while `in_flight` jobs are claimed and not finished. `capacity` limits what can run."""
         limit = max(0, self.concurrency - in_flight)
         ahead = max(0, self.concurrency + self._ahead() - in_flight - limit)
-        if not limit and self._is_short:
+        if not limit and self.is_short:
             # The first job in line may be one that is never claimed ahead. A worker that always tops up has no free
             # slot for it: with -c 1, a job of priority 9 started after 1,200 jobs of priority 0.
             ahead = 0
@@ -83,7 +83,7 @@ class ClaimPolicy:
     def claimed(self, demand: Demand, count: int) -> None:
         """A claim returned `count` jobs. With weights, the next turn goes to another queue."""
         if demand.limit or demand.ahead:
-            self._is_short = count < demand.limit + demand.ahead
+            self.is_short = count < demand.limit + demand.ahead
         if not count:
             return
         if self._jobs_left is not None:
@@ -152,7 +152,11 @@ class PollPolicy:
         self._locked_pause = 0.0
 
     def wants_work(self, now: int) -> bool:
-        return self.may_have_work or (self.due_at is not None and now >= self.due_at)
+        return self.may_have_work or self.is_due(now)
+
+    def is_due(self, now: int) -> bool:
+        """Whether the next scheduled job is due."""
+        return self.due_at is not None and now >= self.due_at
 
     def woken(self, *, by_change: bool, by_ring: bool, is_same: bool = False) -> None:
         """The wait is over: the database changed, another thread rang, or time was up. `is_same`: a look would show

@@ -54,6 +54,7 @@ _LONGEST_REST = 2.0
 _SHORT_REST = 0.1  # while threads or processes are missing
 _FANOUT_PAUSE, _MOST_FANOUT_TRIES = SECOND // 100, 7  # doubled each time, 1.3 s in all; then it is left to the duty
 _SHORTEST_REST = 0.0005
+_HAND_OVER = 0.0003  # seconds; mostly, a thread that was woken runs after a third of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +225,10 @@ class Engine:
         if not self._in_flight.outcomes and not self._notes.is_due(now, self._in_flight):
             if not demand.limit:
                 return self._full_rest(now)
-            if not self._sees_work(demand, now):
+            wanted = self._to_claim(demand, now)
+            if wanted is None:
                 return self._idle_rest(now)
-            demand = self._demand()  # the look may have brought other queues
+            demand = wanted
         elif now - self._poll_policy.looked_at > _LOOK_PAUSE:
             self._look(demand, now)
         return self._exchange(demand)
@@ -293,18 +295,18 @@ class Engine:
             return NOTHING
         return self._claim_policy.demand(self._in_flight.count, self._capacity)
 
-    def _sees_work(self, demand: Demand, now: int) -> bool:
-        """Whether it is time to claim: mostly after a look, so that the write lock is not taken for nothing."""
+    def _to_claim(self, demand: Demand, now: int) -> Demand | None:
+        """What to claim, if it is time to: mostly after a look, so that the write lock is not taken for nothing."""
         poll = self._poll_policy
         if not poll.wants_work(now):
-            return False
+            return None
         if demand.queues and poll.claims_at_once():
-            return True
+            return demand._replace(tends=poll.is_due(now))  # the look that follows finds the rest
         is_there = self._look(demand, now)
         if is_there is None:
-            return False  # it still may have work: only the next look tells that the database is back
+            return None  # it still may have work: only the next look tells that the database is back
         poll.looked(found=is_there)
-        return is_there
+        return self._demand() if is_there else None  # the look may have brought other queues
 
     def _look(self, demand: Demand, now: int) -> bool | None:
         """Whether there is work. Hears of cancels on the way. None: the database could not be read."""
@@ -365,6 +367,10 @@ class Engine:
         pause = self._poll_policy.exchanged(has_claimed=bool(answer.claims), has_changed=has_changed or has_noted)
         yielded = self._yield_policy.exchanged(answer.rivalry, began, self._clock.steady())
         self._yields = yielded > pause and not self._inbox.is_draining
+        if answer.claims and self._claim_policy.is_short and not self._yields:
+            # It has all there was, and lets the bodies start. If it went on, a slot that was just woken would wait
+            # for the GIL: before a thread is awake, the engine has it back from its next statement.
+            self._inbox.doze(_HAND_OVER)
         return yielded if self._yields else pause
 
     def _grow(self) -> bool:
@@ -476,9 +482,14 @@ class EngineLoop(Service):
     name = "dray-engine"
     _engine: Engine
     _inbox: Inbox
+    _pause: float = 0.0
 
     def tick(self) -> float:
-        self._engine.rest(self._engine.tick())
+        # The rest first: what this loop does between two ticks would delay the step that follows a wake-up.
+        pause, self._pause = self._pause, 0.0
+        self._engine.rest(pause)
+        if not self._is_ending:
+            self._pause = self._engine.tick()
         return 0.0
 
     def wake(self) -> None:

@@ -5,10 +5,10 @@ connection of the watch's own that never writes, because its own commits would n
 connection first, which pins the -wal for as long as it is open; then the watches; then the first reading.
 
 An event comes when the -wal is written, and under synchronous=FULL the commit is visible only after the fsync that
-follows, without another event. So after an event the watch doubts: it reads at once, then after 50 µs, each pause
-half as long again, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
+follows, without another event. So after an event the watch doubts: it reads at once, then after 50 µs, each pause a
+quarter longer, up to 50 ms, for a second. A change does not end the doubt: the event may have been that of the
 next commit, which began when the one now seen was over. But most often there is none, so from there on it reads
-after 1 ms, 2 ms, 4 ms … 32 ms, then after 256 ms, 7 times instead of 30. Such a commit is seen after at most twice
+after 1 ms, 2 ms, 4 ms … 32 ms, then after 256 ms, 7 times instead of 46. Such a commit is seen after at most twice
 the time it took, if that was 60 ms or less. After a commit that this process had told of (a beat) it makes sure
 instead: it takes the write lock if that is free, and while it has it no commit can be under way.
 
@@ -41,7 +41,7 @@ SAFETY_POLL = 2.0
 
 _DOUBT = 1.0
 _FIRST_PAUSE = 0.000_05
-_GROWTH = 1.5
+_GROWTH = 1.25
 _LONGEST_PAUSE = 0.05
 _CONFIRM_PAUSE = 0.001
 _CONFIRM_GROWTH = 2.0
@@ -82,6 +82,7 @@ class SqliteWatch(Watch):
         self._identity: tuple[int, int, Way] | None = None
         self._version = 0
         self._expects_own = False
+        self._waiter = 0  # the thread that waits
         patiently(self._open, busy_timeout, self._place)
         self._pace = Pace(time.monotonic())
         self._check_at = time.monotonic() + SAFETY_POLL
@@ -107,6 +108,9 @@ class SqliteWatch(Watch):
 
     def wait(self, seconds: float | None = None) -> bool:
         self._refuse_if_over()
+        if self._inotify is not None and self._waiter != threading.get_ident():
+            self._waiter = threading.get_ident()
+            self._inotify.wake_on_time()
         until = time.monotonic() + (SAFETY_POLL if seconds is None else min(seconds, SAFETY_POLL))
         while True:
             poked = self._bell.silence()

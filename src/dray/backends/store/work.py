@@ -133,7 +133,7 @@ class WorkStore(Store):
             rivalry = tx.rivalry()
             if not demand.limit + demand.ahead:
                 return lambda: _Turn(unkept, written(), [], [], [], rivalry)
-            expired, promoted = tx.tend(PROMOTE_CHUNK)
+            expired, promoted = tx.tend(PROMOTE_CHUNK) if demand.tends else (list[Row], list[Row])
             claimed = tx.claim(worker_id, demand)
             return lambda: _Turn(unkept, written(), expired(), [row[0] for row in promoted()], claimed(), rivalry)
 
