@@ -14,11 +14,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import reduction
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,6 +86,11 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+def pipe() -> tuple[Connection, Connection]:
+    """Two ends of a connection, of which one may be passed to a `Forked` process."""
+    return _context.Pipe()
+
+
 class Passed:
     """A descriptor of this process that is passed to a `Forked` one."""
 
@@ -118,9 +124,11 @@ def become(environment: Mapping[str, str], folder: Path, streams: Sequence[int])
     os.environ.update(environment)
     for number, opened in enumerate(streams):
         os.dup2(opened, number)
+    time.tzset()
     is_unbuffered = bool(environment.get("PYTHONUNBUFFERED"))
-    sys.stdin = os.fdopen(0)
-    sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
+    # They leave the descriptors open: those of the next command have the same numbers.
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=is_unbuffered)
     warnings.simplefilter("error")
@@ -146,4 +154,4 @@ def _run_program(command: list[str], environment: dict[str, str], folder: Path, 
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-__all__ = ["MARK", "Forked", "Passed", "become", "fork_program", "show_mark"]
+__all__ = ["MARK", "Forked", "Passed", "become", "fork_program", "pipe", "show_mark"]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from psycopg.rows import dict_row
+
+from tests.prompt import prompt
 
 CARRIED = ("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes")
 
@@ -32,8 +33,7 @@ def sql(url: str, text: str) -> list[tuple[Any, ...]]:
             connection.commit()
             return found
     server, _, schema = url.rpartition("&schema=")
-    with psycopg.connect(server) as connection:
-        connection.execute(f'SET search_path TO "{schema}"'.encode())
+    with prompt(server, schema) as connection:
         cursor = connection.execute(text.encode())
         return cursor.fetchall() if cursor.description else []
 
@@ -62,8 +62,7 @@ def _on_sqlite(path: Path) -> dict[str, Rows]:
 
 def _on_postgres(url: str) -> dict[str, Rows]:
     server, _, schema = url.rpartition("&schema=")
-    with psycopg.connect(server) as connection, connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(f'SET search_path TO "{schema}"'.encode())
+    with prompt(server, schema) as connection, connection.cursor(row_factory=dict_row) as cursor:
         return {
             name: [
                 {column: _spelled(value) for column, value in sorted(row.items())}

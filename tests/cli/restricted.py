@@ -1,28 +1,19 @@
-"""Runs many command lines, each in a fork of a process that has everything loaded; that process may do less than we.
-
-It is much cheaper to walk all commands so than to start each: `run_all` in pipes, `show_all` on a terminal.
-"""
+"""Runs many command lines: in pipes, on a terminal, or in a process that may do less than we."""
 
 from __future__ import annotations
 
-import atexit
-import fcntl
 import json
 import os
-import pty
 import shutil
-import struct
 import subprocess
 import sys
-import tempfile
-import termios
-import time
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from tempfile import TemporaryFile
 
+from tests.cli import reused
 from tests.cli.shell import PATIENCE, Done, Shell
+from tests.forks import become
 
 ROOT = Path(__file__).parents[2]
 # A mount namespace of the process's own: its mounts end with it, whatever happens.
@@ -51,145 +42,70 @@ def is_possible(under: Sequence[str]) -> bool:
 
 def run_all(shell: Shell, under: Sequence[str], lines: Sequence[Sequence[str]], **environment: str) -> list[Done]:
     """What each of the command lines did, run behind `under`."""
-    return _ask(under, shell, lines, environment, 0)
-
-
-def show_all(shell: Shell, lines: Sequence[Sequence[str]], columns: int, **environment: str) -> list[Done]:
-    """The same on a terminal of this width."""
-    return _ask([], shell, lines, {"TERM": "xterm", **environment}, columns)
-
-
-# In the test
-
-_servers: dict[tuple[str, ...], _Server] = {}
-
-
-class _Server:
-    """A process that has everything loaded."""
-
-    def __init__(self, under: Sequence[str]) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRAY_", "PYTEST"))}
-        self._popen = subprocess.Popen(
-            [*under, sys.executable, "-m", __name__],
-            cwd=ROOT,
-            env={**environment, "PYTHONWARNINGS": "error"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def ask(self, request: dict[str, Any]) -> Any:
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        self._popen.stdin.write(json.dumps(request) + "\n")
-        self._popen.stdin.flush()
-        answer = self._popen.stdout.readline()
-        assert answer, "the process is gone"
-        return json.loads(answer)
-
-    def close(self) -> None:
-        self._popen.communicate(timeout=PATIENCE)
-
-
-def _ask(
-    under: Sequence[str],
-    shell: Shell,
-    lines: Sequence[Sequence[str]],
-    environment: dict[str, str],
-    columns: int,
-) -> list[Done]:
+    if not under:
+        return [shell.run(*words, **environment) for words in lines]
     request = {
         "folder": str(shell.folder),
         "environment": {**shell.environment, **environment},
-        "columns": columns,
-        "lines": [list(line) for line in lines],
+        "lines": [list(words) for words in lines],
     }
-    if under:
-        server = _Server(under)
-        answers = server.ask(request)
-        server.close()
-    else:
-        answers = _plain_server().ask(request)
-    return [Done(*each) for each in answers]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DRAY_", "PYTEST"))}
+    done = subprocess.run(
+        [*under, sys.executable, "-m", __name__],
+        cwd=ROOT,
+        env={**inherited, "PYTHONWARNINGS": "error"},
+        input=json.dumps(request),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return [Done(*each) for each in json.loads(done.stdout)]
 
 
-def _plain_server() -> _Server:
-    if () not in _servers:
-        _servers[()] = _Server([])
-        atexit.register(_servers[()].close)
-    return _servers[()]
+def show_all(shell: Shell, lines: Sequence[Sequence[str]], columns: int, **environment: str) -> list[Done]:
+    """What each of them did on a terminal of this width."""
+    return [shell.on_terminal(*words, columns=columns, **environment) for words in lines]
 
 
-# In the process
+# In the restricted process
 
 
 def _main() -> None:
-    import_module("tests.preload")
-    for line in sys.stdin:
-        request = json.loads(line)
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        run = _on_terminal if request["columns"] else _in_pipes
-        answers = [run(request, words) for words in request["lines"]]
-        sys.stdout.write(json.dumps(answers) + "\n")
-        sys.stdout.flush()
+    request, answers = json.load(sys.stdin), os.fdopen(os.dup(1), "w")
+    state = reused.State()
+    done: list[tuple[int, str, str]] = []
+    for words in request["lines"]:
+        done.append(_run(words, request["environment"], Path(request["folder"])))
+        state.restore()
+    with answers:
+        json.dump(done, answers)
 
 
-def _in_pipes(request: dict[str, Any], words: list[str]) -> tuple[int, str, str]:
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        child = os.fork()
-        if child == 0:
-            _become(request["folder"], words, os.open(os.devnull, os.O_RDONLY), out.fileno(), err.fileno())
-        deadline = time.monotonic() + PATIENCE / 2
-        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-            if time.monotonic() > deadline:
-                os.kill(child, 9)
-            time.sleep(0.001)
-        texts: list[str] = []
-        for stream in (out, err):
-            stream.seek(0)
-            texts.append(stream.read())
-        return os.waitstatus_to_exitcode(ended[1]), texts[0], texts[1]
+def _run(words: list[str], environment: dict[str, str], folder: Path) -> tuple[int, str, str]:
+    with Path(os.devnull).open() as nothing, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        streams = [each.fileno() for each in (nothing, out, err)]
+        if reused.is_possible(words, environment):
+            become(environment, folder, streams)
+            code = reused.run_here(words)
+        else:
+            code = _run_in_fork(words, environment, folder, streams)
+        out.seek(0)
+        err.seek(0)
+        return code, out.read(), err.read()
 
 
-def _on_terminal(request: dict[str, Any], words: list[str]) -> tuple[int, str, str]:
-    main, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, request["columns"], 0, 0))
+def _run_in_fork(words: list[str], environment: dict[str, str], folder: Path, streams: list[int]) -> int:
     child = os.fork()
     if child == 0:
-        os.close(main)
-        os.setsid()
-        _become(request["folder"], words, terminal, terminal, terminal)
-    os.close(terminal)
-    shown = b""
-    while chunk := _read(main):
-        shown += chunk
-    os.close(main)
+        code = 99
+        try:
+            become(environment, folder, streams)
+            code = reused.run_here(words)
+        finally:
+            os._exit(code)
     _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status), shown.decode(errors="replace").replace("\r\n", "\n"), ""
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # EIO: no process has the terminal open any more
-        return b""
-
-
-def _become(folder: str, words: list[str], *streams: int) -> NoReturn:
-    from dray.cli.run import run
-
-    os.chdir(folder)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
-    code = 99
-    try:
-        code = run(words)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    return os.waitstatus_to_exitcode(status)
 
 
 if __name__ == "__main__":

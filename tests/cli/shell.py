@@ -22,11 +22,12 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from dray.cli import main
+from tests.cli import reused
 from tests.forks import Forked, Passed, become
 
 PATIENCE = 60.0
@@ -129,19 +130,22 @@ class Shell:
         return Forked(_run, (words, self.folder, self._with(environment or {}), passed, on_terminal))
 
     def try_(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
-        """Runs a command, however it ends."""
+        """Runs a command, however it ends; but no error is left to Python."""
+        done = self.run(*words, stdin=stdin, **environment)
+        assert "Traceback" not in done.err, done.err
+        return done
+
+    def run(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
+        """Runs a command, whatever it does."""
         paths = [self.folder.parent / f"{name}-{next(_numbers)}" for name in ("in", "out", "err")]
         paths[0].write_text(stdin)
         with paths[0].open() as given, paths[1].open("w") as out, paths[2].open("w") as err:
-            process = self.start(words, (given.fileno(), out.fileno(), err.fileno()), environment)
+            running = self._one_of_many(words, (given.fileno(), out.fileno(), err.fileno()), environment)
         try:
-            code = process.wait(PATIENCE)
+            code = running.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            process.kill()
             raise AssertionError(f"it does not end: {paths[1].read_text()} {paths[2].read_text()}") from None
-        out, err = (path.read_text() for path in paths[1:])
-        assert "Traceback" not in err, err
-        return Done(code, out, err)
+        return Done(code, paths[1].read_text(), paths[2].read_text())
 
     def fresh(self, *words: str, **environment: str | None) -> Done:
         """The same, started from scratch."""
@@ -165,17 +169,34 @@ class Shell:
 
     def on_terminal(self, *words: str, columns: int = 100, keys: str = "", **environment: str | None) -> Done:
         """Runs a command on a terminal of its own and presses keys; returns what it wrote, on stderr too."""
+        return self._on_terminal(words, None, columns, keys, environment)
+
+    def on_terminal_but_errors(self, *words: str, **environment: str | None) -> Done:
+        """The same, with stderr in a file."""
+        with (self.folder.parent / f"err-{next(_numbers)}").open("w+") as err:
+            done = self._on_terminal(words, err.fileno(), 100, "", environment)
+            err.seek(0)
+            return replace(done, err=err.read())
+
+    def _on_terminal(
+        self,
+        words: Sequence[str],
+        err: int | None,
+        columns: int,
+        keys: str,
+        environment: Mapping[str, str | None],
+    ) -> Done:
         main, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = self.start(words, [terminal] * 3, {"TERM": "xterm", **environment})
+        streams = [terminal, terminal, terminal if err is None else err]
+        running = self._one_of_many(words, streams, {"TERM": "xterm", **environment})
         os.close(terminal)
         os.write(main, keys.encode())
         shown = b""
         while chunk := _read(main):
             shown += chunk
         os.close(main)
-        code = process.wait(PATIENCE)
-        return Done(code, shown.decode(errors="replace").replace("\r\n", "\n"), "")
+        return Done(running.wait(PATIENCE), shown.decode(errors="replace").replace("\r\n", "\n"), "")
 
     @contextmanager
     def background(self, *words: str, **environment: str | None) -> Generator[Forked]:
@@ -193,6 +214,15 @@ class Shell:
             process.wait(PATIENCE)
             process.stdout.close()
             process.stderr.close()
+
+    def _one_of_many(
+        self, words: Sequence[str], streams: Sequence[int], environment: Mapping[str, str | None]
+    ) -> Forked | reused.Command:
+        """Runs a command in a process that has run others, if that makes no difference to it."""
+        merged = self._with(environment)
+        if reused.is_possible(words, merged):
+            return reused.Command(words, self.folder, merged, streams)
+        return self.start(words, streams, environment)
 
     def _with(self, environment: Mapping[str, str | None]) -> dict[str, str]:
         merged = {**self.environment, **environment}

@@ -94,7 +94,7 @@ def churning(url: str, tmp_path: Path) -> Generator[Fleet]:
 def test_nothing_is_reported_of_a_database_that_is_worked_on_whatever_happens(churning: Fleet) -> None:
     fleet, looks = churning, 0
     workers = [fleet.launch("tests.cli.churn", lease=2, concurrency=4) for _ in range(2)]
-    churner = fleet.run(["-m", "tests.cli.churn", "6"])
+    churner = fleet.run(["-m", "tests.cli.churn", "300"])
     while churner.is_alive or looks < 3:
         found = audit(fleet.app.backend, chunk=random.choice([50, 1000]))
         assert found.holds, (found, fleet.describe())

@@ -19,7 +19,7 @@ from dray.model.new_job import NewJob
 from dray.model.settlement import completed
 from dray.model.worker import NewWorker
 from tests import verbs
-from tests.cli.shell import Shell, plain, until
+from tests.cli.shell import Done, Shell, plain, project, until
 
 README = Path(__file__).parents[2] / "README.md"
 SMALL = ("demo", "--jobs", "300", "--concurrency", "2")
@@ -71,8 +71,15 @@ def without_numbers(line: str) -> str:
     return re.sub(r"[\d.,]*\d(ms|s)?\b", "#", line).strip()
 
 
-def test_on_a_terminal_there_is_a_bar_and_a_table(local: Shell) -> None:
-    done = local.on_terminal(*SMALL, TMPDIR=str(local.folder))
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Done]:
+    """A demo on a terminal that keeps its files; its errors go elsewhere."""
+    shell = project(tmp_path_factory.mktemp("kept"))
+    return shell, shell.on_terminal_but_errors(*SMALL, "--keep", TMPDIR=str(shell.folder))
+
+
+def test_on_a_terminal_there_is_a_bar_and_a_table(kept: tuple[Shell, Done]) -> None:
+    _, done = kept
 
     assert done.code == 0, plain(done.out)
     assert "\x1b[" in done.out
@@ -80,12 +87,12 @@ def test_on_a_terminal_there_is_a_bar_and_a_table(local: Shell) -> None:
     assert re.search(r"^task +jobs +completed", plain(done.out), re.M)
 
 
-def test_kept_files_can_be_looked_at(local: Shell) -> None:
-    done = local.try_(*SMALL, "--keep", TMPDIR=str(local.folder))
+def test_kept_files_can_be_looked_at(kept: tuple[Shell, Done]) -> None:
+    shell, done = kept
 
-    (folder,) = folders(local)
+    (folder,) = folders(shell)
     assert str(folder) in done.err
-    rows = local("jobs", "--url", f"{folder}/demo.db", "--limit", "1000").rows
+    rows = shell("jobs", "--url", f"{folder}/demo.db", "--limit", "1000").rows
     assert len([row for row in rows if row[1] != "tick"]) == 311
 
 

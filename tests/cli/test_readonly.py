@@ -14,23 +14,30 @@ import pytest
 
 from tests.cli import walk
 from tests.cli.restricted import is_possible, powerless, read_only_mount, run_all
-from tests.cli.shell import TASKS, Done, Shell
+from tests.cli.shell import TASKS, Done, Shell, copied, project
 
 NEEDS = [path for path in walk.READS if path not in walk.WITHOUT_DATABASE]
 FROZEN = "what is shown is frozen"
 
 
-@pytest.fixture
-def used(local: Shell) -> Iterator[Shell]:
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A database with a job that completed, one that failed and one that waits; no process has it open."""
-    local("enqueue", "tasks.add", "a=1", "b=2")
-    local("enqueue", "tasks.fail", "word=bad")
-    local("worker", "--burst")
-    local("enqueue", "tasks.add", "a=3", "b=4", "--delay", "1h")
-    shutil.rmtree(local.folder / "__pycache__", ignore_errors=True)
-    local.environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    yield local
-    local.folder.chmod(0o755)
+    made = project(tmp_path_factory.mktemp("worked"))
+    made("enqueue", "tasks.add", "a=1", "b=2")
+    made("enqueue", "tasks.fail", "word=bad")
+    made("worker", "--burst")
+    made("enqueue", "tasks.add", "a=3", "b=4", "--delay", "1h")
+    shutil.rmtree(made.folder / "__pycache__", ignore_errors=True)
+    return made
+
+
+@pytest.fixture
+def used(worked: Shell, tmp_path: Path) -> Iterator[Shell]:
+    made = copied(worked, tmp_path)
+    made.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    yield made
+    made.folder.chmod(0o755)
 
 
 def listing(folder: Path) -> dict[str, bytes]:

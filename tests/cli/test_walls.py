@@ -22,7 +22,7 @@ from dray.cli.parsing import duration, instant, job_state, since
 from dray.model.new_job import NewJob
 from tests.cli import walk
 from tests.cli.restricted import powerless, run_all, show_all
-from tests.cli.shell import PATIENCE, TASKS, Done, Shell
+from tests.cli.shell import PATIENCE, TASKS, Done, Shell, copied, project
 from tests.server import GUARDED
 
 ENDING = sorted(path for path in walk.COMMANDS if path not in walk.ENDLESS)
@@ -305,13 +305,19 @@ def test_a_wrong_word_is_one_sentence(made: Shell) -> None:
 # Surroundings
 
 
-@pytest.fixture
-def used(local: Shell) -> Shell:
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    made = project(tmp_path_factory.mktemp("worked"))
     for _ in range(3):
-        local("enqueue", "tasks.add", "a=1", "b=2")
-    local("enqueue", "tasks.fail", "word=bad")
-    local("worker", "--burst")
-    return local
+        made("enqueue", "tasks.add", "a=1", "b=2")
+    made("enqueue", "tasks.fail", "word=bad")
+    made("worker", "--burst")
+    return made
+
+
+@pytest.fixture
+def used(worked: Shell, tmp_path: Path) -> Shell:
+    return copied(worked, tmp_path)
 
 
 LOOKS = [path for path in walk.READS if path != ("job", "wait")]
