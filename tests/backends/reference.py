@@ -390,8 +390,9 @@ class Reference:
         promoted: list[str] = []
         claims: list[Claim] = []
         if demand.limit + demand.ahead:
-            ended += self._expire(1000)
-            promoted = self.jobs_promote()
+            if demand.tends:
+                ended += self._expire(1000)
+                promoted = self.jobs_promote()
             claims = self._claim(worker_id, demand)
         if any(job.fanout_pending for job in ended):
             self._pass_on()
@@ -515,6 +516,7 @@ class Reference:
             job
             for place, job in enumerate(ready)
             if place < demand.limit or (job.attempt + 1 < job.max_attempts and job.crashes == 0)
+            if job.expires_at is None or job.expires_at > self.clock.now()
         ]
         return [self._start(worker_id, job) for job in taken]
 

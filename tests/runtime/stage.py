@@ -89,7 +89,7 @@ class Stage:
                 self.runner.abandon(slot.execution)
         self.runner.close()
         assert self.runner.join(PATIENCE)
-        await_that(lambda: descendants() == self._before)
+        await_that(lambda: descendants() <= self._before)  # one of those may have been about to end
 
     def _report(self, execution: Execution, settlement: Settlement | None) -> None:
         self._over.put((execution, settlement))

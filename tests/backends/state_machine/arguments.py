@@ -114,6 +114,7 @@ demands = st.builds(
     st.sampled_from((TASKS, TASKS, TASKS[:1], TASKS[:2], ())),
     st.integers(0, 4),
     st.sampled_from((0, 0, 1, 3)),
+    st.sampled_from((True, True, False)),
 )
 EVERYTHING = Demand(QUEUES, TASKS, 2)
 moments = st.tuples(st.sampled_from((0, 1, 2 * SECOND)), st.sampled_from((0, 3, SECOND)))  # body's end, its length

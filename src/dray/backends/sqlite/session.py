@@ -45,22 +45,26 @@ class SqliteSession(Session):
         self._cursor.row_factory = None  # a user's connection may have its own
         self.forked = False  # set in a child: the transaction is the parent's
         self._has_waited = False
-        self._times: dict[str, int] | None = None
+        self._times: dict[str, int] = {}
 
     @property
     def _time(self) -> dict[str, int]:
-        """The moment of its first statement: BEGIN may have waited for a lock."""
-        if self._times is None:
-            self._times = {"now": self._clock.now(), "steady": self._clock.steady()}
+        """The moment of `begin`, or of the first statement."""
+        if not self._times:
+            self.set_time()
         return self._times
 
+    def set_time(self) -> None:
+        self._times = {"now": self._clock.now(), "steady": self._clock.steady()}
+
     def begin(self) -> None:
-        """Takes the write lock, or raises."""
+        """Takes the write lock, or raises. Its time is that of the lock: others may have had it for long."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
             self._has_waited = True
             raise
+        self.set_time()
 
     def rivalry(self) -> Rivalry | None:
         if not self._has_waited:
