@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import select
 import shutil
 import signal
@@ -287,12 +288,21 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for a test, as pytest's own fixture makes it, which looks at the folders of all tests before it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{name}{next(_numbers)}"
+    path.mkdir(mode=0o700)
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+def url(request: pytest.FixtureRequest) -> Generator[str]:
     """An address of each database in turn, with its tables."""
     if request.param == "sqlite":
-        path = tmp_path / "jobs.db"
-        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        path = request.getfixturevalue("tmp_path") / "jobs.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
         yield f"sqlite:///{path}"
         return
     yield request.getfixturevalue("shared_url")
@@ -309,10 +319,10 @@ def shared_url(postgres_server: str, schemas: Schemas, warm: WarmConnections) ->
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty_url(request: pytest.FixtureRequest) -> str:
     """An address of each database in turn, where no table is made yet."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
+        return f"sqlite:///{request.getfixturevalue('tmp_path') / 'jobs.db'}"
     return request.getfixturevalue("postgres_url")
 
 
@@ -330,5 +340,4 @@ def ids(clock: ManualClock) -> Ids:
 def backend(url: str, clock: ManualClock) -> Generator[Backend]:
     """The storage contract on each database in turn, its tables made, its time in the test's hands."""
     with closing(open_backend(url, clock=clock)) as opened:
-        opened.migrate()
         yield opened

@@ -28,6 +28,8 @@ GUARDED = "guarded"  # members of this role have to give a password; all others 
 TEMPLATE = "DRAY_TEST_CLUSTER"  # a variable with the folder of a new cluster: a copy takes a tenth of the time
 _SOCKET = "socket"  # the folder with it; below it 20 characters are needed, of the 107 that a socket's path may have
 _VERSIONS = {"16": "pginstall", "18": "pginstall18"}  # where the wheel has what
+_MEMORY = Path("/dev/shm")
+_ROOM = 8 << 30  # bytes; several servers run at a time
 _LONGEST = 60.0  # seconds to make a cluster and start it, or to recover
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -110,9 +112,23 @@ def _programs() -> Path:
 
 
 def _place() -> Path:
-    """A folder for temporary files that the server's user can get to, with a path short enough for a socket."""
+    """A folder for temporary files that the server's user can get to, with a path short enough for a socket.
+
+    In memory, where there is plenty: a commit takes a quarter less of the processor's time there, and no disk.
+    """
     candidates = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]
+    if _is_roomy(_MEMORY):
+        candidates.insert(0, _MEMORY)
     return next((each for each in candidates if _is_open(each) and len(str(each)) < 60), candidates[0])
+
+
+def _is_roomy(path: Path) -> bool:
+    """Whether servers fit into it, each with 1 GiB of log at most, and programs may run there."""
+    try:
+        found = os.statvfs(path)
+    except FileNotFoundError:
+        return False
+    return found.f_bavail * found.f_frsize > _ROOM and not found.f_flag & os.ST_NOEXEC
 
 
 def _is_open(path: Path) -> bool:

@@ -44,10 +44,17 @@ def sides(postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
         sqlite.migrate()
         postgres.migrate()
         server, _, schema = postgres_url.rpartition("&schema=")
-        with closing(sqlite3.connect(file)) as sqlite_user, psycopg.connect(server) as postgres_user:
+        with (
+            closing(sqlite3.connect(file)) as sqlite_user,
+            closing(sqlite3.connect(file)) as sqlite_reader,
+            psycopg.connect(server) as postgres_user,
+            psycopg.connect(server, autocommit=True) as postgres_reader,
+        ):
             sqlite_user.execute("PRAGMA foreign_keys = ON")
-            adapt(postgres_user)
-            yield Sides(clock, sqlite, sqlite_user, postgres, postgres_user, schema)
-        sqlite_user.close()
+            adapt(postgres_reader)
+            yield Sides(
+                *(clock, sqlite, sqlite_user, sqlite_reader),
+                *(postgres, postgres_user, postgres_reader, schema),
+            )
         sqlite.close()
         postgres.close()

@@ -23,6 +23,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from dray.backends import Backend
+from dray.clock import Ids
+from dray.model.new_job import NewJob
 from tests import verbs
 from tests.backends.state_machine.operator_rules import OperatorRules
 from tests.backends.state_machine.sides import Sides
@@ -105,3 +107,28 @@ def test_both_databases_do_what_the_model_does(sides: Sides, capsys: pytest.Capt
         print(f"\n{Machine.changed} steps changed a row ({rounds} rounds from seed {chosen}, {took:.0f} s)")
         print(f"calls: {counted}")
     assert is_enough()
+
+
+def test_a_look_at_the_tables_misses_no_write_and_reads_nothing_twice(sides: Sides) -> None:
+    """Otherwise the machine would compare rows of an earlier step."""
+    for backend, look in ((sides.sqlite, sides.on_sqlite), (sides.postgres, sides.on_postgres)):
+        assert look()["jobs"] == {}
+        job = NewJob(id=Ids(sides.clock).new(), task="send")
+        backend.jobs.enqueue([job])
+        before = look()
+        assert before["jobs"][job.id].priority == 0
+        assert all(now is table for now, table in zip(look().values(), before.values(), strict=True))
+    for change, left in (
+        ("UPDATE {} SET priority = 7", [7]),
+        ("UPDATE {} SET priority = 8", [8]),
+        ("DELETE FROM {}", []),
+    ):
+        sides.sqlite_user.execute(change.format("dray_jobs"))
+        sides.sqlite_user.commit()
+        sides.postgres_user.execute(change.format(f'"{sides.schema}".dray_jobs').encode())
+        sides.postgres_user.commit()
+        for look in (sides.on_sqlite, sides.on_postgres):
+            before = look()
+            assert [row.priority for row in before["jobs"].values()] == left
+            assert look()["jobs"] is before["jobs"]
+            assert look()["queues"] is before["queues"]

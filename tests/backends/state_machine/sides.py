@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import psycopg
@@ -18,68 +18,104 @@ from tests.backends.state_machine.results import wordless
 from tests.manual_clock import ManualClock
 
 ATTEMPTS_KEPT, LOG_LINES = 2, 4  # instead of 100 and 1,000, so that a short run reaches them
-_TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+TABLES = ("jobs", "attempts", "edges", "workflows", "queues", "workers", "leases", "schedules", "logs")
+Select = Callable[[str, str], list[tuple[Any, ...]]]  # of a table, these columns
 
 
 @dataclass
 class Sides:
-    """The two databases, with the test's own connection to each, and the model."""
+    """The two databases, with the test's own connection to each, and the model.
+
+    Only tables that were written to since the last look are read again: reading all of them after each step took
+    half the time.
+    """
 
     clock: ManualClock
     sqlite: Backend
     sqlite_user: sqlite3.Connection
+    sqlite_reader: sqlite3.Connection  # writes nothing: SQLite tells a connection of the writes of all others
     postgres: Backend
     postgres_user: psycopg.Connection[Any]
+    postgres_reader: psycopg.Connection[Any]
     schema: str
+    _sqlite_version: int | None = None
+    _sqlite_tables: dict[str, Any] = field(default_factory=dict[str, Any])
+    _postgres_versions: dict[str, Any] = field(default_factory=dict[str, Any])
+    _postgres_tables: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def empty(self) -> None:
         """Resets all tables and the clock."""
-        tables = [f"dray_{name}" for name in (*_TABLES, "outcomes")]
-        for table in reversed(tables):
+        tables = [f"dray_{name}" for name in ("outcomes", *reversed(TABLES))]
+        for table in tables:
             self.sqlite_user.execute(f"DELETE FROM {table}")
         self.sqlite_user.execute("COMMIT")
-        names = ", ".join(f'"{self.schema}".{table}' for table in tables)
-        self.postgres_user.execute(f"TRUNCATE {names}".encode())
+        # TRUNCATE would take longer than all steps of a short run: it makes new files for every table and index, and
+        # every session has to plan its statements again.
+        self.postgres_user.execute("; ".join(f'DELETE FROM "{self.schema}".{table}' for table in tables).encode())
         self.postgres_user.commit()
         for backend in (self.sqlite, self.postgres):
             backend.jobs._known_queues.clear()
         vars(self.clock).update(vars(ManualClock()))
 
     def on_sqlite(self) -> dict[str, Any]:
-        user = self.sqlite_user
-        return _stored(
-            self.sqlite, lambda table, columns: user.execute(f"SELECT {columns} FROM dray_{table}").fetchall()
-        )
+        """Returns all rows by table, each the same object as at the last look if it has not changed."""
+        ((version,),) = self.sqlite_reader.execute("PRAGMA data_version").fetchall()
+        if version != self._sqlite_version:
+            read = {name: _read(name, self.sqlite, self._select_from_sqlite) for name in TABLES}
+            known = self._sqlite_tables
+            self._sqlite_tables = {n: known[n] if known.get(n) == table else table for n, table in read.items()}
+            self._sqlite_version = version
+        return self._sqlite_tables
 
     def on_postgres(self) -> dict[str, Any]:
-        cursor = self.postgres_user.cursor(binary=True)
+        """As `on_sqlite`. A version of a row is known by its place and by the transaction that wrote it."""
+        version = "SELECT string_agg(ctid::text || xmin::text, ' ' ORDER BY ctid) FROM"
+        asked = ", ".join(f'({version} "{self.schema}".dray_{name})' for name in TABLES)
+        found = self.postgres_reader.execute(f"SELECT {asked}".encode()).fetchall()[0]
+        versions: dict[str, Any] = dict(zip(TABLES, found, strict=True))
+        changed = [name for name in TABLES if self._postgres_versions.get(name, self) != versions[name]]
+        read = {name: _read(name, self.postgres, self._select_from_postgres) for name in changed}
+        self._postgres_tables = {**self._postgres_tables, **read}
+        self._postgres_versions = versions
+        return self._postgres_tables
 
-        def select(table: str, columns: str) -> list[tuple[Any, ...]]:
-            return cursor.execute(f'SELECT {columns} FROM "{self.schema}".dray_{table}'.encode()).fetchall()
+    def _select_from_sqlite(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+        return self.sqlite_reader.execute(f"SELECT {columns} FROM dray_{table}").fetchall()
 
-        stored = _stored(self.postgres, select)
-        self.postgres_user.commit()
-        return stored
+    def _select_from_postgres(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+        cursor = self.postgres_reader.cursor(binary=True)
+        return cursor.execute(f'SELECT {columns} FROM "{self.schema}".dray_{table}'.encode()).fetchall()
 
 
-def _stored(backend: Backend, select: Callable[[str, str], list[tuple[Any, ...]]]) -> dict[str, Any]:
-    """Returns all tables in the form of the model."""
+def _read(name: str, backend: Backend, select: Select) -> dict[Any, Any]:
+    """Returns a table in the form of the model."""
 
-    def table(name: str, row: Any) -> list[Any]:
-        return [row(*each) for each in select(name, ", ".join(column.name for column in fields(row)))]
+    def table(row: Any, order: str = "") -> list[Any]:
+        return [row(*each) for each in select(f"{name}{order}", _columns(row))]
 
-    logs: dict[str, tuple[LogLine, ...]] = {}
-    for line in table("logs ORDER BY seq", LogLine):
-        logs[line.job_id] = (*logs.get(line.job_id, ()), line)
-    worker_columns = ", ".join(column.name for column in fields(Worker))
-    return {
-        "jobs": {job.id: wordless(job) for job in backend.jobs.newest(limit=10_000)},
-        "attempts": {(each.job_id, each.claim): wordless(each) for each in table("attempts", Attempt)},
-        "edges": {(row[0], row[1]): row[2] for row in select("edges", "parent_id, child_id, satisfied")},
-        "workflows": {workflow.id: workflow for workflow in table("workflows", Workflow)},
-        "queues": {queue.name: queue for queue in table("queues", Queue)},
-        "workers": {row[0]: rows.worker(row) for row in select("workers", worker_columns)},
-        "leases": {lease.duty: lease for lease in table("leases", Lease)},
-        "schedules": {schedule.name: schedule for schedule in table("schedules", Schedule)},
-        "logs": logs,
-    }
+    match name:
+        case "jobs":
+            return {job.id: wordless(job) for job in backend.jobs.newest(limit=10_000)}
+        case "attempts":
+            return {(each.job_id, each.claim): wordless(each) for each in table(Attempt)}
+        case "edges":
+            return {(row[0], row[1]): row[2] for row in select(name, "parent_id, child_id, satisfied")}
+        case "workers":
+            return {row[0]: rows.worker(row) for row in select(name, _columns(Worker))}
+        case "logs":
+            logs: dict[str, tuple[LogLine, ...]] = {}
+            for line in table(LogLine, " ORDER BY seq"):
+                logs[line.job_id] = (*logs.get(line.job_id, ()), line)
+            return logs
+        case _:
+            row, key = {
+                "workflows": (Workflow, "id"),
+                "queues": (Queue, "name"),
+                "leases": (Lease, "duty"),
+                "schedules": (Schedule, "name"),
+            }[name]
+            return {getattr(each, key): each for each in table(row)}
+
+
+def _columns(row: Any) -> str:
+    return ", ".join(column.name for column in fields(row))

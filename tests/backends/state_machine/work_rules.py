@@ -55,9 +55,9 @@ class WorkRules(Comparer):
 
     @rule(wish=single, count=st.integers(1, 4), is_again=rarely())
     def enqueue_alike(self, wish: Wish, count: int, is_again: bool) -> None:
-        (pattern,) = self.build([wish])
-        if not pattern.is_plain:
-            return
+        plain = {name: value for name, value in wish.options.items() if not name.startswith(("unique", "expires"))}
+        (pattern,) = self.build([wish._replace(options=plain, on_parent_failure="cancel")])
+        assert pattern.is_plain
         ids = [self.new_id() for _ in range(count)]
         if is_again and self.enqueues:
             ids[-1] = self.enqueues[-1][0][0].id
