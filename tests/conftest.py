@@ -302,7 +302,7 @@ def url(request: pytest.FixtureRequest) -> Generator[str]:
     """An address of each database in turn, with its tables."""
     if request.param == "sqlite":
         path = request.getfixturevalue("tmp_path") / "jobs.db"
-        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)  # its mode too
         yield f"sqlite:///{path}"
         return
     yield request.getfixturevalue("shared_url")
