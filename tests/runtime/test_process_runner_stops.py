@@ -10,14 +10,32 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dray.instants import HOUR, SECOND
 from dray.runtime.children.worker_side import ForkerHandle
 from dray.runtime.execution import StopCause
+from dray.runtime.inbox import Inbox
+from dray.runtime.runners import Runner
+from dray.runtime.runners.process import ProcessRunner
+from dray.runtime.runners.thread import ThreadRunner
+from dray.runtime.stopper import Stopper
 from dray.task.task import Task
+from tests.manual_clock import ManualClock
 from tests.runtime import child_bodies as bodies
-from tests.runtime.stage import Link, Stage, await_file, await_number, await_that, group_members, is_alive
+from tests.runtime.stage import (
+    Link,
+    Stage,
+    await_file,
+    await_number,
+    await_that,
+    group_members,
+    is_alive,
+    new_execution,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -300,3 +318,23 @@ stage.settled()
     await_that(lambda: not is_alive(forker) and not group_members(group))
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize(("runner", "seconds"), [(ProcessRunner, 5), (ThreadRunner, 1)])
+def test_a_killed_process_has_longer_to_be_gone_than_a_thread_that_gives_up(
+    runner: type[Runner], seconds: int
+) -> None:
+    """On a busy machine the burial of a child took a second, and its worker renewed itself for nothing."""
+    clock, stuck = ManualClock(), list[Any]()
+    execution: Any = new_execution(Link(), bodies.sleep)
+    execution.runner = SimpleNamespace(burial_us=runner.burial_us, abandon=lambda _: None)
+    execution.stopped_at = execution.abandon_at = clock.steady()
+    lease: Any = SimpleNamespace(watch_over=lambda now, _: now + HOUR)
+    stopper = Stopper(clock, lambda: [execution], lease, Inbox(), stuck.append)
+    clock.advance(seconds * SECOND - 1)
+    stopper.tick()
+    assert stuck == []
+
+    clock.advance(1)
+    stopper.tick()
+    assert stuck == [execution]

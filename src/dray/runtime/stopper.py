@@ -89,13 +89,14 @@ class Stopper(Service):
                 return execution.deadline
             self.stop(execution, StopCause.TIMEOUT)
         assert execution.abandon_at is not None
-        if now >= execution.abandon_at + _LAST_GRACE:
+        gone_at = execution.abandon_at + _LAST_GRACE + execution.runner.burial_us
+        if now >= gone_at:
             execution.is_stuck = True
             self._on_stuck(execution)
             return now + _LONGEST
         if now >= execution.abandon_at:
             execution.runner.abandon(execution)
-            return execution.abandon_at + _LAST_GRACE
+            return gone_at
         return min(self._tell(execution, now), execution.abandon_at)
 
     def _tell(self, execution: Execution, now: int) -> int:

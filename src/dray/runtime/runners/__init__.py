@@ -32,6 +32,7 @@ class Runner(ABC):
     """
 
     needs: ClassVar[str]  # to run bodies
+    burial_us: ClassVar[int] = 0  # how much longer an abandoned body may take to be gone than one that only gives up
     _size: int
     _report: Report
     _refuse: Refuse

@@ -21,6 +21,7 @@ from itertools import islice
 from queue import Empty
 from typing import Any
 
+from dray.instants import SECOND
 from dray.log import log
 from dray.model.settlement import Settlement
 from dray.runtime import loading, outcome
@@ -44,6 +45,7 @@ class ProcessRunner(Runner):
     """At most `size` children, started as they are needed and used again."""
 
     needs = "a child process"
+    burial_us = 4 * SECOND  # killed, it will be gone; on a busy machine ten processes took a second
     lock_fd: Callable[[], int | None]
     url: str
 
