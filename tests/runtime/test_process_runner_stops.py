@@ -325,15 +325,19 @@ def test_a_killed_process_has_longer_to_be_gone_than_a_thread_that_gives_up(
     runner: type[Runner], seconds: int
 ) -> None:
     """On a busy machine the burial of a child took a second, and its worker renewed itself for nothing."""
-    clock, stuck = ManualClock(), list[Any]()
+
+    def watch_over(now: int, _: object) -> int:
+        return now + HOUR
+
+    clock, abandoned, stuck = ManualClock(), list[Any](), list[Any]()
     execution: Any = new_execution(Link(), bodies.sleep)
-    execution.runner = SimpleNamespace(burial_us=runner.burial_us, abandon=lambda _: None)
+    execution.runner = SimpleNamespace(burial_us=runner.burial_us, abandon=abandoned.append)
     execution.stopped_at = execution.abandon_at = clock.steady()
-    lease: Any = SimpleNamespace(watch_over=lambda now, _: now + HOUR)
+    lease: Any = SimpleNamespace(watch_over=watch_over)
     stopper = Stopper(clock, lambda: [execution], lease, Inbox(), stuck.append)
     clock.advance(seconds * SECOND - 1)
     stopper.tick()
-    assert stuck == []
+    assert (abandoned, stuck) == ([execution], [])
 
     clock.advance(1)
     stopper.tick()
