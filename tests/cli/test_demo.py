@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dray.backends import Backend, open_backend
-from dray.cli.demo.accounts import Evidence, compare
+from dray.cli.demo.accounts import Accounts, Evidence, compare, put_accounts
 from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.new_job import NewJob
@@ -136,6 +136,9 @@ class Books:
         self.noted = Counter({(self.job, "begun"): 1, (self.job, "done"): 1})
 
     def problems(self, **changes: Any) -> list[str]:
+        return self.compared(**changes).problems
+
+    def compared(self, **changes: Any) -> Accounts:
         evidence: dict[str, Any] = {
             "expected": {"resize": [self.job]},
             "cancelled": frozenset[str](),
@@ -144,7 +147,7 @@ class Books:
             "killed": frozenset[str](),
             **changes,
         }
-        return compare(self.backend, Evidence(**evidence)).problems
+        return compare(self.backend, Evidence(**evidence))
 
 
 @pytest.fixture
@@ -178,6 +181,23 @@ def test_a_body_that_did_not_run_to_its_end_once_is_told(books: Books, done: int
     (problem,) = books.problems(noted=Counter({(books.job, "begun"): 1, (books.job, "done"): done}))
 
     assert f"was done {done} times" in problem
+
+
+def test_a_body_cut_short_after_its_transaction_has_completed_the_job_is_no_problem(books: Books) -> None:
+    """A worker was killed between the commit and the note that the body is done: it had done its work once."""
+    told = {"noted": Counter({(books.job, "begun"): 1}), "charges": Counter({books.job: 1})}
+
+    found = books.problems(expected={"charge": [books.job]}, killed=frozenset({books.worker}), **told)
+    (problem,) = books.problems(expected={"charge": [books.job]}, **told)
+
+    assert found == []
+    assert "was done 0 times" in problem
+
+
+def test_the_table_shows_numbers(books: Books, capsys: pytest.CaptureFixture[str]) -> None:
+    put_accounts(books.compared(), [])
+
+    assert capsys.readouterr().out.split("\n")[2].split() == ["resize", "1", "1", "0", "0", "0", "1"]
 
 
 def test_a_body_begun_more_often_than_it_was_claimed_is_told(books: Books) -> None:
