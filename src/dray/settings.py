@@ -19,6 +19,8 @@ from dray.task.checks import checks_of, one_of, option, several, switch, timeout
 if TYPE_CHECKING:
     from dray.backends import Backend
 
+URL_VARIABLE = "DRAY_URL"
+
 
 class Durability(StrEnum):
     """What is on disk when a call returns."""
@@ -105,7 +107,7 @@ def _url(given: object) -> str:
     """The absolute address: a relative path is relative to the current directory now, not at the first use."""
     if isinstance(given, os.PathLike):
         given = os.fspath(cast("os.PathLike[str]", given))
-    url = given if given is not None else os.environ.get("DRAY_URL") or DEFAULT_URL
+    url = given if given is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
     if not isinstance(url, str):
         raise TypeError(f"url must be an address such as sqlite:///jobs.db, or a path, not {type(url).__name__}")
     address = parse_address(url)

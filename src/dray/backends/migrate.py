@@ -81,6 +81,7 @@ _VERSION = """\
 INSERT INTO dray_meta (name, value) VALUES ('version', '{version}'), ('oldest_code', '{oldest_code}')
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 """
+_BEGIN: dict[Dialect, str] = {"sqlite": "BEGIN IMMEDIATE;\n", "postgres": "BEGIN;\n"}
 
 
 def names(dialect: Dialect, *, indexes: bool = True) -> set[str]:
@@ -102,7 +103,7 @@ def _script(dialect: Dialect, schema: str | None, version: int, text: str) -> st
     return "".join(
         (
             _FILE if dialect == "sqlite" and makes_all else "",
-            "BEGIN IMMEDIATE;\n" if dialect == "sqlite" else "BEGIN;\n",
+            _BEGIN[dialect],
             SCHEMA.format(schema=schema) if schema is not None else "",
             text,
             _VERSION.format(version=version, oldest_code=OLDEST_CODE),

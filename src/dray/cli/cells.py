@@ -18,6 +18,7 @@ Shape = Mapping[str, Any]
 
 
 def cell(value: Any) -> str:
+    """Returns a value as one field of a line."""
     if value is None:
         return ""
     if isinstance(value, str):

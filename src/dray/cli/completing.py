@@ -30,6 +30,7 @@ _INSTALL = {
     "fish": "dray completion fish > ~/.config/fish/completions/dray.fish",
 }
 _MOST = 50  # values
+_SECONDS = 1.0
 _PATIENCE = 0.5  # seconds for a locked database
 _SHORT = 8  # characters of an id, from its end
 
@@ -79,7 +80,7 @@ class _Values(click.types.StringParamType):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[CompletionItem[str]]:
-        timer = threading.Timer(1.0, os._exit, [0])
+        timer = threading.Timer(_SECONDS, os._exit, [0])
         timer.daemon = True
         timer.start()
         try:

@@ -15,6 +15,7 @@ from dray.cli.cells import state_word
 from dray.model.workflow import order
 
 MOST_ROWS = 200
+_MOST_LANES = 30
 _ALIKE = 4  # equal steps that become one row
 
 
@@ -53,7 +54,7 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
         column = lanes.enter(name)
         rows.append((lanes.row(column, ink.marks.get(state_word(spot.state), ink.other)), spot))
         rows += [(line, Spot("", "", "")) for line in lanes.leave(column, graph.children[name])]
-        if len(lanes.lanes) > 30:
+        if len(lanes.lanes) > _MOST_LANES:
             return None
     width = max(len(line) for line, _ in rows)
     labels = max(len(spot.label) for _, spot in rows)

@@ -24,6 +24,7 @@ from dray.model.job import State
 
 _BATCH = 500  # jobs in one transaction
 _WARM_UP = 3
+_SAMPLES = 300
 _PATIENCE = 30.0  # seconds for a worker to start, to run a job, to end
 _FIRST_JOB = 10.0  # seconds that it may take
 _PAGE = 4096  # bytes that a durable write takes at least
@@ -147,7 +148,7 @@ def _pick_up(seconds: float) -> dict[str, float]:
     rng = random.Random(1)  # noqa: S311 - pauses
     samples: list[float] = []
     deadline = time.monotonic() + seconds
-    while len(samples) < _WARM_UP + 300 and (time.monotonic() < deadline or len(samples) <= _WARM_UP):
+    while len(samples) < _WARM_UP + _SAMPLES and (time.monotonic() < deadline or len(samples) <= _WARM_UP):
         time.sleep(rng.uniform(0.005, 0.03))
         job = moment.enqueue()
         committed = time.monotonic_ns()

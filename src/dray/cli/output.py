@@ -31,6 +31,7 @@ COLOURS = {
 }
 BESIDE_STATES = 3  # the rank of columns beside those of the states
 _RANKS = {"queued": 1, "running": 2, "failed": 4, "waiting": 5, "scheduled": 6, "cancelled": 7, "completed": 8}
+_ALWAYS = {"queued", "running"}
 TRIES = "{attempt}/{max_attempts}"  # the format of a column
 
 
@@ -173,7 +174,7 @@ def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> list[str]:
 
 def state_columns(shapes: Sequence[Shape]) -> tuple[Column, ...]:
     """Returns a column for each state with jobs in it. A narrow terminal keeps the unfinished ones longest."""
-    there = {state for state in STATES if state in {"queued", "running"} or any(shape[state] for shape in shapes)}
+    there = {state for state in STATES if state in _ALWAYS or any(shape[state] for shape in shapes)}
     return tuple(Column(state, state, is_number=True, rank=_RANKS[state]) for state in STATES if state in there)
 
 

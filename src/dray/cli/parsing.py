@@ -45,14 +45,18 @@ def instant(value: str) -> datetime:
     text = value.strip()
     try:
         if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
-            now = datetime.now().astimezone()
-            hour, minute, *second = map(int, text.split(":"))
-            today = now.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
-            return today if today > now else (today.replace(tzinfo=None) + timedelta(days=1)).astimezone()
+            return _next(text)
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         message = f"{value!r} is no time: write 2026-11-15T08:00, 2026-11-15T08:00Z, or 08:00"
         raise click.BadParameter(message) from None
+
+
+def _next(clock_time: str) -> datetime:
+    now = datetime.now().astimezone()
+    hour, minute, *second = (int(part) for part in clock_time.split(":"))
+    today = now.replace(hour=hour, minute=minute, second=second[0] if second else 0, microsecond=0)
+    return today if today > now else (today.replace(tzinfo=None) + timedelta(days=1)).astimezone()
 
 
 def since(value: str) -> float | datetime:

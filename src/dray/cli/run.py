@@ -12,6 +12,7 @@ from dray.cli.exits import Code, Failure, code_of, drop_output, say
 from dray.cli.root import root
 from dray.errors import DrayError
 
+_PREFIX = "DRAY"
 _COMPLETE = "_DRAY_COMPLETE"  # set by a shell that asks for completions
 
 
@@ -51,7 +52,7 @@ def _invoke(args: Sequence[str]) -> int:
         complete(root)
     # Not root.main(): it exits by itself when stdout is closed, and its usage errors take four lines.
     try:
-        with root.make_context("dray", list(args), auto_envvar_prefix="DRAY") as context:
+        with root.make_context("dray", list(args), auto_envvar_prefix=_PREFIX) as context:
             code = root.invoke(context)
     except click.exceptions.Exit as leave:
         code = leave.exit_code

@@ -20,6 +20,7 @@ from dray.model.values import shown
 
 APP_FILES = ("tasks.py", "app.py")
 _PROJECT = Path("pyproject.toml")
+_MODULES = 20
 _BYTES = 1 << 20  # of one file
 
 
@@ -57,24 +58,18 @@ class Source:
 
 def read_source(named: str | None, more: tuple[str, ...] = ()) -> Source:
     """Reads the app that is named as module:object, or the one of the current directory, and ``more`` modules."""
-    if named is not None:
-        first = [named.partition(":")[0].removesuffix(".py").replace("/", ".")]
-    else:
-        first = [file.removesuffix(".py") for file in APP_FILES if mentions_dray(Path(file))][:1]
-    waiting = [*first, *more]
+    first = _module(named)
+    waiting = [*([] if first is None else [first]), *more]
     modules: list[str] = []
     tasks: list[str] = []
     urls: list[str | None] = []
-    while waiting and len(modules) < 20:
+    while waiting and len(modules) < _MODULES:
         module = waiting.pop(0)
         file = _file(module)
         if module in modules or file is None:
             continue
         modules.append(module)
-        try:
-            tree = ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError):  # half written
-            continue
+        tree = _parsed(file)
         for app in _apps(tree):
             waiting += _imports(app)
             urls += map(_literal, (*app.args[:1], *(word.value for word in app.keywords if word.arg == "url")))
@@ -95,6 +90,12 @@ def find_module(name: str) -> ModuleSpec | None:
     return found
 
 
+def _module(named: str | None) -> str | None:
+    if named is not None:
+        return named.partition(":")[0].removesuffix(".py").replace("/", ".")
+    return next((file.removesuffix(".py") for file in APP_FILES if mentions_dray(Path(file))), None)
+
+
 def mentions_dray(file: Path) -> bool:
     """Whether a file may have an App. Many projects have an app.py: it must not be run on suspicion."""
     return file.is_file() and b"dray" in file.read_bytes()
@@ -104,6 +105,13 @@ def _file(module: str) -> Path | None:
     spec = find_module(module) if all(part.isidentifier() for part in module.split(".")) else None
     file = None if spec is None or spec.origin is None else Path(spec.origin)
     return file if file is not None and file.suffix == ".py" and file.stat().st_size <= _BYTES else None
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # half written
+        return ast.Module([], [])
 
 
 def _apps(tree: ast.Module) -> Iterator[ast.Call]:

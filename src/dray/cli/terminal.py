@@ -24,6 +24,7 @@ GAP = "  "  # between two columns
 _ANY_WIDTH = 1_000  # columns, where there is no terminal
 _SHORTEST = 8  # columns of the terminal that an elastic column keeps
 _INDENT = 4
+_DOWN_CLEAR = "\r\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
@@ -146,7 +147,7 @@ class Region:
 
     def _over(self) -> str:
         """Returns the sequence that erases the lines and moves to the first of them."""
-        return f"\x1b[{len(self._shown)}A\r\x1b[J" if self._shown else ""
+        return f"\x1b[{len(self._shown)}A{_DOWN_CLEAR}" if self._shown else ""
 
     def _write(self, text: str) -> None:
         if text:

@@ -20,6 +20,7 @@ from dray.sanitize import escape_control
 from dray.wording import counted, span
 
 _STEP = 0.2  # seconds between two looks at the progress
+_BAR = 20
 
 
 def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, Job]:
@@ -81,7 +82,7 @@ def _line(app: dray.App, ids: Sequence[str], ended: int, seconds: float) -> str:
     share, words = ended / len(ids), f"{ended} of {len(ids)} jobs have ended"
     if len(ids) == 1:
         share, words = _one(app, ids[0])
-    done = "" if share is None else f"{bar(share, 20, sys.stderr)} {share * 100:3.0f}%  "
+    done = "" if share is None else f"{bar(share, _BAR, sys.stderr)} {share * 100:3.0f}%  "
     return showable(f"{done}{words}, {span(seconds)}", sys.stderr)
 
 

@@ -91,6 +91,7 @@ def kind_of(annotation: Any) -> Any:
 
 
 def is_record(kind: Any) -> bool:
+    """Whether this is a dataclass, a TypedDict or a NamedTuple."""
     return dataclasses.is_dataclass(kind) or typing.is_typeddict(kind) or is_named_tuple(kind)
 
 

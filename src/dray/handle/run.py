@@ -18,6 +18,8 @@ from dray.model.values import check_name, shown
 from dray.model.workflow import Done, Workflow, done_of, workflow_state
 
 _AWAITED = 500  # jobs that are waited for at a time
+_ALL = frozenset[str](State)
+_MOVING = LIVE - {State.WAITING}
 _TRANSIT = 0.25  # seconds between two looks while the end of a job is being passed on to those that wait for it
 
 
@@ -84,7 +86,7 @@ class Run:
 
     def jobs(self) -> list[Job[Any]]:
         """All its jobs, in the order they were made."""
-        ids = self._app.backend.workflows.jobs(self.id, frozenset(State))
+        ids = self._app.backend.workflows.jobs(self.id, _ALL)
         return [Job(self._app, row.id, row=row) for row in rows(self._app, ids)]
 
     def job(self, step: str) -> Job[Any]:
@@ -134,7 +136,7 @@ class Run:
         state = self.state
         if state in FINAL:
             return state
-        moving = backend.workflows.jobs(self.id, LIVE - {State.WAITING})[:_AWAITED]
+        moving = backend.workflows.jobs(self.id, _MOVING)[:_AWAITED]
         if moving:
             return _Ahead(moving)
         movers = backend.workflows.moved_by(self.id)

@@ -41,6 +41,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
+    """A job that another one comes after."""
+
     id: str
     task: str
     step: str | None

@@ -4,6 +4,8 @@ Sizes are bytes of UTF-8. Over a limit is an error before anything is written; e
 logs are cut and marked instead, because they describe something that has already happened.
 """
 
+from __future__ import annotations
+
 from dray.instants import DAY
 
 KIB = 1024

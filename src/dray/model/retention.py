@@ -18,6 +18,7 @@ from dray.model.values import shown
 STEP_ROWS = 10_000  # of all tables, in one transaction
 STEP_US = 50 * MILLISECOND  # for which a transaction aims
 _FIRST = 25  # rows of the first statement: they may be the largest there can be
+_GROWTH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Budget:
         if not self.spent:
             return min(left, _FIRST)
         in_time = self.spent * left_us // max(1, self.took_us)
-        return min(left, in_time, max(_FIRST, 2 * self._last))
+        return min(left, in_time, max(_FIRST, _GROWTH * self._last))
 
     def fitting(self, sizes: Iterable[float]) -> int:
         """How many things of these numbers of rows, from the first on, the next statement may change."""

@@ -15,6 +15,8 @@ _SHORT = 300  # characters of the one-line error that lists show
 
 
 class Rng(Protocol):
+    """Where chance comes from."""
+
     def random(self) -> float: ...
 
 

@@ -16,9 +16,11 @@ from dray.instants import SECOND
 from dray.model.limits import DELAY_US, NAME_CHARS
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_CHARS}}}")
+_SHOWN_CHARS = 60
+_MICROSECOND = timedelta(microseconds=1)
 
 _repr = Repr()
-_repr.maxstring = _repr.maxother = 60
+_repr.maxstring = _repr.maxother = _SHOWN_CHARS
 
 
 def check_name(kind: str, value: object) -> str:
@@ -44,7 +46,7 @@ def shown(value: object) -> str:
 def duration_us(name: str, value: object, *, low_us: int = 0) -> int:
     """Seconds, or a timedelta, in microseconds; the error says by `name` what was wrong."""
     if isinstance(value, timedelta):
-        us: float = value // timedelta(microseconds=1)
+        us: float = value // _MICROSECOND
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number of seconds or a timedelta, not {type(value).__name__}")
     else:

@@ -120,8 +120,12 @@ def _check(step: str, parent: str, steps: Mapping[str, Sequence[str]], path: Map
     if parent not in steps:
         raise GraphError(f"step {shown(step)} waits for {shown(parent)}, which is not a step of this workflow")
     if parent in path:
-        circle = list(path)[list(path).index(parent) :]
-        if len(circle) > _CYCLE_SHOWN:
-            left_out = len(circle) - _CYCLE_SHOWN + 1
-            circle = [*circle[: _CYCLE_SHOWN - 2], f"… {left_out} more …", circle[-1]]
-        raise GraphError(f"steps wait for each other in a circle: {' -> '.join([*circle, parent])}")
+        raise GraphError(f"steps wait for each other in a circle: {_circle(list(path), parent)}")
+
+
+def _circle(path: list[str], start: str) -> str:
+    circle = path[path.index(start) :]
+    if len(circle) > _CYCLE_SHOWN:
+        left_out = len(circle) - _CYCLE_SHOWN + 1
+        circle = [*circle[: _CYCLE_SHOWN - 2], f"… {left_out} more …", circle[-1]]
+    return " -> ".join([*circle, start])

@@ -62,6 +62,7 @@ RULES: dict[str, str] = {
 CHUNK = 20_000  # jobs in one read
 SHOWN = 20  # of what breaks a rule
 PATIENCE = 10.0  # seconds that those whose worker has ended are given to be taken back
+_GLANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def _orphans(backend: backends.Backend, patience: float) -> list[str]:
     """Running jobs whose worker has ended, and that no worker takes back for a while."""
     deadline, left = time.monotonic() + patience, backend.audit.orphans()
     while left and time.monotonic() < deadline:
-        time.sleep(0.25)
+        time.sleep(_GLANCE)
         left &= backend.audit.orphans()
     return sorted(job_id for job_id, _ in left)
 

@@ -25,7 +25,7 @@ class Health:
     version: int | None = None
     workers: int | None = None  # that live and can work
     free_duties: tuple[str, ...] = ()
-    oldest_ready: float | None = None  # seconds, 0: nothing is ready; of the queues that were asked for
+    oldest_ready: float | None = None  # seconds; of the queues that were asked for
     failed: int | None = None
 
     @property
@@ -57,11 +57,7 @@ def health(
         live = subject.live
         able = sum(_trouble(each) is None for each in live)
         duties = tuple(subject.free_duties())
-        oldest = None
-        if max_age is not None:
-            ready = [*subject.eyes.ready, *subject.eyes.due()]
-            since = [each.since for each in ready if not queues or each.queue in queues]
-            oldest = max(0, subject.eyes.now - min(since)) / SECOND if since else 0.0
+        oldest = None if max_age is None else _oldest(subject, queues)
         window_us = int(window * SECOND)
         went_wrong = None if max_failed is None else subject.eyes.ended(subject.eyes.now - window_us)[1]
     except DrayError as error:
@@ -102,3 +98,10 @@ def _too_few(live: Sequence[Seen], able: int, wanted: int) -> str:
     there = f"only {count_of(able, 'worker')} {verb}" if able else f"no worker {verb if troubles else 'is alive'}"
     number = "" if wanted == 1 else f", not {wanted}"
     return there + number + (f": {listed(troubles)}" if troubles else "")
+
+
+def _oldest(subject: Subject, queues: Collection[str]) -> float:
+    """How long the first ready job has waited; 0: there is none."""
+    ready = [*subject.eyes.ready, *subject.eyes.due()]
+    since = [each.since for each in ready if not queues or each.queue in queues]
+    return max(0, subject.eyes.now - min(since)) / SECOND if since else 0.0

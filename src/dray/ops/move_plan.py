@@ -27,6 +27,8 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What a move would do, or goes on with."""
+
     source: Side
     target: Side
     census: Census  # of the source
@@ -63,11 +65,7 @@ def plan(source: Side, target: Side, *, force: bool = False, only_look: bool = F
     _check_marks(found, note)
     is_fresh = has_tables and mark is None
     if is_fresh:
-        rows = target.backend.transfer.census().rows
-        there = [counted(rows[f"{name}s"], name) for name in ("job", "schedule", "workflow") if rows[f"{name}s"]]
-        if there:
-            what = ", ".join(there)
-            raise MoveError(f"{target.place}: is not empty ({what}); move into an empty database or schema")
+        _check_empty(target)
     try:
         check_source(found, source.backend.transfer.in_use())
         if is_fresh:
@@ -137,6 +135,13 @@ def check_source(found: Plan, in_use: InUse) -> None:
         )
 
 
+def _check_empty(target: Side) -> None:
+    rows = target.backend.transfer.census().rows
+    there = [counted(rows[f"{name}s"], name) for name in ("job", "schedule", "workflow") if rows[f"{name}s"]]
+    if there:
+        raise MoveError(f"{target.place}: is not empty ({', '.join(there)}); move into an empty database or schema")
+
+
 def check_target(target: Side, in_use: InUse) -> None:
     if in_use.alive or in_use.unknown:
         raise MoveError(f"{target.place}: has workers at work; stop them until the move is done")
@@ -163,6 +168,8 @@ def tally(rows: Sequence[tuple[Any, ...]]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
+    """What a move carried, or would."""
+
     source: str
     target: str
     is_done: bool

@@ -15,6 +15,7 @@ from dray.ops.listing import WorkerInfo, values_of
 from dray.task.options import TaskOptions
 from dray.task.task import Task
 
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _DEFAULT_CHARS = 200  # a default that is longer says nothing more
 
 
@@ -75,7 +76,7 @@ def argument_schema(task: Task[..., Any]) -> Schema:
             if parameter.default is Parameter.empty:
                 required.append(name)
     made: Schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": _DRAFT,
         "title": task.name,
         "type": "object",
         "properties": properties,

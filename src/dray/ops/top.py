@@ -22,6 +22,8 @@ COUNTED = 100_000  # where a count ends
 
 _NEWEST = 20_000  # jobs that a rate is taken over at most
 _WINDOW = 10 * SECOND
+_SHARE = 50
+_OFTEN = SECOND
 
 
 Row = dict[str, Any]
@@ -57,7 +59,7 @@ class Top:
                 since=self._since, since_id=id_at(self._since), limit=COUNTED, newest=_NEWEST
             )
             ended = self._clock.steady()
-            self._numbers_at = ended + max(SECOND, 50 * (ended - began))
+            self._numbers_at = ended + max(_OFTEN, _SHARE * (ended - began))
         return _snapshot(panels, self._numbers, self._since + _WINDOW)
 
 

@@ -16,6 +16,7 @@ from dray.task.registry import Registry
 from dray.waiter import unknown_job
 
 PATIENCE = 2.0  # seconds for a worker to say where a body is
+_UNPUSHED_LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _ask(backend: backends.Backend, job: Job, stack_id: str, patience: float) ->
             backend.announce([job.queue])  # a worker that wakes looks for questions
             deadline = time.monotonic() + patience
             while (stack := backend.stacks.read(stack_id)) is None and (left := deadline - time.monotonic()) > 0:
-                watch.wait(left if watch.is_pushed else min(left, 0.1))
+                watch.wait(left if watch.is_pushed else min(left, _UNPUSHED_LOOK))
             return stack
         finally:
             backend.stacks.drop(stack_id)

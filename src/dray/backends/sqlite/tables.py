@@ -11,6 +11,8 @@ from dray.backends.sqlite.session import PAYLOAD_SIZE
 from dray.backends.statements import Catalogue
 from dray.backends.tables import GROUP, Key, Portion, Shape, Table, Tables, bounds, portions, slots
 
+_VERBS = ("INSERT", "UPDATE", "DELETE")
+
 
 class SqliteTables(Tables):
     """The tables behind one connection, in the transaction it has open."""
@@ -70,7 +72,7 @@ class SqliteTables(Tables):
         self._each_trigger("table_open")
 
     def _each_trigger(self, name: str, literal: str = "") -> None:
-        for table, verb in product(self.names(), ("INSERT", "UPDATE", "DELETE")):
+        for table, verb in product(self.names(), _VERBS):
             statement = self._catalogue.filled(name, {"table": table, "verb": verb})
             self._connection.execute(statement.text.replace("{sentence}", literal))
 

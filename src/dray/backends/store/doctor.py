@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 MOST = 10_000  # jobs that are counted
 _PAIRS = 1_000  # queues and tasks that are told apart
+_WORKERS = 1_000
 _PATIENCE = 1.6  # seconds in which a notification has to arrive
 
 
@@ -88,6 +89,13 @@ class OldTransaction(NamedTuple):
     program: str | None
 
 
+class Listening(NamedTuple):
+    """What became of a notification that was sent to try it."""
+
+    is_heard: bool
+    is_direct: bool  # no pooler is in between
+
+
 class Examination:
     """One database; each question may take `seconds`. Most checks ask for its properties, which are read once."""
 
@@ -136,23 +144,22 @@ class Examination:
     def oldest_transaction(self) -> OldTransaction | None:
         return next((OldTransaction(*row) for row in self._rows("doctor_transaction")), None)
 
-    def listening(self) -> tuple[bool, bool]:
-        """Sends itself a notification, as a worker's watch does, and waits for it: whether it is heard, and whether
-        no pooler is in between."""
+    def listening(self) -> Listening:
+        """Sends itself a notification, as a worker's watch does, and waits for it."""
         with closing(self._db.watch(hears_work=False, hears_done=False)) as watch:
             deadline = time.monotonic() + _PATIENCE
             is_direct = False
             while not watch.is_pushed and time.monotonic() < deadline:
                 watch.wait(0.05)
                 is_direct = is_direct or watch.is_direct
-            return watch.is_pushed, is_direct
+            return Listening(watch.is_pushed, is_direct)
 
     @cached_property
     def workers(self) -> list[Seen]:
         """All that have not said good-bye and were not buried."""
 
         def look(tx: Session) -> tuple[list[Row], dict[str, Life]]:
-            return tx.rows("worker_list", limit=1_000), lives(self._db, tx)
+            return tx.rows("worker_list", limit=_WORKERS), lives(self._db, tx)
 
         found, known = self._look(look)
         workers = (rows.worker(row) for row in found)
@@ -201,15 +208,27 @@ _SLACK_US = HOUR  # that a clock may have been set back by
 _EDGES, _REACH = 1_000, 100_000  # how far circles are looked for
 
 
+class Odd(NamedTuple):
+    """Something that does not hold: which rule, and of what."""
+
+    rule: str
+    id: str
+
+
 class AuditPart(NamedTuple):
     """One stretch of all jobs."""
 
     until: str | None  # its last job; None: there are no more
     jobs: int
-    found: list[tuple[str, str]]  # what does not hold: which rule, and of what
+    found: list[Odd]
 
 
-Oddities = tuple[str, int, list[str]]  # what does not hold: which rule, how many times, and of what the first are
+class Oddities(NamedTuple):
+    """Things that do not hold: which rule, how many of them, and of what the first are."""
+
+    rule: str
+    times: int
+    ids: list[str]
 
 
 class AuditStore(Store):
@@ -230,7 +249,7 @@ class AuditStore(Store):
                 *tx.rows("audit_attempts", kept=ATTEMPTS_KEPT, **given),
                 *tx.rows("audit_logs", kept=LOG_LINES, **given),
             ]
-            return AuditPart(until, jobs, sorted({(rule, odd_id) for rule, odd_id in rows}))
+            return AuditPart(until, jobs, sorted({Odd(*row) for row in rows}))
 
         return self._db.read(work)
 
@@ -239,11 +258,11 @@ class AuditStore(Store):
 
         def repeated(rule: str, statement: str) -> Oddities:
             found = self._read(statement, limit=limit)
-            return rule, found[0][1] if found else 0, [row[0] for row in found]
+            return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
 
         return [
-            *(("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
-            *((rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
+            *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
+            *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
             repeated("unique-holder", "audit_unique"),
             repeated("step", "audit_steps"),
             repeated("slot-once", "audit_slots"),

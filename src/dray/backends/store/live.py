@@ -10,13 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dray.backends.database import FIRST_ID, Row, Session
+from dray.backends.database import FIRST_ID, Later, Row, Session
 from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.model.job import Queue, State
 
 _RUNNING = 100_000  # running jobs in one look; a view that follows them has to see them all
 _NEXT = 500  # of the jobs that are due next, looked at for those that were put back
+_WORKERS = 1_000
+_QUEUES = 1_000
 _NEVER = 4_000_000_000_000_000  # after every instant that a worker can have ended at
 _AMONG = 10_000  # running jobs that the longest-running are found among
 _HEADS = 500  # pairs of task and priority that the oldest ready job is looked for in
@@ -45,6 +47,8 @@ class LiveJob(NamedTuple):
 
 
 class LiveLine(NamedTuple):
+    """A captured log line and the job it belongs to."""
+
     seq: int
     job_id: str
     at: int
@@ -118,6 +122,8 @@ class Changes(NamedTuple):
 
 
 class Panels(NamedTuple):
+    """What goes on at one moment."""
+
     now: int
     running: list[LiveJob]  # those that have been at it longest
     hands: list[tuple[str, str, int]]  # queue, worker, how many jobs
@@ -126,13 +132,20 @@ class Panels(NamedTuple):
     queues: list[Queue]
 
 
+class EndRate(NamedTuple):
+    """How many of the newest ended since an instant, and when the first of them did."""
+
+    jobs: int
+    first_at: int | None
+
+
 class Numbers(NamedTuple):
     """Counts, none of them above the limit that was asked for."""
 
     depths: dict[str, int]  # queue -> ready jobs
     oldest: dict[str, int]  # queue -> since when its oldest job has been ready
     counts: dict[str, int]  # by state, but for queued and running
-    ended: dict[str, tuple[int, int | None]]  # final state -> how many of the newest, and when the first of them did
+    ended: dict[str, EndRate]  # final state -> the newest since an instant
     enqueued: int  # of the newest ids
 
 
@@ -153,16 +166,11 @@ class LiveStore(Store):
             between = {"after_id": ask.enqueued_after, "until_id": ask.enqueued_until}
             enqueued = tx.later("live_enqueued", **between, limit=ask.page)
             put_back = tx.later("live_put_back", since=ask.put_back_since, limit=_NEXT)
-            workers = tx.later("live_workers", since=ask.workers_since, limit=1_000)
+            workers = tx.later("live_workers", since=ask.workers_since, limit=_WORKERS)
             queues = tx.later("queue_list")
             after = ask.lines_after
             lines = list[Row] if after is None else tx.later("live_logs", after=after, limit=ask.page)
-            late = late_enqueued = list[Row]
-            if ask.back is not None:  # what was cancelled, and enqueued, in the stretch that is looked back at
-                since, since_id, limit = ask.back
-                late = tx.later("live_ended_newest", state=State.CANCELLED, since=since, limit=limit)
-                stretch = {"after_id": since_id, "until_id": ask.enqueued_after}
-                late_enqueued = tx.later("live_enqueued_newest", **stretch, limit=limit)
+            late, late_enqueued = _late(tx, ask)
             is_idle = tx.later("live_idle")
             runs = _jobs(running())
             there = {(job.id, job.claim) for job in runs}
@@ -243,7 +251,7 @@ class LiveStore(Store):
                 state.value: tx.later("live_rate", state=state, since=since, limit=newest)
                 for state in (State.COMPLETED, State.FAILED, State.CANCELLED)
             }
-            depths = tx.later("live_depths", limit=limit, queues=1_000)
+            depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
             oldest = tx.later("live_heads", limit=_HEADS)
             counts = tx.later("live_counts", limit=limit)
             enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
@@ -251,11 +259,22 @@ class LiveStore(Store):
                 depths=dict(depths()),
                 oldest=dict(oldest()),
                 counts=dict(counts()),
-                ended={state: (jobs, first) for state, found in rates.items() for jobs, first in found()},
+                ended={state: EndRate(*found()[0]) for state, found in rates.items()},
                 enqueued=enqueued()[0][0],
             )
 
         return self._db.read(work)
+
+
+def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
+    """What was cancelled, and what was enqueued, in the stretch that is looked back at."""
+    back = ask.back
+    if back is None:
+        return list[Row], list[Row]
+    return (
+        tx.later("live_ended_newest", state=State.CANCELLED, since=back.cancelled_since, limit=back.limit),
+        tx.later("live_enqueued_newest", after_id=back.enqueued_since, until_id=ask.enqueued_after, limit=back.limit),
+    )
 
 
 def _jobs(found: list[Row]) -> list[LiveJob]:

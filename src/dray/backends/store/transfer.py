@@ -39,6 +39,8 @@ TABLES = (
 # Of processes that work on one database and no other; payloads are in the rows of jobs.
 LEFT = ("workers", "leases", "stacks", "payloads")
 
+_ALIVE = {Evidence.PROVEN_ALIVE, Evidence.LEASE_HOLDS}
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -103,8 +105,7 @@ class Transfer(Store):
 
     def _in_use(self, tx: Session) -> InUse:
         found = {each.signs.id: each.evidence for each in liveness(self._db, tx)}
-        living = {Evidence.PROVEN_ALIVE, Evidence.LEASE_HOLDS}
-        alive = [worker_id for worker_id, evidence in found.items() if evidence in living]
+        alive = [worker_id for worker_id, evidence in found.items() if evidence in _ALIVE]
         unknown = [worker_id for worker_id, evidence in found.items() if evidence is Evidence.NONE]
         return InUse(alive, unknown, running=tx.rows("job_running")[0][0])
 

@@ -24,6 +24,8 @@ from dray.wording import span
 
 _DEFAULT, _ENVIRONMENT, _PROJECT, _CODE, _TYPED = "default", "environment", "pyproject", "code", "command line"
 _INTERNAL = frozenset({"DRAY_SUPERVISED", "DRAY_DEMO_LEDGER", "DRAY_RELOADED"})  # between processes of one command
+_SECONDS = {"default_timeout", "busy_timeout"}
+_HIDDEN = {"is_url_given"}
 
 
 class Setting(NamedTuple):
@@ -112,10 +114,10 @@ def _of_app(app: dray.App, url_source: tuple[str, str | None]) -> Iterator[Setti
         value = getattr(settings, field.name)
         if field.name == "url":
             yield Setting("url", settings.place, *url_source)
-        elif field.name != "is_url_given":
+        elif field.name not in _HIDDEN:
             default = None if field.default is MISSING else field.default
             source = _DEFAULT if value == default else _CODE
-            unit = "seconds" if field.name in {"default_timeout", "busy_timeout"} else None
+            unit = "seconds" if field.name in _SECONDS else None
             yield Setting(field.name, _plain(field.name, value), source, unit=unit)
 
 

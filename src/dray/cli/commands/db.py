@@ -66,8 +66,9 @@ def status() -> None:
     Exit code 6: there are none, they need an upgrade, they are too new for this Dray, or a move has closed them.
     """
     app = app_on_tables()
-    version = _version(app)
-    if version < _put_version(app):
+    version, newest = _version(app), _newest(app)
+    _put_version(app)
+    if version < newest:
         raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
     app.backend.queues.all()  # raises if they are too new
     closed = Closed.of(app.backend.examine().known())
@@ -82,12 +83,17 @@ def _version(app: dray.App) -> int:
     return version
 
 
-def _put_version(app: dray.App) -> int:
-    """Writes which version the tables have, and returns the newest one."""
-    newest = latest("sqlite" if app.settings.is_sqlite else "postgres")
-    shape = {"database": app.settings.place, "version": app.backend.schema_version(), "newest_version": newest}
+def _newest(app: dray.App) -> int:
+    return latest("sqlite" if app.settings.is_sqlite else "postgres")
+
+
+def _put_version(app: dray.App) -> None:
+    shape = {
+        "database": app.settings.place,
+        "version": app.backend.schema_version(),
+        "newest_version": _newest(app),
+    }
     put_either(shape, lambda: fields(shape, [Column(name.replace("_", " "), name) for name in shape]))
-    return newest
 
 
 @command()
@@ -147,6 +153,9 @@ def backup(target: Path | None, *, force: bool) -> None:
     put_either(shape, lambda: fields(shape, _BACKUP_FIELDS))
 
 
+_PAGES = 1_000  # given back to the disk in one transaction
+
+
 @command()
 @time_option("--older-than", help="Ended longer ago than this; else as above.")
 @state_option(help="Only completed, failed or cancelled ones (repeat for several).")
@@ -173,7 +182,7 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
         with progress("removing") as report:
             removed = pruning.remove(app.backend, kept, lambda done: report(done, max(done, total)))
         upkeep = app.backend.upkeep if vacuum else None
-        while upkeep is not None and upkeep.vacuum(1_000):  # pages that one transaction gives back to the disk
+        while upkeep is not None and upkeep.vacuum(_PAGES):
             continue
     counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
     words = f"would remove {counted(total, 'job')}: {counts}" if dry_run else f"removed {counted(removed, 'job')}"

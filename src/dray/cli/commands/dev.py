@@ -124,9 +124,13 @@ def _line(
     """Returns a line, and ``more`` on indented ones. Control characters are escaped and passwords hidden."""
     when = datetime.fromtimestamp(time.time() if at is None else at).astimezone()
     job = "" if execution is None else f"{short(execution.claim.id)} {execution.claim.task}: "
-    clock = _styled(f"{when:%H:%M:%S}.{when.microsecond // 1000:03}", "bright_black")
-    said = _styled(escape_control(redact(job)), "cyan") + _styled(escape_control(redact(text)), colour)
-    head = f"{clock} {_styled(f'{level:<7}', _LEVELS.get(level))} {said}"
+    head = " ".join(
+        [
+            _styled(f"{when:%H:%M:%S}.{when.microsecond // 1000:03}", "bright_black"),
+            _styled(f"{level:<7}", _LEVELS.get(level)),
+            _styled(escape_control(redact(job)), "cyan") + _styled(escape_control(redact(text)), colour),
+        ]
+    )
     return "\n".join([head, *(_styled(f"    {escape_control(redact(each))}", "bright_black") for each in more or ())])
 
 

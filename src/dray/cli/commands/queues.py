@@ -82,6 +82,7 @@ def set_(name: str, priority: int) -> None:
 
 
 _EVERY = 2
+_SHORTEST = 0.1
 
 
 @command()
@@ -110,7 +111,7 @@ def stats(window: float, watch: float | None) -> None:
         return {"at": datetime.now(UTC), "database": place, **found.as_dict()}
 
     put_one = putting(lambda found: _words(place, found), lambda found: flat(shape(found)), shape)
-    repeat(lambda: app.stats(window), put_one, max(watch, 0.1))
+    repeat(lambda: app.stats(window), put_one, max(watch, _SHORTEST))
 
 
 def _words(place: str, found: Stats) -> list[str]:

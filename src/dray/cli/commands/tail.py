@@ -28,6 +28,7 @@ from dray.wording import span
 _LOOK = 0.5  # seconds after which log lines on PostgreSQL are seen, which no watch tells of
 _REST, _LONGEST_REST = 0.05, 0.2  # seconds between two looks
 _SHARE = 4  # the rest is this many times as long as the look took, within these bounds
+_OUTAGE = 1.0
 
 
 @command()
@@ -128,7 +129,7 @@ class _Follower:
                 if not is_said:
                     say(f"the database does not answer: {error}; trying again")
                 is_said = True
-                if self._stop.wait(1.0):
+                if self._stop.wait(_OUTAGE):
                     return []
                 continue
             if is_said:

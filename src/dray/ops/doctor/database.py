@@ -95,13 +95,15 @@ def history(subject: Subject) -> Finding:
     )
 
 
+_OLDEST = 130_000
 _CONNECTIONS_EACH = 4  # that a worker takes at rest
+_CROWDED = 0.8
 _DEAD_ROWS = 100_000
 _LONG_US = 600 * SECOND
 
 
 def server(_: Subject, found: ServerFacts) -> Finding:
-    if found.version_number < 130_000:
+    if found.version_number < _OLDEST:
         return failed(f"PostgreSQL {found.version} is too old: Dray needs 13", "upgrade the server")
     if found.is_standby:
         return failed(
@@ -145,7 +147,7 @@ def connections(_: Subject, found: ServerFacts) -> Finding:
     left = found.connections_max - found.connections
     if left < _CONNECTIONS_EACH:
         return failed(f"{text}: another worker could not start", "raise max_connections, or use a pooler")
-    if found.connections >= 0.8 * found.connections_max:
+    if found.connections >= _CROWDED * found.connections_max:
         return warning(
             f"{text}: room for {counted(left // _CONNECTIONS_EACH, 'more worker')} ({_CONNECTIONS_EACH} each)",
             "raise max_connections, or use a pooler",

@@ -114,6 +114,7 @@ def inotify(_: Subject, __: FileFacts) -> Finding | None:
 
 
 _LOG_LIMIT = 64 * 1024**2  # bytes that the log is cut back to by itself
+_WASTE = 64 * 1024**2
 _OTHERS_READ, _OTHERS_WRITE, _STICKY = 0o004, 0o002, 0o1000
 
 
@@ -199,7 +200,7 @@ def pages(subject: Subject, facts: FileFacts) -> Finding:
     found = f"{size(unused)} of {size(there.pages * there.size)} unused"
     if there.vacuum:
         return ok(f"{found}; workers give it back by and by")
-    if unused > 64 * 1024**2 and there.unused * 2 > there.pages:
+    if unused > _WASTE and there.unused * 2 > there.pages:
         return warning(f"{found}, which the file keeps: it was not made by Dray", f"sqlite3 {facts.path} VACUUM")
     return note(f"{found}; the file was not made by Dray, so that what is unused stays in it")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dray.backends.store.doctor import Ready
 from dray.backends.store.liveness import Life
 from dray.errors import DrayError
-from dray.instants import HOUR, MINUTE, SECOND
+from dray.instants import SECOND
 from dray.model.schedule import Schedule
 from dray.ops.doctor.check import Finding, Subject, count_of, failed, note, ok, span, warning
 from dray.wording import listed
 
+_WINDOW_US = 3_600 * SECOND
 _OLD_US = 300 * SECOND  # that a job may be ready without being claimed
+_LATE_US = 60 * SECOND
 _OVERRUN_US = 60 * SECOND  # a body has five seconds to stop, and a job may be claimed a moment before it starts
 _FEW, _RATE = 10, 0.1  # failures that are worth a word, and their share of all
 
@@ -112,7 +114,7 @@ def backlog(subject: Subject) -> Finding:
 
 
 def failures(subject: Subject) -> Finding:
-    completed, went_wrong = subject.eyes.ended(subject.eyes.now - HOUR)
+    completed, went_wrong = subject.eyes.ended(subject.eyes.now - _WINDOW_US)
     text = f"{count_of(went_wrong, 'job')} failed and {count_of(completed, 'job')} completed in the last hour"
     if went_wrong >= _FEW and went_wrong >= _RATE * (completed + went_wrong):
         return warning(text, "dray jobs --state failed --since 1h")
@@ -141,7 +143,7 @@ def schedules(subject: Subject) -> Finding:
             f"schedules that cannot be fired here: {listed(list(unusable))} ({error})",
             f"pip install tzdata if it is the zone; else add it again: dray schedules add {name} …",
         )
-    late = [s for s in rules if s.next_at is not None and subject.eyes.now - s.next_at > MINUTE]
+    late = [s for s in rules if s.next_at is not None and subject.eyes.now - s.next_at > _LATE_US]
     if late:
         worst = min(late, key=lambda schedule: schedule.next_at or 0)
         assert worst.next_at is not None
