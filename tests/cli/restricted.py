@@ -72,14 +72,14 @@ def show_all(shell: Shell, lines: Sequence[Sequence[str]], columns: int, **envir
 
 
 def _main() -> None:
-    request, answers = json.load(sys.stdin), os.fdopen(os.dup(1), "w")
+    request, output = json.load(sys.stdin), os.fdopen(os.dup(1), "w")
     state = reused.State()
     done: list[tuple[int, str, str]] = []
     for words in request["lines"]:
         done.append(_run(words, request["environment"], Path(request["folder"])))
         state.restore()
-    with answers:
-        json.dump(done, answers)
+    with output:
+        json.dump(done, output)
 
 
 def _run(words: list[str], environment: dict[str, str], folder: Path) -> tuple[int, str, str]:

@@ -2,7 +2,7 @@
 
 A process of its own costs a command 12 ms, more than most commands take: what it touches of the memory that it shares
 with the server of forks is copied. Each command gets its own folder, environment and streams, loads the code in its
-folder anew, and finds logging, signals and warnings as in a new process. A process in which a command left anything
+folder again, and finds logging, signals and warnings as in a new process. A process in which a command left anything
 else behind (a thread, a child, a descriptor, an exit handler) runs no other.
 """
 
@@ -107,7 +107,7 @@ def _serve(connection: Connection) -> None:
         for descriptor in streams:
             os.close(descriptor)
         code = run_here(words)
-        for standard in range(3):  # whoever reads a terminal waits for this
+        for standard in range(3):  # the reader of a terminal waits for this
             os.dup2(nowhere, standard)
         connection.send((code, state.restore() and number + 1 < _MOST))
 

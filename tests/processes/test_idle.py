@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import wake_ups
 from tests.processes.harness import Fleet
 
 SETTLED = 3.0  # seconds until the work of a start is done
 SECONDS = 5.0  # a whole beat
 MOST = 12.0  # a second, three times what a worker on SQLite takes
-
-
-def wake_ups(pid: int) -> int:
-    """How often its threads have waited for something."""
-    found = 0
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has just ended
-            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-            found += int(lines["voluntary_ctxt_switches"])
-    return found
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts them")

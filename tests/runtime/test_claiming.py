@@ -160,8 +160,7 @@ MS = MILLISECOND
 
 
 def after(policy: YieldPolicy, *seen: tuple[int, int], took: int = MS) -> float:
-    """Exchanges that had to wait for the lock, each at a time in ms and with so many jobs there. Returns the last
-    pause."""
+    """The last pause after exchanges that waited for the lock: when each was, in ms, and the newest job it saw."""
     pauses = [policy.exchanged(Rivalry(at * MS, newest), at * MS, at * MS + took) for at, newest in seen]
     return pauses[-1]
 
