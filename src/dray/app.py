@@ -1,4 +1,4 @@
-"""App: one database and the tasks that belong to it; where all parts are put together.
+"""App: one database and the tasks that belong to it; what users call.
 
 An App is cheap to make: it parses its address and opens nothing until it is first used. Modules that define tasks can
 be imported anywhere, and a process can fork after that. Threads share one App, and forked children use it too.
@@ -6,45 +6,41 @@ be imported anywhere, and a process can fork after that. Threads share one App, 
 
 from __future__ import annotations
 
-import importlib
 import os
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
-from dray import codec, forks
-from dray.clock import Clock, Ids, SystemClock
+from dray.clock import Clock
+from dray.core import AppCore
 from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
+from dray.handle import waiting
 from dray.handle.job import Job, in_thread
+from dray.hooks import Event, F
 from dray.model.values import check_name, parse_id
-from dray.runtime import loading
-from dray.runtime.execution import deliver_stop
-from dray.sanitize import HIDDEN
 from dray.settings import Durability, Settings
 from dray.task import checks
-from dray.task.registry import Registry
-from dray.waiter import Waiter
 
 # Loaded by the calls that need it: a command that lists jobs should not pay for tasks and schedules.
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from dray.backends import Backend
     from dray.decorator import Decorator
     from dray.handle.run import Run
-    from dray.model.job import Enqueued
-    from dray.model.new_job import AlikeJobs, NewJob
+    from dray.handle.waiting import ReturnWhen, Waited
+    from dray.model.job import StateWord
+    from dray.model.new_job import NewJob
     from dray.model.workflow import Workflow as WorkflowRow
     from dray.ops.listing import QueueInfo, Stats, WorkerInfo
+    from dray.runtime.lifespan import Lifespan
     from dray.runtime.worker import Worker
-    from dray.schedules import ScheduleInfo, ScheduleKeywords, Schedules
+    from dray.schedules import ScheduleInfo, ScheduleKeywords
     from dray.task.job_options import HasId, JobKeywords
-    from dray.task.options import TaskKeywords
     from dray.task.task import Task
     from dray.workflow import Workflow
 
-Wake = Callable[[Iterable[str]], None]
+
+R = TypeVar("R")
 
 
 class WorkerKeywords(TypedDict, total=False):
@@ -62,20 +58,23 @@ class WorkerKeywords(TypedDict, total=False):
 class App:
     """A queue of jobs in a database.
 
-    ``url``: DRAY_URL, else ``sqlite:///dray.db`` in the current directory. ``durability``: what survives a power
-    loss. ``default_timeout``: seconds, of tasks that have none. ``imports``: modules that define tasks, for workers.
-    ``migrate``: whether missing tables are made at the first use (None: in a SQLite file they are).
-    ``busy_timeout``: seconds to wait for a locked database. ``notify``: whether a commit on your own connection wakes
-    workers (PostgreSQL: a NOTIFY in it). ``listen_url``: a way to PostgreSQL around its pooler.
+    ``url``: an address, a path, or libpq's parameters as a mapping; DRAY_URL, else ``sqlite:///dray.db`` in the
+    current directory. ``durability``: what survives a power loss. ``default_timeout``: seconds, of tasks that have
+    none. ``imports``: modules that define tasks, for workers. ``locator``: "module:object" where child processes find
+    this App (or a function that returns it) with its tasks. ``migrate``: whether missing tables are made at the first
+    use (None: in a SQLite file they are). ``busy_timeout``: seconds to wait for a locked database. ``notify``:
+    whether a commit on your own connection wakes workers (PostgreSQL: a NOTIFY in it). ``listen_url``: a way to
+    PostgreSQL around its pooler.
     """
 
     def __init__(
         self,
-        url: str | os.PathLike[str] | None = None,
+        url: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         *,
-        durability: str = "default",
+        durability: Literal["full", "default", "normal"] | Durability = "default",
         default_timeout: float | timedelta | None = None,
         imports: Collection[str] = (),
+        locator: str | None = None,
         file_mode: int = 0o600,
         migrate: bool | None = None,
         busy_timeout: float | timedelta = 30.0,
@@ -83,82 +82,64 @@ class App:
         listen_url: str | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.settings = Settings.of(
+        settings = Settings.of(
             url,
             durability=durability,
             default_timeout=default_timeout,
             imports=imports,
+            locator=locator,
             file_mode=file_mode,
             migrate=migrate,
             busy_timeout=busy_timeout,
             notify=notify,
             listen_url=listen_url,
         )
-        self.clock: Clock = clock or SystemClock()
-        self.ids = Ids(self.clock)
-        self.registry = Registry()
-        # What workers here want to be told: jobs were committed, jobs were cancelled or paused, schedules changed.
-        self.on_enqueue: list[Wake] = []
-        self.on_recall: list[Callable[[], None]] = []
-        self.on_schedule: list[Callable[[], None]] = []
-        self.hides_unknown_args = False  # of unknown tasks: only their code says what they redact
-        self._schedules: Schedules | None = None
-        self._opening = threading.Lock()
-        self._opened: tuple[Backend, Waiter] | None = None
-        forks.watch_child(self)
+        self._core = AppCore(settings, clock)
 
     def __repr__(self) -> str:
-        return f"<App {self.settings.place}>"
+        return f"<App {self.place}>"
 
     @property
     def url(self) -> str:
-        """The absolute address. It may hold a password; `settings.place` does not."""
-        return self.settings.url
+        """The absolute address. It may hold a password."""
+        return self._core.settings.url
+
+    @property
+    def place(self) -> str:
+        """The address without its password: for messages."""
+        return self._core.settings.place
 
     @property
     def durability(self) -> Durability:
-        return self.settings.durability
+        return self._core.settings.durability
 
-    # Opening and closing
+    def init(self, connection: Any = None) -> None:
+        """Makes the tables, or upgrades them, now. Tables that are there stay; any number of processes may do it.
 
-    @property
-    def backend(self) -> Backend:
-        """The storage; it connects at its first use."""
-        deliver_stop()
-        return self._open()[0]
+        For a program that first enqueues with ``connection=``, and for PostgreSQL, where tables are made on request.
+        ``connection``: your own open connection; the tables are made in its transaction, which is yours to commit.
+        """
+        if connection is None:
+            self._core.backend.migrate()
+        else:
+            self._core.backend.migrate_in(connection)
 
-    @property
-    def waiter(self) -> Waiter:
-        """Waits for jobs to end, for the whole process."""
-        return self._open()[1]
-
-    def _open(self) -> tuple[Backend, Waiter]:
-        if self._opened is None:
-            with self._opening:
-                if self._opened is None:
-                    backend = self.settings.open(self.clock)
-                    self._opened = backend, Waiter(backend)
-        return self._opened
+    async def ainit(self, connection: Any = None) -> None:
+        """As `init`, from a coroutine; ``connection`` may be asynchronous."""
+        if connection is None:
+            await in_thread(self.init)
+        else:
+            await self._core.backend.migrate_in_async(connection)
 
     def close(self) -> None:
         """Closes the connections; calls that wait for jobs raise. The next use opens them again."""
-        opened = self._opened
-        if opened is not None:
-            backend, waiter = opened
-            try:
-                waiter.close()
-            finally:
-                backend.close()
+        self._core.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def after_fork_in_child(self) -> None:
-        # Another thread of the parent may have held it.
-        self._opening = threading.Lock()
 
     # Tasks
 
@@ -167,122 +148,49 @@ class App:
         """Turns a function into a task: ``@app.task``, or ``@app.task(queue="mail", max_attempts=5)``."""
         from dray.decorator import Decorator  # noqa: PLC0415 - listing jobs needs no tasks
 
-        return Decorator(self._define)
+        return Decorator(self._core.define)
 
-    def _define(self, function: Callable[..., Any], options: TaskKeywords) -> Task[..., Any]:
-        if options.get("timeout") is None and self.settings.default_timeout is not None:
-            options["timeout"] = self.settings.default_timeout
-        from dray.task.task import define  # noqa: PLC0415 - listing jobs needs no tasks
+    # Hooks
 
-        task = define(function, self, **options)
-        if task.options.schedule is not None:
-            self.all_schedules.check_shorthand(task)
-        self.registry.register(task)
-        if task.options.schedule is not None:
-            self.all_schedules.remember_shorthand(task)
-        return task
+    def middleware(self, function: F) -> F:
+        """Puts a function around each body: ``def mw(ctx, call): return call()``, or an ``async def`` that awaits it.
 
-    def local_context(self, task: Task[..., Any]) -> Any:
-        from dray.runtime.context import LocalContext  # noqa: PLC0415 - few call tasks that ask for it
+        Each goes around bodies of its own kind; the first is the outermost. What it raises or returns, the body does.
+        """
+        self._refuse_beside_a_worker("middleware")
+        return self._core.hooks.add_middleware(function)
 
-        return LocalContext(task.name, self.new_id())
+    def on(self, event: Event) -> Callable[[F], F]:
+        """Calls a function with ``(job, error=None)`` after an event is written: ``@app.on("failed")``.
 
-    def load(self, more: Iterable[str] = ()) -> None:
-        """Imports the modules that define tasks; a worker does so before it starts."""
-        for module in (*self.settings.imports, *more):
-            _import(module)
+        Events are enqueued, started, completed, retried, failed and cancelled.
+        """
+        self._refuse_beside_a_worker("a hook")
+        return self._core.hooks.on(event)
+
+    def _refuse_beside_a_worker(self, what: str) -> None:
+        if self._core.on_enqueue:
+            raise ConfigError(f"a worker of this App is running; register {what} before the worker starts")
 
     # Enqueueing
 
     def enqueue(self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[JobKeywords]) -> Job[Any]:
         """Enqueues a job of a task by its name, whose code need not be here; arguments by name."""
         job, connection = self._prepared(name, args, using)
-        return self.submit([job], connection)[0]
+        return self._core.submit([job], connection)[0]
 
     async def aenqueue(
         self, name: str, args: Mapping[str, Any] | None = None, /, **using: Unpack[JobKeywords]
     ) -> Job[Any]:
         """As `enqueue`, from a coroutine."""
         job, connection = self._prepared(name, args, using)
-        return (await self.asubmit([job], connection))[0]
+        return (await self._core.asubmit([job], connection))[0]
 
     def _prepared(self, name: str, args: Mapping[str, Any] | None, using: JobKeywords) -> tuple[NewJob, Any]:
         from dray.task.task import JobOptions, prepare_by_name  # noqa: PLC0415 - listing jobs needs no tasks
 
         options = JobOptions.of(using, "app.enqueue(task, {arguments})")
-        return prepare_by_name(self, name, args, options), options.connection
-
-    def new_id(self) -> str:
-        """The id of the next job or workflow."""
-        return self.ids.new()
-
-    def submit(
-        self, new: Sequence[NewJob], connection: Any = None, workflow: WorkflowRow | None = None
-    ) -> list[Job[Any]]:
-        """Writes jobs, all or none, and wakes workers: every enqueue comes through here or through `asubmit`."""
-        loading.stop_here()
-        durable = self.settings.durability is not Durability.NORMAL
-        written = self.backend.jobs.enqueue(new, workflow=workflow, connection=connection, durable=durable)
-        if connection is None:  # otherwise the user commits, and the database tells workers
-            self._wake({job.queue for job in new})
-        return self._handles(written)
-
-    async def asubmit(
-        self, new: Sequence[NewJob], connection: Any = None, workflow: WorkflowRow | None = None
-    ) -> list[Job[Any]]:
-        """As `submit`, from a coroutine."""
-        loading.stop_here()
-        if connection is None:
-            return await in_thread(lambda: self.submit(new, None, workflow))
-        return self._handles(await self.backend.jobs.enqueue_async(new, workflow=workflow, connection=connection))
-
-    def submit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Job[Any]]:
-        """As `submit`, for plain jobs of one task."""
-        loading.stop_here()
-        durable = self.settings.durability is not Durability.NORMAL
-        self.backend.jobs.enqueue_alike(jobs, connection=connection, durable=durable)
-        if connection is None:
-            self._wake([jobs.pattern.queue])
-        return [Job(self, job_id) for job_id in jobs.ids]
-
-    async def asubmit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Job[Any]]:
-        """As `submit_alike`, from a coroutine."""
-        loading.stop_here()
-        if connection is None:
-            return await in_thread(lambda: self.submit_alike(jobs))
-        await self.backend.jobs.enqueue_alike_async(jobs, connection=connection)
-        return [Job(self, job_id) for job_id in jobs.ids]
-
-    def _handles(self, written: Sequence[Enqueued]) -> list[Job[Any]]:
-        return [Job(self, each.id, duplicate=each.duplicate, replaced=each.replaced) for each in written]
-
-    def announce(self, queues: Iterable[str]) -> None:
-        """Wakes the workers of these queues: those of this process, then all others."""
-        self._wake(queues)
-        self.backend.announce(queues)
-
-    def _wake(self, queues: Iterable[str]) -> None:
-        for wake in list(self.on_enqueue):
-            wake(queues)
-
-    def recall(self) -> None:
-        """Makes the workers of this process give back claimed jobs that they have not started."""
-        for give_back in list(self.on_recall):
-            give_back()
-
-    # What handles ask for
-
-    def decode_result(self, task: str, text: str) -> Any:
-        """A stored result, in the type that the task is annotated with if it is known here."""
-        if task in self.registry:
-            return self.registry.get(task).decode_result(text)
-        return codec.decode(text, path="result")
-
-    def shown_args(self, task: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments as people may see them: redacted ones hidden."""
-        if task in self.registry:
-            return self.registry.get(task).options.hide(args)
-        return dict.fromkeys(args, HIDDEN) if self.hides_unknown_args else dict(args)
+        return prepare_by_name(self._core, name, args, options), options.connection
 
     @property
     def _listing(self):
@@ -292,42 +200,71 @@ class App:
 
     # Jobs
 
-    def job(self, job_id: str | UUID | HasId) -> Job[Any]:
-        """The job of this id; `UnknownJob` if there is none."""
-        return Job[Any](self, _id(job_id)).refresh()
+    def job(self, job_id: str | UUID | HasId, connection: Any = None) -> Job[Any]:
+        """The job of this id; `UnknownJob` if there is none.
+
+        `connection`: your own, of the kinds that ``using(connection=…)`` takes. The handle reads and acts in the
+        transaction that is open there, so that it sees what is not committed. It does not wait.
+        """
+        return Job[Any](self._core, _id(job_id), connection=connection).refresh()
+
+    async def ajob(self, job_id: str | UUID | HasId, connection: Any = None) -> Job[Any]:
+        """As `job`, from a coroutine; `connection` may be asynchronous."""
+        return await Job[Any](self._core, _id(job_id), connection=connection).arefresh()
 
     def jobs(
         self,
         *,
-        state: str | Iterable[str] | None = None,
+        state: StateWord | Iterable[StateWord] | None = None,
         queue: str | None = None,
         task: str | Task[..., Any] | None = None,
         tag: str | None = None,
+        workflow: str | UUID | Run | None = None,
+        schedule: str | None = None,
         since: datetime | timedelta | float | None = None,
         limit: int = 100,
         after: str | UUID | HasId | None = None,
+        connection: Any = None,
     ) -> list[Job[Any]]:
         """Matching jobs, newest first. Pass the last one as `after` to get the next page.
 
-        `since`: enqueued at or after a time, or within the last seconds.
+        `workflow`: a run, its id, or a name that any number of runs have. `since`: enqueued at or after a time, or
+        within the last seconds. `connection`: as in `job`.
         """
         name: Any = getattr(task, "name", task)
-        fit = self._listing.job_filter(self.backend, state=state, queue=queue, task=name, tag=tag, since=since)
+        of: dict[str, Any] = {"queue": queue, "task": name, "tag": tag, "workflow": workflow, "schedule": schedule}
+        backend = self._core.backend if connection is None else self._core.backend.seen_by(connection)
+        fit = self._listing.job_filter(backend, state=state, since=since, **of)
         before = None if after is None else _id(after)
-        found = self.backend.jobs.newest(fit, limit=self._listing.check_limit(limit), before=before)
-        return [Job(self, row.id, row=row) for row in found]
+        found = backend.jobs.newest(fit, limit=self._listing.check_limit(limit), before=before)
+        return [Job(self._core, row.id, row=row, connection=connection) for row in found]
 
-    def cancel(self, job_id: str | UUID | HasId) -> bool:
-        """As `Job.cancel`."""
-        return Job[Any](self, _id(job_id)).cancel()
+    def cancel(self, job_id: str | UUID | HasId, connection: Any = None) -> bool:
+        """As `Job.cancel`; with `connection`, in the transaction that is open there."""
+        return Job[Any](self._core, _id(job_id), connection=connection).cancel()
 
-    def retry(self, job_id: str | UUID | HasId) -> bool:
-        """As `Job.retry`."""
-        return Job[Any](self, _id(job_id)).retry()
+    def retry(self, job_id: str | UUID | HasId, connection: Any = None) -> bool:
+        """As `Job.retry`; with `connection`, in the transaction that is open there."""
+        return Job[Any](self._core, _id(job_id), connection=connection).retry()
 
-    def delete(self, job_id: str | UUID | HasId) -> bool:
-        """As `Job.delete`."""
-        return Job[Any](self, _id(job_id)).delete()
+    def delete(self, job_id: str | UUID | HasId, connection: Any = None) -> bool:
+        """As `Job.delete`; with `connection`, in the transaction that is open there."""
+        return Job[Any](self._core, _id(job_id), connection=connection).delete()
+
+    def wait(
+        self, jobs: Iterable[Job[R]], timeout: float | timedelta | None = None, return_when: ReturnWhen = "all"
+    ) -> Waited[R]:
+        """Waits until all of these jobs have ended, or the ``"first"`` of them, or the time is over.
+
+        Returns (ended, pending). Raises `UnknownJob` if one of them does not exist.
+        """
+        return waiting.wait(self._core, jobs, timeout, return_when)
+
+    async def await_(
+        self, jobs: Iterable[Job[R]], timeout: float | timedelta | None = None, return_when: ReturnWhen = "all"
+    ) -> Waited[R]:
+        """As `wait`, from a coroutine."""
+        return await waiting.wait_async(self._core, jobs, timeout, return_when)
 
     def prune(self, older_than: float | timedelta | None = None) -> int:
         """Removes jobs that ended longer ago than that, or than their usual retention; returns how many.
@@ -336,24 +273,13 @@ class App:
         """
         from dray.ops import pruning  # noqa: PLC0415 - workers prune by themselves
 
-        return pruning.remove(self.backend, pruning.retention(older_than))
+        return pruning.remove(self._core.backend, pruning.retention(older_than))
 
     def stats(self, window: float | timedelta = 3600) -> Stats:
         """Counts by state and queue, age of the oldest ready job; throughput and run times within a window."""
-        return self._listing.stats(self.backend, window)
+        return self._listing.stats(self._core.backend, window)
 
     # Schedules
-
-    @property
-    def all_schedules(self) -> Schedules:
-        """The schedules: those that the code declares, and those that are stored."""
-        if self._schedules is None:
-            from dray.schedules import Schedules  # noqa: PLC0415 - only for schedules
-
-            with self._opening:
-                if self._schedules is None:
-                    self._schedules = Schedules(self)
-        return self._schedules
 
     def schedule(self, name: str, task: Task[..., Any] | str, **rule: Unpack[ScheduleKeywords]) -> None:
         """Enqueues a task on a schedule: ``cron="0 3 * * *", tz="Europe/Berlin"`` or ``every=30``.
@@ -361,31 +287,27 @@ class App:
         Written at once; by the next worker that starts if a module is being imported or the database is unavailable.
         A schedule of this name is changed; an unchanged rule writes nothing.
         """
-        self.all_schedules.declare(name, task, rule)
-
-    def declare_schedules(self, backend: Backend) -> None:
-        """Writes the schedules that the code declares; a worker does so when it starts."""
-        self.all_schedules.write_all(backend)
+        self._core.all_schedules.declare(name, task, rule)
 
     def schedules(self) -> list[ScheduleInfo]:
         """All schedules that are stored, by name."""
-        return self.all_schedules.list()
+        return self._core.all_schedules.list()
 
     def pause_schedule(self, name: str) -> bool:
         """Stops the schedule until it is resumed. False: it was paused already."""
-        return self.all_schedules.pause(name)
+        return self._core.all_schedules.pause(name)
 
     def resume_schedule(self, name: str) -> bool:
         """Resumes the schedule with its next slot; slots of the pause are skipped. False: it was not paused."""
-        return self.all_schedules.resume(name)
+        return self._core.all_schedules.resume(name)
 
     def run_schedule(self, name: str) -> Job[Any]:
         """Enqueues a job of the schedule now, outside its slots and regardless of its overlap rule."""
-        return self.submit([self.all_schedules.job_now(name)])[0]
+        return self._core.submit([self._core.all_schedules.job_now(name)])[0]
 
     def remove_schedule(self, name: str) -> None:
         """Removes a schedule; its jobs stay. A schedule that the code declares returns with the next worker."""
-        self.all_schedules.remove(name)
+        self._core.all_schedules.remove(name)
 
     # Workflows
 
@@ -393,21 +315,22 @@ class App:
         """A new workflow: `add` its steps, then `enqueue` it, in one transaction."""
         from dray.workflow import Workflow  # noqa: PLC0415 - only for workflows
 
-        return Workflow(self, name)
+        return Workflow(self._core, name)
 
     def workflow_run(self, run_id: str | UUID | HasId) -> Run:
         """The workflow that was enqueued under this id; `UnknownWorkflow` if there is none."""
-        from dray.handle.run import Run  # noqa: PLC0415 - only for workflows
-
-        return Run(self, _id(run_id, "workflow", "run", UnknownWorkflow)).refresh()
+        return self._run(_id(run_id, "workflow", "run", UnknownWorkflow)).refresh()
 
     def workflows(self, *, limit: int = 100, after: str | UUID | HasId | None = None) -> list[Run]:
         """Workflows, newest first. Pass the last one as `after` to get the next page."""
+        before = {} if after is None else {"before": _id(after, "workflow", "run", UnknownWorkflow)}
+        found = self._core.backend.workflows.newest(limit=self._listing.check_limit(limit), **before)
+        return [self._run(row.id, row) for row in found]
+
+    def _run(self, run_id: str, row: WorkflowRow | None = None) -> Run:
         from dray.handle.run import Run  # noqa: PLC0415 - only for workflows
 
-        before = {} if after is None else {"before": _id(after, "workflow", "run", UnknownWorkflow)}
-        found = self.backend.workflows.newest(limit=self._listing.check_limit(limit), **before)
-        return [Run(self, row.id, row) for row in found]
+        return Run(self._core, run_id, row)
 
     # Queues and workers
 
@@ -416,48 +339,54 @@ class App:
 
         Workers of this process give back what they claimed ahead; other processes may start theirs for 50 ms more.
         """
-        has_changed = self.backend.queues.pause(check_name("queue", queue))
-        self.recall()
-        return has_changed
+        return self._core.pause(queue)
 
     def resume(self, queue: str) -> bool:
         """Resumes the queue. False: it was not paused."""
-        has_changed = self.backend.queues.resume(check_name("queue", queue))
-        if has_changed:
-            self.announce([queue])
-        return has_changed
+        return self._core.resume(queue)
 
     def queue(self, name: str, *, priority: int | None = None) -> QueueInfo:
         """Returns a queue. `priority` sets the default priority of its future jobs."""
         check_name("queue", name)
         if priority is not None:
-            self.backend.queues.upsert(name, checks.priority("priority", priority))
+            self._core.backend.queues.upsert(name, checks.priority("priority", priority))
         found = (queue for queue in self.queues() if queue.name == name)
         return next(found, self._listing.QueueInfo(name, 0, None, {}))
 
     def queues(self) -> list[QueueInfo]:
         """All queues by name."""
-        return self._listing.queues(self.backend)
+        return self._listing.queues(self._core.backend)
 
     def workers(self) -> list[WorkerInfo]:
         """Workers that live, then those that ended."""
-        return self._listing.workers(self.backend)
+        return self._listing.workers(self._core.backend)
 
     def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
         """A worker in this process: ``with app.worker(concurrency=8): ...``, ``.run()`` or ``.run_until_idle()``."""
         from dray.runtime.worker import Worker  # noqa: PLC0415 - producers do not need it
 
-        return Worker(self, **options)
+        return Worker(self._core, **options)
 
+    def lifespan(self, *, worker: bool = False, **options: Unpack[WorkerKeywords]) -> Lifespan:
+        """For ASGI: ``FastAPI(lifespan=app.lifespan())``, or ``async with app.lifespan(): yield`` in one of your own.
 
-def _import(module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module exists; something that it imports does not
-        where = "run this where it can be imported, or set PYTHONPATH"
-        raise ConfigError(f"there is no module {module!r} to import tasks from; {where}") from error
+        Checks the tables (makes them where `migrate` allows it), and closes the connections at the end. With
+        ``worker=True`` a worker with these options runs meanwhile, one in each process of the server.
+        """
+        from dray.runtime.lifespan import Lifespan  # noqa: PLC0415 - it loads asyncio
+
+        if not worker and options:
+            raise ConfigError(f"{', '.join(options)}: for a worker, which this lifespan has not; add worker=True")
+        if worker:
+            self.worker(**options)  # refuses bad options here, not when the server starts
+        return Lifespan(self._check_tables, (lambda: self.worker(**options)) if worker else None, self.close)
+
+    def _check_tables(self) -> None:
+        settings = self._core.settings
+        if settings.is_sqlite if settings.migrate is None else settings.migrate:
+            self.init()
+        else:
+            self._core.backend.noted("version")  # SchemaMissing says what to do
 
 
 def _id(given: Any, of: str = "job", handle: str = "job", unknown: type[Exception] = UnknownJob) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dray.errors import PayloadError, PayloadTooLarge
 
@@ -46,6 +46,14 @@ def decode(text: str, *, path: str = "args") -> Any:
         raise PayloadError(path, "the stored JSON is nested too deep to be read") from None
     except ValueError as error:
         raise PayloadError(path, f"the stored text is not JSON that can be read: {error}") from None
+
+
+def decode_args(text: str) -> dict[str, Any]:
+    """Arguments by name, as `decode`; what is stored may be another JSON value, written by hand."""
+    args = decode(text)
+    if not isinstance(args, dict):
+        raise PayloadError("args", f"expected an object of arguments by name, got {type(args).__name__}")
+    return cast("dict[str, Any]", args)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -2,7 +2,7 @@
 
     DrayError
     ├── ConfigError            a setting, address or name that cannot work
-    │   ├── InvalidName        a queue, task, schedule or step name outside the allowed characters
+    │   ├── InvalidName        a queue, task, schedule or step name that is too long or cannot be printed
     │   └── SchemaMissing      the tables are not there yet
     ├── PayloadError           a value that JSON cannot carry; names the path to it
     │   └── PayloadTooLarge
@@ -10,13 +10,17 @@
     ├── UnknownTask            no task is registered under this name
     ├── UnknownWorkflow        no workflow has this id
     ├── UnknownSchedule        no schedule has this name
-    ├── GraphError             a workflow with a cycle, a step named twice or a parent that is not there
+    ├── GraphError             a workflow with a cycle, a step named twice, a parent that is gone or did not complete
     ├── JobEnded               result() of a job that has none: its `job`, `reason` and `error` say why
     │   ├── JobFailed
     │   └── JobCancelled
     ├── Misfit                 stored arguments that do not fit the function here; raised in workers
     ├── MoveError              a database that cannot be moved, or moved into, as it is
     ├── StaleClaim             this worker no longer holds the job; what it wrote was not kept
+    ├── Timeout                an attempt ran longer than its timeout (this and the next three: see below)
+    ├── ProcessDied            the child process that ran it died
+    ├── WorkerDied             its worker died
+    ├── Unstorable             what it ended with could not be stored
     └── StorageError           the database failed to do what it was asked
         ├── StorageUnavailable cannot be opened or reached
         ├── StorageLocked      another connection kept the write lock past the deadline
@@ -27,6 +31,9 @@
         └── ForkedConnection   a transaction was open across a fork
 
 Every message says what happened, to which job or file, and what to do next.
+
+Timeout, ProcessDied, WorkerDied and Unstorable are never raised: they are the types of errors that Dray itself
+records with an attempt (`AttemptError.class_path`), for programs that want a class.
 """
 
 from __future__ import annotations
@@ -43,7 +50,7 @@ class ConfigError(DrayError, ValueError):
 
 
 class InvalidName(ConfigError):
-    """A name outside ``^[A-Za-z0-9_.:-]{1,100}$``."""
+    """A name that is empty, longer than 200 characters, not printable, or has a space at either end."""
 
 
 class SchemaMissing(ConfigError):
@@ -115,6 +122,22 @@ class MoveError(DrayError):
 
 class StaleClaim(DrayError):
     """The claim is no longer held: the job was taken back, cancelled or ended by another worker."""
+
+
+class Timeout(DrayError, TimeoutError):
+    """An attempt ran longer than its timeout."""
+
+
+class ProcessDied(DrayError):
+    """The child process that ran an attempt died."""
+
+
+class WorkerDied(DrayError):
+    """The worker that ran an attempt died."""
+
+
+class Unstorable(DrayError):
+    """The database refused what an attempt ended with."""
 
 
 class StorageError(DrayError):

@@ -31,6 +31,11 @@ def moment(at: int | None) -> datetime | None:
     return None if at is None else to_datetime(at)
 
 
+def iso(when: datetime) -> str:
+    """An aware datetime as JSON shows it: ISO 8601 in UTC, with microseconds."""
+    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def from_datetime(when: datetime) -> int:
     """The aware datetime as an instant."""
     return (when - EPOCH) // _MICROSECOND

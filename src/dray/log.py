@@ -5,3 +5,5 @@ from __future__ import annotations
 import logging
 
 log = logging.getLogger("dray")
+
+END_FIELDS = "dray_end"  # the attribute of a record about a job's end: what its line says, by name

@@ -47,8 +47,8 @@ def bounded(text: str, limit_bytes: int) -> str:
 def escape_control(text: str) -> str:
     """One line that cannot steer a terminal, forge a log line or fail to print.
 
-    Control characters (also tab and newline), line and paragraph separators, bidirectional overrides and lone
-    surrogates are written as Python writes them: ``\\n``, ``\\x1b``, ``\\u202e``.
+    Control characters (also tab and newline), line and paragraph separators, bidirectional marks and overrides
+    and lone surrogates are written as Python writes them: ``\\n``, ``\\x1b``, ``\\u202e``.
     """
     return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
 
@@ -68,7 +68,7 @@ def redact(text: str) -> str:
     their ``//``, and addresses percent-encoded like a file's name, count as well.
     """
     lower = text.lower()
-    if "password" in lower:
+    if "password" in lower or "client_secret" in lower:
         text = _SETTING.sub(lambda found: f"{found[1] or found[2] or found[3]}***", text)
     if "://" in text:
         text = _POSTGRES_URL.sub(_without_password, text)
@@ -125,13 +125,13 @@ def _joined(head: bytes, tail: bytes, text: str, limit_bytes: int) -> str:
     return f"{start}{marker}{end}"
 
 
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # Each pattern takes linear time on any text: what follows its fixed beginning is either matched whole or ends before
 # the next such beginning. ASCII, because only ASCII spaces end an address.
 _FLAGS = re.ASCII | re.IGNORECASE
 _SETTING = re.compile(
-    r"""([?&](?:ssl)?password=)[^&\s]*      # in a URL
+    r"""([?&](?:(?:ssl)?password|oauth_client_secret)=)[^&\s]*   # in a URL
       | (password(?:%20)*%3D)\S*            # in what was percent-encoded as a whole
       | (password\s*=\s*)                   # in a libpq string, where the value is
         (?: '(?:\\.|[^\\'\n])*'?            #   quoted,

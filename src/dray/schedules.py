@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from dray import codec
 from dray.convert.write import to_json
 from dray.errors import ConfigError, SchemaMissing, StorageLocked, StorageUnavailable, UnknownSchedule
 from dray.instants import SECOND, from_datetime, moment, to_datetime
 from dray.log import log
+from dray.model.action import NewAction
 from dray.model.limits import ARGS_BYTES
 from dray.model.new_job import NewJob
 from dray.model.schedule import MISFIRE_LIMIT_MAX, Misfire, Overlap, Rule, Schedule, placed, preview, same_rule
@@ -27,6 +28,7 @@ from dray.task.job_options import job_of
 from dray.task.options import TaskOptions, rule_of
 from dray.task.signature import Signature
 from dray.task.task import Task
+from dray.wording import interval
 
 if TYPE_CHECKING:
     from dray.app_interface import AppInterface
@@ -51,9 +53,9 @@ class ScheduleKeywords(TypedDict, total=False):
     tz: str | None
     args: Mapping[str, Any] | None
     queue: str | None
-    misfire: str | None
+    misfire: Literal["skip", "last", "all"] | None
     misfire_limit: int | None
-    overlap: str | None
+    overlap: Literal["allow", "skip", "queue"] | None
     priority: int | None
 
 
@@ -87,7 +89,7 @@ class ScheduleInfo:
         """When it fires, as text."""
         if self.cron is not None:
             return self.cron if self.tz == "UTC" else f"{self.cron} {self.tz}"
-        return f"every {timedelta(seconds=self.every or 0)}"
+        return f"every {interval(self.every or 0)}"
 
     def next(self, n: int = 5) -> list[datetime]:
         """The next slots, as if it were not paused."""
@@ -179,41 +181,43 @@ class Schedules:
     def list(self) -> list[ScheduleInfo]:
         found = self._app.backend.schedules.all()
         now = self._app.backend.now()
-        return [self._info(schedule, now) for schedule in found]
+        return [self.info(schedule, now) for schedule in found]
 
-    def pause(self, name: str) -> bool:
-        return self._app.backend.schedules.pause(self._stored(name).name)
+    def pause(self, name: str, action: NewAction | None = None) -> bool:
+        return self._app.backend.schedules.pause(self.stored(name).name, action=action)
 
-    def resume(self, name: str) -> bool:
+    def resume(self, name: str, action: NewAction | None = None) -> bool:
         """Resumes it. False: it was not paused."""
-        stored, backend = self._stored(name), self._app.backend
+        stored, backend = self.stored(name), self._app.backend
         next_at = stored.rule.next_after(max(backend.now(), stored.last_at or 0), stored.created_at)
-        has_changed = backend.schedules.resume(name, next_at)
+        has_changed = backend.schedules.resume(name, next_at, action=action)
         self._tell()
         return has_changed
 
     def job_now(self, name: str) -> NewJob:
         """A job of the schedule outside its slots."""
-        stored, registry = self._stored(name), self._app.registry
+        stored, registry = self.stored(name), self._app.registry
         if stored.task in registry:
             options = registry.get(stored.task).options
         else:
             options = TaskOptions(name=stored.task, timeout=self._app.settings.default_timeout)
         return job_of(stored, options, self._app.new_id(), None)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, action: NewAction | None = None) -> None:
         """Removes it, here and from the database."""
         declared = self._declared.pop(check_name("schedule", name), None)
-        if not self._app.backend.schedules.delete(name) and declared is None:
+        if not self._app.backend.schedules.delete(name, action=action) and declared is None:
             raise _unknown(name)
 
-    def _stored(self, name: str) -> Schedule:
+    def stored(self, name: str) -> Schedule:
+        """The schedule of this name; `UnknownSchedule` if none is stored."""
         stored = self._app.backend.schedules.get(check_name("schedule", name))
         if stored is None:
             raise _unknown(name)
         return stored
 
-    def _info(self, schedule: Schedule, now: int) -> ScheduleInfo:
+    def info(self, schedule: Schedule, now: int) -> ScheduleInfo:
+        """A stored schedule as people see it, at this time of the database."""
         stored = asdict(schedule)
         del stored["every_us"], stored["updated_at"]
         for instant in ("next_at", "last_at", "created_at", "paused_at"):

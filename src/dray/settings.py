@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from dray.address import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_address
+from dray.address import DEFAULT_URL, PostgresAddress, SqliteAddress, parse_address, postgres_url
 from dray.clock import Clock, SystemClock
 from dray.errors import ConfigError
 from dray.instants import SECOND
+from dray.log import log
 from dray.model.values import duration_us, shown
 from dray.sanitize import redact
 from dray.task.checks import checks_of, one_of, option, several, switch, timeout
@@ -38,6 +40,18 @@ def _imports(name: str, value: Any) -> tuple[str, ...]:
     return modules
 
 
+def _locator(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string such as 'shop.jobs:app', not {type(value).__name__}")
+    module, colon, path = value.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
+        raise ConfigError(
+            f"{name}: {shown(value)} names no App; write module:object, such as shop.jobs:app, "
+            "or the name of a function that returns the App"
+        )
+    return value
+
+
 def _file_mode(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a number such as 0o660, not {type(value).__name__}")
@@ -56,27 +70,51 @@ def _listen_url(name: str, value: Any) -> str:
     return value
 
 
+class Source(StrEnum):
+    """What names an App's database."""
+
+    CODE = "code"
+    ENVIRONMENT = "environment"  # DRAY_URL
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an address comes from; true of this `url`, and not of another that replaces it."""
+
+    url: str
+    source: Source
+    passed_over: str | None = None  # another database, which DRAY_URL names; fit to be shown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     url: str
     durability: Durability = option(one_of(Durability), Durability.DEFAULT)
     default_timeout: float | None = option(timeout)
     imports: tuple[str, ...] = option(_imports, ())
+    locator: str | None = option(_locator)
     file_mode: int = option(_file_mode, 0o600)
     migrate: bool | None = option(switch)
     busy_timeout: float = option(lambda name, value: duration_us(name, value) / SECOND, 30.0)
     notify: bool = option(switch, default=True)
     listen_url: str | None = option(_listen_url)
-    is_url_given: bool = True  # False: DRAY_URL names it, or nothing does
+    origin: Origin | None = None  # None: the address was typed, or set by hand
 
     @classmethod
-    def of(cls, url: str | os.PathLike[str] | None, **given: Any) -> Settings:
+    def of(cls, url: str | os.PathLike[str] | Mapping[str, Any] | None, **given: Any) -> Settings:
         """The settings as given, or an error that says what they may be."""
         checked = {name: _CHECKS[name](name, value) for name, value in given.items() if value is not None}
-        settings = cls(url=_url(url), is_url_given=url is not None, **checked)
+        absolute = _url(url)
+        settings = cls(url=absolute, origin=_origin(absolute, is_given=url is not None), **checked)
         if settings.listen_url is not None and settings.is_sqlite:
             raise ConfigError("listen_url is for PostgreSQL behind a pooler; a SQLite file needs none: leave it out")
         return settings
+
+    @classmethod
+    def typed(cls, url: str | None, **given: Any) -> Settings:
+        """As `of`, for an address that a user has just named: there is nothing to tell of another one."""
+        return replace(cls.of(url, **given), origin=None)
 
     @property
     def is_sqlite(self) -> bool:
@@ -88,10 +126,23 @@ class Settings:
         address = None if self.is_sqlite else parse_address(self.url)
         return address.place if isinstance(address, PostgresAddress) else redact(self.url)
 
+    @property
+    def source(self) -> Source | None:
+        """What names the database; None: the address was typed, or set by hand."""
+        return None if self.origin is None or self.origin.url != self.url else self.origin.source
+
+    @property
+    def passed_over(self) -> str | None:
+        """Another database, which DRAY_URL names and this App does not use, because its code names one."""
+        return None if self.origin is None or self.origin.url != self.url else self.origin.passed_over
+
     def open(self, clock: Clock) -> Backend:
         """The database, which connects at its first use. A server uses its own clock unless a clock was given."""
         from dray.backends import open_backend  # noqa: PLC0415 - a module that only defines tasks needs no driver
 
+        if self.passed_over is not None and not _told:
+            _told.append(self.url)
+            log.warning("%s is used, as the code says: App(…); DRAY_URL names %s", self.place, self.passed_over)
         return open_backend(
             self.url,
             clock=None if isinstance(clock, SystemClock) else clock,
@@ -100,18 +151,50 @@ class Settings:
             create=self.migrate,
             notify=self.notify,
             listen_url=self.listen_url,
+            tell_of_new_file=self.source is Source.DEFAULT,
         )
+
+
+_told: list[str] = []  # the address whose App has warned of DRAY_URL: one warning a process
+
+
+def _origin(url: str, *, is_given: bool) -> Origin:
+    """An address in the code comes first, so that the App of a test cannot reach another database by accident."""
+    variable = os.environ.get(URL_VARIABLE)
+    if not is_given:
+        return Origin(url, Source.ENVIRONMENT if variable else Source.DEFAULT)
+    return Origin(url, Source.CODE, _other(url, variable) if variable else None)
+
+
+def _other(url: str, variable: str) -> str | None:
+    """Where DRAY_URL leads, if that is not here."""
+    try:
+        theirs = parse_address(variable)
+    except ConfigError:
+        return "something that is no address"
+    if theirs == parse_address(url):
+        return None
+    return theirs.place if isinstance(theirs, PostgresAddress) else redact(_spelled(theirs))
+
+
+def _spelled(address: SqliteAddress) -> str:
+    return f"sqlite:///{quote(os.fsencode(address.path))}"
 
 
 def _url(given: object) -> str:
     """The absolute address: a relative path is relative to the current directory now, not at the first use."""
     if isinstance(given, os.PathLike):
         given = os.fspath(cast("os.PathLike[str]", given))
+    if isinstance(given, Mapping):
+        given = postgres_url(cast("Mapping[str, Any]", given))
     url = given if given is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
     if not isinstance(url, str):
-        raise TypeError(f"url must be an address such as sqlite:///jobs.db, or a path, not {type(url).__name__}")
+        raise TypeError(
+            "url must be an address such as sqlite:///jobs.db, a path, or libpq's parameters as a mapping, not "
+            f"{type(url).__name__}"
+        )
     address = parse_address(url)
-    return f"sqlite:///{quote(os.fsencode(address.path))}" if isinstance(address, SqliteAddress) else url
+    return _spelled(address) if isinstance(address, SqliteAddress) else url
 
 
 _CHECKS = checks_of(Settings)

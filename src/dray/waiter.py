@@ -5,14 +5,18 @@ wait begins, and at least once a second. After a look that found nothing it rest
 20 ms: fifty processes that wait would otherwise slow down the one that works. The thread ends a few seconds after the
 last wait.
 
+Of a wait that takes longer than 2 seconds, the thread looks once whether its first job can run at all, and warns if
+not: no worker is alive, the queue is paused …
+
 A wait raises if its first look fails. After that it survives an unavailable database, until its own timeout.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from dray import forks
@@ -20,15 +24,19 @@ from dray.errors import ForkedConnection, SchemaTooNew, StorageError, UnknownJob
 from dray.interrupts import Signal, with_cleanup
 from dray.log import log
 from dray.model.job import Job
+from dray.sanitize import escape_control
+from dray.wording import short_id, with_short_ids
 
 if TYPE_CHECKING:
     import asyncio
 
     from dray.backends.base import Backend
     from dray.backends.watch import Watch
+    from dray.model.causes import Standstill
 
 
 LINGER: Final = 3.0  # seconds that the thread and its watch stay for the next wait
+PATIENCE: Final = 2.0  # seconds of waiting after which a job that cannot run is worth a warning
 
 _LOOK: Final = 1.0
 _UNPUSHED_LOOK: Final = 0.1
@@ -37,6 +45,9 @@ _REST: Final = 0.002
 _LONGEST_REST: Final = 0.02
 _SHORTEST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 5.0
+_BATCH: Final = 1_000  # jobs in one read
+_WARNED_MOST: Final = 10  # jobs that are looked at for a warning
+_WARNED_WITHIN: Final = 60.0  # these seconds; each once
 _SLICE: Final = 0.25  # seconds between two chances to stop a body that waits
 
 
@@ -53,32 +64,46 @@ class Waiter:
         self._lock = threading.Lock()
         self._waits: dict[str, set[_Wait]] = {}  # by job
         self._looker: _Looker | None = None
+        self._warned: dict[str, float] = {}  # job -> when it was looked at for a warning, of the last minute
+        self._warns_at = math.inf  # when a wait has taken so long that it is worth a look
 
-    def wait(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
-        """Waits for jobs to end; returns those that have ended by `timeout`. Raises `UnknownJob` at once."""
+    def wait(self, ids: Iterable[str], timeout: float | None = None, *, enough: int | None = None) -> dict[str, Job]:
+        """Waits for jobs to end, all of them or `enough`; returns those that have ended by `timeout`.
+
+        Raises `UnknownJob` at once.
+        """
         over = Signal()
-        wait = _Wait(ids, over.set)
+        wait = _Wait(ids, over.set, enough)
 
         def until_over() -> bool:
             self._register(wait)
             return _wait(over, timeout)
 
         has_ended = with_cleanup(until_over, lambda: self._forget(wait))
-        return wait.result() if has_ended or wait.is_under_way else self._look_at(wait.left)
+        # A first look at many jobs goes in batches: those that it has found count.
+        return wait.result() if has_ended or wait.is_under_way else wait.result() | self._look_at(wait.left)
 
-    async def wait_async(self, ids: Iterable[str], timeout: float | None = None) -> dict[str, Job]:
+    async def wait_async(
+        self, ids: Iterable[str], timeout: float | None = None, *, enough: int | None = None
+    ) -> dict[str, Job]:
         """As `wait`, from a coroutine."""
         import asyncio  # noqa: PLC0415 - programs without coroutines do not load it
 
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
-        wait = _Wait(ids, lambda: _tell(loop, over))
+        wait = _Wait(ids, lambda: _tell(loop, over), enough)
         try:
             self._register(wait)
             ended, _ = await asyncio.wait([over], timeout=timeout)
         finally:
             self._forget(wait)
-        return wait.result() if ended or wait.is_under_way else await asyncio.to_thread(self._look_at, wait.left)
+        if ended or wait.is_under_way:
+            return wait.result()
+        return wait.result() | await asyncio.to_thread(self._look_at, wait.left)
+
+    def standstill(self, job_id: str) -> Standstill | None:
+        """Why a job does not run, in one read; None: it runs, has ended, or is gone."""
+        return self._backend.why.standstill(job_id)
 
     def poke(self) -> None:
         """Looks again, because jobs have ended in this process. For any thread; almost free if there is no wait."""
@@ -102,6 +127,7 @@ class Waiter:
         with self._lock:
             for job_id in wait.left:
                 self._waits.setdefault(job_id, set()).add(wait)
+            self._warns_at = min(self._warns_at, wait.began + PATIENCE)
             looker = self._looker
             if looker is None:
                 looker = _Looker(self._run)
@@ -167,39 +193,74 @@ class Waiter:
         began = time.monotonic()
         has_told = self._look()
         me.looked(time.monotonic() - began, is_called=is_called, has_told=has_told)
+        warns_in = self._warn()
         if not self._waits or me.called.wait(me.rest):
             return
         if me.watch is None:
             me.watch = self._backend.watch(hears_work=False)
             return  # it tells of changes from now on: look once more
         began = time.monotonic()
-        me.watch.wait(_LOOK if me.watch.is_pushed else _UNPUSHED_LOOK)
+        me.watch.wait(min(_LOOK if me.watch.is_pushed else _UNPUSHED_LOOK, warns_in))
         if time.monotonic() - began > _LONGEST_REST:
             me.relax()
 
     def _look_at(self, ids: Iterable[str]) -> dict[str, Job]:
         """For waits shorter than one poll: every wait gets at least one look."""
-        jobs, missing = self._backend.jobs.ended(list(ids))
-        for job_id in missing:
-            raise unknown_job(job_id)
-        return {job.id: job for job in jobs}
+        found: dict[str, Job] = {}
+        for batch in _batches(list(ids)):
+            jobs, missing = self._backend.jobs.ended(batch)
+            for job_id in missing:
+                raise unknown_job(job_id)
+            found |= {job.id: job for job in jobs}
+        return found
 
     def _look(self) -> bool:
         """Looks up all awaited jobs and ends their waits; returns whether there was anything to tell."""
         with self._lock:
             ids, looking = list(self._waits), self._all_waits()
-        if not ids:
-            return False
-        jobs, missing = self._backend.jobs.ended(ids)
+        has_told = False
+        for batch in _batches(ids):
+            jobs, missing = self._backend.jobs.ended(batch)
+            with self._lock:
+                for job in jobs:
+                    for wait in self._waits.pop(job.id, ()):
+                        wait.take(job)
+                for job_id in missing:
+                    self._fail(list(self._waits.get(job_id, ())), unknown_job(job_id))
+            has_told |= bool(jobs or missing)
+        for wait in looking:
+            wait.is_under_way = True
+        return has_told
+
+    def _warn(self) -> float:
+        """Warns of jobs that are waited for and cannot run. Returns the seconds until the next is due."""
+        now = time.monotonic()
+        if now < self._warns_at:
+            return self._warns_at - now
+        self._warned = {job_id: at for job_id, at in self._warned.items() if now - at < _WARNED_WITHIN}
         with self._lock:
-            for wait in looking:
-                wait.is_under_way = True
-            for job in jobs:
-                for wait in self._waits.pop(job.id, ()):
-                    wait.take(job)
-            for job_id in missing:
-                self._fail(list(self._waits.get(job_id, ())), unknown_job(job_id))
-        return bool(jobs or missing)
+            due = [wait for wait in self._all_waits() if wait.may_warn and wait.began + PATIENCE <= now]
+        for wait in sorted(due, key=lambda wait: wait.began):
+            self._look_for_help(wait, now)
+        with self._lock:
+            times = [wait.began + PATIENCE for wait in self._all_waits() if wait.may_warn]
+            self._warns_at = min(times, default=math.inf)
+            if len(self._warned) >= _WARNED_MOST:
+                self._warns_at = max(self._warns_at, min(self._warned.values()) + _WARNED_WITHIN)
+        return max(0.0, self._warns_at - now)
+
+    def _look_for_help(self, wait: _Wait, now: float) -> None:
+        """One read for a wait, of its first job; a few a minute for all waits together."""
+        job_id = next(iter(wait.left), None)
+        if job_id is not None and job_id not in self._warned:
+            if len(self._warned) >= _WARNED_MOST:
+                return
+            found = self.standstill(job_id)
+            if found is not None and found.needs_help:
+                why = escape_control(with_short_ids(found.text))
+                log.warning("still waiting for job %s, which does not run. %s", short_id(job_id), why)
+            self._warned[job_id] = now
+        wait.may_warn = False
 
     def _endure(self, error: StorageError, me: _Looker) -> None:
         """Handles a database that cannot be read: waits under way go on, waits whose first look this was raise."""
@@ -265,17 +326,20 @@ class _Looker:
 
 
 class _Wait:
-    def __init__(self, ids: Iterable[str], tell: Callable[[], None]) -> None:
-        self.left = set(ids)
+    def __init__(self, ids: Iterable[str], tell: Callable[[], None], enough: int | None = None) -> None:
+        self.left = dict.fromkeys(ids)  # in order: the first is the one that is warned of
         self.tell = tell
+        self.began = time.monotonic()
+        self.may_warn = True
         self.is_under_way = False
+        self._enough = len(self.left) if enough is None else min(enough, len(self.left))
         self._ended: dict[str, Job] = {}
         self._error: Exception | None = None
 
     def take(self, job: Job) -> None:
         self._ended[job.id] = job
-        self.left.discard(job.id)
-        if not self.left:
+        self.left.pop(job.id, None)
+        if len(self._ended) >= self._enough:
             self.tell()
 
     def fail(self, error: Exception) -> None:
@@ -286,6 +350,11 @@ class _Wait:
         if self._error is not None:
             raise self._error
         return self._ended
+
+
+def _batches(ids: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), _BATCH):
+        yield ids[start : start + _BATCH]
 
 
 def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

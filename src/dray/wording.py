@@ -1,8 +1,21 @@
-"""Numbers, durations and guesses at what was meant, as sentences show them."""
+"""Numbers, durations, ids and guesses at what was meant, as sentences show them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
+
+_ID = r'(?<!")[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'  # not in quotes: there it is Python, which wants whole ids
+
+
+def short_id(job_id: str) -> str:
+    """An id as people see it, in lists and in logs: its last 8 characters."""
+    return job_id[-8:]
+
+
+def with_short_ids(text: str) -> str:
+    """A sentence with every id in it shortened."""
+    return re.sub(_ID, lambda match: short_id(match[0]), text)
 
 
 def counted(count: float, one: str, many: str | None = None) -> str:
@@ -40,6 +53,28 @@ def span(seconds: float) -> str:
     if hours < 48:
         return f"{hours}h{minutes:02}m" if hours < 10 else f"{hours}h"
     return f"{hours // 24}d"
+
+
+def attempt_name(number: int, start: int | None = None) -> str:
+    """What an attempt is called: ``attempt 2``; of a job that was started over, ``start 2, attempt 1``."""
+    return f"attempt {number}" if start is None else f"start {start}, attempt {number}"
+
+
+def rate(per_second: float) -> str:
+    """How often something happens, in the unit that makes the number readable: ``2 an hour``, ``3.5 a second``."""
+    units = (("a second", 1), ("a minute", 60), ("an hour", 3600), ("a day", 86400))
+    unit, seconds = next((each for each in units if per_second * each[1] >= 1), units[0 if per_second <= 0 else -1])
+    number = per_second * seconds
+    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}"
+
+
+def interval(seconds: float) -> str:
+    """What follows "every": ``second``, ``30 seconds``, ``1 hour 30 minutes``."""
+    whole, rest = divmod(round(seconds * 1_000_000), 1_000_000)
+    days, hours, minutes, left = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60 + rest / 1_000_000
+    parts = ((days, "day"), (hours, "hour"), (minutes, "minute"), (left, "second"))
+    words = [counted(count, noun) for count, noun in parts if count]
+    return words[0].removeprefix("1 ") if len(words) == 1 else " ".join(words)
 
 
 def close_matches(word: str, known: Iterable[str], most: int = 1) -> list[str]:

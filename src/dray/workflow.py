@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dray.app_interface import AppInterface
 from dray.errors import ConfigError, GraphError
@@ -13,9 +12,16 @@ from dray.model.limits import JOB_NAME_CHARS
 from dray.model.new_job import NewJob
 from dray.runtime import loading
 from dray.task.checks import label
-from dray.task.steps import Parent, Step, Steps
-from dray.task.task import Enqueuer, Task
+from dray.task.steps import Steps
 from dray.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dray.model.workflow import OnParentFailure
+    from dray.task.add_step import AddStep
+    from dray.task.steps import Parent, Step
+    from dray.task.task import Enqueuer
 
 
 class Workflow:
@@ -31,19 +37,27 @@ class Workflow:
     def __repr__(self) -> str:
         return f"<Workflow {self.name} {self.id} of {counted(len(self._steps), 'step')}>"
 
-    def add(
-        self,
-        task: Task[..., Any] | Enqueuer[..., Any],
-        *args: Any,
-        after: Sequence[Parent] | Parent | None = None,
-        step: str | None = None,
-        on_parent_failure: Literal["cancel", "run", "hold"] | None = None,
-        pass_parent_results: bool = True,
-        **kwargs: Any,
-    ) -> Step:
-        """Adds a call of a task, with `task.using(...)` where it needs options; runs `after` steps, jobs or names."""
-        self._refuse_enqueued()
-        return self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
+    if TYPE_CHECKING:
+
+        @property
+        def add(self) -> AddStep: ...
+
+    else:
+
+        def add(
+            self,
+            task: Enqueuer[..., Any],
+            *args: Any,
+            after: Sequence[Parent] | Parent | None = None,
+            step: str | None = None,
+            on_parent_failure: OnParentFailure | None = None,
+            pass_parent_results: bool = True,
+            **kwargs: Any,
+        ) -> Step:
+            """Adds a call of a task, with `task.using(...)` where it needs options; runs `after` steps, jobs or
+            names."""
+            self._refuse_enqueued()
+            return self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
 
     def enqueue(self, *, connection: Any = None) -> Run:
         """Writes all jobs and edges in one transaction, or, if anything is wrong with them, nothing."""

@@ -14,10 +14,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dray.backends.user_connection import Cancellation
+from dray.backends.joined import SessionDatabase
+from dray.backends.user_connection import Cancellation, is_idle, unwrap_async
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from dray.backends.database import Database
 
 T = TypeVar("T")
 
@@ -38,6 +41,13 @@ def in_its_thread(connection: Any, work: Callable[[sqlite3.Connection], T]) -> a
     """Runs work in the thread of a connection of aiosqlite's, in turn with whatever else it was given to do."""
     # Not public there, and the only way to do more than one statement in one turn; the same since its version 0.8.
     return asyncio.ensure_future(connection._execute(lambda: work(connection._conn)))  # noqa: SLF001
+
+
+async def read(db: Database, connection: Any, look: Callable[[Database], T]) -> T:
+    """What a user's connection of any kind sees of the tables; see `LentDatabase`."""
+    if is_idle(await unwrap_async(connection)):
+        return await in_a_thread(lambda: look(db))
+    return await db.join_async(connection, lambda tx: look(SessionDatabase(db, tx)))
 
 
 async def to_the_end(

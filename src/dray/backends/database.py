@@ -248,8 +248,21 @@ class Database(Protocol):
         """Creates or upgrades the tables; returns the version they are at."""
         ...
 
+    def migrate_in(self, connection: Any) -> int:
+        """As `migrate`, in the transaction that a user's own connection has open: as `join`, theirs to commit. On
+        SQLite also in a database in memory, which can be joined from then on."""
+        ...
+
+    async def migrate_in_async(self, connection: Any) -> int:
+        """As `migrate_in`, for asynchronous connections too."""
+        ...
+
     def version(self) -> int | None:
         """The version the tables are at; None: there are none."""
+        ...
+
+    def is_writable(self) -> bool:
+        """Whether this process may write: the file's rights, or the server's role and the user's rights, allow it."""
         ...
 
     def close(self) -> None:

@@ -6,17 +6,66 @@ the last one applied; `oldest_code` the lowest number that code must know to be 
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
+from urllib.parse import quote
 
 from dray.backends.database import Session
 from dray.backends.statements import Dialect, sql_files
-from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew
+from dray.errors import DatabaseClosed, SchemaMissing, SchemaTooNew, StorageLocked
 from dray.log import log
+from dray.sanitize import HIDDEN
 
 OLDEST_CODE = 1  # of the newest migration: raise it when older code must no longer write
-CREATE_HINT = "run `dray db migrate`, or open it with App(..., migrate=True)"
+
+
+def command(verb: str, place: str) -> str:
+    """The command line that makes or upgrades the tables at a place: a path, or an address without its password."""
+    if HIDDEN in place:
+        return f"`dray db {verb}` with DRAY_URL set to this address and its password"
+    address = place if "://" in place else f"sqlite:///{quote(os.fsencode(place))}"
+    return f"`dray db {verb} --url {shlex.quote(address)}`"
+
+
+def missing(place: str) -> SchemaMissing:
+    """There are no tables, and none may be made here."""
+    return SchemaMissing(
+        f"{place}: Dray's tables are not there yet; call app.init() once, or run {command('init', place)}"
+    )
+
+
+def cannot_make(place: str, *, in_transaction: bool, seconds: float) -> SchemaMissing | StorageLocked:
+    """The write lock of a SQLite file was not to be had, so that the tables could not be made."""
+    before = f"Call app.init() before you open a transaction, or run {command('init', place)}"
+    if in_transaction:
+        return SchemaMissing(
+            f"{place}: Dray's tables are not there yet, and cannot be made while this connection's transaction, or "
+            f"another program's, has a lock on the file. {before}"
+        )
+    return StorageLocked(
+        f"{place}: Dray's tables are not there yet, and cannot be made: another connection kept the write lock for "
+        f"{seconds:g} s. {before}"
+    )
+
+
+def cannot_upgrade(place: str) -> SchemaMissing:
+    """An open transaction kept PostgreSQL from making or upgrading the tables for a user's transaction."""
+    return SchemaMissing(
+        f"{place}: Dray's tables are missing or old, and cannot be made or upgraded now: this connection's "
+        "transaction, or another one, has a lock on them. Call app.init() before you open a transaction, or run "
+        f"{command('init', place)}"
+    )
+
+
+def unseen(place: str) -> SchemaMissing:
+    """The tables are newer than what a user's open transaction sees."""
+    return SchemaMissing(
+        f"{place}: Dray's tables were made just now, and this transaction began before; roll it back and begin "
+        "again. To avoid that, call app.init() when the program starts"
+    )
 
 
 @cache
@@ -62,7 +111,10 @@ def admit(dialect: Dialect, known: Mapping[str, str], place: str) -> None:
             f"this one knows {ours}. Nothing was written: upgrade Dray here"
         )
     if version < ours:
-        raise SchemaMissing(f"{place}: its tables are at version {version}, this Dray needs {ours}; {CREATE_HINT}")
+        raise SchemaMissing(
+            f"{place}: its tables are at version {version}, this Dray needs {ours}; call app.init() once, or run "
+            f"{command('migrate', place)}"
+        )
     if version > ours:
         log.warning("%s: its tables (version %d) are newer than this Dray knows (%d)", place, version, ours)
 

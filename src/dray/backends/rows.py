@@ -9,13 +9,15 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dray.backends.database import Row
 from dray.model.job import Job, State
 from dray.model.new_job import AlikeJobs, NewJob
-from dray.model.settlement import Settlement
 from dray.model.worker import Worker
+
+if TYPE_CHECKING:
+    from dray.model.settlement import Settlement
 
 _JOB_FIELDS = [field.name for field in fields(Job)]
 _TAGS = _JOB_FIELDS.index("tags")
@@ -67,7 +69,8 @@ def inserted(job: NewJob, start: Start, args: str | None) -> Row:
 
 
 def _labels(job: NewJob) -> Row:
-    return (job.name, job.description, json.dumps(job.tags) if job.tags else None, job.trace)
+    tags = json.dumps(job.tags) if job.tags else None
+    return (job.name, job.description, tags, job.headers, job.retry, job.keep_us)
 
 
 def alike(job: NewJob, now: int, priority: int | None, *, instant: Callable[[int], Any]) -> tuple[Row, Row]:
@@ -123,6 +126,7 @@ class Orphan(NamedTuple):
     crashes: int
     max_crashes: int
     queue: str
+    task: str
 
     @property
     def fence(self) -> tuple[str, int]:

@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 from dray.address import PostgresAddress, SqliteAddress, parse_address
 
-_NAME = "dray_bench_"
+_NAMES = ("dray_bench_", "dray_test_")  # nothing else is ever removed
 
 
-def scratch_url(url: str) -> str:
+def scratch_url(url: str, name: str = _NAMES[0]) -> str:
     """An address beside another, of something that is not there yet."""
-    address, name = parse_address(url), _NAME + secrets.token_hex(6)
+    address, name = parse_address(url), name + secrets.token_hex(6)
     if isinstance(address, SqliteAddress):
         return f"sqlite:///{quote(os.fsencode(address.path.parent / f'{name}.db'))}"
     joint = "&" if "?" in address.conninfo else "?"
@@ -30,18 +30,23 @@ def scratch_url(url: str) -> str:
 @contextmanager
 def removed_at_the_end(url: str) -> Generator[None]:
     """Removes what was made at an address of `scratch_url`, however this ends."""
-    address = parse_address(url)
     try:
         yield
     finally:
-        if isinstance(address, SqliteAddress):
-            _remove_file(address.path)
-        else:
-            _drop_schema(address)
+        remove_scratch(url)
+
+
+def remove_scratch(url: str) -> None:
+    """Removes what was made at an address of `scratch_url`, if anything was."""
+    address = parse_address(url)
+    if isinstance(address, SqliteAddress):
+        _remove_file(address.path)
+    else:
+        _drop_schema(address)
 
 
 def _remove_file(path: Path) -> None:
-    assert path.name.startswith(_NAME)
+    assert path.name.startswith(_NAMES)
     for each in path.parent.glob(f"{path.name}*"):  # with its -wal and -shm, and the folder of workers' locks
         if each.is_dir():
             shutil.rmtree(each, ignore_errors=True)
@@ -53,5 +58,5 @@ def _drop_schema(address: PostgresAddress) -> None:
     from dray.backends.postgres.connect import drop_schema  # noqa: PLC0415 - psycopg is an extra
 
     assert address.schema is not None
-    assert address.schema.startswith(_NAME)
+    assert address.schema.startswith(_NAMES)
     drop_schema(address.conninfo, address.schema)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dray.model.job import Job
+from dray.model.rollup import THRESHOLDS
 
 Dialect = Literal["sqlite", "postgres"]
 
@@ -46,7 +47,8 @@ _JOB_COLUMNS = ", ".join(f"j.{field.name}" for field in fields(Job))
 # What live views show of a job: no arguments, no results.
 _LIVE_COLUMNS = """
     j.id, j.claim, j.task, j.queue, j.state, j.reason, j.attempt, j.max_attempts, j.worker_id, j.error, j.run_at,
-    j.progress, j.progress_message, j.created_at, j.updated_at, j.started_at, j.finished_at"""
+    j.progress, j.progress_message, j.created_at, j.updated_at, j.started_at, j.finished_at, j.step,
+    (SELECT w.name FROM dray_workflows AS w WHERE w.id = j.workflow_id) AS workflow"""
 
 # A schedule, in the order of its fields.
 _SCHEDULE_COLUMNS = """
@@ -65,13 +67,78 @@ _FITS = """
     AND (CAST(:tag AS text) IS NULL OR EXISTS (SELECT 1 FROM $tags AS t WHERE t.value = :tag))
     AND ($at(since) IS NULL OR j.created_at >= $at(since))"""
 
+# What a search asks for (`model/sought.py`); again the cheapest first. "IS TRUE" keeps planners from reading an index
+# of ids for it: nearly all jobs have an earlier one.
+_SOUGHT = """
+    (j.state $in_texts(states)
+        OR (CAST(:outcomes AS text) IS NOT NULL AND j.state || '/' || j.reason $in_texts(outcomes)))
+    AND (CAST(:not_outcomes AS text) IS NULL OR j.reason IS NULL
+        OR NOT j.state || '/' || j.reason $in_texts(not_outcomes))
+    AND (j.id <= :newest) IS TRUE
+    AND (CAST(:allowed AS text) IS NULL OR j.queue $in_texts(allowed))
+    AND $chosen(j.queue, queue)
+    AND $chosen(j.task, task)
+    AND $chosen(j.schedule, schedule)
+    AND coalesce(j.finished_at, j.created_at) >= $at(since)
+    AND coalesce(j.finished_at, j.created_at) < $at(until)
+    AND j.created_at >= $at(enqueued_since) AND j.created_at < $at(enqueued_until)
+    AND j.attempt >= :attempt_low AND j.attempt <= :attempt_high
+    AND $one_of(CAST(j.attempt AS text), attempt)
+    AND $one_of(j.reason, reason)
+    AND $one_of(j.error_key, error_key)
+    AND (CAST(:ran_low AS bigint) IS NULL
+        OR CASE j.state WHEN 'running' THEN $now ELSE j.finished_at END - j.started_at >= $span(ran_low))
+    AND (CAST(:ran_high AS bigint) IS NULL
+        OR CASE j.state WHEN 'running' THEN $now ELSE j.finished_at END - j.started_at <= $span(ran_high))
+    AND (CAST(:worker AS text) IS NULL OR $of_worker(worker))
+    AND (CAST(:not_worker AS text) IS NULL OR j.worker_id IS NULL OR NOT $of_worker(not_worker))
+    AND (CAST(:workflow AS text) IS NULL OR (j.workflow_id IS NOT NULL AND $of_workflow(workflow)))
+    AND (CAST(:not_workflow AS text) IS NULL OR j.workflow_id IS NULL OR NOT $of_workflow(not_workflow))
+    AND $with(j.tags, tag)
+    AND $with(CAST(j.id AS text), id_part)
+    AND $with($folded(j.error), error)
+    AND (CAST(:texts AS text) IS NULL OR $has_all($hay, texts))
+    AND (CAST(:not_texts AS text) IS NULL OR NOT $has_any($hay, not_texts))
+    AND (CAST(:args_has AS text) IS NULL OR $has_all($stored_args, args_has))"""
+
+# One of some names, and none of others; with and without * for any text.
+_CHOSEN = r"""(CAST(:\2 AS text) IS NULL OR \1 $in_texts(\2) OR $like_any(\1, \2_like))
+    AND (CAST(:not_\2 AS text) IS NULL OR \1 IS NULL
+        OR NOT (\1 $in_texts(not_\2) OR $like_any(\1, not_\2_like)))"""
+_ONE_OF = r"""(CAST(:\2 AS text) IS NULL OR \1 $in_texts(\2))
+    AND (CAST(:not_\2 AS text) IS NULL OR \1 IS NULL OR NOT \1 $in_texts(not_\2))"""
+# One of some texts is a part of it, and none of others.
+_WITH = r"""(CAST(:\2 AS text) IS NULL OR $has_any(\1, \2))
+    AND (CAST(:not_\2 AS text) IS NULL OR \1 IS NULL OR NOT $has_any(\1, not_\2))"""
+# By its id, a part of it, or its name.
+_OF_WORKER = r"""(CAST(j.worker_id AS text) $in_texts(\1)
+        OR j.worker_id IN (SELECT w.id FROM dray_workers AS w WHERE w.name $in_texts(\1)
+            OR $like_any(w.name, \1_like) OR $has_any(CAST(w.id AS text), \1_part)))"""
+_OF_WORKFLOW = r"""(CAST(j.workflow_id AS text) $in_texts(\1)
+        OR EXISTS (SELECT 1 FROM dray_workflows AS w WHERE w.id = j.workflow_id
+            AND (w.name $in_texts(\1) OR $like_any(w.name, \1_like) OR $has_any(CAST(w.id AS text), \1_part))))"""
+# What words without a filter are looked for in, on lines of their own: no search has two lines.
+_HAY = "$folded(CAST(j.id AS text) || '\n' || j.task || '\n' || coalesce(j.error, ''))"
+_CALL = r"((?:[^(),]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))+)"  # an expression with brackets in it, three deep
+
+# 1: a step that failed or was cancelled, and whose children in the workflow, one at least, all run anyway.
+_TOLERATED = """
+    CASE WHEN j.state IN ('failed', 'cancelled') THEN (
+        SELECT min(CASE WHEN c.on_parent_failure = 'run' THEN 1 ELSE 0 END)
+        FROM dray_edges AS e JOIN dray_jobs AS c ON c.id = e.child_id
+        WHERE e.parent_id = j.id AND c.workflow_id = j.workflow_id) END"""
+
 # What of a job itself keeps its workflow from being pruned.
 _STAYS = """(
     j.finished_at IS NULL OR j.fanout_pending
-    OR j.finished_at >= CASE j.state
-        WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END
+    OR CASE WHEN j.keep_us IS NOT NULL AND $state_cutoff > $at(never) THEN $kept_until(j) > $utc_now
+        ELSE j.finished_at >= $state_cutoff END
     OR (j.unique_lock IS NOT NULL AND j.unique_until > $now)
 )"""
+
+# Jobs of a state that ended before this instant go, unless they have a time of their own; `never`: none of them does.
+_STATE_CUTOFF = """CASE j.state
+        WHEN 'completed' THEN $at(completed) WHEN 'failed' THEN $at(failed) ELSE $at(cancelled) END"""
 
 # Whether a job has a child that has not ended: its results may be asked for. PostgreSQL's has an OFFSET 0 too, which
 # keeps the planner from collecting all such parents while it takes the tables for empty.
@@ -88,26 +155,76 @@ _HAS_ARGS = """
     (args IS NOT NULL
         OR EXISTS (SELECT 1 FROM dray_payloads AS p WHERE p.job_id = dray_jobs.id AND p.args IS NOT NULL))"""
 
+# The class of a time, as `model/rollup.py` counts it.
+_CLASS = " ".join(
+    (
+        r"CASE WHEN \1 IS NULL THEN NULL",
+        *(rf"WHEN \1 < {threshold} THEN {place}" for place, threshold in enumerate(THRESHOLDS)),
+        f"ELSE {len(THRESHOLDS)} END",
+    )
+)
+
+# How long a job that could run had to wait. Of one that ran after others it is not known since when it could. A count
+# of at most one, and not EXISTS: PostgreSQL might collect all jobs that run after others.
+_WAITED = r"""CASE WHEN (SELECT count(*) FROM (
+            SELECT 1 FROM dray_edges AS e WHERE e.child_id = \1.id LIMIT 1) AS parent) = 0
+        THEN $microseconds(\1.started_at - \1.run_at) END"""
+
 # `$now` is the time of the statement, not of the transaction: a user's transaction may be open for an hour.
 # statement_timestamp() and not clock_timestamp(): a volatile function cannot be compared through an index.
 _POSTGRES_INSTANT = r"(timestamptz 'epoch' + CAST(:\1 AS bigint) * interval '1 microsecond')"
+# With what LIKE takes for something else escaped.
+_POSTGRES_TEXTS = r"""ARRAY(
+        SELECT '%' || replace(replace(replace(value, '\\', '\\\\'), '%', '\\%'), '_', '\\_') || '%'
+        FROM $texts(\2))"""
 _COMMON_WORDS = (
     (r"\$fits\b", _FITS),
+    (r"\$sought\b", _SOUGHT),
+    (r"\$hay\b", _HAY),
+    (r"\$of_worker\((\w+)\)", _OF_WORKER),
+    (r"\$of_workflow\((\w+)\)", _OF_WORKFLOW),
+    (rf"\$chosen\({_CALL}, (\w+)\)", _CHOSEN),
+    (rf"\$one_of\({_CALL}, (\w+)\)", _ONE_OF),
+    (rf"\$with\({_CALL}, (\w+)\)", _WITH),
     (r"\$stays\b", _STAYS),
+    (r"\$tolerated\b", _TOLERATED),
+    (r"\$state_cutoff\b", _STATE_CUTOFF),
     (r"\$rows_of\((\w+)\)", _ROWS_OF),
     (r"\$live_columns\b", _LIVE_COLUMNS),
     (r"\$schedule_columns\b", _SCHEDULE_COLUMNS),
+    (r"\$class\((\w+)\)", _CLASS),
+    (r"\$waited_us\((\w+)\)", _WAITED),
 )
 _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     "sqlite": (
         *_COMMON_WORDS,
         (r"\$needed\((\w+)\)", _NEEDED),
+        (r"\$stored_args\b", "coalesce(j.args, (SELECT p.args FROM dray_payloads AS p WHERE p.job_id = j.id))"),
+        # With what GLOB and LIKE take for something else escaped.
+        (
+            rf"\$like_any\({_CALL}, (\w+)\)",
+            r"""(:\2 IS NOT NULL AND EXISTS (
+                SELECT 1 FROM json_each(:\2) AS t
+                WHERE \1 GLOB replace(replace(t.value, '[', '[[]'), '?', '[?]')))""",
+        ),
+        (
+            rf"\$has_any\({_CALL}, (\w+)\)",
+            r"(:\2 IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(:\2) AS t WHERE instr(\1, t.value) > 0))",
+        ),
+        (
+            rf"\$has_all\({_CALL}, (\w+)\)",
+            r"NOT EXISTS (SELECT 1 FROM json_each(:\2) AS t WHERE coalesce(instr(\1, t.value), 0) = 0)",
+        ),
+        (rf"\$folded\({_CALL}\)", r"lower(\1)"),
+        (r"\$kept_until\((\w+)\)", r"(\1.finished_at + \1.keep_us)"),
+        (r"\$utc_now\b", ":now"),
         (r"\$now\b", ":now"),
         (r"\$steady\b", ":steady"),
         (r"\$at\((\w+)\)", r":\1"),
         (r"\$span\((\w+)\)", r":\1"),
         (r"\$microseconds\((.+?)\)", r"\1"),
         (r"\$in_(ids|texts)\((\w+)\)", r"IN (SELECT value FROM json_each(:\2))"),
+        (r"\$in_instants\((\w+)\)", r"IN (SELECT value FROM json_each(:\1))"),
         (r"\$texts\((\w+)\)", r"json_each(:\1)"),
         (r"\$in_picked\b", "IN (SELECT id FROM picked)"),
         (r"\$by_text\((\w+)\)", r"\1"),
@@ -121,6 +238,22 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
     "postgres": (
         *_COMMON_WORDS,
         (r"\$needed\((\w+)\)", _NEEDED.replace("IS NULL)", "IS NULL OFFSET 0)")),
+        (r"\$stored_args\b", "j.args"),
+        (
+            rf"\$like_any\({_CALL}, (\w+)\)",
+            r"""\1 LIKE ANY (ARRAY(
+                SELECT replace(replace(replace(replace(value, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')
+                FROM $texts(\2)))""",
+        ),
+        (rf"\$has_any\({_CALL}, (\w+)\)", rf"\1 LIKE ANY ({_POSTGRES_TEXTS})"),
+        (rf"\$has_all\({_CALL}, (\w+)\)", rf"\1 LIKE ALL ({_POSTGRES_TEXTS})"),
+        (rf"\$folded\({_CALL}\)", r'lower(\1 COLLATE "C")'),  # ASCII alone, as SQLite's
+        # As the index has it.
+        (
+            r"\$kept_until\((\w+)\)",
+            r"(\1.finished_at AT TIME ZONE 'UTC' + \1.keep_us * interval '1 microsecond')",
+        ),
+        (r"\$utc_now\b", "($now AT TIME ZONE 'UTC')"),
         (r"\$now\b", "coalesce($at(now), statement_timestamp())"),
         (r"\$steady\b", "coalesce($at(steady), statement_timestamp())"),
         (r"\$at\((\w+)\)", _POSTGRES_INSTANT),
@@ -129,6 +262,10 @@ _WORDS: dict[Dialect, tuple[tuple[str, str], ...]] = {
         # Arrays and not sub-selects: a join lets the planner guess the number of rows, and read the whole table.
         (r"\$in_ids\((\w+)\)", r"= ANY (ARRAY(SELECT value::uuid FROM $texts(\1)))"),
         (r"\$in_texts\((\w+)\)", r"= ANY (ARRAY(SELECT value FROM $texts(\1)))"),
+        (
+            r"\$in_instants\((\w+)\)",
+            r"= ANY (ARRAY(SELECT timestamptz 'epoch' + value::bigint * interval '1 microsecond' FROM $texts(\1)))",
+        ),
         (r"\$in_picked\b", "= ANY (ARRAY(SELECT id FROM picked))"),
         (r"\$by_text\((\w+)\)", r'\1 COLLATE "C"'),  # as SQLite and Python order text, whatever the database's locale
         (r"\$texts\((\w+)\)", r"json_array_elements_text(CAST(:\1 AS json))"),

@@ -1,7 +1,8 @@
 """Users' own connections: from what they pass as `connection=` to the driver's own connection underneath.
 
-SQLAlchemy and aiosqlite are recognised where the program has loaded them, and never loaded from here. What comes out
-is the driver's connection, inside a transaction that SQLAlchemy knows of: without one its commit() does nothing.
+SQLAlchemy, aiosqlite, asyncpg and psycopg2 are recognised where the program has loaded them, and never loaded from
+here. What comes out is the driver's connection, inside a transaction that SQLAlchemy knows of: without one its
+commit() does nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 from dray.errors import ConfigError
 
 TAKES = (
-    "connection= takes a sqlite3.Connection, a psycopg Connection or AsyncConnection, or a SQLAlchemy Session, "
-    "Connection, AsyncSession or AsyncConnection over pysqlite, aiosqlite or psycopg 3"
+    "connection= takes a sqlite3.Connection, a psycopg Connection or AsyncConnection, a psycopg2 or asyncpg "
+    "connection, or a SQLAlchemy Session, Connection, AsyncSession or AsyncConnection over pysqlite, aiosqlite, "
+    "psycopg 3, psycopg2 or asyncpg"
 )
 _ASYNC, _ASYNC_SESSIONS = "sqlalchemy.ext.asyncio", ("AsyncSession", "async_scoped_session")
 
@@ -46,7 +48,10 @@ async def unwrap_async(given: Any) -> Any:
             alchemys: Any = given
             if not alchemys.in_transaction():
                 await alchemys.begin()
-            return (await alchemys.get_raw_connection()).driver_connection
+            found: Any = (await alchemys.get_raw_connection()).driver_connection
+            if is_asyncpg(found) and not found.is_in_transaction():
+                await alchemys.exec_driver_sql("SELECT 1")  # with its first statement it begins the transaction
+            return found
     return unwrap(given)
 
 
@@ -58,14 +63,37 @@ def _inside(given: Any) -> Any:
     return found
 
 
+def is_idle(connection: Any) -> bool:
+    """Whether a driver's connection has no transaction open."""
+    if hasattr(connection, "in_transaction"):  # of sqlite3 and aiosqlite
+        return not connection.in_transaction
+    if is_asyncpg(connection):
+        return not connection.is_in_transaction()
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    return status == 0  # libpq's PQTRANS_IDLE
+
+
 def is_aiosqlite(connection: object) -> bool:
     """Whether this is a connection of aiosqlite's, which lives in a thread of its own."""
     return isinstance(connection, _loaded("aiosqlite", "Connection"))
 
 
+def is_asyncpg(connection: object) -> bool:
+    """Whether this is a connection of asyncpg's, or what its pool gives out for one."""
+    return isinstance(connection, _loaded("asyncpg", "Connection"))
+
+
+def is_psycopg2(connection: Any) -> bool:
+    """Whether this is a connection of psycopg2's that waits for its answers."""
+    return isinstance(connection, _loaded("psycopg2.extensions", "connection")) and not connection.async_
+
+
 def needs_await(given: object) -> ConfigError:
     """An asynchronous connection in a call that cannot wait for it."""
-    return ConfigError(f"{_kind(given)} is asynchronous: use `await ….aenqueue(…)` (in a body `await ctx.…`) with it")
+    return ConfigError(
+        f"{_kind(given)} is asynchronous: use `await ….aenqueue(…)`, `await app.ajob(…)` (in a body `await ctx.…`) "
+        "with it"
+    )
 
 
 def refusal(given: object, found: object, place: str) -> ConfigError:

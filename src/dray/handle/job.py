@@ -2,25 +2,33 @@
 
 Its row is read once, at first use, and kept until `refresh()`; after `result()`, `cancel()` and `retry()` it is read
 again. A handle belongs to its process: pass ``job.id`` on, and use ``app.job(id)`` there.
+
+A handle with a connection of the user's reads and acts in the transaction that is open there, and does not wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, Self, TypeVar, cast, overload
 
 from dray import codec
 from dray.app_interface import AppInterface
-from dray.errors import JobCancelled, JobFailed
+from dray.errors import ConfigError, GraphError, JobCancelled, JobFailed, StorageError
 from dray.instants import SECOND, moment, to_datetime
 from dray.model import job as model
-from dray.model.job import CancelResult, State
+from dray.model.action import NewAction
+from dray.model.headers import decode_headers
+from dray.model.job import FINAL, CancelResult, State, StateName
+from dray.model.lost_parents import advice
 from dray.model.values import duration_us
 from dray.sanitize import clean_traceback
 from dray.waiter import unknown_job
 from dray.wording import counted
+
+if TYPE_CHECKING:
+    from dray.backends import Backend
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -43,11 +51,16 @@ class AttemptError:
     type: str | None
     message: str | None
     traceback: str | None
+    class_path: str | None = None  # where its class is: "shop.mail.Bounced"; None: an earlier release recorded it
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a job. `outcome` is ``running`` for the one under way; numbers start over with a retry."""
+    """One execution of a job. `outcome` is ``running`` for the one under way.
+
+    With `Job.retry` the job starts over, and so do the numbers: `start` tells those with the same number apart, and
+    `claim` is never used twice. `LogLine.claim` says in which attempt a line was logged.
+    """
 
     number: int
     worker: str | None
@@ -55,6 +68,8 @@ class Attempt:
     started_at: datetime | None
     finished_at: datetime | None
     error: AttemptError | None
+    start: int = 1  # 1, and one more after each retry, as far as attempts are kept
+    claim: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,7 @@ class LogLine:
     level: str
     logger: str
     message: str
+    claim: int = 0  # of the attempt that logged it
 
 
 class _Column(Generic[T]):
@@ -91,7 +107,7 @@ class _Column(Generic[T]):
 class Job(Generic[R_co]):
     """One request to run a task; R is what its function returns."""
 
-    __slots__ = ("_app", "_row", "duplicate", "id", "replaced")
+    __slots__ = ("_app", "_connection", "_row", "duplicate", "id", "replaced")
 
     def __init__(
         self,
@@ -101,12 +117,20 @@ class Job(Generic[R_co]):
         row: model.Job | None = None,
         duplicate: bool = False,
         replaced: bool = False,
+        connection: Any = None,
     ) -> None:
         self.id = job_id
         self.duplicate = duplicate  # it was there before: the enqueue's unique key was held by this job
         self.replaced = replaced  # and it took over what the enqueue's on_conflict says, because it had not started
         self._app = app
+        self._connection = connection
         self._row = row
+
+    @property
+    def _backend(self) -> Backend:
+        """The database, as a connection that was given sees it."""
+        backend = self._app.backend
+        return backend if self._connection is None else backend.seen_by(self._connection)
 
     def __repr__(self) -> str:
         known = "" if self._row is None else f" {self._row.task} {self._row.state}"
@@ -128,21 +152,49 @@ class Job(Generic[R_co]):
         `UnknownJob` at once if there is no such job.
         """
         seconds = seconds_of(timeout)
+        if self._connection is not None:
+            return self._outcome(self._ended_by_now(self.refresh()), seconds)
         return self._outcome(self._app.waiter.wait([self.id], seconds), seconds)
+
+    def wait(self, timeout: float | timedelta | None = None) -> StateName:
+        """Waits for the job to end and returns its state; when the time is over, the state that it has then."""
+        seconds = seconds_of(timeout)
+        if self._connection is not None:
+            return self._now(self._ended_by_now(self.refresh()))
+        return self._now(self._app.waiter.wait([self.id], seconds))
+
+    async def await_(self, timeout: float | timedelta | None = None) -> StateName:
+        """As `wait`, from a coroutine."""
+        seconds = seconds_of(timeout)
+        if self._connection is not None:
+            return self._now(self._ended_by_now(await self.arefresh()))
+        ended = await self._app.waiter.wait_async([self.id], seconds)
+        return self._now(ended) if ended else await in_thread(lambda: self._now(ended))
+
+    def _now(self, ended: Mapping[str, model.Job]) -> StateName:
+        self._row = ended.get(self.id)  # None: it is read now
+        return self.state
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R_co:
         """As `result`, from a coroutine."""
         seconds = seconds_of(timeout)
+        if self._connection is not None:
+            return self._outcome(self._ended_by_now(await self.arefresh()), seconds)
         ended = await self._app.waiter.wait_async([self.id], seconds)
         row = ended.get(self.id)
         if row is not None and row.state == State.COMPLETED:
             return self._outcome(ended, seconds)
         return await in_thread(lambda: self._outcome(ended, seconds))  # reads the traceback
 
+    def _ended_by_now(self, read: Job[Any]) -> dict[str, model.Job]:
+        if read.row.state not in FINAL:
+            raise _cannot_wait(self.id)
+        return {self.id: read.row}
+
     def _outcome(self, ended: Mapping[str, model.Job], seconds: float | None) -> R_co:
         row = ended.get(self.id)
         if row is None:
-            raise not_ended(f"job {self.id}", seconds or 0.0)
+            raise not_ended(self._app, f"job {self.id}", seconds or 0.0, self.id)
         self._row = row
         if row.state == State.COMPLETED:
             return self._app.decode_result(row.task, row.result or "null")
@@ -155,8 +207,10 @@ class Job(Generic[R_co]):
         what = f"job {row.id} ({row.task}) {_WORDS.get(row.reason or '', f'ended as {row.state}')}{attempts}"
         why = f": {row.error}" if row.error else ""
         look = "see job.attempts(); " if kind is JobFailed else ""
-        error = kind(f"{what}{why}\n{look}job.retry() starts it over", self, row.reason, row.error)
-        for last in self._app.backend.history.attempts(self.id)[-1:] if kind is JobFailed else ():
+        lost = self._backend.graph.lost(self.id)
+        again = advice(lost) if any(lost) else "job.retry() starts it over"
+        error = kind(f"{what}{why}\n{look}{again}", self, row.reason, row.error)
+        for last in self._backend.history.attempts(self.id)[-1:] if kind is JobFailed else ():
             if last.traceback:
                 error.add_note(f"where the body failed:\n{clean_traceback(last.traceback, _TRACEBACK_BYTES)}")
         return error
@@ -169,19 +223,29 @@ class Job(Generic[R_co]):
             assert self._row is not None
         return self._row
 
+    @row.setter
+    def row(self, row: model.Job | None) -> None:
+        self._row = row
+
     def refresh(self) -> Job[R_co]:
         """Reads the job again; `UnknownJob` if it is gone."""
-        found = self._app.backend.jobs.get([self.id])
+        return self._found(self._backend.jobs.get([self.id]))
+
+    async def arefresh(self) -> Job[R_co]:
+        """As `refresh`, from a coroutine."""
+        if self._connection is None:
+            return await in_thread(self.refresh)
+        return self._found(
+            await self._app.backend.read_async(self._connection, lambda seen: seen.jobs.get([self.id]))
+        )
+
+    def _found(self, found: Sequence[model.Job]) -> Job[R_co]:
         if not found:
             raise unknown_job(self.id)
         self._row = found[0]
         return self
 
-    async def arefresh(self) -> Job[R_co]:
-        """As `refresh`, from a coroutine."""
-        return await in_thread(self.refresh)
-
-    state = _Column[str]()
+    state = _Column[StateName]()
     reason = _Column[str | None]()  # why it failed or was cancelled
     task = _Column[str]()
     queue = _Column[str]()
@@ -196,6 +260,8 @@ class Job(Generic[R_co]):
     started_at = _Column[datetime | None](moment)
     finished_at = _Column[datetime | None](moment)
     expires_at = _Column[datetime | None](moment)
+    workflow_id = _Column[str | None]()
+    step = _Column[str | None]()
     schedule = _Column[str | None]()  # the name of the schedule that made it
     slot = _Column[datetime | None](moment)  # the time for which its schedule made it
 
@@ -203,7 +269,12 @@ class Job(Generic[R_co]):
     def args(self) -> dict[str, Any] | None:
         """The arguments by name, those that the task redacts hidden; None: they were not kept."""
         stored = self.row.args
-        return None if stored is None else self._app.shown_args(self.row.task, codec.decode(stored))
+        return None if stored is None else self._app.shown_args(self.row.task, codec.decode_args(stored))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What it was enqueued with as `headers`."""
+        return decode_headers(self.row.headers)
 
     @property
     def progress(self) -> Progress:
@@ -213,37 +284,54 @@ class Job(Generic[R_co]):
     def attempts(self) -> list[Attempt]:
         """Every attempt that is kept, oldest first, with the one under way."""
         row = self.refresh().row  # before the others: what ends in between is then among those
-        kept = self._app.backend.history.attempts(self.id)
+        kept = self._backend.history.attempts(self.id)
         found = [_attempt(each) for each in kept]
         if row.state in {State.RUNNING, State.COMPLETED} and row.claim not in {each.claim for each in kept}:
             times = moment(row.started_at), moment(row.finished_at)
-            found.append(Attempt(row.attempt, row.worker_id, row.state, *times, None))  # only its own row shows it
-        return found
+            last = Attempt(row.attempt, row.worker_id, row.state, *times, None, claim=row.claim)
+            found.append(last)  # only its own row shows it
+        counted = model.starts(each.number for each in found)
+        return [replace(each, start=start) for each, start in zip(found, counted, strict=True)]
 
     def logs(self, *, after: int = 0, limit: int = 1000) -> list[LogLine]:
         """What was logged inside the job, oldest first."""
-        found = self._app.backend.history.log_lines(self.id, after=after, limit=limit)
-        return [LogLine(seq, to_datetime(line.at), line.level, line.logger, line.message) for seq, line in found]
+        found = self._backend.history.log_lines(self.id, after=after, limit=limit)
+        return [
+            LogLine(seq, to_datetime(line.at), line.level, line.logger, line.message, line.claim)
+            for seq, line in found
+        ]
 
     def cancel(self) -> bool:
         """Cancels the job or, if it runs, asks it to stop. False: it had ended already."""
-        result = cancel(self._app, [self.id])[self.id]
+        if self._connection is None:
+            result = cancel(self._app, [self.id])[self.id]
+        else:  # workers learn of it after the user's commit
+            result = self._backend.jobs.cancel([self.id])[self.id]
         if result is CancelResult.UNKNOWN:
             raise unknown_job(self.id)
         self._row = None
         return result is not CancelResult.FINAL
 
     def retry(self) -> bool:
-        """Starts a job over that has ended. False: it has not ended, or its arguments were not kept."""
-        has_changed = bool(retry(self._app, [self.id]))
-        if not has_changed:
-            self.refresh()
+        """Starts a job over that has ended. False: it has not ended, or its arguments were not kept.
+
+        With live parents it waits for them. `GraphError` if one of them failed or was cancelled, unless the job runs
+        after such too: the message says which to retry instead.
+        """
+        if self._connection is None:
+            has_changed = bool(retry(self._app, [self.id]))
+        else:
+            has_changed = bool(self._backend.jobs.retry([self.id]))
+        if not has_changed and self.refresh().row.state in FINAL:
+            lost = self._backend.graph.lost(self.id)
+            if any(lost):
+                raise GraphError(f"job {self.id} ({self.task}) was not retried: {advice(lost)}")
         self._row = None
         return has_changed
 
     def delete(self) -> bool:
         """Whether the job and its history are gone. False: it runs, or a live job needs it."""
-        if not self._app.backend.jobs.delete([self.id]):
+        if not self._backend.jobs.delete([self.id]):
             self.refresh()
             return False
         self._row = None
@@ -258,9 +346,9 @@ class Job(Generic[R_co]):
         return await in_thread(self.retry)
 
 
-def cancel(app: AppInterface, ids: Sequence[str]) -> dict[str, CancelResult]:
+def cancel(app: AppInterface, ids: Sequence[str], action: NewAction | None = None) -> dict[str, CancelResult]:
     """Cancels jobs that have not started and asks running ones to stop; returns what became of each."""
-    results = app.backend.jobs.cancel(ids)
+    results = app.backend.jobs.cancel(ids, action=action)
     asked = [job_id for job_id, result in results.items() if result is CancelResult.REQUESTED]
     if asked:
         app.recall()
@@ -268,15 +356,29 @@ def cancel(app: AppInterface, ids: Sequence[str]) -> dict[str, CancelResult]:
     if CancelResult.CANCELLED in results.values():
         app.waiter.poke()
         app.backend.announce_done()
+        if app.hooks.cancelled:
+            ended = [job_id for job_id, result in results.items() if result is CancelResult.CANCELLED]
+            app.hooks.tell("cancelled", [Job(app, job_id) for job_id in ended])
     return results
 
 
-def retry(app: AppInterface, ids: Sequence[str]) -> list[str]:
+def retry(app: AppInterface, ids: Sequence[str], action: NewAction | None = None) -> list[str]:
     """Starts jobs over that have ended; returns the ids of those that it could."""
-    retried = app.backend.jobs.retry(ids)
+    retried = app.backend.jobs.retry(ids, action=action)
     if retried:
         app.announce(_queues(app, retried))
     return retried
+
+
+def why_not_retried(app: AppInterface, job_id: str) -> str:
+    """Why `retry` left a job alone, and what to do instead."""
+    found = app.backend.jobs.get([job_id])
+    if not found:
+        return "it is gone"
+    if found[0].state not in FINAL:
+        return f"it has not ended: it is {found[0].state}"
+    lost = app.backend.graph.lost(job_id)
+    return advice(lost) if any(lost) else "its arguments were not kept; enqueue it again"
 
 
 def _queues(app: AppInterface, ids: Sequence[str]) -> set[str]:
@@ -291,10 +393,9 @@ def rows(app: AppInterface, ids: Sequence[str]) -> Iterator[model.Job]:
 
 def _attempt(each: model.Attempt) -> Attempt:
     told = (each.error_type, each.error_message, each.traceback)
-    error = None if told == (None, None, None) else AttemptError(*told)
-    return Attempt(
-        each.attempt, each.worker_id, each.outcome, moment(each.started_at), moment(each.finished_at), error
-    )
+    error = None if told == (None, None, None) else AttemptError(*told, each.error_class)
+    times = moment(each.started_at), moment(each.finished_at)
+    return Attempt(each.attempt, each.worker_id, each.outcome, *times, error, claim=each.claim)
 
 
 _WORDS = {
@@ -309,9 +410,29 @@ _WORDS = {
 }
 
 
-def not_ended(what: str, seconds: float) -> TimeoutError:
-    within = counted(seconds, "second")
-    return TimeoutError(f"{what} has not ended within {within} and goes on; wait longer, or cancel() it")
+def not_ended(app: AppInterface, what: str, seconds: float, job_id: str | None) -> TimeoutError:
+    """The error of a wait whose time is over; `job_id`: the job that says why. Reads the database."""
+    begun = f"{what} has not ended within {counted(seconds, 'second')}"
+    try:
+        found = None if job_id is None else app.waiter.standstill(job_id)
+    except StorageError as error:
+        return TimeoutError(f"{begun}, and why cannot be read now: {error}")
+    if found is None:
+        return TimeoutError(f"{begun} and goes on; wait longer, or cancel() it")
+    return TimeoutError(f"{begun} and does not run. {found.text}")
+
+
+def refuse_connected(job: Job[Any]) -> None:
+    """Refuses to wait for a job with a handle that reads on the user's own connection."""
+    if job._connection is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - it is not for users
+        raise _cannot_wait(job.id)
+
+
+def _cannot_wait(job_id: str) -> ConfigError:
+    return ConfigError(
+        f"job {job_id} has not ended, and this handle reads on your own connection, where it does not wait: "
+        "commit, then wait with the handle of app.job(id), without connection="
+    )
 
 
 def seconds_of(timeout: float | timedelta | None) -> float | None:

@@ -7,20 +7,33 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, overload
 
 from dray.app_interface import AppInterface
-from dray.errors import UnknownJob, UnknownWorkflow
+from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
 from dray.handle.job import Job, cancel, in_thread, not_ended, retry, rows, seconds_of
 from dray.instants import to_datetime
-from dray.model.job import FINAL, LIVE, State
+from dray.model.action import NewAction
+from dray.model.job import FINAL, LIVE, CancelResult, State
 from dray.model.values import check_name, shown
-from dray.model.workflow import Done, Workflow, done_of, workflow_state
+from dray.model.workflow import Done, RunState, Tally, Workflow, done_of, workflow_state
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _AWAITED = 500  # jobs that are waited for at a time
 _ALL = frozenset[str](State)
 _MOVING = LIVE - {State.WAITING}
 _TRANSIT = 0.25  # seconds between two looks while the end of a job is being passed on to those that wait for it
+
+
+class TaskOf(Protocol[R_co]):
+    """A task, as far as a handle knows it."""
+
+    @property
+    def name(self) -> str: ...
+    def decode_result(self, text: str, /) -> R_co: ...
 
 
 class Run:
@@ -47,7 +60,7 @@ class Run:
             f"the handle of workflow {self.id} stays in its process; pass its id, and use app.workflow_run"
         )
 
-    def _look(self) -> tuple[Workflow, dict[str, int]]:
+    def _look(self) -> tuple[Workflow, Tally]:
         found = self._app.backend.workflows.get(self.id)
         if found is None:
             raise UnknownWorkflow(
@@ -72,12 +85,16 @@ class Run:
     @property
     def counts(self) -> dict[str, int]:
         """How many of its jobs are in which state, at one moment."""
-        return self._look()[1]
+        return self._look()[1].counts
 
     @property
-    def state(self) -> str:
-        """One word for the whole: running, waiting (every live job waits), failed, cancelled or completed."""
-        return workflow_state(self.counts)
+    def state(self) -> RunState:
+        """One word for the whole: running, waiting (every live job waits), failed, cancelled or completed.
+
+        Completed too if all steps that failed or were cancelled have children, and each of those has
+        ``on_parent_failure="run"``; `counts` tells how many.
+        """
+        return workflow_state(self._look()[1])
 
     @property
     def progress(self) -> Done:
@@ -89,15 +106,22 @@ class Run:
         ids = self._app.backend.workflows.jobs(self.id, _ALL)
         return [Job(self._app, row.id, row=row) for row in rows(self._app, ids)]
 
-    def job(self, step: str) -> Job[Any]:
-        """The job of one step."""
+    @overload
+    def job(self, step: str) -> Job[Any]: ...
+    @overload
+    def job(self, step: str, task: TaskOf[R]) -> Job[R]: ...
+    def job(self, step: str, task: TaskOf[Any] | None = None) -> Job[Any]:
+        """The job of one step; with its task, checkers know the type of its result."""
         found = self._app.backend.workflows.step(self.id, check_name("step", step))
         if found is None:
             self._look()
             raise UnknownJob(f"workflow {self.id} has no step {shown(step)}")
-        return Job[Any](self._app, found).refresh()
+        job = Job[Any](self._app, found).refresh()
+        if task is not None and job.task != task.name:
+            raise ConfigError(f"step {shown(step)} of workflow {self.id} calls {job.task}, not {task.name}")
+        return job
 
-    def wait(self, timeout: float | timedelta | None = None) -> str:
+    def wait(self, timeout: float | timedelta | None = None) -> RunState:
         """Waits until all of it has ended, with the steps it adds meanwhile, and returns its state.
 
         `waiting`: the rest is held, and only a retry or a cancel moves it. Raises `TimeoutError` after `timeout`; the
@@ -105,32 +129,32 @@ class Run:
         """
         seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := self._next(), _Ahead):
+            left = _left(found, seconds, began)
+            if left is not None and left <= 0:
+                raise self._not_ended(found, seconds)
             try:
-                self._app.waiter.wait(found.ids, self._left(found, seconds, began))
+                self._app.waiter.wait(found.ids, left)
             except UnknownJob:  # deleted meanwhile: look again at the rest
                 continue
         return found
 
-    async def await_(self, timeout: float | timedelta | None = None) -> str:
+    async def await_(self, timeout: float | timedelta | None = None) -> RunState:
         """As `wait`, from a coroutine."""
         seconds, began = seconds_of(timeout), time.monotonic()
         while isinstance(found := await in_thread(self._next), _Ahead):
+            left = _left(found, seconds, began)
+            if left is not None and left <= 0:
+                raise await in_thread(partial(self._not_ended, found, seconds))
             try:
-                await self._app.waiter.wait_async(found.ids, self._left(found, seconds, began))
+                await self._app.waiter.wait_async(found.ids, left)
             except UnknownJob:
                 continue
         return found
 
-    def _left(self, ahead: _Ahead, seconds: float | None, began: float) -> float | None:
-        """How long to wait for these jobs; `TimeoutError` if the time for the whole workflow is over."""
-        if seconds is None:
-            return ahead.seconds
-        left = began + seconds - time.monotonic()
-        if left <= 0:
-            raise not_ended(f"workflow {self.id}", seconds)
-        return left if ahead.seconds is None else min(left, ahead.seconds)
+    def _not_ended(self, ahead: _Ahead, seconds: float | None) -> TimeoutError:
+        return not_ended(self._app, f"workflow {self.id}", seconds or 0.0, next(iter(ahead.ids), None))
 
-    def _next(self) -> str | _Ahead:
+    def _next(self) -> RunState | _Ahead:
         """Its state, if nothing will move by itself any more; else what to wait for before the next look."""
         backend = self._app.backend
         state = self.state
@@ -158,10 +182,7 @@ class Run:
 
         What a running step adds before it stops is cancelled too.
         """
-        touched: set[str] = set()
-        while ids := [i for i in self._app.backend.workflows.jobs(self.id, LIVE) if i not in touched]:
-            cancel(self._app, ids)
-            touched.update(ids)
+        touched = cancel_run(self._app, self.id)
         if not touched:
             self._look()
         return len(touched)
@@ -171,10 +192,7 @@ class Run:
 
         ``cancelled``: also those that were cancelled or expired. Returns how many start over.
         """
-        states = frozenset({State.FAILED, State.CANCELLED}) if cancelled else frozenset({State.FAILED})
-        ids = self._app.backend.workflows.jobs(self.id, states)
-        if cancelled:
-            ids = [row.id for row in rows(self._app, ids) if row.reason != "parent"]
+        ids = retryable(self._app, self.id, cancelled=cancelled)
         if not ids:
             self._look()
             return 0
@@ -189,8 +207,31 @@ class Run:
         return await in_thread(lambda: self.retry_failed(cancelled=cancelled))
 
 
+def cancel_run(app: AppInterface, run_id: str, action: NewAction | None = None) -> dict[str, CancelResult]:
+    """Cancels the live jobs of a workflow, with those that running ones add meanwhile; what became of each."""
+    results: dict[str, CancelResult] = {}
+    while ids := [i for i in app.backend.workflows.jobs(run_id, LIVE) if i not in results]:
+        results |= cancel(app, ids, action)
+    return results
+
+
+def retryable(app: AppInterface, run_id: str, *, cancelled: bool) -> list[str]:
+    """The steps that `Run.retry_failed` starts over."""
+    states = frozenset({State.FAILED, State.CANCELLED}) if cancelled else frozenset({State.FAILED})
+    ids = app.backend.workflows.jobs(run_id, states)
+    return [row.id for row in rows(app, ids) if row.reason != "parent"] if cancelled else ids
+
+
 class _Ahead(NamedTuple):
     """Jobs that end before their workflow does; where that is not certain, for how long to wait for them."""
 
     ids: list[str]
     seconds: float | None = None
+
+
+def _left(ahead: _Ahead, seconds: float | None, began: float) -> float | None:
+    """How long to wait for these jobs, within the time for the whole workflow; not above 0: that is over."""
+    if seconds is None:
+        return ahead.seconds
+    left = began + seconds - time.monotonic()
+    return left if ahead.seconds is None else min(left, ahead.seconds)

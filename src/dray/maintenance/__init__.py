@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from dray.app_interface import AppInterface
 from dray.backends import Backend
@@ -12,9 +13,19 @@ from dray.errors import StorageError
 from dray.maintenance.cleaning import Checkpointer, Pruner
 from dray.maintenance.duty_runner import Agenda, Duty, DutyRunner
 from dray.maintenance.rescuer import Rescuer
+from dray.maintenance.rollups import RollUp
 from dray.maintenance.scheduler import Declarer, Scheduler
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 from dray.model.settlement import Rng
+from dray.model.worker import Rescued
+
+
+class Witness(Protocol):
+    """Who is told of what duties have written, for the App's hooks."""
+
+    def enqueued(self, ids: Iterable[str]) -> None: ...
+    def expired(self, ids: Iterable[str]) -> None: ...
+    def rescued(self, jobs: Sequence[Rescued]) -> None: ...
 
 
 class WorkerDuties:
@@ -29,6 +40,7 @@ class WorkerDuties:
         rng: Rng,
         wake_others: Callable[[], None],  # the thread that ticks `others`
         hears_deaths: Callable[[], bool] = lambda: False,  # whether `told_of_death` is called
+        witness: Witness | None = None,
     ) -> None:
         clock = app.clock
         self._wake_others = wake_others
@@ -37,13 +49,21 @@ class WorkerDuties:
         agenda = Agenda(backend, clock.steady)
         self._scheduler, deputy = (
             Scheduler(
-                backend, clock, app.ids, options, app.settings.default_timeout, agenda, is_exclusive=is_exclusive
+                backend,
+                clock,
+                app.ids,
+                options,
+                app.settings.default_timeout,
+                agenda,
+                is_exclusive=is_exclusive,
+                on_fired=None if witness is None else witness.enqueued,
             )
             for is_exclusive in (True, False)
         )
         self._rescuer = Rescuer(backend, worker_id, clock, rng, lease_us, self._take_over, hears_deaths)
+        self._rescuer.on_rescued = None if witness is None else witness.rescued
         self.rescue = DutyRunner(backend, worker_id, (self._rescuer,), clock, rng)
-        others = (*duties(backend, clock, rng, agenda), self._declarer, self._scheduler, deputy)
+        others = (*duties(backend, clock, rng, agenda, witness), self._declarer, self._scheduler, deputy)
         self.others = DutyRunner(backend, worker_id, others, clock, rng, self.rescue)
 
     def catch_up(self) -> None:
@@ -77,14 +97,17 @@ class WorkerDuties:
         self._wake_others()
 
 
-def duties(backend: Backend, clock: Clock, rng: Rng, agenda: Agenda | None = None) -> tuple[Duty, ...]:
+def duties(
+    backend: Backend, clock: Clock, rng: Rng, agenda: Agenda | None = None, witness: Witness | None = None
+) -> tuple[Duty, ...]:
     """The duties of any worker, in the order they are done. Without rescue, and schedules, which need its tasks."""
     file = (Checkpointer(backend.upkeep, clock, rng),) if backend.upkeep is not None else ()
     agenda = agenda or Agenda(backend, clock.steady)
     return (
-        Promoter(backend, agenda),
+        Promoter(backend, agenda, None if witness is None else witness.expired),
         Fanner(backend, rng, agenda),
         *file,
         Pruner(backend, rng),
         Reconciler(backend, rng),
+        RollUp(backend),
     )

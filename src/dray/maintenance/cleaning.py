@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dray.backends.sqlite.upkeep import Upkeep
 
 WORKERS_KEPT_US = DAY
+ACTIONS_KEPT_US = 90 * DAY
 STACKS_KEPT_US = MINUTE  # `dray why` waits for seconds
 _SOON = 0.05  # seconds between two steps, as long as a step takes: others want to write too
 _SHORTEST, _LONGEST = 60.0, 600.0
@@ -36,7 +37,8 @@ _PAGES = 1_000
 
 @dataclass
 class Pruner:
-    """Removes ended jobs past their retention, workers that ended long ago, questions left unanswered."""
+    """Removes ended jobs past their retention, workers that ended and actions done long ago, questions left
+    unanswered."""
 
     name = "prune"
     is_exclusive = True
@@ -58,10 +60,12 @@ class Pruner:
         now = self._backend.now()
         forgotten = self._backend.workers.prune(now - WORKERS_KEPT_US, PRUNE_CHUNK)
         stacks = self._backend.stacks.prune(now - STACKS_KEPT_US, PRUNE_CHUNK)
-        if PRUNE_CHUNK in {forgotten, stacks}:
+        actions = self._backend.actions.prune(now - ACTIONS_KEPT_US, PRUNE_CHUNK)
+        if PRUNE_CHUNK in {forgotten, stacks, actions}:
             return _SOON
         # A pass that finds nothing doubles the pause.
-        self._pause = _SHORTEST if self._removed + forgotten + stacks else min(self._pause * 2, _LONGEST)
+        removed = self._removed + forgotten + stacks + actions
+        self._pause = _SHORTEST if removed else min(self._pause * 2, _LONGEST)
         return jittered(self._pause, self._rng)
 
 

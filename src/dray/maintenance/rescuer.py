@@ -24,7 +24,7 @@ from dray.maintenance.duty_runner import jittered
 from dray.model.job import FINAL
 from dray.model.settlement import Rng
 from dray.model.worker import DeathVerdict, Judgement, Rescued
-from dray.wording import counted
+from dray.wording import counted, short_id
 
 _CHUNK = 250  # jobs in one transaction: 26 ms on SQLite
 _GLANCE = 0.5  # seconds between two looks that cost the database nothing
@@ -49,6 +49,7 @@ class Rescuer:
     _lease_us: int
     _on_burial: Callable[[], None]
     _hears_deaths: Callable[[], bool] = lambda: False  # whether `told_of_death` is called for each
+    on_rescued: Callable[[Sequence[Rescued]], None] | None = None
     _again: float | None = None  # seconds until the next look at what it was told of
     _look_at: int = 0
     _looked_at: int | None = None
@@ -111,12 +112,15 @@ class Rescuer:
     def _tell(self, verdicts: Sequence[DeathVerdict], rescued: Sequence[Rescued]) -> None:
         for job in rescued:
             if job.had_ended:
-                log.info("job %s had ended when worker %s left; its outcome is written", job.id, job.worker_id)
+                ended = short_id(job.id), job.worker_id
+                log.info("job %s had ended when worker %s left; its outcome is written", *ended)
         for worker_id, count in Counter(job.worker_id for job in rescued if not job.had_ended).items():
             taken_back = counted(count, "of its jobs was taken back", "of its jobs were taken back")
             log.warning("worker %s is gone; %s", worker_id, taken_back)
         self._backend.announce({job.queue for job in rescued if job.state not in FINAL})
         if any(job.state in FINAL for job in rescued):
             self._backend.announce_done()
+        if self.on_rescued is not None:
+            self.on_rescued(rescued)
         if verdicts:
             self._on_burial()

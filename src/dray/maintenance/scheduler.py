@@ -10,7 +10,7 @@ These moments count from the first look, by the steady clock: wall clocks of mac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.backends import Backend
@@ -45,6 +45,7 @@ class Scheduler:
     _timeout: float | None  # for jobs of other tasks
     _agenda: Agenda
     is_exclusive: bool = True  # False: a deputy
+    on_fired: Callable[[Sequence[str]], None] | None = None
     _last: Upcoming | None = None
 
     def __post_init__(self) -> None:
@@ -99,6 +100,8 @@ class Scheduler:
         self._unusable.pop(schedule.name, None)
         last_at = owed.slots[-1] if owed.slots else None
         fired = self._backend.schedules.fire(schedule, next_at=owed.next_at, last_at=last_at, new=new)
+        if fired and self.on_fired is not None:
+            self.on_fired([each.id for each in fired if not each.duplicate])
         return {job.queue for job in new} if fired else set()
 
     def _complain(self, schedule: Schedule, error: DrayError) -> None:

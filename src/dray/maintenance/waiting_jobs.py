@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dray.backends import Backend
@@ -29,6 +30,7 @@ class Promoter:
 
     _backend: Backend
     _agenda: Agenda
+    _on_expired: Callable[[Sequence[str]], None] | None = None
     _seen: Upcoming | None = None
 
     def tick(self) -> float:
@@ -42,6 +44,8 @@ class Promoter:
             expired = self._backend.jobs.expire(PROMOTE_CHUNK)
             if expired:
                 self._backend.announce_done()
+                if self._on_expired is not None:
+                    self._on_expired(expired)
             done = max(done, len(expired))
         if done:
             self._agenda.forget()

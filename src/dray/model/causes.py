@@ -6,15 +6,17 @@ the rows it was read from; several causes may hold at once, and the first is the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from dray.instants import SECOND, moment, to_datetime
 from dray.model.circumstances import AHEAD_LIMIT, Circumstances, Parent, WorkerView
 from dray.model.job import FINAL, UNSTARTED, Reason, State
-from dray.wording import close_matches, counted, listed, plural, span
+from dray.model.lost_parents import obstacle, retry_command
+from dray.wording import attempt_name, close_matches, counted, listed, plural, span
 
 _NAMED = 5  # of several in one sentence
 
@@ -101,6 +103,28 @@ def explain(around: Circumstances, misfit: str | None = None) -> list[Cause]:
     return [cause(Kind.OTHER, f"It is {state}, a state that this release does not know.", state=state)]
 
 
+# A job with one of these stays where it is until a person does something.
+_NEEDS_HELP = frozenset({Kind.MOVED, Kind.HELD, Kind.ARGUMENTS, Kind.PAUSED, Kind.NO_WORKER, Kind.UNKNOWN_TASK})
+
+
+class Standstill(NamedTuple):
+    """Why a job that has not ended does not run, in one line."""
+
+    text: str
+    needs_help: bool  # only a person can change it: a worker is missing, the queue is paused …
+
+
+def standstill(around: Circumstances) -> Standstill | None:
+    """What to tell a caller that waits for the job; None: it runs, or has ended."""
+    job, holder = around.job, around.holder
+    if job.state in FINAL or (holder is not None and not holder.is_gone):
+        return None
+    causes = explain(around)
+    is_left = job.state == State.RUNNING and not any(view.is_alive for view in around.workers)
+    needs_help = is_left or any(each.kind in _NEEDS_HELP for each in causes)
+    return Standstill(" ".join(each.text for each in causes), needs_help)
+
+
 def _unstarted(around: Circumstances, misfit: str | None) -> list[Cause]:
     job, at, now = around.job, around.job.expires_at, around.now
     obstacles = [*_misfitting(around, misfit)]
@@ -132,7 +156,8 @@ def _time(around: Circumstances) -> Cause:
     if job.run_at <= around.now:
         return cause(Kind.DUE, f"Its time came {at}: it is about to be queued{_by_whom(around)}.", run_at=run_at)
     if last is not None and job.attempt and (last.claim, last.attempt) == (job.claim, job.attempt):
-        text = f"Attempt {job.attempt} of {job.max_attempts} ended ({job.error or last.outcome}); "
+        name = _attempt(around)
+        text = f"{name[0].upper()}{name[1:]} ended ({job.error or last.outcome}); "
         text += f"the next starts {at}."
         tries = {"attempt": job.attempt, "max_attempts": job.max_attempts}
         return cause(Kind.RETRY, text, run_at=run_at, **tries, outcome=last.outcome, error=job.error)
@@ -152,7 +177,8 @@ def _parents(around: Circumstances) -> Iterator[Cause]:
         if parent.satisfied < 0 and parent.state in FINAL:
             text = f"It is held by policy: its parent {parent_words(parent)} ended as "
             text += f"{ended_as(parent.state, parent.reason)}, and on_parent_failure is {job.on_parent_failure}. "
-            text += f"`dray job retry {parent.id}` runs the parent again, which frees it; "
+            if not around.lost.orphans:
+                text += f"`{retry_command(around.lost)}` starts over what it runs after, which frees it; "
             text += f"`dray job cancel {job.id}` gives it up."
             facts = {"parent": parent_facts(parent), "on_parent_failure": job.on_parent_failure}
             yield cause(Kind.HELD, text, **facts)
@@ -187,7 +213,7 @@ def _queue(around: Circumstances) -> Iterator[Cause]:
     if around.paused_at is not None:
         since = when(around.paused_at, around.now)
         text = f"Queue {job.queue} is paused, since {since}: nothing of it starts before "
-        text += f"`dray queues resume {job.queue}`."
+        text += f"`dray queues resume {shlex.quote(job.queue)}`."
         yield cause(Kind.PAUSED, text, queue=job.queue, paused_at=moment(around.paused_at))
     serving = [view for view in around.workers if view.serves(job.queue)]
     able = [view for view in serving if view.knows(job.task)]
@@ -216,7 +242,7 @@ def _no_worker(around: Circumstances) -> Cause:
     about = "; ".join(filter(None, notes))
     text = f"No live worker serves queue {queue}" if alive else "No worker is alive"
     text += f" ({about})" if about else ""
-    text += f": start one with `dray worker{f' -q {queue}' if elsewhere else ''}`."
+    text += f": start one with `dray worker{f' -q {shlex.quote(queue)}' if elsewhere else ''}`."
     return cause(Kind.NO_WORKER, text, queue=queue, alive=len(alive), other_queues=elsewhere, silent=silent)
 
 
@@ -262,7 +288,7 @@ def _running(around: Circumstances) -> list[Cause]:
     started_at = job.started_at or job.updated_at
     words = ": ".join(filter(None, ["" if job.progress is None else f"{job.progress:.0f}%", job.progress_message]))
     text = f"It runs on worker {worker_words(holder)}, since {when(started_at, around.now)}, "
-    text += f"attempt {job.attempt} of {job.max_attempts}{f', {words}' if words else ''}."
+    text += f"{_attempt(around)}{f', {words}' if words else ''}."
     facts = {"attempt": job.attempt, "max_attempts": job.max_attempts, "progress": job.progress}
     found.append(cause(Kind.RUNNING, text, worker=worker_facts(holder), started_at=moment(started_at), **facts))
     return found
@@ -326,6 +352,11 @@ def _at(around: Circumstances) -> str:
     return when(around.job.finished_at or around.job.updated_at, around.now)
 
 
+def _attempt(around: Circumstances) -> str:
+    start = around.start if around.start > 1 else None
+    return f"{attempt_name(around.job.attempt, start)} of {around.job.max_attempts}"
+
+
 def _tries(around: Circumstances) -> dict[str, Any]:
     counts = {name: getattr(around.job, name) for name in ("attempt", "max_attempts", "crashes", "max_crashes")}
     return {"finished_at": moment(around.job.finished_at), **counts}
@@ -334,7 +365,7 @@ def _tries(around: Circumstances) -> dict[str, Any]:
 def _completed(around: Circumstances) -> Cause:
     job = around.job
     took = None if job.started_at is None or job.finished_at is None else (job.finished_at - job.started_at) / SECOND
-    text = f"It completed {_at(around)}, in attempt {job.attempt} of {job.max_attempts}"
+    text = f"It completed {_at(around)}, in {_attempt(around)}"
     text += f", after {span(took)}" if took is not None else ""
     text += ", with a result." if job.result is not None else ", without a result."
     return cause(Kind.COMPLETED, text, **_tries(around), seconds=took, has_result=job.result is not None)
@@ -344,7 +375,7 @@ def _failed(around: Circumstances, kind: Kind, words: str) -> Cause:
     job = around.job
     # The attempt that the job ended with, where it is recorded.
     last = around.last if around.last is not None and around.last.claim == job.claim else None
-    counted = f"attempt {job.attempt} of {job.max_attempts}"
+    counted = _attempt(around)
     if kind is Kind.CRASHED:
         counted += f", crash {job.crashes} of {job.max_crashes}"
     text = f"It failed {_at(around)}: {counted} {words}"
@@ -371,7 +402,11 @@ def _with_parent(around: Circumstances) -> Cause:
     if parents:
         first = parents[0]
         text = f"It was cancelled {_at(around)} with its parent {parent_words(first)}, which is now "
-        text += f"{ended_as(first.state, first.reason)}. `dray job retry {first.id}` brings both back."
+        text += f"{ended_as(first.state, first.reason)}. "
+        if around.lost.orphans:
+            text += f"It cannot be retried: {obstacle(around.lost)}."
+        else:
+            text += f"`{retry_command(around.lost)}` brings all of them back."
     shown = [parent_facts(parent) for parent in parents]
     return cause(Kind.PARENT, text, finished_at=moment(around.job.finished_at), parents=shown)
 

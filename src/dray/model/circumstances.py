@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dray.model.job import Attempt, Job
+from dray.model.lost_parents import NOTHING_LOST, Lost
 from dray.model.worker import Worker, WorkerState
 
 AHEAD_LIMIT = 1_000  # jobs of one task that are counted before one in the queue
@@ -100,3 +101,5 @@ class Circumstances:
     ahead: Mapping[str, int]  # task -> jobs that come before it in its queue, at most AHEAD_LIMIT of each
     last: Attempt | None  # the newest that is recorded
     closed: Closed | None = None  # the database
+    start: int = 1  # how often it was started, by its recorded attempts: one more after each retry
+    lost: Lost = NOTHING_LOST  # what keeps it from being freed, or from starting over

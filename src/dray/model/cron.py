@@ -113,10 +113,15 @@ def parse(text: str, tz: str) -> Cron:
     fields = ALIASES.get(text.lower(), text)
     simulated = _read(text, fields)
     minute, hour = fields.split()[-5:-3]
-    cron = Cron(fields, _zone(tz), follows_clock=minute.startswith("*") or hour.startswith("*"))
+    cron = Cron(fields, zone(tz), follows_clock=minute.startswith("*") or hour.startswith("*"))
     if not _has_a_day(simulated) or cron.next_after(_PROBE_AT) is None:
         raise ConfigError(f"cron {shown(text)} never comes: there is no such day and time in {tz}")
     return cron
+
+
+def in_words(text: str) -> str:
+    """A line in English: ``At 03:00 every day``."""
+    return _read(text, ALIASES.get(text.lower(), text)).explain()
 
 
 def _read(text: str, fields: str) -> CronSim:
@@ -134,7 +139,7 @@ def _step(fields: str, wall: int, *, reverse: bool) -> int | None:
     return None if found is None else from_datetime(found)
 
 
-def _zone(tz: str) -> tzinfo:
+def zone(tz: str) -> tzinfo:
     if tz == "UTC":  # also where the system has no zone files
         return UTC
     try:

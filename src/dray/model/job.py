@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
+
+# How type checkers know a job's state, and the words that filters take for states.
+StateName: TypeAlias = Literal["waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled"]
+StateWord: TypeAlias = StateName | Literal["pending", "created", "succeeded", "timeout", "crashed", "expired"]
 
 
 class State(StrEnum):
@@ -92,6 +97,8 @@ class Claim(NamedTuple):
     priority: int
     run_at: int
     workflow_id: str | None
+    headers: str | None = None
+    retry: str | None = None
 
 
 class Held(NamedTuple):
@@ -141,7 +148,9 @@ class Job:
     name: str | None
     description: str | None
     tags: tuple[str, ...]
-    trace: str | None
+    headers: str | None  # a JSON object of strings
+    retry: str | None  # JSON: see `model/job_retry.py`
+    keep_us: int | None  # how long it is kept once it has ended; None: as its state is
     created_at: int
     updated_at: int
     started_at: int | None
@@ -169,6 +178,18 @@ class Attempt:
     traceback: str | None
     started_at: int | None
     finished_at: int | None
+    error_class: str | None = None  # where the class of the error is; None: it is not known
+
+
+def starts(numbers: Iterable[int]) -> list[int]:
+    """Which start of a job each of its attempts belongs to: when the job starts over, so do their numbers."""
+    found: list[int] = []
+    start, last = 0, 0
+    for number in numbers:
+        start += number <= last or not found
+        found.append(start)
+        last = number
+    return found
 
 
 @dataclass(frozen=True, slots=True)

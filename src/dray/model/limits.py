@@ -21,11 +21,19 @@ LOG_LINES = 1_000  # per job
 ATTEMPTS_KEPT = 100  # per job, the newest
 TAGS = 20  # per job
 TAG_CHARS = 100
+HEADERS = 50  # per job
+HEADER_CHARS = 100  # of a name
+HEADERS_BYTES = 8 * KIB  # of all of a job's, as JSON
+RETRY_ON = 50  # exception types that one job names
 UNIQUE_CHARS = 500
 JOB_NAME_CHARS = 200
 DESCRIPTION_CHARS = 500
 
-NAME_CHARS = 100
+ACTION_WHO_BYTES = 200  # of an action: who did it, to what, and what was noted; cut too
+ACTION_TARGET_BYTES = 1 * KIB
+ACTION_NOTE_BYTES = 1 * KIB
+
+NAME_CHARS = 200  # of a task, queue, schedule or step
 CRON_CHARS = 1_000
 
 # The same range on both databases: an integer of 32 bits, symmetric so that a priority can be negated.

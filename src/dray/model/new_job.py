@@ -7,7 +7,7 @@ one sentence that says what, where and what to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from dray.errors import ConfigError, PayloadError
 from dray.instants import LAST_INSTANT
+from dray.model.headers import add_headers, check_headers
 from dray.model.limits import (
     DELAY_US,
     DESCRIPTION_CHARS,
@@ -28,6 +29,7 @@ from dray.model.limits import (
 from dray.model.values import check_name, shown
 from dray.model.workflow import ParentPolicy
 
+_RETRY_CHARS = 16_384
 _MAX_COUNT = 1_000_000  # of attempts and crashes
 _SCOPES = ("live", "queued")
 _POLICIES = tuple(ParentPolicy)
@@ -73,12 +75,20 @@ class NewJob:
     name: str | None = None
     description: str | None = None
     tags: tuple[str, ...] = ()
-    trace: str | None = None
+    headers: str | None = None  # as `encode_headers` makes it
+    retry: str | None = None  # as `encode_retry` makes it
+    keep_us: int | None = None  # how long it is kept once it has ended; None: as its state is
 
     def like(self, job_id: str, args: str) -> NewJob:
         """The same job under another id and with other arguments. All else was checked when this one was made."""
         job = object.__new__(NewJob)
         vars(job).update(vars(self), id=job_id, args=args)
+        return job
+
+    def with_headers(self, more: Mapping[str, str]) -> NewJob:
+        """The same job with more headers, as far as there is room. Its own win."""
+        job = object.__new__(NewJob)
+        vars(job).update(vars(self), headers=add_headers(self.headers, more))
         return job
 
     @cached_property
@@ -104,12 +114,14 @@ class NewJob:
             ("unique", self.unique_key, UNIQUE_CHARS),
             ("name", self.name, JOB_NAME_CHARS),
             ("description", self.description, DESCRIPTION_CHARS),
-            ("trace", self.trace, DESCRIPTION_CHARS),
+            ("retry", self.retry, _RETRY_CHARS),
         ):
             if text is not None:
                 _check_text(path, text, limit)
         for number, tag in enumerate(self.tags):
             _check_text(f"tags[{number}]", tag, TAG_CHARS)
+        if self.headers is not None:
+            check_headers(self.headers)
 
 
 MANY = 50  # jobs in one call; fewer share a transaction with those of other threads
@@ -123,6 +135,13 @@ class AlikeJobs(NamedTuple):
     args: Sequence[str]
 
 
+def one_by_one(jobs: Sequence[NewJob] | AlikeJobs) -> Sequence[NewJob]:
+    """The jobs, each with all that it is made of."""
+    if not isinstance(jobs, AlikeJobs):
+        return jobs
+    return [jobs.pattern.like(*own) for own in zip(jobs.ids, jobs.args, strict=True)]
+
+
 def _problems(job: NewJob) -> Iterator[str]:
     """What is wrong with the numbers and words of a job; most have nothing to check."""
     if job.priority is not None and not PRIORITY_MIN <= job.priority <= PRIORITY_MAX:
@@ -131,7 +150,8 @@ def _problems(job: NewJob) -> Iterator[str]:
         yield f"max_attempts and max_crashes must be between 1 and {_MAX_COUNT:,}"
     if job.timeout is not None and not (math.isfinite(job.timeout) and job.timeout > 0):
         yield f"timeout must be a number of seconds above 0, not {shown(job.timeout)}"
-    if any(us is not None and not 0 <= us <= DELAY_US for us in (job.delay_us, job.expires_us, job.unique_us)):
+    spans = (job.delay_us, job.expires_us, job.unique_us, job.keep_us)
+    if any(us is not None and not 0 <= us <= DELAY_US for us in spans):
         yield "delays and windows must be between 0 and ten years"
     if any(at is not None and not 0 <= at <= LAST_INSTANT for at in (job.run_at, job.expires_at, job.slot)):
         yield "run_at, expires_at and slots must lie between 1970-01-01 and 9999-12-30, in UTC"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from dray.model.error_group import error_key
 from dray.model.job import Claim, Held, Outcome, Reason, State
 
 Error: TypeAlias = tuple[str, str, str | None]  # its type, its message and its traceback
+_OWN = frozenset({"Timeout", "ProcessDied", "WorkerDied", "Unstorable", "Misfit"})  # types that Dray itself records
 _SHORT = 300  # characters of the one-line error that lists show
 
 
@@ -33,6 +35,7 @@ class Settlement(NamedTuple):
     outcome: str | None  # None: no attempts row (the attempt is given back)
     started: int
     finished: int
+    task: str | None = None  # None: it cannot have failed
     reason: str | None = None
     delay_us: int | None = 0  # until it may run again; None: it keeps its place in the queue
     gives_back: bool = False
@@ -44,6 +47,14 @@ class Settlement(NamedTuple):
     traceback: str | None = None
     counts_crash: bool = False
     keeps_error: bool = False  # nothing was tried: the error that the job had still tells its story
+    error_class: str | None = None  # where the class of the error is: "shop.mail.Bounced"
+
+    @property
+    def error_key(self) -> str | None:
+        """The group of the failure; None: the job has not failed."""
+        if self.state != State.FAILED or self.task is None:
+            return None
+        return error_key(self.task, self.error or "")
 
 
 def _ended(
@@ -54,12 +65,16 @@ def _ended(
     failure: Error | None = None,
     **fields: Any,
 ) -> Settlement:
-    settlement = Settlement(claim.id, claim.claim, state, outcome, *times, **fields)
+    task = None if isinstance(claim, Held) else claim.task
+    settlement = Settlement(claim.id, claim.claim, state, outcome, *times, task, **fields)
     if failure is None:
         return settlement
     kind, message, traceback = failure
     error = _short(kind, message)
-    return settlement._replace(error=error, error_type=kind, error_message=message, traceback=traceback)
+    own = f"dray.errors.{kind}" if kind in _OWN else None
+    return settlement._replace(
+        error=error, error_type=kind, error_message=message, traceback=traceback, error_class=own
+    )
 
 
 def _runnable(delay_us: int) -> State:
@@ -70,7 +85,7 @@ def completed(
     claim: Claim, started: int, finished: int, result: str | None = None, *, keep_args: bool = True
 ) -> Settlement:
     """The body returned."""
-    end = Settlement(claim.id, claim.claim, State.COMPLETED, Outcome.COMPLETED, started, finished)
+    end = Settlement(claim.id, claim.claim, State.COMPLETED, Outcome.COMPLETED, started, finished, claim.task)
     return end if result is None and keep_args else end._replace(result=result, drops_args=not keep_args)
 
 
@@ -130,6 +145,7 @@ def crashed(
     claim: int,
     worker_id: str | None,
     *,
+    task: str,
     attempts_left: int,
     crashes_left: int,
     crashes: int,
@@ -140,7 +156,7 @@ def crashed(
     error = "WorkerDied", f"worker {worker_id} died while it ran this job", None
     ends = attempts_left <= 0 or crashes_left <= 0
     held = Held(job_id, claim, cancel_requested=False)
-    return _crashed(held, (at, at), error, None if ends else crash_delay_us(crashes, rng))
+    return _crashed(held, (at, at), error, None if ends else crash_delay_us(crashes, rng))._replace(task=task)
 
 
 def _crashed(claim: Claim | Held, times: tuple[int, int], error: Error, delay_us: int | None) -> Settlement:

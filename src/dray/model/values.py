@@ -1,7 +1,7 @@
 """Names, ids and durations as people write them, checked.
 
-Names end up in logs, URLs, file names and shells, so only characters harmless in all of these are taken. A duration
-is given in seconds or as a timedelta; inside Dray it is whole microseconds.
+A name is printable text on one line, so that it is safe in logs and on terminals; addresses, searches and shell
+commands quote it. A duration is given in seconds or as a timedelta; inside Dray it is whole microseconds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from reprlib import Repr
 
 from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
-from dray.model.limits import DELAY_US, NAME_CHARS
+from dray.model.limits import DELAY_US, NAME_CHARS, TAG_CHARS
 
-_NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{NAME_CHARS}}}")
+_TAG = re.compile(rf"[A-Za-z0-9_.:-]{{1,{TAG_CHARS}}}")
 _SHOWN_CHARS = 60
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -27,12 +27,25 @@ def check_name(kind: str, value: object) -> str:
     """The name as given; `InvalidName` says which kind of name it is and what is allowed."""
     if not isinstance(value, str):
         raise InvalidName(f"a {kind} name must be a string, not {type(value).__name__}")
-    if _NAME.fullmatch(value) is None:
-        raise InvalidName(
-            f"{kind} name {shown(value)} cannot be used: "
-            f"a name is 1 to {NAME_CHARS} of the characters A-Z a-z 0-9 _ . : -"
-        )
+    why_not = _tag_problem(value) if kind == "tag" else _name_problem(kind, value)
+    if why_not is not None:
+        raise InvalidName(f"{kind} name {shown(value)} cannot be used: {why_not}")
     return value
+
+
+def _name_problem(kind: str, name: str) -> str | None:
+    if not 0 < len(name) <= NAME_CHARS or not name.isprintable() or name[0] == " " or name[-1] == " ":
+        return f"a name is 1 to {NAME_CHARS} printable characters, with no space at either end"
+    if kind == "queue" and "," in name:
+        return "a queue's name has no comma, which separates queues in a list: dray worker -q mail,default"
+    return None
+
+
+def _tag_problem(tag: str) -> str | None:
+    """Searches look for a tag within the stored JSON, so it has no character that JSON escapes."""
+    if _TAG.fullmatch(tag):
+        return None
+    return f"a tag is 1 to {TAG_CHARS} of the characters A-Z a-z 0-9 _ . : -"
 
 
 def shown(value: object) -> str:

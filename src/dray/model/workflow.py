@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from dray.errors import GraphError
 from dray.model.job import FINAL, State
 from dray.model.values import shown
+
+OnParentFailure: TypeAlias = Literal["cancel", "run", "hold"]  # `ParentPolicy`, as people write it
+RunState: TypeAlias = Literal["running", "waiting", "failed", "cancelled", "completed"]
 
 _CYCLE_SHOWN = 10
 _NOT_DONE = (State.WAITING, State.FAILED, State.CANCELLED)
@@ -35,15 +38,23 @@ class Workflow:
     created_at: int
 
 
-def workflow_state(counts_by_state: Mapping[str, int]) -> str:
-    """One word for the whole: live before failed before cancelled before completed.
+class Tally(NamedTuple):
+    """The steps of a workflow by state; of these, those that failed or were cancelled and that every child tolerates:
+    it has one at least in the workflow, and all run however their parents ended."""
+
+    counts: dict[str, int]
+    tolerated: dict[str, int]
+
+
+def workflow_state(tally: Tally) -> RunState:
+    """One word for the whole: live before failed before cancelled before completed. What is tolerated does not count.
 
     With nothing but waiting jobs left it is `waiting`: they are held, and nothing will move by itself.
     """
-    present = {state for state, count in counts_by_state.items() if count}
+    present = {state for state, count in tally.counts.items() if count > tally.tolerated.get(state, 0)}
     if present - FINAL - {State.WAITING}:
-        return State.RUNNING
-    return next((state for state in _NOT_DONE if state in present), State.COMPLETED)
+        return "running"
+    return cast("RunState", next((state for state in _NOT_DONE if state in present), State.COMPLETED))
 
 
 class Done(NamedTuple):

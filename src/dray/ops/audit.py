@@ -27,6 +27,7 @@ RULES: dict[str, str] = {
     "crashes": "a job has no more crashes behind it than attempts, and none too many if it is to go on",
     "claim": "a job was claimed at least as often as it was attempted, and once if it runs, completed or failed",
     "recorded": "a failed job has a record of its last attempt",
+    "error-key": "the key of an error has 16 digits, and no completed job has one; an earlier release may leave one",
     "arguments": "a job that is still to run has its arguments",
     "payload": "large arguments and results belong to a job, and stand in one place only",
     "due": "a queued job may run now: its time has come",
@@ -54,6 +55,10 @@ RULES: dict[str, str] = {
     "attempts-kept": "a job keeps its newest 100 attempts",
     "log": "a captured log line belongs to a job",
     "logs-kept": "a job keeps its newest 1,000 log lines",
+    "rollup": "the sums of a minute or an hour are those of its queues and tasks",
+    # People
+    "action": "an action says who did what, in words that this version knows",
+    "action-count": "an action on one job, queue or schedule was done once, or refused",
     # Workers
     "worker": "a worker is in a state that this version knows, and has an end if it is stopped or dead",
     "duty": "the terms of a duty count from 1",
@@ -70,7 +75,7 @@ class Broken:
     rule: str
     says: str  # what should hold
     count: int  # how often it does not
-    ids: tuple[str, ...]  # the first 20 that break it: jobs, or the schedules, workers and duties of their rules
+    ids: tuple[str, ...]  # the first 20 that break it: jobs, or schedules, minutes, workers, duties and actions
 
 
 @dataclass(frozen=True, slots=True)

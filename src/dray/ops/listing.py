@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from dray.errors import ConfigError, UnknownJob, UnknownWorkflow
+from dray.errors import ConfigError, UnknownJob, UnknownSchedule, UnknownWorkflow
 from dray.instants import SECOND, moment, to_datetime
 from dray.model.job import State, states_named
-from dray.model.values import canonical_id, check_name, duration_us, shown
+from dray.model.values import canonical_id, check_name, duration_us, parse_id, shown
 from dray.model.worker import WorkerState
-from dray.model.workflow import Workflow
+from dray.model.workflow import Tally, Workflow
 from dray.task.checks import instant
+from dray.wording import close_matches, listed
 
 if TYPE_CHECKING:
     from dray.backends.base import Backend
@@ -30,13 +31,19 @@ def job_filter(
     queue: str | None = None,
     task: str | None = None,
     tag: str | None = None,
+    workflow: object = None,
+    schedule: str | None = None,
     since: datetime | timedelta | float | None = None,
 ) -> Filter:
     """Which jobs a list shows; the error says which part of it cannot be meant."""
     from dray.backends.store.jobs import Filter  # noqa: PLC0415 - an App that lists nothing needs no database
 
     states, reason = (frozenset(State), None) if state is None else _states(state)
+    workflow_id, workflow_name = (None, None) if workflow is None else _workflow(workflow)
     return Filter(
+        workflow_id=workflow_id,
+        workflow=workflow_name,
+        schedule=None if schedule is None else check_name("schedule", schedule),
         states=states,
         reason=reason,
         queue=None if queue is None else check_name("queue", queue),
@@ -63,6 +70,14 @@ def _states(given: str | Iterable[str]) -> tuple[frozenset[State], str | None]:
     return frozenset(state for states, _ in named for state in states), next(iter(reasons), None)
 
 
+def _workflow(given: object) -> tuple[str | None, str | None]:
+    """A run or its id, or a name that any number of runs have."""
+    if isinstance(given, str):
+        whole = canonical_id(given)
+        return (whole, None) if whole is not None else (None, given)
+    return parse_id(given, "workflow takes a run, its id or a name", ConfigError), None
+
+
 def _since(backend: Backend, value: datetime | timedelta | float) -> int:
     if isinstance(value, datetime):
         return instant("since", value)
@@ -77,6 +92,41 @@ def job_named(backend: Backend, part: str) -> str:
 def workflow_named(backend: Backend, part: str) -> str:
     """As `job_named`, of workflows."""
     return _whole_id(backend, part, backend.workflows.find, "workflow", UnknownWorkflow)
+
+
+def workflow_meant(backend: Backend, word: str) -> str:
+    """The name of workflows, or the whole id of the one that a part of it names."""
+    if backend.workflows.has_name(word):
+        return word
+    try:
+        return workflow_named(backend, word)
+    except UnknownWorkflow:
+        raise UnknownWorkflow(f"no workflow is named {shown(word)}, and no workflow's id contains it") from None
+
+
+def schedule_named(backend: Backend, part: str) -> str:
+    """The schedule that a name, its last segment or any other part of it means."""
+    names = [schedule.name for schedule in backend.schedules.all()]
+    found = _ending(names, part) or [name for name in names if part and part in name]
+    if not found:
+        near = close_matches(part, names)
+        hint = f"did you mean {near[0]}?" if near else "`dray schedules` lists them"
+        raise UnknownSchedule(f"no schedule is named {shown(part)}, or has that in its name; {hint}")
+    if len(found) > 1:
+        raise ConfigError(f"{shown(part)} is part of several schedules' names: {listed(found)}; give more of it")
+    return found[0]
+
+
+def schedule_meant(backend: Backend, name: str) -> str:
+    """The schedule that a name or its last segment means, else the name itself: a removed schedule's jobs stay."""
+    found = _ending([schedule.name for schedule in backend.schedules.all()], name)
+    return found[0] if len(found) == 1 else name
+
+
+def _ending(names: Iterable[str], word: str) -> list[str]:
+    """The name that is this word, else those whose last segment it is."""
+    names = list(names)
+    return [word] if word in names else [name for name in names if name.endswith((f".{word}", f":{word}"))]
 
 
 def _whole_id(
@@ -213,7 +263,7 @@ def workers(backend: Backend) -> list[WorkerInfo]:
     ]
 
 
-def workflows(backend: Backend, limit: int) -> list[tuple[Workflow, dict[str, int]]]:
+def workflows(backend: Backend, limit: int) -> list[tuple[Workflow, Tally]]:
     """The newest workflows, with the number of their jobs by state."""
     rows = backend.workflows.newest(limit=limit)
     counts = backend.workflows.tallies([row.id for row in rows]) if rows else {}

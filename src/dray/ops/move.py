@@ -30,6 +30,7 @@ from dray.backends.tables import Key, Portion, Shape, Table, Tables
 from dray.clock import Ids, SystemClock
 from dray.errors import MoveError
 from dray.instants import SECOND
+from dray.model.action import By, NewAction
 from dray.ops.move_plan import Moved, Plan, Side, Tally, as_planned, check_left, check_source, check_target, tally
 from dray.wording import counted
 
@@ -55,8 +56,9 @@ class Stretch(NamedTuple):
 Tell = Callable[[Progress], None]
 
 
-def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: None) -> Moved:
-    """Moves, or goes on moving; what was carried. An error leaves the target closed, for another run."""
+def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: None, by: By | None = None) -> Moved:
+    """Moves, or goes on moving; what was carried. An error leaves the target closed, for another run. `by`: who does
+    it, for the row in the target that says so."""
     if plan.is_done:
         return as_planned(plan)
     clock = SystemClock()
@@ -83,7 +85,9 @@ def carry(plan: Plan, *, portion: Portion | None = None, tell: Tell = lambda _: 
             "state; the target stays closed: run the move again, or take it back with --abandon"
         )
     check_left(plan, mark)
-    plan.target.backend.transfer.finish(carrier.mark, json.dumps({"id": mark.id, "source": plan.source.place}))
+    note = json.dumps({"id": mark.id, "source": plan.source.place})
+    rolled_up, jobs = plan.source.backend.rollups.mark(), sum(theirs.states.values())
+    plan.target.backend.transfer.finish(carrier.mark, note, rolled_up, by and _action(plan, by), jobs)
     # What arrived as running is taken back: its workers are unknown in the target. Workers there do the same if this
     # process gets no further.
     rng, taken_back = random.Random(), 0  # noqa: S311 - apart from each other
@@ -117,6 +121,11 @@ def _begun(plan: Plan, mover: str) -> Mark:
     )
     transfer.begin(mark, sentence, lambda in_use: check_target(target, in_use))
     return mark
+
+
+def _action(plan: Plan, by: By) -> NewAction:
+    new_id = Ids(SystemClock()).new()
+    return NewAction(new_id, by.who, by.via, "move", "database", plan.target.place, note=f"from {plan.source.place}")
 
 
 class _Carrier:

@@ -10,7 +10,7 @@ from marshal import dumps
 from typing import Any, NamedTuple
 
 from dray import backends
-from dray.backends.migrate import latest
+from dray.backends.migrate import command, latest
 from dray.backends.store.transfer import MOVE, MOVED_FROM, Census, InUse, Mark
 from dray.errors import ConfigError, MoveError, SchemaMissing, SchemaTooNew, StorageUnavailable
 from dray.wording import counted
@@ -85,7 +85,8 @@ def _check_version(side: Side) -> None:
         raise SchemaMissing(f"{side.place}: there are no tables of Dray's in it; nothing was moved")
     if version < known:
         raise SchemaMissing(
-            f"{side.place}: its tables are at version {version}, this Dray needs {known}; run `dray db migrate`"
+            f"{side.place}: its tables are at version {version}, this Dray needs {known}; run "
+            f"{command('migrate', side.place)}"
         )
     if version > known:
         raise SchemaTooNew(

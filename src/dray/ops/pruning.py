@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from dray import backends
 from dray.instants import SECOND
+from dray.model.action import NewAction
 from dray.model.job import FINAL
 from dray.model.retention import Retention
 from dray.model.values import duration_us
@@ -22,10 +23,15 @@ def retention(older_than: float | timedelta | None, states: Collection[str] = FI
     return Retention(**{f"{state}_us": us if state in states else None for state, us in kept.items()})
 
 
-def remove(backend: backends.Backend, kept: Retention, progress: Callable[[int], None] = lambda _: None) -> int:
+def remove(
+    backend: backends.Backend,
+    kept: Retention,
+    progress: Callable[[int], None] = lambda _: None,
+    action: NewAction | None = None,
+) -> int:
     """Removes all that may go; `progress` is told how many have gone."""
     removed = 0
-    for step in backend.history.prune_steps(kept):
+    for step in backend.history.prune_steps(kept, action):
         removed += step.jobs
         progress(removed)
         # As long as it took: else the write lock is hardly ever free, and a waiting writer gets it by chance alone.

@@ -7,7 +7,7 @@ often the longer they take: at most a fiftieth of the time goes into them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,12 +18,13 @@ from dray.model.job import State
 from dray.ops.tail import id_at
 
 ROWS = 200  # of a list
-COUNTED = 100_000  # where a count ends
+COUNTED = 100_000  # where the count of a queue ends
 
 _NEWEST = 20_000  # jobs that a rate is taken over at most
 _WINDOW = 10 * SECOND
 _SHARE = 50
 _OFTEN = SECOND
+_CHEAP = SECOND // 50  # numbers that took no longer are taken at once when asked for
 
 
 Row = dict[str, Any]
@@ -36,19 +37,31 @@ class Snapshot:
     running: list[Row]  # `LiveJob`s, those that have run longest
     failures: list[Row]  # the same, newest first
     workers: list[Row]  # `LiveWorker`s, with the number of their running jobs
-    counts: dict[str, int]  # jobs by state, each at most COUNTED
+    counts: dict[str, int]  # jobs by state, each at most its `cap`
     rates: dict[str, float]  # enqueued, completed, failed, cancelled: a second, over the last seconds
+    counted: int = COUNTED
+
+    def cap(self, state: str) -> int:
+        """Where the count of this state ends."""
+        return COUNTED if state in {State.QUEUED, State.RUNNING} else self.counted
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are more jobs than were counted."""
+        return any(count >= self.cap(state) for state, count in self.counts.items())
 
 
 class Top:
-    """Takes snapshots. One thread's."""
+    """Takes snapshots. One thread's. `counted`: where the counts of waiting, scheduled and ended jobs end."""
 
-    def __init__(self, backend: backends.Backend) -> None:
+    def __init__(self, backend: backends.Backend, counted: int = COUNTED) -> None:
         self._backend = backend
+        self._counted = counted
         self._clock = backend.db.clock
         self._numbers: Numbers | None = None
         self._since = 0
         self._numbers_at = 0  # when they may be taken again
+        self._took = 0
 
     def look(self) -> Snapshot:
         panels = self._backend.live.panels(ROWS)
@@ -56,11 +69,20 @@ class Top:
         if self._numbers is None or began >= self._numbers_at:
             self._since = panels.now - _WINDOW
             self._numbers = self._backend.live.numbers(
-                since=self._since, since_id=id_at(self._since), limit=COUNTED, newest=_NEWEST
+                since=self._since, since_id=id_at(self._since), limit=COUNTED, counted=self._counted, newest=_NEWEST
             )
             ended = self._clock.steady()
-            self._numbers_at = ended + max(_OFTEN, _SHARE * (ended - began))
-        return _snapshot(panels, self._numbers, self._since + _WINDOW)
+            self._took = ended - began
+            self._numbers_at = ended + max(_OFTEN, _SHARE * self._took)
+        return replace(_snapshot(panels, self._numbers, self._since + _WINDOW), counted=self._counted)
+
+    def forget(self) -> None:
+        """A person has changed something and looks at it: numbers that are cheap are taken again with the next look.
+
+        Dear ones keep their time: with a million jobs they would take more of a page than all else.
+        """
+        if self._took <= _CHEAP:
+            self._numbers_at = 0
 
 
 def _snapshot(panels: Panels, numbers: Numbers, counted_at: int) -> Snapshot:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dray.errors import Misfit, PayloadError, StorageError
+from dray.hooks import wrapped
 from dray.instants import SECOND, from_datetime, to_datetime
 from dray.log import log
 from dray.model import settlement
@@ -21,20 +22,25 @@ from dray.runtime import outcome
 from dray.runtime.context import Context, parent_results
 from dray.runtime.execution import Execution, Interrupted, current
 from dray.sanitize import escape_control
+from dray.wording import short_id
 
-Call = tuple[list[Any], dict[str, Any]]
+Call = tuple[list[Any], dict[str, Any]]  # the arguments by position, and those by name
+Begun = tuple[Call, Context | None]
 _STORAGE_PAUSE = 5 * SECOND
 
 
 def run(execution: Execution) -> Settlement | None:
     token = current.set(execution)
     try:
-        call = _begin(execution)
-        if isinstance(call, Settlement):
-            return call
+        task = execution.task
+        around = task.app.hooks.around_def
+        begun = _begin(execution, is_wrapped=bool(around))
+        if isinstance(begun, Settlement):
+            return begun
+        call, context = begun
         home = os.getpid()
         try:
-            value = execution.task.function(*call[0], **call[1])
+            value = wrapped(around, context, task.function, call)() if around else task.function(*call[0], **call[1])
         except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
             _end_copy(home, error)
             return outcome.raised(execution, error)
@@ -46,12 +52,16 @@ def run(execution: Execution) -> Settlement | None:
 
 async def arun(execution: Execution, leash: Leash) -> Settlement | None:
     current.set(execution)  # the task that runs this has a context of its own
-    call = _begin(execution)
-    if isinstance(call, Settlement):
-        return call
+    task = execution.task
+    around = task.app.hooks.around_async
+    begun = _begin(execution, is_wrapped=bool(around))
+    if isinstance(begun, Settlement):
+        return begun
+    call, context = begun
     home = os.getpid()
     try:
-        value = await leash.lead(execution.task.function(*call[0], **call[1]))
+        body = wrapped(around, context, task.function, call)() if around else task.function(*call[0], **call[1])
+        value = await leash.lead(body)
     except BaseException as error:  # noqa: BLE001 - as above
         _end_copy(home, error)
         return outcome.raised(execution, error)
@@ -121,19 +131,21 @@ def _end_copy(home: int, error: BaseException | None) -> None:
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def _begin(execution: Execution) -> Call | Settlement:
+def _begin(execution: Execution, *, is_wrapped: bool) -> Begun | Settlement:
     """The arguments of the call, which starts now, or the settlement of a job whose arguments cannot be used."""
     task, claim, link = execution.task, execution.claim, execution.link
     try:
         results = parent_results(link.backend, claim.id) if task.signature.takes_parent_results else None
-        context = Context(execution) if task.signature.contexts else None
+        context = Context(execution) if is_wrapped or task.signature.contexts else None
         call = task.arguments(claim.args, context=context, parent_results=results)
+        if context is not None:
+            execution.call = call
     except Misfit as error:
         return _misfitting(execution, str(error))
     except PayloadError as error:
         return outcome.unreadable(execution, error)
     except StorageError as error:
-        log.warning("job %s: the results of its parents cannot be read now: %s", claim.id, error)
+        log.warning("job %s: the results of its parents cannot be read now: %s", short_id(claim.id), error)
         return settlement.postponed(claim, link.clock.steady(), _STORAGE_PAUSE)
     except Interrupted:
         raise
@@ -141,7 +153,7 @@ def _begin(execution: Execution) -> Call | Settlement:
         return _misfitting(execution, f"reading the arguments raised {outcome.described(error)}")
     execution.begin(link.clock.steady())
     link.began(execution)
-    return call
+    return call, context
 
 
 def _misfitting(execution: Execution, what: str) -> Settlement:
@@ -151,7 +163,8 @@ def _misfitting(execution: Execution, what: str) -> Settlement:
     try:
         rows = link.backend.jobs.get([execution.claim.id])
     except StorageError as unread:
-        log.warning("job %s: since when its arguments do not fit cannot be read now: %s", execution.claim.id, unread)
+        job = short_id(execution.claim.id)
+        log.warning("job %s: since when its arguments do not fit cannot be read now: %s", job, unread)
         return settlement.postponed(execution.claim, link.clock.steady(), _STORAGE_PAUSE)
     since = _since(rows[0].error if rows else None) or now
     since_us = from_datetime(now) - from_datetime(since)

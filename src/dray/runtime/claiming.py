@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -265,7 +266,7 @@ def _weighed(part: object) -> tuple[str, int | None]:
     if not isinstance(part, str):
         raise TypeError(f"a queue's name is a string, not {type(part).__name__}")
     queue, colon, weight = part.rpartition(":")
-    if not colon or not weight.lstrip("-").isdigit():
+    if not colon or not re.fullmatch("-?[0-9]{1,18}", weight):
         return part, None  # a colon may be part of a queue's name
     return queue, int(weight)
 

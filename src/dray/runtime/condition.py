@@ -7,6 +7,7 @@ nothing to write is healthy too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +53,7 @@ class Outage:
         self.began: int | None = None  # the try that is under way; the loop sets it
         self._since: int | None = None  # the first try that failed after the last that succeeded
         self._error = ""
+        self._is_lock = False
         self._is_logged = False
 
     def goes_on(self, error: Exception, now: int) -> float:
@@ -59,8 +61,9 @@ class Outage:
         if self._since is None:
             self._since = now if self.began is None else self.began
         self._error = escape_control(str(error)) or type(error).__name__
+        self._is_lock = isinstance(error, StorageLocked)
         # A lock that other transactions hold one after the other is no outage.
-        is_news = not isinstance(error, StorageLocked) or now - self._since > _LONG_LOCK
+        is_news = not self._is_lock or now - self._since > _LONG_LOCK
         if is_news and not self._is_logged:
             self._is_logged = True
             log.warning("this worker cannot %s: %s; going on as soon as it can", self._what, self._error)
@@ -86,6 +89,11 @@ class Outage:
         return self._since is not None
 
     @property
+    def is_locked(self) -> bool:
+        """Whether the last try failed because another connection kept the write lock."""
+        return self.is_on and self._is_lock
+
+    @property
     def obstacle(self) -> Obstacle | None:
         """The first try that failed or has not returned yet, if there is one."""
         since = self.began if self._since is None else self._since
@@ -95,6 +103,28 @@ class Outage:
     def reason(self) -> str:
         """In a few words, for people."""
         return f"cannot {self._what}: {self._error}" if self.is_on else f"waits to {self._what}"
+
+
+class LockPatience:
+    """How long `run_until_idle` waits for a write lock. `seconds` None: for ever, as a worker does that goes on.
+
+    The lock may be held by the very thread that waits here, in a transaction which ends after this call or never.
+    """
+
+    def __init__(self, place: str, seconds: float | None) -> None:
+        self._place, self._seconds = place, seconds
+        self._since: float | None = None
+
+    def check(self, *, is_locked: bool) -> None:
+        """Raises `StorageLocked` if it was locked each time, and for longer than that."""
+        now = time.monotonic()
+        self._since = (now if self._since is None else self._since) if is_locked else None
+        if self._seconds is not None and self._since is not None and now - self._since >= self._seconds:
+            raise StorageLocked(
+                f"{self._place}: another connection has kept the write lock for {self._seconds:g} s, so no job can "
+                "be claimed or ended. If a transaction of this process is open, end it first; a test can run jobs "
+                "inside it: dray.testing.drain(app, connection=…)"
+            )
 
 
 class Condition(NamedTuple):

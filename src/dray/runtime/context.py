@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from uuid import UUID
 
 from dray import codec
 from dray.errors import ConfigError, UnknownJob
 from dray.instants import moment
 from dray.interrupts import CleanExit
+from dray.job_control import Cancel, Fail, Snooze
 from dray.model import settlement
+from dray.model.headers import decode_headers
 from dray.model.job import Job, State
 from dray.model.limits import ERROR_MESSAGE_BYTES
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
+from dray.runtime import outcome
 from dray.runtime.execution import Execution, Interrupted, deliver_stop
 from dray.sanitize import bounded
-from dray.task.steps import Parent, Step, Steps
-from dray.task.task import Enqueuer, Task
+from dray.task.steps import Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dray.backends import Backend
     from dray.backends.store.block import TransactionBlock
+    from dray.model.workflow import OnParentFailure
+    from dray.task.add_step import AddStep
+    from dray.task.steps import Parent, Step
+    from dray.task.task import Enqueuer
 
 _TIME_BITS = 48  # of a UUID of version 7
 _HASH_BITS = 50
@@ -56,6 +64,27 @@ class Context:
     @property
     def job_id(self) -> str:
         return self._execution.claim.id
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self._execution.claim.task
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._execution.claim.queue
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """The arguments by name, as the body gets them. They cannot be changed here."""
+        execution = self._execution
+        return MappingProxyType({} if execution.call is None else execution.task.signature.named(*execution.call))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the job was enqueued with as `headers`. They cannot be changed."""
+        return MappingProxyType(decode_headers(self._execution.claim.headers))
 
     @property
     def attempt(self) -> int:
@@ -116,32 +145,47 @@ class Context:
         if self._execution.stop is not None:
             raise Interrupted(self._execution.stop)
 
+    def is_final(self, error: BaseException) -> bool:
+        """Whether the job fails for good if its body ends with this error: for middleware that reports errors."""
+        if self._execution.is_written:
+            return False
+        ended = outcome.raised(self._execution, error)
+        return ended is not None and ended.state == State.FAILED
+
     @property
     def parent_results(self) -> Mapping[str, Any]:
         """The results of the jobs that this one waited for, by step name and by job id."""
         return parent_results(self._execution.link.backend, self.job_id) or {}
 
-    def add(
-        self,
-        task: Task[..., Any] | Enqueuer[..., Any],
-        *args: Any,
-        after: Sequence[Parent] | Parent | None = None,
-        step: str | None = None,
-        on_parent_failure: Literal["cancel", "run", "hold"] | None = None,
-        pass_parent_results: bool = True,
-        **kwargs: Any,
-    ) -> Step:
-        """Adds a step to the workflow that this job belongs to, as `Workflow.add` does.
+    if TYPE_CHECKING:
 
-        It is written together with the completion of this job, and not at all if the job fails or is tried again.
-        """
-        if self._is_sealed or self._execution.is_written:
-            raise ConfigError("this job is completed already: add steps to its workflow before that")
-        if self._steps is None:
-            self._steps = _steps_of(self._execution)
-        added = self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
-        self._execution.grown.append(self._steps.job(added))
-        return added
+        @property
+        def add(self) -> AddStep: ...
+
+    else:
+
+        def add(
+            self,
+            task: Enqueuer[..., Any],
+            *args: Any,
+            after: Sequence[Parent] | Parent | None = None,
+            step: str | None = None,
+            on_parent_failure: OnParentFailure | None = None,
+            pass_parent_results: bool = True,
+            **kwargs: Any,
+        ) -> Step:
+            """Adds a step to the workflow that this job belongs to, as `Workflow.add` does.
+
+            It is written together with the completion of this job, and not at all if the job fails or is tried again.
+            """
+            if self._is_sealed or self._execution.is_written:
+                raise ConfigError("this job is completed already: add steps to its workflow before that")
+            if self._steps is None:
+                self._steps = _steps_of(self._execution)
+            added = self._steps.add(task, args, kwargs, after, step, on_parent_failure, pass_parent_results)
+            hooks = self._execution.task.app.hooks
+            self._execution.grown.append(hooks.added(self._steps.job(added)))
+            return added
 
     def transaction(self, result: Any = None) -> Transaction:
         """``with ctx.transaction() as tx``: what is written through `tx` and the job's completion commit together.
@@ -181,9 +225,11 @@ class Context:
 class LocalContext(Context):
     """What a body sees when it is called as a function: the only attempt of a job that is not stored."""
 
-    def __init__(self, task: str, job_id: str) -> None:
+    def __init__(self, task: str, job_id: str, args: Mapping[str, Any] | None = None, queue: str = "default") -> None:
         self._task = task
         self._job_id = job_id
+        self._queue = queue
+        self._args: Mapping[str, Any] = {} if args is None else args
 
     def __repr__(self) -> str:
         return f"<Context of a plain call of {self._task}>"
@@ -191,6 +237,22 @@ class LocalContext(Context):
     @property
     def job_id(self) -> str:
         return self._job_id
+
+    @property
+    def task(self) -> str:
+        return self._task
+
+    @property
+    def queue(self) -> str:
+        return self._queue
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        return MappingProxyType(self._args)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return MappingProxyType({})
 
     @property
     def attempt(self) -> int:
@@ -222,6 +284,11 @@ class LocalContext(Context):
     def raise_if_cancelled(self) -> None:
         """Does nothing: a plain call cannot be cancelled."""
 
+    def is_final(self, error: BaseException) -> bool:
+        """As far as a plain call can know: in the last attempt, or with `dray.Fail`."""
+        is_last = isinstance(error, Fail) or self.attempt >= self.max_attempts
+        return is_last and not isinstance(error, Snooze | Cancel)
+
     @property
     def parent_results(self) -> Mapping[str, Any]:
         return {}
@@ -229,11 +296,13 @@ class LocalContext(Context):
     def completion(self, result: Any) -> NoReturn:  # noqa: ARG002
         raise ConfigError(
             f"{self._task} was called as a function, so there is no job to complete or to add to; enqueue it "
-            "and run a worker, for a test app.worker().run_until_idle()"
+            "and run a worker, or in a test dray.testing.drain(app)"
         )
 
-    def add(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG002
-        self.completion(None)
+    if not TYPE_CHECKING:  # to checkers it is that of every Context
+
+        def add(self, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG002
+            self.completion(None)
 
     def transaction(self, result: Any = None) -> NoReturn:
         self.completion(result)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dray.clock import Clock
 from dray.errors import ConfigError
+from dray.hooks import name_of
 from dray.log import log
 from dray.model.job import Claim
 from dray.runtime import loading
@@ -107,4 +108,10 @@ class Crew:
 def _why_not(task: Task[..., Any]) -> str | None:
     """Why a child process could not run this task; None: it can."""
     found = loading.locate(task)
-    return found if isinstance(found, str) else None
+    if isinstance(found, str):
+        return found
+    for function in task.app.hooks.middleware:
+        found = loading.locate_middleware(function)
+        if isinstance(found, str):
+            return f"middleware {name_of(function)} is not to be found there: {found}"
+    return None

@@ -35,13 +35,13 @@ from dray.model.settlement import Settled
 from dray.runtime.claiming import Capacity, ClaimPolicy, PollPolicy, YieldPolicy
 from dray.runtime.condition import SelfCheck
 from dray.runtime.crew import Crew
+from dray.runtime.events import Events
 from dray.runtime.execution import Execution, Link
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer
 from dray.runtime.ownership import Ownership
 from dray.runtime.runners import Runner
-from dray.runtime.service import Service
 from dray.task.task import Task
 from dray.wording import counted
 
@@ -91,6 +91,7 @@ class Engine:
     _clock: Clock
     _hooks: Hooks
     _is_durable: bool
+    _events: Events | None = None  # what the App's hooks are told; None: it has none
 
     def __post_init__(self) -> None:
         self.is_idle = Signal()  # nothing in flight but what does not stop, nothing to claim
@@ -263,6 +264,8 @@ class Engine:
                 self._poll_policy.may_have_work = True  # it may have enqueued something in its transaction
                 if execution.is_written:
                     self._tell_done()
+                    if self._events is not None:
+                        self._events.completed(execution)
         while inbox.refused:
             self._put_back(inbox.refused.popleft())
         while inbox.stuck:
@@ -347,6 +350,9 @@ class Engine:
         self._in_flight.has_written = True
         self._notes.keep(answer.late)
         any_final, queues = self._in_flight.written(batch, answer.settled)
+        if self._events is not None:
+            self._events.settled(batch, answer.settled)
+            self._events.expired(answer.expired)
         if answer.fan_out.left:
             self._go_on_telling(answer.fan_out)
         self._claim_policy.claimed(demand, len(answer.claims))
@@ -390,6 +396,8 @@ class Engine:
             if not settled.locked:
                 has_grown = True
                 self._in_flight.written([settlement], settled)
+                if self._events is not None:
+                    self._events.grown(settlement, new, settled)
                 self._backend.announce({job.queue for job in new})
                 self._tell_done()
         return has_grown
@@ -408,7 +416,7 @@ class Engine:
             "another transaction has locked the rows of %s that ended here: outcomes are left for the next worker",
             counted(len(left), "job"),
         )
-        self._in_flight.written([settlement for settlement, _ in left], Settled([], [], [], [], []))
+        self._in_flight.written([settlement for settlement, _ in left], Settled([], [], [], [], []), is_left=True)
         return True
 
     def _dispatch(self, claims: Sequence[Claim]) -> None:
@@ -473,24 +481,3 @@ class Engine:
         self._outage.ends()
         self._poll_policy.may_have_work = True
         return 0.0
-
-
-@dataclass(eq=False)
-class EngineLoop(Service):
-    """The engine's thread. The engine rests by itself: on the database's watch."""
-
-    name = "dray-engine"
-    _engine: Engine
-    _inbox: Inbox
-    _pause: float = 0.0
-
-    def tick(self) -> float:
-        # The rest first: what this loop does between two ticks would delay the step that follows a wake-up.
-        pause, self._pause = self._pause, 0.0
-        self._engine.rest(pause)
-        if not self._is_ending:
-            self._pause = self._engine.tick()
-        return 0.0
-
-    def wake(self) -> None:
-        self._inbox.ring()

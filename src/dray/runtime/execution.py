@@ -59,6 +59,7 @@ class Execution:
     is_written: bool = False  # the body has completed the job in a transaction of its own
     lines: deque[LogLine] | None = None  # captured and not yet written
     report: tuple[float | None, str | None] | None = None  # progress that is not yet written
+    call: tuple[list[Any], dict[str, Any]] | None = None  # what the body is called with, if something may ask
 
     def __init__(self, claim: Claim, task: Task[..., Any], worker_id: str, link: Link) -> None:
         self.claim, self.task, self.worker_id, self.link = claim, task, worker_id, link
@@ -86,8 +87,6 @@ def deliver_stop() -> None:
         execution.told_at = execution.stopped_at
         raise Interrupted(execution.stop)
 
-
-FAILED_ATTEMPT = "dray_failed_attempt"  # marks log records about one that an observer was told of, as `dray dev` is
 
 # The execution whose body runs here: log records and Context find it.
 current: contextvars.ContextVar[Execution | None] = contextvars.ContextVar("dray_execution", default=None)

@@ -1,7 +1,8 @@
 """Responds to HTTP probes of a worker: `/health`, whether it can work, and `/ready`, whether it claims jobs.
 
 On its own thread, which nothing waits for, and from memory: a probe does not use the database, and works while the
-database is away. A few connections at a time, each for a few seconds; more are refused.
+database is away. `/metrics` is what its maker gives it (`ops/prometheus.py`). A few connections at a time, each for a
+few seconds; more are refused.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from dray.runtime.condition import Condition
 _AT_ONCE = 8  # connections
 _LONGEST = 5.0  # seconds that one may take
 _SWEEP = 1.0
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus's text format
 
 
 class Endpoint:
     """Listens as soon as it is made, so that a port in use raises `OSError` before anything else happens."""
 
-    def __init__(self, host: str, port: int, condition: Callable[[], Condition]) -> None:
+    def __init__(
+        self, host: str, port: int, condition: Callable[[], Condition], metrics: Callable[[], str] | None = None
+    ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._server = _Server((host, port), family, condition)
+        self._server = _Server((host, port), family, condition, metrics)
         self._bell = Bell()
         self._is_over = False
         self._thread = threading.Thread(target=self._serve, name="dray-health", daemon=True)
@@ -61,9 +65,16 @@ class _Server(ThreadingMixIn, TCPServer):
     request_queue_size = 16
     timeout = 0
 
-    def __init__(self, address: tuple[str, int], family: int, condition: Callable[[], Condition]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        family: int,
+        condition: Callable[[], Condition],
+        metrics: Callable[[], str] | None,
+    ) -> None:
         self.address_family = family
         self.condition = condition
+        self.metrics = metrics
         self.open: dict[Any, float] = {}  # connections, and until when they may last
         super().__init__(address, _Handler)
 
@@ -99,10 +110,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         assert isinstance(self.server, _Server)
+        path = self.path.partition("?")[0]
+        if path == "/metrics" and self.server.metrics is not None:
+            self._send(HTTPStatus.OK, METRICS_TYPE, self.server.metrics().encode())
+            return
         condition = self.server.condition()
-        is_well = {"/health": condition.is_healthy, "/ready": condition.is_ready}.get(self.path.partition("?")[0])
+        is_well = {"/health": condition.is_healthy, "/ready": condition.is_ready}.get(path)
         if is_well is None:
-            self._respond(HTTPStatus.NOT_FOUND, {"error": "there is /health and /ready"})
+            self._respond(HTTPStatus.NOT_FOUND, {"error": "there is /health, /ready and /metrics"})
         else:
             self._respond(HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE, condition._asdict())
 
@@ -117,9 +132,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD are answered"}, Allow="GET, HEAD")
 
     def _respond(self, status: HTTPStatus, content: dict[str, Any], **headers: str) -> None:
-        body = json.dumps(content).encode()
+        self._send(status, "application/json", json.dumps(content).encode(), **headers)
+
+    def _send(self, status: HTTPStatus, media_type: str, body: bytes, **headers: str) -> None:
         self.send_response(status)
-        headers |= {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+        headers |= {"Content-Type": media_type, "Content-Length": str(len(body)), "Cache-Control": "no-store"}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

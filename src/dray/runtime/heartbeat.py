@@ -16,7 +16,7 @@ from dray.instants import SECOND
 from dray.log import log
 from dray.model.worker import Beat, NewWorker, WorkerState
 from dray.runtime import outcome
-from dray.runtime.condition import Obstacle, Outage
+from dray.runtime.condition import LockPatience, Obstacle, Outage
 from dray.runtime.execution import Execution
 from dray.runtime.in_flight import InFlight
 from dray.runtime.inbox import Inbox
@@ -198,14 +198,15 @@ class Identity:
     def register(self) -> None:
         self._backend.workers.register(replace(self._worker, id=self.id, lock=self.proof.lock), self.lease_us)
 
-    def register_patiently(self, is_over: Callable[[], bool]) -> None:
-        """Registers, and retries while other processes keep the database locked."""
+    def register_patiently(self, is_over: Callable[[], bool], patience: LockPatience) -> None:
+        """Registers, and retries while other connections keep the database locked."""
         outage = Outage("start")
         while not is_over():
             try:
                 self.register()
             except StorageLocked as error:  # after a wait of its own
                 outage.goes_on(error, self._clock.steady())
+                patience.check(is_locked=True)
             else:
                 outage.ends()
                 return

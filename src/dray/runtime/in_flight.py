@@ -6,24 +6,31 @@ doubt: if it cannot be written, another worker has the job.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from dray.instants import SECOND
 from dray.log import log
-from dray.model.job import FINAL, Held, State
+from dray.model.job import FINAL, Held, Reason, State
 from dray.model.new_job import NewJob
-from dray.model.settlement import Settled, Settlement, released, snoozed
+from dray.model.settlement import Settled, Settlement, released, snoozed, unstorable
 from dray.runtime import outcome
-from dray.runtime.execution import FAILED_ATTEMPT, Execution, StopCause
+from dray.runtime.execution import Execution, StopCause
 from dray.sanitize import escape_control
-from dray.wording import counted
+from dray.wording import counted, short_id
+
+
+class End(NamedTuple):
+    """An attempt whose outcome is written."""
+
+    execution: Execution
+    settlement: Settlement | None  # None: the body has completed the job in a transaction of its own
 
 
 class InFlight:
-    """Claims, their bodies, and the outcomes that are to be written."""
+    """Claims, their bodies, and the outcomes that are to be written. `tell` gets what was written, after the fact."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Sequence[End]], None] = lambda _: None) -> None:
+        self._tell = tell
         self.held: dict[str, Execution] = {}
         self.lost: list[Execution] = []  # bodies that still run though their claims are gone
         self.outcomes: dict[str, Settlement] = {}
@@ -72,19 +79,20 @@ class InFlight:
             if execution in self.lost:
                 self.lost.remove(execution)
             self.fanout_pending |= execution.is_written and execution.fanout_pending
+            if execution.is_written:
+                self._tell([End(execution, None)])
         elif claim.id in self.outcomes:
             return  # ended before its body did: out of time, with no attempt left
         elif settlement is not None and execution.stop is not StopCause.LOST:
             self.outcomes[claim.id] = settlement
             if execution.grown:
                 self._growing.add(claim.id)
-            if settlement.error is not None:
-                _say_failed(execution, settlement, {FAILED_ATTEMPT: True})
         else:
             del self.held[claim.id]
             if execution.is_written:
                 self.final_notes.append(execution)
                 self.fanout_pending |= execution.fanout_pending
+                self._tell([End(execution, None)])
 
     def hand_back(self, executions: Iterable[Execution], now: int, delay_us: int | None = None) -> None:
         """Hands back jobs whose bodies have not started. Without a delay each keeps its place in the queue."""
@@ -147,12 +155,18 @@ class InFlight:
         """The new steps cannot be written: the job fails, as it does when its result cannot be stored."""
         execution = self.held[settlement.id]
         self._growing.discard(settlement.id)
-        self.outcomes[settlement.id] = failed = outcome.ungrown(execution, settlement, error)
-        _say_failed(execution, failed)
+        self.outcomes[settlement.id] = outcome.ungrown(execution, settlement, error)
 
-    def written(self, batch: Sequence[Settlement], settled: Settled) -> tuple[bool, set[str]]:
-        """A batch was written as `settled` says. Returns whether a job has ended, and queues that have ready jobs."""
+    def written(
+        self, batch: Sequence[Settlement], settled: Settled, *, is_left: bool = False
+    ) -> tuple[bool, set[str]]:
+        """A batch was written as `settled` says. Returns whether a job has ended, and queues that have ready jobs.
+
+        `is_left`: it was left for the workers that take its jobs back.
+        """
         locked, stale, already = set(settled.locked), set(settled.stale), set(settled.already)
+        changed = {*settled.refused, *settled.cancelled}
+        ends: list[End] = []
         any_final = False
         queues: set[str] = set()
         lost: list[str] = []
@@ -161,21 +175,29 @@ class InFlight:
                 continue  # another transaction has locked the row: tried again with the next batch
             del self.outcomes[settlement.id]
             execution = self.held.pop(settlement.id, None)
-            if settlement.id in already:
+            if settlement.id in changed:
+                settlement = _as_written(settlement, settled)  # noqa: PLW2901 - the rest is about what is stored
+            if settlement.id in stale:
+                lost += [settlement.id] if execution is not None else []
+            elif settlement.id in already:
                 # The body has completed the job on a connection of its own. What it did afterwards does not count.
                 self.fanout_pending = True
                 if settlement.state != State.COMPLETED and settlement.error is not None:
                     said = escape_control(settlement.error)
-                    log.warning("job %s was completed by its body, which then failed: %s", settlement.id, said)
-            elif settlement.id in stale:
-                lost += [settlement.id] if execution is not None else []
+                    job = short_id(settlement.id)
+                    log.warning("job %s was completed by its body, which then failed: %s", job, said)
             elif settlement.state in FINAL:
                 any_final = True
             elif execution is not None and settlement.state == State.QUEUED:
                 queues.add(execution.claim.queue)
             if execution is not None and not execution.is_over:
                 self.lost.append(execution)  # the job has ended although its body goes on
+            is_there = settlement.id not in already or settlement.state == State.COMPLETED
+            if execution is not None and settlement.id not in stale and is_there:
+                ends.append(End(execution, settlement))
         _say_lost("their outcomes change nothing", lost)
+        if ends and not is_left:
+            self._tell(ends)
         return any_final, queues
 
     def find(self, row: Held) -> Execution | None:
@@ -220,24 +242,15 @@ class InFlight:
         return executions
 
 
-def _say_failed(execution: Execution, settlement: Settlement, mark: dict[str, bool] | None = None) -> None:
-    claim = execution.claim
-    again = f"again in {(settlement.delay_us or 0) / SECOND:.1f} s"
-    log.log(
-        logging.WARNING if settlement.state == State.FAILED else logging.INFO,
-        "job %s (%s), attempt %d of %d: %s; %s",
-        claim.id,
-        claim.task,
-        claim.attempt,
-        claim.max_attempts,
-        escape_control(settlement.error or ""),
-        settlement.state if settlement.state in FINAL else again,
-        extra=mark,
-    )
+def _as_written(settlement: Settlement, settled: Settled) -> Settlement:
+    """What stands in the database instead of this outcome."""
+    if settlement.id in settled.refused:
+        return unstorable(settlement, "the database refused its data")
+    return settlement._replace(state=State.CANCELLED, reason=Reason.USER)
 
 
 def _say_lost(what_follows: str, ids: Sequence[str]) -> None:
     """One line for all: after an outage there may be hundreds."""
     if ids:
-        some = f"{', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}"
+        some = f"{', '.join(map(short_id, ids[:3]))}{' …' if len(ids) > 3 else ''}"
         log.warning("this worker no longer holds %s (%s): %s", counted(len(ids), "job"), some, what_follows)

@@ -2,7 +2,7 @@
 
 A module is imported. The script that was started is run again as ``__mp_main__``, as multiprocessing does, so that
 the code under ``if __name__ == "__main__"`` is left out. The task is then looked up by its name in the registry of
-every App that the module knows.
+every App that the module knows. An App with a locator is found by that instead, and has the task in its registry.
 
 Scripts mostly define their tasks first, and then enqueue or start a worker, often without
 ``if __name__ == "__main__"``. A child that did the same would enqueue everything twice and start a worker inside a
@@ -21,13 +21,17 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dray.app_interface import core_of
+
 if TYPE_CHECKING:
+    from dray.app_interface import AppInterface
     from dray.task.task import Task
 
 _IMPORT = "<frozen importlib._bootstrap>"
 _MAIN = "__main__"
 _COPY = "__mp_main__"
 _depth = 0
+_apps: dict[str, AppInterface] = {}  # in a child: what was found, by locator
 
 
 class _Enough(BaseException):
@@ -54,12 +58,18 @@ class TaskLocation(NamedTuple):
     module: str  # "__main__" for the script that was started
     file: str | None  # of the script, or of a module outside sys.path
     name: str | None = None  # of the script, if it was started with -m
+    locator: str | None = None  # of the App that has the task: "shop.jobs:app"; then `module` is empty if unknown
 
 
 def locate(task: Task[..., Any]) -> TaskLocation | str:
     """Where a child finds this task, or why it cannot."""
     name = task.function.__module__
     module = sys.modules.get(name)
+    locator = task.app.settings.locator
+    if locator is not None:
+        found = "" if module is None else _locate_module(name, module)
+        location = TaskLocation("", None) if isinstance(found, str) else found
+        return location._replace(locator=locator)
     if module is None:
         return f"its module {name} is not loaded under that name"
     if _task_in(module, task.name) is not task:
@@ -67,6 +77,17 @@ def locate(task: Task[..., Any]) -> TaskLocation | str:
             f"it is not to be found in module {name}: define it, or the App that it belongs to, at the top of that "
             "module, so that a child process which imports the module has it too"
         )
+    return _locate_module(name, module)
+
+
+def locate_middleware(function: Any) -> TaskLocation | str:
+    """Where a child finds the module that registers this middleware, or why it cannot."""
+    name = inspect.unwrap(function).__module__
+    module = sys.modules.get(name)
+    return f"its module {name} is not loaded under that name" if module is None else _locate_module(name, module)
+
+
+def _locate_module(name: str, module: ModuleType) -> TaskLocation | str:
     file: str | None = getattr(module, "__file__", None)
     spec = getattr(module, "__spec__", None)
     if name in {_MAIN, _COPY}:
@@ -86,13 +107,53 @@ def _locate_script(file: str | None, name: str | None) -> TaskLocation | str:
 
 def load_task(location: TaskLocation, task_name: str) -> Task[..., Any]:
     """In a child: the task. Raises `LookupError`, or whatever the module raises when it is imported."""
-    task = _task_in(_script(location) if location.module == _MAIN else _module(location), task_name)
+    if location.locator is not None:
+        return _task_of_app(location, location.locator, task_name)
+    task = _task_in(load_module(location), task_name)
     if task is None:
         guard = "; is it under an if __name__ == '__main__'?" if location.module == _MAIN else ""
         raise LookupError(
             f"no task {task_name} in {location.file or location.module} as a child process sees it{guard}"
         )
     return task
+
+
+def _task_of_app(location: TaskLocation, locator: str, task_name: str) -> Task[..., Any]:
+    app = _apps.get(locator)
+    if app is None:
+        app = _app_at(locator)
+        app.load()
+        _apps[locator] = app
+    if task_name not in app.registry and location.module:
+        load_module(location)  # the worker has imported it, by itself or because it was told to
+    if task_name not in app.registry:
+        raise LookupError(
+            f"{app.registry.missing(task_name)} The App {locator} does not define it in a child process"
+        )
+    return app.registry.get(task_name)
+
+
+def _app_at(locator: str) -> AppInterface:
+    module_name, _, path = locator.partition(":")
+    found: Any = importlib.import_module(module_name)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise LookupError(f"locator={locator!r}: there is no {name} in {module_name} as a child process sees it")
+        found = getattr(found, name)
+    if not _is_app(found) and callable(found):
+        found = found()
+    if not _is_app(found):
+        raise LookupError(f"locator={locator!r}: {path} is no App, and no function that returns one")
+    return core_of(found)
+
+
+def _is_app(value: Any) -> bool:
+    return hasattr(getattr(value, "_core", None), "registry")
+
+
+def load_module(location: TaskLocation) -> ModuleType:
+    """In a child: the module or script. Raises whatever it raises when it is imported."""
+    return _script(location) if location.module == _MAIN else _module(location)
 
 
 def _task_in(module: ModuleType, task_name: str) -> Task[..., Any] | None:

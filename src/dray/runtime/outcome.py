@@ -21,16 +21,21 @@ from dray.job_control import Cancel, Fail, Retry, Snooze
 from dray.log import log
 from dray.model import settlement
 from dray.model.job import FINAL, Outcome, Reason, State
+from dray.model.job_retry import decode_retry
 from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, StopCause
 from dray.sanitize import bounded, clean, clean_traceback, escape_lines, redact
 from dray.task.options import next_delay_us, policy_delay_us
+from dray.wording import short_id
 
 _KIND_BYTES = 200
+_CLASS_BYTES = 500
 _LAST_MOMENTS = 2 * SECOND  # from a worker's last write to the end of its process
 _FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
-_OURS = f'  File "{Path(__file__).parent}'  # frames of modules below this folder call bodies
+# Frames of modules below these folders call bodies.
+_OURS = tuple(f'  File "{Path(__file__).parents[1] / folder}' for folder in ("runtime", "integrations"))
+_CALLERS = ("dray.runtime.", "dray.integrations.")  # modules that call bodies
 _FRAMES = 100  # of a traceback, from either end: a recursion has a thousand that say the same
 
 
@@ -39,13 +44,14 @@ def returned(execution: Execution, value: Any) -> Settlement | None:
     if execution.is_written:
         if value is not None:
             what_now = "what it returned is dropped, set tx.result instead"
-            log.warning("job %s: its transaction has completed it; %s", claim.id, what_now)
+            log.warning("job %s: its transaction has completed it; %s", short_id(claim.id), what_now)
         return None
     try:
         text = None if value is None else execution.task.encode_result(value)
     except BaseException as error:  # noqa: BLE001 - a result's own methods may raise anything; the body must not run again
         message = f"the body returned, but its result cannot be stored: {_message(error)}"
-        return settlement.failed(claim, *times, Reason.RESULT, _kind(error), message, _trace(error))
+        ended = settlement.failed(claim, *times, Reason.RESULT, _kind(error), message, _trace(error))
+        return _of_class(ended, error)
     return settlement.completed(claim, *times, text, keep_args=execution.task.options.keep_args)
 
 
@@ -53,7 +59,7 @@ def ungrown(execution: Execution, ended: Settlement, error: BaseException) -> Se
     """The body returned, but the steps that it added to its workflow cannot be written."""
     message = f"the body returned, but the steps it added cannot be written: {_message(error)}"
     times = ended.started, ended.finished
-    return settlement.failed(execution.claim, *times, Reason.RESULT, _kind(error), message, None)
+    return _of_class(settlement.failed(execution.claim, *times, Reason.RESULT, _kind(error), message, None), error)
 
 
 def raised(execution: Execution, error: BaseException) -> Settlement | None:
@@ -62,7 +68,7 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
         # Not as exc_info: that prints the error's own text as it is, and with it lines that look like the log's.
         after = _trace(error) or described(error)
         what_now = f"the error after that is only logged: {escape_lines(after.rstrip())}"
-        log.warning("job %s: its transaction has completed it; %s", claim.id, what_now)
+        log.warning("job %s: its transaction has completed it; %s", short_id(claim.id), what_now)
         return None
     if execution.stop is not None:
         return stopped(execution, error)
@@ -76,8 +82,8 @@ def raised(execution: Execution, error: BaseException) -> Settlement | None:
     else:
         kind, delay_us = Outcome.ERROR, None if isinstance(error, Fail) else _delay_us(execution, error)
     if delay_us is None:
-        return settlement.failed(claim, *times, Reason.ERROR, *shown)
-    return settlement.errored(claim, *times, kind, delay_us, *shown)
+        return _of_class(settlement.failed(claim, *times, Reason.ERROR, *shown), error)
+    return _of_class(settlement.errored(claim, *times, kind, delay_us, *shown), error)
 
 
 def stopped(execution: Execution, error: BaseException | None = None, stack: str | None = None) -> Settlement | None:
@@ -121,7 +127,7 @@ def died(execution: Execution, message: str, stack: str | None) -> Settlement | 
 def unreadable(execution: Execution, error: PayloadError) -> Settlement:
     """The stored arguments cannot be read by any code."""
     shown = _kind(error), _message(error), None
-    return settlement.failed(execution.claim, *_times(execution), Reason.ARGUMENTS, *shown)
+    return _of_class(settlement.failed(execution.claim, *_times(execution), Reason.ARGUMENTS, *shown), error)
 
 
 def misfitting(execution: Execution, message: str, since_us: int) -> Settlement:
@@ -141,12 +147,15 @@ def _times(execution: Execution) -> tuple[int, int]:
 
 
 def _delay_us(execution: Execution, error: BaseException) -> int | None:
-    return next_delay_us(execution.task.options, execution.claim.attempt, error, execution.link.rng)
+    claim = execution.claim
+    options, of_job = execution.task.options, decode_retry(claim.retry)
+    return next_delay_us(options, claim.attempt, error, execution.link.rng, of_job)
 
 
 def _policy_us(execution: Execution) -> int:
     """The delay before an attempt that follows in any case."""
-    return policy_delay_us(execution.task.options, execution.claim.attempt, execution.link.rng)
+    claim = execution.claim
+    return policy_delay_us(execution.task.options, claim.attempt, execution.link.rng, decode_retry(claim.retry))
 
 
 def described(error: BaseException) -> str:
@@ -156,6 +165,18 @@ def described(error: BaseException) -> str:
 
 def _kind(error: BaseException) -> str:
     return clean(type(error).__name__, _KIND_BYTES)
+
+
+def _of_class(ended: Settlement, error: BaseException) -> Settlement:
+    """With the place of the error's class, as an import statement needs it."""
+    kind = type(error)
+    try:
+        # In a child process the script that was started has another name.
+        place = re.sub("^__mp_main__$", "__main__", kind.__module__)
+        path = clean(f"{place}.{kind.__qualname__}", _CLASS_BYTES)
+    except BaseException:  # noqa: BLE001 - a class may say anything of itself, and its metaclass raise anything
+        path = None
+    return ended._replace(error_class=path)
 
 
 def _message(error: BaseException) -> str:
@@ -181,7 +202,7 @@ def _trace(error: BaseException) -> str | None:
 
 def _users(trace: TracebackType | None) -> TracebackType | None:
     """Without the frames of Dray that call the body."""
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("dray.runtime."):
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_CALLERS):
         if trace.tb_next is None:
             break
         trace = trace.tb_next
@@ -199,12 +220,12 @@ def _cut(text: str | None) -> str | None:
 def shown_stack(stack: str) -> str:
     """A stack as `traceback` formats it, outermost frame first, without the frames that call the body."""
     frames = _FRAME.split(stack)
-    while frames and (not frames[0] or frames[0].startswith((_OURS, f'  File "{threading.__file__}'))):
+    while frames and (not frames[0] or frames[0].startswith((*_OURS, f'  File "{threading.__file__}'))):
         del frames[0]
     return clean_traceback(redact("".join(frames).rstrip("\n")), TRACEBACK_BYTES)
 
 
 def shown_dump(dump: str) -> str:
     """A stack as `faulthandler` dumps it, a line a frame, innermost first, without the frames that call the body."""
-    ours = (_OURS, '  File "<string>", line 1 in <module>')  # the latter: the forker's program
+    ours = (*_OURS, '  File "<string>", line 1 in <module>')  # the latter: the forker's program
     return "\n".join(line for line in dump.split("\n") if not line.startswith(ours))

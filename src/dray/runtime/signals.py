@@ -41,14 +41,27 @@ def handling(
         signal.set_wakeup_fd(before_wakeup)
 
 
+def keep_reload() -> None:
+    """Before this process is replaced: a SIGHUP that comes now is the new program's, once that can take it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
+
+def _pass_over(_: int, __: FrameType | None) -> None:
+    """A reload that is asked for when the process is about to end, or to start over with all that is new."""
+
+
 class Signals:
     """Takes these signals over for as long as it is entered. The second one ends the process at once.
 
-    Not a second SIGHUP: when a terminal is closed, both the shell and the kernel send one.
+    Not a second SIGHUP: when a terminal is closed, both the shell and the kernel send one. With `reloads`, SIGHUP
+    asks for a new start and does not count: a service manager sends it, and there is no terminal. One that comes
+    while the process starts over must not end it: see `keep_reload`.
     """
 
-    def __init__(self, on_first: Callable[[], None]) -> None:
+    def __init__(self, on_first: Callable[[], None], *, reloads: bool = False) -> None:
         self._on_first = on_first
+        self._reloads = reloads
+        self.is_reload = False  # one was asked for
         self.count = 0
         self._hears, self._writes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         os.set_blocking(self._writes, False)
@@ -56,7 +69,13 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python handles signals nowhere else
-            self._taken.enter_context(handling(dict.fromkeys(ends_by(), self._handle), self._writes))
+            numbers = set(ends_by())
+            if self._reloads and signal.SIGHUP in numbers:
+                numbers.remove(signal.SIGHUP)
+                signal.signal(signal.SIGHUP, self._handle)
+                self._taken.callback(signal.signal, signal.SIGHUP, _pass_over)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+            self._taken.enter_context(handling(dict.fromkeys(numbers, self._handle), self._writes))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,6 +116,10 @@ class Signals:
         thread.join()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP and self._reloads:
+            self.is_reload = True
+            self._on_first()
+            return
         if self.count and number == signal.SIGHUP:
             return
         self.count += 1

@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -21,38 +22,43 @@ from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.log import log
 from dray.maintenance import WorkerDuties
 from dray.model.limits import JOB_NAME_CHARS
-from dray.model.settlement import Settlement
 from dray.model.values import duration_us
 from dray.model.worker import NewWorker
 from dray.runtime import loading, notes, outcome
 from dray.runtime.claiming import ClaimPolicy, parse_queues
-from dray.runtime.condition import Condition, SelfCheck
+from dray.runtime.condition import Condition, LockPatience, SelfCheck
 from dray.runtime.crew import Crew
-from dray.runtime.engine import Bodies, Engine, EngineLoop, Hooks
+from dray.runtime.end_log import EndLog
+from dray.runtime.engine import Bodies, Engine, Hooks
+from dray.runtime.events import Events
 from dray.runtime.execution import Execution, StopCause
 from dray.runtime.heartbeat import Heartbeat, Identity, WorkerLease
-from dray.runtime.in_flight import InFlight
+from dray.runtime.in_flight import End, InFlight
 from dray.runtime.inbox import Inbox
 from dray.runtime.notes import NoteBuffer, WorkerLink
+from dray.runtime.notify import Voice, voice_of
 from dray.runtime.ownership import Ownership
-from dray.runtime.service import Loop, Service
+from dray.runtime.service import EngineLoop, Loop, Service
 from dray.runtime.signals import Signals
 from dray.runtime.stopper import KILL_GRACE, Stopper
 from dray.task.checks import label, several, whole
-from dray.wording import counted
+from dray.wording import counted, short_id
 
 T = TypeVar("T")
 
 GRACE = 25.0
 _PATIENCE = 2.0  # seconds that the engine waits for the write lock before it does other things and tries again
+_LOCK_LOOK = 0.25  # seconds between two looks whether the database is locked
 _LAST_WRITE = 10.0  # seconds for the last outcomes before the process ends
 
 
 class Observer(Protocol):
-    """A worker calls it when bodies start and end, on their own threads. It must not raise or take long."""
+    """What a worker tells of its bodies. It must not raise or take long."""
 
-    def began(self, execution: Execution) -> None: ...
-    def ended(self, execution: Execution, settlement: Settlement | None) -> None: ...
+    @property
+    def began(self) -> Callable[[Execution], None] | None: ...  # a body starts, on its own thread
+    def ended(self, ends: Sequence[End]) -> None: ...  # these outcomes were written, on the engine's thread
+    def tick(self, *, is_over: bool = False) -> None: ...  # now and then; `is_over`: for the last time
 
 
 class Ending(enum.Enum):
@@ -94,8 +100,10 @@ class Worker:
         self._imports: tuple[str, ...] = several("imports", imports, "module names")
         self._max_jobs = None if max_jobs is None else whole("max_jobs", max_jobs, 1)
         self._owns_process = owns_process
-        self._observer = observer
+        self._observer: Observer = EndLog() if observer is None else observer
+        self.voice: Voice = voice_of(os.environ)  # who is told how it is, while it runs in the foreground
         self._rng = random.Random()  # noqa: S311 - spreads retries, hides nothing
+        self._lock_patience = LockPatience(app.settings.place, None)
         self._has_started = False
         self._replaced = 0
         self._wants_renewal = False
@@ -126,11 +134,22 @@ class Worker:
         self._refuse_unless_started()
         return self._in_flight.stopped
 
+    @property
+    def slots(self) -> int:
+        """How many bodies it runs at a time."""
+        return self._concurrency
+
     def condition(self) -> Condition:
         """What a probe is told. From any thread."""
         if not self._has_started:
             return Condition(None, "starting", 0, None, is_healthy=True, is_ready=False)
         return self._self_check.condition(self._engine.worker_id, self._heartbeat.state, self._in_flight.running)
+
+    def turn(self) -> int:
+        """Wakes the engine, and returns how many steps it has taken. From any thread."""
+        self._refuse_unless_started()
+        self._inbox.ring()
+        return self._engine_loop.steps
 
     def __enter__(self) -> Self:
         self.start()
@@ -182,29 +201,42 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> Ending:
         """Works in the foreground until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once.
 
-        With `until_idle`, or until no job is due any more. A worker with `max_jobs` ends with the last of them.
+        With `until_idle`, or until no job is due any more. A worker with `max_jobs` ends with the last of them. Under
+        a service manager, SIGHUP asks one that owns its process for a new start (`Ending.RENEW`).
         """
         loading.stop_here()
-        with Signals(self._asked_to_stop.set) as signals:
+        reloads = self.voice.reloads and self._owns_process  # a program that only contains a worker ends it
+        with Signals(self._asked_to_stop.set, reloads=reloads) as signals:
             self._on_asked = signals.wake
             self._ends_when_idle = until_idle
             self.start()
+            self.voice.started(self)
             signals.wait(self._asked_to_stop.is_set)
+            self.voice.ends(reloads=not signals.count and (signals.is_reload or self._wants_renewal))
             if signals.count and self._in_flight.running:
                 wait = f"{counted(self._in_flight.running, 'job')} may take {self._grace:g} s to end"
                 log.info("worker %d is stopping: %s; a second signal ends it at once", os.getpid(), wait)
             signals.run_beside(self.stop)
+        self.voice.close()
         self._raise_failure()
         is_to_go_on = not signals.count and not until_idle and self._max_jobs is None
-        if self._wants_renewal and is_to_go_on:
+        if (self._wants_renewal or signals.is_reload) and is_to_go_on:
             return Ending.RENEW
         return Ending.LEFT_BEHIND if self._has_left_behind else Ending.DONE
 
     def run_until_idle(self) -> int:
-        """Runs all jobs that are due, and those that they enqueue. Returns how many it ran."""
+        """Runs all jobs that are due, and those that they enqueue. Returns how many it ran.
+
+        `StorageLocked` if another connection keeps the write lock for longer than `busy_timeout`.
+        """
+        settings = self._app.settings
+        self._lock_patience = LockPatience(settings.place, settings.busy_timeout)
         self.start()
         try:
-            self._engine.is_idle.wait()
+            while not self._engine.is_idle.wait(_LOCK_LOOK):
+                # A running body may keep the lock itself, in its own transaction.
+                is_locked = self._self_check.outage.is_locked and not self._in_flight.running
+                self._lock_patience.check(is_locked=is_locked)
         finally:
             self.stop()
         self._raise_failure()
@@ -220,6 +252,8 @@ class Worker:
         if not self._stopping.acquire(0):
             return  # another thread does it
         self._unhook()
+        if self._events is not None:
+            self._events.end_by(time.monotonic() + self._grace)
         self._heartbeat.drain()
         self._inbox.drain()
         if self._services[-1].is_running and not self._engine.settles_down(self._grace):
@@ -261,18 +295,20 @@ class Worker:
             self._lease_us,
         )
         undo.callback(identity.proof.close)
-        inbox, in_flight, note_buffer = Inbox(), InFlight(), NoteBuffer()
-        crew = Crew(self._concurrency, self._report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd)
+        inbox, in_flight, note_buffer = Inbox(), InFlight(self._observer.ended), NoteBuffer()
+        crew = Crew(self._concurrency, inbox.report, inbox.refuse, app.clock, tasks, settings.url, identity.lock_fd)
         crew.check()
         self._inbox, self._in_flight, self._crew = inbox, in_flight, crew
-        identity.register_patiently(self._asked_to_stop.is_set)
+        identity.register_patiently(self._asked_to_stop.is_set, self._lock_patience)
         self._lease = lease = WorkerLease(identity.id, identity.proof, app.clock, identity.lease_us)
         self._self_check = check = SelfCheck(lease, inbox, crew, app.clock)
         self._stopper = stopper = Stopper(app.clock, in_flight.executions, lease, inbox, self._on_stuck)
         self._heartbeat = beat = Heartbeat(
             self._beats, lease, inbox, in_flight, stopper, app.clock, check.trouble, self._watch
         )
-        on_began = [stopper.began] if self._observer is None else [stopper.began, self._observer.began]
+        self._events = Events(app) if app.hooks.worker_events else None
+        started = self._events.started if self._events is not None and "started" in app.hooks.worker_events else None
+        on_began = [tell for tell in (stopper.began, self._observer.began, started) if tell is not None]
         link = WorkerLink(app.clock, self._rng, lambda: app.backend, note_buffer, inbox.ring, on_began)
         self._engine = Engine(
             self._backend,
@@ -284,6 +320,7 @@ class Worker:
             app.clock,
             Hooks(app.waiter.poke, self._became_idle, self._ask_to_stop),
             settings.durability == "full",
+            self._events,
         )
         watch = self._watch
         self._duties = WorkerDuties(
@@ -294,12 +331,17 @@ class Worker:
             self._rng,
             self._wake_duties,
             lambda: watch.hears_deaths and in_flight.is_empty,  # a busy engine listens to its bodies first
+            self._events,
         )
         self._duties.catch_up()
         self._duties_loop = Loop("dray-duties", self._duties.others.tick)
         self._rescue_loop = Loop("dray-rescuer", self._duties.rescue.tick)
         watch.tell_of_deaths(self._told_of_death)
-        self._services = (stopper, beat, self._duties_loop, self._rescue_loop, EngineLoop(self._engine, inbox))
+        # They end in the opposite order: hooks are told of all that the others have written, while the lease holds.
+        hooks = () if self._events is None else (self._events,)
+        self._engine_loop = EngineLoop(self._engine, inbox, self._observer.tick)
+        loops = (self._duties_loop, self._rescue_loop, self._engine_loop)
+        self._services = (stopper, beat, *hooks, *loops)
 
     def _take_new_id(self) -> str:
         """After this worker was declared dead or lost its proof. On the engine's thread."""
@@ -315,11 +357,6 @@ class Worker:
         """The kernel says that a worker may have died. On the engine's thread."""
         self._duties.told_of_death()
         self._rescue_loop.wake()
-
-    def _report(self, execution: Execution, settlement: Settlement | None) -> None:
-        self._inbox.report(execution, settlement)
-        if self._observer is not None:
-            self._observer.ended(execution, settlement)
 
     def _enqueued(self, queues: Iterable[str]) -> None:
         if self._queues is None or any(queue in self._queues for queue in queues):
@@ -350,7 +387,7 @@ class Worker:
             stack = execution.runner.stack(execution)
             self._inbox.report_stuck(execution, outcome.out_of_time(execution, stack))
         if self._owns_process:
-            log.warning("job %s does not stop (%s); renewing this process", claim.id, execution.stop)
+            log.warning("job %s does not stop (%s); renewing this process", short_id(claim.id), execution.stop)
             self._wants_renewal = True
             self._ask_to_stop()
             return
@@ -358,13 +395,14 @@ class Worker:
         if self._replaced > self._concurrency:
             log.error(
                 "job %s does not stop (%s), as %d before it did not; this worker claims nothing more: restart it",
-                claim.id,
+                short_id(claim.id),
                 execution.stop,
                 self._concurrency,
             )
             self._inbox.drain()
             return
-        log.warning("job %s does not stop (%s); it keeps its thread until it ends", claim.id, execution.stop)
+        job = short_id(claim.id)
+        log.warning("job %s does not stop (%s); it keeps its thread until it ends", job, execution.stop)
         execution.runner.replace(execution)
         self._inbox.report_stuck(execution, None)
 
@@ -390,7 +428,8 @@ class Worker:
         What could take time comes first: once their jobs may be claimed again, nothing must delay the end of this
         process. Other workers remove its row when they see that its proof of life is gone.
         """
-        for service in (self._duties_loop, self._rescue_loop, self._stopper):
+        hooks = () if self._events is None else (self._events,)
+        for service in (self._duties_loop, self._rescue_loop, *hooks, self._stopper):
             service.end()
         self._crew.close()
         self._deregister(self._duties.others.resign)
@@ -401,6 +440,7 @@ class Worker:
                 self._inbox.report_stuck(execution, settlement)
         if not self._engine.settles_down(_LAST_WRITE):
             log.warning("outcomes could not be written; their jobs will be taken back and run again")
+        self._observer.tick(is_over=True)
 
     def _leave_later(self) -> None:
         self._engine.has_ended.wait()
@@ -412,6 +452,7 @@ class Worker:
             return
         for service in reversed(self._services):
             service.end()
+        self._observer.tick(is_over=True)
         self._crew.close()
         self._deregister(self._duties.others.resign)
         self._deregister(self._identity.deregister)

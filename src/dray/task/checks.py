@@ -62,6 +62,11 @@ def known_options(given: Iterable[str], known: Collection[str], of: str) -> None
     raise TypeError(f"{of} has no option {shown(unknown)};{hint} known are {', '.join(sorted(known))}")
 
 
+def meant_option(name: str, known: Collection[str]) -> str:
+    """The option of this name, or the one that is called so elsewhere."""
+    return name if name in known else _SYNONYMS.get(name, name)
+
+
 def whole(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")

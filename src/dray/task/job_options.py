@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,14 +11,17 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 
 from dray.errors import ConfigError
+from dray.model.headers import encode_headers
+from dray.model.job_retry import encode_retry
 from dray.model.limits import JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.new_job import NewJob, OnConflict
+from dray.model.retry import Exponential, Fixed, Linear
 from dray.model.schedule import Schedule
 from dray.model.values import check_name, duration_us, parse_id
-from dray.model.workflow import ParentPolicy
+from dray.model.workflow import OnParentFailure, ParentPolicy
 from dray.task import checks
 from dray.task.checks import Check, instant, known_options, label, one_of, several
-from dray.task.options import TaskOptions
+from dray.task.options import TaskOptions, error_name, error_types, retry_policy
 
 _EITHER = (("delay", "run_at"), ("expires_at", "expires_in"))
 _WITH_UNIQUE = ("unique_scope", "unique_for", "on_conflict")
@@ -54,9 +57,13 @@ class JobKeywords(TypedDict, total=False):
     max_attempts: int | None
     timeout: float | timedelta | None
     after: Sequence[HasId | str] | HasId | str | None
-    on_parent_failure: Literal["cancel", "run", "hold"] | None
+    on_parent_failure: OnParentFailure | None
     name: str | None
     tags: Sequence[str] | None
+    headers: Mapping[str, str] | None
+    retry: Fixed | Linear | Exponential | float | timedelta | None
+    retry_on: type[BaseException] | Collection[type[BaseException]] | None
+    keep_for: float | timedelta | None
     connection: Any
 
 
@@ -81,9 +88,10 @@ class JobOptions:
         if useless is not None:
             raise ConfigError(f"{useless} means nothing without unique; give unique=True, or a key of your own")
         connection = given.pop("connection", None)
+        retry = _retry(given.pop("retry", None), given.pop("retry_on", None))
         fields = {_OPTIONS[name][0]: _OPTIONS[name][1](name, value) for name, value in given.items()}
         _check_it_can_run(**fields)
-        return cls(fields, connection)
+        return cls(fields if retry is None else {**fields, "retry": retry}, connection)
 
 
 def _check_it_can_run(
@@ -120,6 +128,20 @@ def _fingerprint(task: str, args: str) -> str:
 
     canonical = json.dumps(json.loads(args), sort_keys=True, separators=(",", ":"))
     return f"{task}:{hashlib.sha256(canonical.encode()).hexdigest()}"
+
+
+def _retry(policy: Any, kinds: Any) -> str | None:
+    """The retry options as a row holds them; None: neither is given."""
+    wanted = None if policy is None else retry_policy("retry", policy)
+    if wanted is not None and not isinstance(wanted, Fixed | Linear | Exponential):
+        raise ConfigError(
+            "retry: a function of your own cannot be stored with a job; use seconds or dray.fixed, dray.linear or "
+            "dray.exponential here, or give the function to the task: @app.task(retry=...)"
+        )
+    names = () if kinds is None else tuple(map(error_name, error_types("retry_on", kinds)))
+    if kinds is not None and not names:
+        raise ConfigError("retry_on names no exception type; leave it out, or give max_attempts=1 to retry nothing")
+    return encode_retry(wanted, dict.fromkeys(names))
 
 
 def _unique(name: str, value: Any) -> str | Literal[True]:
@@ -164,4 +186,6 @@ _OPTIONS: dict[str, tuple[str, Check]] = {
     "on_parent_failure": ("on_parent_failure", one_of(ParentPolicy)),
     "name": ("name", partial(label, chars=JOB_NAME_CHARS)),
     "tags": ("tags", _tags),
+    "headers": ("headers", encode_headers),
+    "keep_for": ("keep_us", duration_us),
 }

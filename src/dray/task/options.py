@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
 from dray.log import log
 from dray.model import retry
+from dray.model.job_retry import NO_RETRY, JobRetry
 from dray.model.limits import DESCRIPTION_CHARS
 from dray.model.schedule import Rule
 from dray.model.values import check_name, duration_us, shown
@@ -54,7 +55,7 @@ class TaskKeywords(TypedDict, total=False):
     max_crashes: int | None
     timeout: float | timedelta | None
     retry: retry.Policy | timedelta | None
-    runner: str | None
+    runner: Literal["thread", "async", "process"] | None
     keep_args: bool | None
     redact: Collection[str] | None
     description: str | None
@@ -65,7 +66,7 @@ class TaskKeywords(TypedDict, total=False):
     tz: str | None
 
 
-def _retry(name: str, value: Any) -> retry.Policy:
+def retry_policy(name: str, value: Any) -> retry.Policy:
     if any(value is policy for policy in (retry.fixed, retry.linear, retry.exponential)):
         raise ConfigError(f"{name}: call it, as in retry=dray.{value.__name__}(...), to make a policy of it")
     if callable(value):
@@ -73,7 +74,7 @@ def _retry(name: str, value: Any) -> retry.Policy:
     return retry.fixed(duration_us(f"{name} (if not a policy or a function of the attempt)", value) / SECOND)
 
 
-def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
+def error_types(name: str, value: Any) -> tuple[type[BaseException], ...]:
     kinds = (value,) if isinstance(value, type) else several(name, value, "exception types")
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -91,13 +92,13 @@ class TaskOptions:
     max_attempts: int = option(checks.at_least_once, 3)
     max_crashes: int = option(checks.at_least_once, 3)
     timeout: float | None = option(checks.timeout)
-    retry: retry.Policy = option(_retry, retry.DEFAULT)
+    retry: retry.Policy = option(retry_policy, retry.DEFAULT)
     runner: RunnerKind = RunnerKind.THREAD
     keep_args: bool = option(switch, default=True)
     redact: tuple[str, ...] = ()
     description: str | None = option(functools.partial(label, chars=DESCRIPTION_CHARS))
-    retry_on: tuple[type[BaseException], ...] = option(_errors, ())  # none: any error is retried
-    fail_on: tuple[type[BaseException], ...] = option(_errors, ())
+    retry_on: tuple[type[BaseException], ...] = option(error_types, ())  # none: any error is retried
+    fail_on: tuple[type[BaseException], ...] = option(error_types, ())
     schedule: Rule | None = None  # the shorthand: cron with tz, or every
 
     @classmethod
@@ -232,22 +233,33 @@ _REFUSED: tuple[tuple[Callable[[Any], bool], str], ...] = (
 )
 
 
-def next_delay_us(options: TaskOptions, attempt: int, error: BaseException, rng: Rng) -> int | None:
+def error_name(kind: type[BaseException]) -> str:
+    """What an exception type is called in a row: the same in the process that enqueues and in the one that runs."""
+    return ".".join(part for part in (_module(kind), kind.__qualname__) if part)
+
+
+def next_delay_us(
+    options: TaskOptions, attempt: int, error: BaseException, rng: Rng, of_job: JobRetry = NO_RETRY
+) -> int | None:
     """Microseconds until the next attempt; None: this error is final. Whether attempts are left is the job's to say.
 
-    `fail_on` comes before `retry_on`; with neither, every error is tried again.
+    `fail_on` comes before `retry_on`; with neither, every error is tried again. What the job says itself comes before
+    what its task says.
     """
     if isinstance(error, options.fail_on):
         return None
-    if options.retry_on and not isinstance(error, options.retry_on):
+    if of_job.names:
+        if of_job.names.isdisjoint(map(error_name, type(error).__mro__)):
+            return None
+    elif options.retry_on and not isinstance(error, options.retry_on):
         return None
-    return policy_delay_us(options, attempt, rng)
+    return policy_delay_us(options, attempt, rng, of_job)
 
 
-def policy_delay_us(options: TaskOptions, attempt: int, rng: Rng) -> int:
-    """Microseconds until the next attempt, as the task's policy has it."""
+def policy_delay_us(options: TaskOptions, attempt: int, rng: Rng, of_job: JobRetry = NO_RETRY) -> int:
+    """Microseconds until the next attempt, as the job's policy has it, or its task's."""
     try:
-        return retry.delay_us(options.retry, attempt, rng)
+        return retry.delay_us(options.retry if of_job.policy is None else of_job.policy, attempt, rng)
     except Exception:
         log.exception("task %s: its retry policy failed after attempt %d; using the default", options.name, attempt)
         return retry.delay_us(retry.DEFAULT, attempt, rng)

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from dray.task.task import Task
 
 _NEAR = 3  # names at most that may be meant
+_LOOKED_UP = 1_000  # names that are looked up in case they are misspelled
 
 
 class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._looked_up: set[str] = set()  # names that no task has
 
     def register(self, task: Task[..., Any]) -> None:
         """Makes a task known; `ValueError` if another has its name."""
@@ -29,6 +31,10 @@ class Registry:
             places = f"{other.place} and {task.place}"
             raise ValueError(f"two tasks are named {task.name}: {places}; {_advice(other, task)}")
         self._tasks[task.name] = task
+
+    def forget(self, name: str) -> None:
+        """Lets another take this name."""
+        self._tasks.pop(name, None)
 
     def get(self, name: str) -> Task[..., Any]:
         """The task of this name; `UnknownTask` names those that are spelled alike."""
@@ -41,6 +47,17 @@ class Registry:
         near, others = self._near(name), counted(len(self._tasks), "other is known", "others are known")
         meant = f"did you mean {' or '.join(near)}?" if near else f"{others}."
         return f"no task is named {shown(name)} here; {meant}"
+
+    def misspelled(self, name: str) -> str | None:
+        """The sentence on a name that is spelled like a task of the same module; once for each name."""
+        if name in self._looked_up or len(self._looked_up) == _LOOKED_UP:
+            return None
+        self._looked_up.add(name)
+        module, _, last = name.rpartition(".")
+        parts = [known.rpartition(".") for known in self._tasks]
+        # By the last part alone: names of a long module's tasks are all alike.
+        near = close_matches(last, [part[2] for part in parts if part[0] == module])
+        return f"no task is named {shown(name)} here; did you mean {name[: -len(last)]}{near[0]}?" if near else None
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._tasks))

@@ -14,7 +14,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from inspect import Parameter
 from typing import Any, Union, get_args, get_origin
@@ -122,10 +122,22 @@ class Signature:
             values.setdefault(PARENT_RESULTS, parent_results or {})
         return self._call(values)
 
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuses names that no argument has."""
+        unknown = [name for name in names if name not in self._readers]
+        if unknown and self._extra is None:
+            raise self._wrong_call(f"unknown {', '.join(map(shown, unknown))}")
+
+    def decoded(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in a row, by name, as a body gets them; with the defaults of those that are not there."""
+        named = [self.parameters[name] for name in self._readers if name in self.parameters]
+        defaults = {each.name: each.default for each in named if each.default is not Parameter.empty}
+        return {**defaults, **self._values(args)}
+
     def with_context(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], context: Callable[[], Any]
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], context: Callable[[Mapping[str, Any]], Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """A plain call, with a Context where it gives none."""
+        """A plain call, with a Context, made for its arguments, where it gives none."""
         if not self.contexts or not kwargs.keys().isdisjoint(self.contexts):
             return args, kwargs
         if any(is_context(type(arg)) for arg in args):
@@ -138,7 +150,15 @@ class Signature:
         given.update(bound.arguments.get(self._extra or "", {}))
         if self._needs_parent_results:
             given.setdefault(PARENT_RESULTS, {})
-        return self._call(given | dict.fromkeys(self.contexts, context()))
+        return self._call(given | dict.fromkeys(self.contexts, context(given)))
+
+    def named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call of the function, by name, defaults too; without its Context."""
+        bound = inspect.Signature([*self.parameters.values()]).bind(*args, **kwargs)
+        bound.apply_defaults()
+        found = {name: value for name, value in bound.arguments.items() if name not in self.contexts}
+        found.update(found.pop(self._extra, {}) if self._extra else {})
+        return found
 
     def result(self, value: Any) -> Any:
         """A result from a row as the function's annotation has it; as it is, where it does not fit."""
@@ -147,6 +167,10 @@ class Signature:
             return value if read is None else read(value, "result")
         except PayloadError:  # annotations promise nothing: the body returned something else, and ended well
             return value
+
+    def takes(self, name: str) -> bool:
+        """Whether a caller may give an argument of this name."""
+        return name in self._callers.parameters or self._extra is not None
 
     @property
     def _needs_parent_results(self) -> bool:

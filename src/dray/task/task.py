@@ -6,16 +6,31 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from dray import codec
 from dray.app_interface import AppInterface
 from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.handle.job import Job
+from dray.log import log
 from dray.model.limits import ARGS_BYTES, RESULT_BYTES
 from dray.model.new_job import AlikeJobs, NewJob
-from dray.model.values import check_name
+from dray.model.values import check_name, shown
+from dray.task.advice import misplaced_option, of_another_queue
 from dray.task.job_options import JobKeywords, JobOptions, prepare
 from dray.task.options import TaskKeywords, TaskOptions
 from dray.task.signature import Signature
@@ -23,27 +38,69 @@ from dray.task.signature import Signature
 P = ParamSpec("P")
 R = TypeVar("R")
 
+if TYPE_CHECKING:
+    A = TypeVar("A")
+    B = TypeVar("B")
+    C = TypeVar("C")
+    Calls0: TypeAlias = Iterable[tuple[()] | Mapping[str, Any]]
+    Calls1: TypeAlias = Iterable[tuple[A] | Mapping[str, Any]]
+    Calls2: TypeAlias = Iterable[tuple[A] | tuple[A, B] | Mapping[str, Any]]
+    Calls3: TypeAlias = Iterable[tuple[A] | tuple[A, B] | tuple[A, B, C, *tuple[Any, ...]] | Mapping[str, Any]]
+
 
 class Enqueuer(Generic[P, R]):
     """Enqueues jobs of a task with the options of one `using()`. A `Task` is one with no options set."""
 
-    def __init__(self, task: Task[P, R], job_options: JobOptions) -> None:
+    def __init__(
+        self, task: Task[P, R], job_options: JobOptions, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         self.task = task
         self.job_options = job_options
+        self._given = given  # as `using()` got them
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={shown(value)}" for name, value in self._given.items())
+        return f"<{self.task.name}.using({options})>"
+
+    if not TYPE_CHECKING:  # checkers would take it for a promise that every attribute exists
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = None
+            if not name.startswith("_") and "task" in self.__dict__:
+                advice = of_another_queue(name, self.task)
+            told = advice or f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(told, name=name, obj=self)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueues a call of the function; the job is stored when this returns."""
-        return self._submit([self.task.signature.encode(args, kwargs)])[0]
+        return self._submit([self.task.encode(args, kwargs)])[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """As `enqueue`, from a coroutine."""
-        return (await self._asubmit([self.task.signature.encode(args, kwargs)]))[0]
+        return (await self._asubmit([self.task.encode(args, kwargs)]))[0]
 
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
+    # Checkers know the types of up to three arguments by position.
+    @overload
+    def enqueue_many(self: Enqueuer[Concatenate[A, B, C, ...], R], calls: Calls3[A, B, C]) -> list[Job[R]]: ...
+    @overload
+    def enqueue_many(self: Enqueuer[Concatenate[A, B, ...], R], calls: Calls2[A, B]) -> list[Job[R]]: ...
+    @overload
+    def enqueue_many(self: Enqueuer[Concatenate[A, ...], R], calls: Calls1[A]) -> list[Job[R]]: ...
+    @overload
+    def enqueue_many(self: Enqueuer[..., R], calls: Calls0) -> list[Job[R]]: ...
+    def enqueue_many(self, calls: Iterable[Any]) -> list[Job[Any]]:
         """Enqueues many calls in one transaction: a tuple of arguments each, or a dict of arguments by name."""
         return self._submit(self._encoded(calls))
 
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Job[R]]:
+    @overload
+    async def aenqueue_many(self: Enqueuer[Concatenate[A, B, C, ...], R], calls: Calls3[A, B, C]) -> list[Job[R]]: ...
+    @overload
+    async def aenqueue_many(self: Enqueuer[Concatenate[A, B, ...], R], calls: Calls2[A, B]) -> list[Job[R]]: ...
+    @overload
+    async def aenqueue_many(self: Enqueuer[Concatenate[A, ...], R], calls: Calls1[A]) -> list[Job[R]]: ...
+    @overload
+    async def aenqueue_many(self: Enqueuer[..., R], calls: Calls0) -> list[Job[R]]: ...
+    async def aenqueue_many(self, calls: Iterable[Any]) -> list[Job[Any]]:
         """As `enqueue_many`, from a coroutine."""
         return await self._asubmit(self._encoded(calls))
 
@@ -103,6 +160,11 @@ class Task(Enqueuer[P, R]):
         return self.options.name
 
     @property
+    def called(self) -> str:
+        """The function's own name, as code calls it."""
+        return self.function.__name__
+
+    @property
     def place(self) -> str:
         """The file and line where its function is written."""
         code = inspect.unwrap(self.function).__code__
@@ -114,27 +176,37 @@ class Task(Enqueuer[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the function here and now."""
         call = cast("Callable[..., R]", self.function)
-        positional, keywords = self.signature.with_context(args, kwargs, lambda: self.app.local_context(self))
+        context = functools.partial(self.app.local_context, self)
+        positional, keywords = self.signature.with_context(args, kwargs, context)
         return call(*positional, **keywords)
 
     def using(self, **options: Unpack[JobKeywords]) -> Enqueuer[P, R]:
         """The same task with options for the jobs that are enqueued through the returned object."""
-        return Enqueuer(self, JobOptions.of(options))
+        return Enqueuer(self, JobOptions.of(options), options)
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_step: bool = False) -> str:
+        """The arguments of a call as a row holds them."""
+        try:
+            return self.signature.encode(args, kwargs)
+        except TypeError:
+            advice = misplaced_option(self, args, kwargs, is_step=is_step)
+            if advice is None:
+                raise
+            raise TypeError(advice) from None
 
     def prepare(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], job_options: JobOptions, job_id: str | None = None
     ) -> NewJob:
         """The job for a call, checked and encoded, not yet written."""
-        return prepare(job_id or self.app.new_id(), self.options, self.signature.encode(args, kwargs), job_options)
+        text = self.encode(args, kwargs, is_step=True)
+        return prepare(job_id or self.app.new_id(), self.options, text, job_options)
 
     def arguments(
         self, text: str, *, context: Any = None, parent_results: Mapping[str, Any] | None = None
     ) -> tuple[list[Any], dict[str, Any]]:
         """The call that a row stands for; `Misfit` if other code could make it, `PayloadError` if none ever can."""
-        args = codec.decode(text)
-        if not isinstance(args, dict):
-            raise PayloadError("args", f"expected an object of arguments by name, got {type(args).__name__}")
-        return self.signature.arrange(cast("dict[str, Any]", args), context=context, parent_results=parent_results)
+        args = codec.decode_args(text)
+        return self.signature.arrange(args, context=context, parent_results=parent_results)
 
     def encode_result(self, value: Any) -> str:
         """What the body returned, as it is stored."""
@@ -178,6 +250,8 @@ def prepare_by_name(app: AppInterface, name: Any, args: Any, job_options: JobOpt
         task = app.registry.get(name)
         text = codec.encode(task.signature.fit(given), limit=ARGS_BYTES)
         return prepare(app.new_id(), task.options, text, job_options)
+    if (mistake := app.registry.misspelled(name)) is not None:
+        log.warning("%s The job waits until a worker knows its task", mistake)
     # The signature is not known here: a worker that knows it checks the arguments.
     options = TaskOptions(name=name, timeout=app.settings.default_timeout)
     return prepare(app.new_id(), options, codec.encode(to_json(given, "args"), limit=ARGS_BYTES), job_options)

@@ -4,42 +4,35 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, LiteralString, TypeVar, cast
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg.abc import QueryNoTemplate
 
 from dray.address import PostgresAddress
-from dray.backends import migrate, user_connection
-from dray.backends.awaiting import in_a_thread, to_the_end
+from dray.backends import migrate
 from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row, TookTooLong
 from dray.backends.postgres import faults, tables
 from dray.backends.postgres.connect import READ, WRITE, Connector, OwnConnection
 from dray.backends.postgres.copier import PostgresCopier
+from dray.backends.postgres.foreign import ForeignSession
+from dray.backends.postgres.joins import Joins
 from dray.backends.postgres.listen import PostgresWatch
 from dray.backends.postgres.notify import DONE_WINDOW, NOTIFY, WINDOW, Note, Notifier, channels
 from dray.backends.postgres.pool import Loan, Pool
 from dray.backends.postgres.proof import PostgresProofs
 from dray.backends.postgres.session import MIGRATE_SPACE, PostgresSession, lock_key
-from dray.backends.postgres.transaction import (
-    PostgresTransaction,
-    async_block,
-    borrowed,
-    interrupt,
-    joined,
-    refuse_autocommit,
-)
+from dray.backends.postgres.transaction import PostgresTransaction, UsersConnection, async_block
 from dray.backends.statements import Catalogue
-from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
-from dray.errors import ConfigError, ForkedConnection, SchemaMissing
+from dray.errors import ForkedConnection, StorageLocked
 from dray.interrupts import with_cleanup
-from dray.log import log
 from dray.model.new_job import AlikeJobs
 
 T = TypeVar("T")
+
+_MOMENT = "1s"  # to wait for a lock that may be the caller's own
 
 _TRIES = 8  # of a transaction that conflicts with another
 _CONNECTION_TRIES = 3  # of a transaction whose connection was lost; connecting itself is tried once
@@ -70,24 +63,23 @@ class PostgresDatabase(Database):
         self._connector = Connector(address.conninfo, self.place, busy_timeout)
         self._pool = Pool(self._connector, self.place, _CONNECTIONS, busy_timeout)
         self._schema_is_open = False
-        self._has_asked_users = False
-        self._identity: Row | None = None
         self._notifies = notify
         self._conninfo = address.conninfo
         self._listen_url = listen_url
         self._channels = channels(address.schema)
-        self._jobs_table = "dray_jobs" if address.schema is None else f"{address.schema}.dray_jobs"
+        self.jobs_table = "dray_jobs" if address.schema is None else f"{address.schema}.dray_jobs"
         self._notifier = Notifier(self._notify)
+        self._joins = Joins(self, makes_tables=create)
 
     @property
     def copier(self) -> Copier:
         return PostgresCopier(self._conninfo, self.place, self._namespace)
 
     def _namespace(self) -> str:
-        return self.read(lambda tx: tx.rows("table_namespace", table=self._jobs_table))[0][1]
+        return self.read(lambda tx: tx.rows("table_namespace", table=self.jobs_table))[0][1]
 
     def verify(self, *, full: bool) -> list[str]:
-        found = self.read(lambda session: tables.look(session, self._jobs_table))
+        found = self.read(lambda session: tables.look(session, self.jobs_table))
         if found.extension is None:
             return found.problems
         return found.problems + self._again(lambda connection: tables.look_into(connection, found, full=full))
@@ -132,7 +124,7 @@ class PostgresDatabase(Database):
             raise faults.translate(error, self.place) from error
 
     def identity(self) -> Row:
-        return self._persist(lambda connection: self._identity_of(self._session(connection)))
+        return self.ask("join_identity", table=self.jobs_table)[0]
 
     def glance(self, name: str, /, **params: Any) -> list[Row]:
         # No transaction around it, no pipeline: each statement more costs as much as the question itself.
@@ -249,14 +241,7 @@ class PostgresDatabase(Database):
         ready: Collection[str] = (),
         ended: bool = False,
     ) -> T:
-        found = user_connection.unwrap(connection)
-        if isinstance(found, psycopg.AsyncConnection):
-            raise user_connection.needs_await(connection)
-        if not isinstance(found, psycopg.Connection):
-            raise user_connection.refusal(connection, found, self.place)
-        theirs = cast("psycopg.Connection[Any]", found)
-        refuse_autocommit(theirs, self.place)
-        return self._join(theirs, work, self._notes(ready, ended=ended), Cancellation())
+        return self._joins.run(connection, work, self._notes(ready, ended=ended))
 
     async def join_async(
         self,
@@ -266,80 +251,36 @@ class PostgresDatabase(Database):
         ready: Collection[str] = (),
         ended: bool = False,
     ) -> T:
-        found = await user_connection.unwrap_async(connection)
-        if not isinstance(found, psycopg.AsyncConnection):
-            return self.join(found, work, ready=ready, ended=ended)
-        theirs, cancellation = cast("psycopg.AsyncConnection[Any]", found), Cancellation()
-        notes = self._notes(ready, ended=ended)
-        async with theirs.lock:
-            refuse_autocommit(theirs, self.place)
-            with borrowed(theirs) as facade:
-                joining = in_a_thread(lambda: self._join(facade, work, notes, cancellation))
-                return await to_the_end(joining, cancellation, lambda: interrupt(theirs))
+        return await self._joins.run_async(connection, work, self._notes(ready, ended=ended))
 
-    def _join(
-        self,
-        connection: psycopg.Connection[Any],
-        work: Callable[[PostgresSession], T],
-        notes: Mapping[str, Sequence[str]],
-        cancellation: Cancellation,
-    ) -> T:
-        cancellation.check()
-        with joined(connection, self.place) as theirs:
-            cancellation.guard()
-            session = PostgresSession(theirs, self._catalogue, self._times(), is_users=True)
-            self._refuse_elsewhere(session)
-            self._warn_if_forgetful(session)
-            try:
-                answer = work(session)
-            except UnicodeEncodeError as error:
-                raise DataRefused(f"{self.place}: {error}") from error
-            for channel, payloads in notes.items():
-                session.rows("join_notify", channel=channel, notes=list(payloads))
-            cancellation.check()
-            return answer
+    def migrate_in(self, connection: Any) -> int:
+        return self._joins.migrate(connection)
 
-    def _warn_if_forgetful(self, session: PostgresSession) -> None:
-        """Asked once: how durable their commits are is their connections' own setting, mostly the server's."""
-        if self._has_asked_users:
-            return
-        self._has_asked_users = True
-        if session.rows("join_is_forgetful")[0][0]:
-            log.warning(
-                "%s: a connection= of this program has synchronous_commit off: a crash of the server may forget the "
-                "jobs it commits, with the data that caused them",
-                self.place,
-            )
+    async def migrate_in_async(self, connection: Any) -> int:
+        return await self._joins.migrate_async(connection)
+
+    def make_tables(self) -> None:
+        """For a user's transaction. It may hold locks on old tables, and cannot end while its program waits here; and
+        every reader of the tables waits behind an ALTER that waits. So this waits for a moment only."""
+        try:
+            self._open_schema(patience=_MOMENT)
+        except StorageLocked as error:
+            raise migrate.cannot_upgrade(self.place) from error
 
     def _notes(self, ready: Collection[str], *, ended: bool) -> dict[str, list[str]]:
         """What to send inside a user's transaction, whose commit this process will not see."""
         notes = {self._channels.work: sorted(set(ready)), self._channels.done: [""] if ended else []}
         return {channel: payloads for channel, payloads in notes.items() if payloads and self._notifies}
 
-    def _refuse_elsewhere(self, session: PostgresSession) -> None:
-        """Refuses another database, another schema's tables, and tables that are missing or too new."""
-        theirs, ours = self._identity_of(session), self._identity
-        if ours is None or theirs != ours:
-            # Ours may have been noted before the server was restarted, or the tables made.
-            ours = self._identity = self.identity()
-        if theirs[:2] != ours[:2]:
-            raise ConfigError(
-                f"this connection leads to another database ({theirs[0]!r}) than the queue ({self.place}); "
-                "use a connection to the same one"
-            )
-        if not self._schema_is_open:
-            known = session.known()
-            if not known:
-                raise SchemaMissing(f"{self.place}: Dray's tables are not there yet; run `dray db init`")
-            migrate.admit("postgres", known, self.place)
-        if theirs != ours:
-            raise ConfigError(
-                f"this connection does not find the tables of the queue ({self.place}) by its search_path; give App "
-                "the schema they are in (?schema=…)"
-            )
+    def ask(self, name: str, /, **params: Any) -> list[Row]:
+        """All rows of a statement, by a connection of our own, whatever tables are there."""
+        return self._persist(lambda connection: self._session(connection).rows(name, **params))
 
-    def _identity_of(self, session: PostgresSession) -> Row:
-        return session.rows("join_identity", table=self._jobs_table)[0]
+    def users_session(self, connection: UsersConnection) -> PostgresSession:
+        """A user's own connection as a session."""
+        if isinstance(connection, psycopg.Connection):
+            return PostgresSession(connection, self._catalogue, self._times(), is_users=True)
+        return ForeignSession(connection, self._catalogue, self._times())
 
     def _session(self, connection: OwnConnection) -> PostgresSession:
         return PostgresSession(connection, self._catalogue, self._times())
@@ -381,18 +322,15 @@ class PostgresDatabase(Database):
 
     # Schema
 
-    def _open_schema(self) -> None:
+    def _open_schema(self, patience: str | None = None) -> None:
         """Refuses a database without tables or with tables that are too new, before the first transaction."""
         if self._schema_is_open:
             return
         known = self._meta()
         if self._create and migrate.is_behind("postgres", known):
-            self.migrate()
+            self.migrate(patience)
         elif not known:
-            raise SchemaMissing(
-                f"{self.place}: Dray's tables are not there yet; run `dray db init`, or open it with "
-                "App(..., migrate=True)"
-            )
+            raise migrate.missing(self.place)
         else:
             migrate.admit("postgres", known, self.place)
         self._schema_is_open = True
@@ -400,29 +338,35 @@ class PostgresDatabase(Database):
     def _meta(self) -> dict[str, str]:
         return self._persist(lambda connection: self._session(connection).known())
 
-    def migrate(self) -> int:
+    def migrate(self, patience: str | None = None) -> int:
+        """`patience`: how long to wait for locks, if not for as long as usual."""
+
         def transaction(connection: OwnConnection) -> int:
-            return self._transact(connection, lambda session: self._upgrade(connection, session), durable=True)
+            connection.begin(WRITE, durable=True)
+            if patience is not None:
+                connection.execute("SELECT set_config('lock_timeout', %s, TRUE)", [patience])
+            version = self.upgrade(self._session(connection))
+            connection.execute("COMMIT")
+            return version
 
         version = self._persist(transaction)
         self._schema_is_open = True
         return version
 
-    def _upgrade(self, connection: OwnConnection, session: PostgresSession) -> int:
+    def upgrade(self, session: PostgresSession) -> int:
+        """Makes or upgrades the tables in a session's transaction, whose search_path is another one afterwards."""
         session.rows("migrate_lock", space=MIGRATE_SPACE, key=lock_key(self.schema or ""))
         # With each migration, and not before: no right to create anything is needed where none is missing.
         schema = "" if self.schema is None else migrate.SCHEMA.format(schema=self.schema)
-        return migrate.upgrade(
-            "postgres",
-            session,
-            self.place,
-            lambda text: connection.execute(cast(QueryNoTemplate, schema + text)),
-        )
+        return migrate.upgrade("postgres", session, self.place, lambda text: session.script(schema + text))
 
     def version(self) -> int | None:
         known = self._meta()
         return int(known["version"]) if known else None
 
+    def is_writable(self) -> bool:
+        return bool(self.glance("server_is_writable")[0][0])
+
     def close(self) -> None:
         self._notifier.flush()
-        self._pool.forget_idle()
+        self._pool.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from dray.backends.database import DataRefused
-from dray.backends.migrate import CREATE_HINT
+from dray.backends.migrate import command
 from dray.errors import (
     DatabaseClosed,
     DrayError,
@@ -46,7 +46,7 @@ def translate(error: psycopg.Error, place: str) -> DrayError:
     """The error to raise for an error of the driver."""
     said = escape_control(redact(str(error).strip().partition("\n")[0]))  # it may quote a value: a body's words
     kind, text = _sentence(error)
-    return kind(f"{place}: {text.format(said=said)}")
+    return kind(f"{place}: {text.format(said=said, init=command('init', place))}")
 
 
 def _sentence(error: psycopg.Error) -> tuple[type[DrayError], str]:
@@ -63,7 +63,7 @@ def _sentence(error: psycopg.Error) -> tuple[type[DrayError], str]:
 
 
 _IN_THE_WAY = "another transaction stood in the way ({said}); nothing was written"
-_MISSING = (SchemaMissing, f"Dray's tables are missing or too old ({{said}}); {CREATE_HINT}")
+_MISSING = (SchemaMissing, "Dray's tables are missing or too old ({said}); call app.init() once, or run {init}")
 _SENTENCES: dict[str, tuple[type[DrayError], str]] = {
     _CLOSED: (DatabaseClosed, "{said}"),
     "42P01": _MISSING,  # no such table
@@ -71,7 +71,7 @@ _SENTENCES: dict[str, tuple[type[DrayError], str]] = {
     "42703": _MISSING,  # no such column
     "42501": (
         StorageError,
-        "{said}; have the owner of the tables do it (`dray db init`, or what `dray db sql` prints), or grant it",
+        "{said}; have the owner of the tables do it ({init}, or what `dray db sql` prints), or grant it",
     ),
     "53100": (StorageFull, "the server's disk is full; nothing of this call was written"),
     "55P03": (StorageLocked, _IN_THE_WAY),

@@ -151,7 +151,7 @@ class PostgresWatch(Watch):
             self._tend(time.monotonic())
             is_moved = self._connection is not before
         if is_moved or self._heard or not self.holds:
-            # Whoever waits has to wait on the connection there is now, hear what was just read, or try again in time.
+            # Other threads must wait on the connection there is now, hear what was just read, or try again.
             self._bell.ring()
         return self.holds
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
@@ -40,15 +41,24 @@ class Pool:
         forks.watch_child(self)
 
     def _start_over(self) -> None:
-        self.lock = threading.Lock()  # around the three below
-        self.idle: list[OwnConnection] = []
+        self.lock = threading.Lock()  # around the four below
+        self.idle: list[OwnConnection] = []  # always this list: it outlives a pool that was never closed
+        weakref.finalize(self, _close_all, self.idle, os.getpid()).atexit = False
         self.loans: dict[Loan, None] = {}
         self.waiting: deque[Loan] = deque()
+        self.closings = 0
+
+    def close(self) -> None:
+        """Closes idle connections now, and those in use when their loans end. Loans from here on open others."""
+        with self.lock:
+            self.closings += 1
+        self.forget_idle()
 
     def forget_idle(self) -> None:
         """Closes idle connections: the server they led to is gone."""
         with self.lock:
-            idle, self.idle = self.idle, []
+            idle = [*self.idle]
+            self.idle.clear()
         for connection in idle:
             connection.close()
 
@@ -64,6 +74,13 @@ class Pool:
         self._start_over()
 
 
+def _close_all(idle: list[OwnConnection], pid: int) -> None:
+    """Of a pool that is forgotten: it was used after its end, or never closed. Not a parent's, in a fork."""
+    if pid == os.getpid():
+        for connection in idle:
+            connection.close()
+
+
 class Loan:
     """One connection for one thread: nothing is taken before `run`, and `end` gives back what has been taken by then.
 
@@ -74,6 +91,7 @@ class Loan:
         self.connection: OwnConnection | None = None
         self._pool = pool
         self._pid = os.getpid()
+        self._closings = pool.closings
         self._woken = threading.Lock()
         self._is_sound = False  # its transaction is over, and the server has said so
 
@@ -142,6 +160,8 @@ class Loan:
             connection.close()
         with pool.lock:
             if self in pool.loans:
+                if connection is not None and self._closings != pool.closings and not self.is_inherited:
+                    connection.close()  # the pool was closed meanwhile: it would stay open
                 if connection is not None and not connection.closed:
                     pool.idle += [connection]  # again no call until the loan is over: it is kept once
                 self.connection = None

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import psycopg
 from psycopg.abc import QueryNoTemplate
@@ -37,6 +37,12 @@ def lock_key(name: str) -> int:
     return key - (1 << 32) if key >= 1 << 31 else key
 
 
+class Answer(Protocol):
+    """What a statement has returned, or will."""
+
+    def fetchall(self) -> list[Row]: ...
+
+
 class PostgresSession(Session):
     """One transaction's view. Times are None in production: the server's clock counts."""
 
@@ -64,9 +70,14 @@ class PostgresSession(Session):
         adapt_anew(cursor)
         return cursor
 
-    def _execute(self, statement: Statement, params: dict[str, Any]) -> psycopg.Cursor[Row]:
-        values = {name: _plain(name, params.get(name, self._times.get(name))) for name in statement.parameters}
-        return self._cursor().execute(cast(QueryNoTemplate, statement.text), values)
+    def _values(self, statement: Statement, params: dict[str, Any]) -> dict[str, Any]:
+        return {name: _plain(name, params.get(name, self._times.get(name))) for name in statement.parameters}
+
+    def _run(self, statement: Statement, params: dict[str, Any]) -> psycopg.Cursor[Row]:
+        return self._cursor().execute(cast(QueryNoTemplate, statement.text), self._values(statement, params))
+
+    def _execute(self, statement: Statement, params: dict[str, Any]) -> Answer:
+        return self._run(statement, params)
 
     def rows(self, name: str, /, **params: Any) -> list[Row]:
         return self._execute(self.catalogue[name], params).fetchall()
@@ -75,10 +86,14 @@ class PostgresSession(Session):
         return self._execute(self.catalogue[name], params).fetchall
 
     def run(self, name: str, /, **params: Any) -> int:
-        cursor = self._execute(self.catalogue[name], params)
+        cursor = self._run(self.catalogue[name], params)
         if self._pipeline is not None:
             self._pipeline.sync()
         return cursor.rowcount
+
+    def script(self, text: str) -> None:
+        """Runs every statement of a text."""
+        self._connection.execute(cast(QueryNoTemplate, text))
 
     def each(self, name: str, rows: Sequence[Row]) -> list[bool]:
         if not rows:
@@ -186,6 +201,8 @@ class PostgresSession(Session):
         return PostgresTables(self._connection, self.catalogue)
 
     def begin_work(self, queues: Sequence[str], *, durable: bool) -> None:
+        if self._is_users:
+            return  # how durable its commit is, is theirs; and these locks would last until then
         keys = sorted({lock_key(queue) for queue in queues})
         self.later("work_begin", durable=durable, space=PAUSE_SPACE, keys=keys)
 
@@ -225,10 +242,12 @@ def _settled(ending: SettlementRow) -> dict[str, Any]:
             "gives_back": int(s.gives_back) or None,
             "crash": int(s.counts_crash) or None,
             "error": s.error,
+            "error_key": s.error_key,
             "outcome": s.outcome,
             "error_type": s.error_type,
             "error_message": s.error_message,
             "traceback": s.traceback,
+            "error_class": s.error_class,
             "keeps_error": s.keeps_error or None,
         }
         given |= {key: value for key, value in said.items() if value is not None}

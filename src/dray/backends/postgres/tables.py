@@ -44,7 +44,8 @@ class PostgresTables(Tables):
         statement = self._catalogue.filled("table_read", slots(shape.table, shape.columns) | {"order": order})
         with self._connection.cursor("dray_rows", row_factory=tuple_row) as cursor:
             cursor.adapters.register_loader("bool", TruthLoader)
-            cursor.execute(cast(QueryNoTemplate, statement.text), bounds(after, upto), binary=True)
+            between = bounds(_spelled(shape.table, types, after), _spelled(shape.table, types, upto))
+            cursor.execute(cast(QueryNoTemplate, statement.text), between, binary=True)
             groups = iter(lambda: cursor.fetchmany(min(GROUP, portion.rows)), [])
             yield from portions(groups, portion)
 
@@ -64,7 +65,8 @@ class PostgresTables(Tables):
 
     def remove(self, table: Table, keys: Sequence[Key]) -> None:
         statement = self._catalogue.filled("table_remove", slots(table))
-        given = [dict(zip(table.key, key, strict=True)) for key in keys]
+        types = self._types(table)
+        given = [dict(zip(table.key, _spelled(table, types, key), strict=True)) for key in keys]
         self._connection.cursor().executemany(cast(QueryNoTemplate, statement.text), given)
 
     def tidy(self, tables: Iterable[Table]) -> None:
@@ -82,6 +84,12 @@ class PostgresTables(Tables):
         for table in self.names():
             self.run("table_open", {"table": table})
         self.run("open_function", {})
+
+
+def _spelled(table: Table, types: Mapping[str, str], key: Key) -> Key:
+    """A key as parameters of a statement."""
+    parts = zip(table.key, key, strict=True)
+    return tuple(_in_json(types[name], value) for name, value in parts)
 
 
 def _in_json(kind: str, value: Any) -> Any:

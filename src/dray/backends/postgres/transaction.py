@@ -16,6 +16,7 @@ from psycopg.pq.abc import PGconn
 from dray import forks
 from dray.backends.postgres import faults
 from dray.backends.postgres.connect import MAKE_DURABLE, leave_to_parent
+from dray.backends.postgres.foreign import ForeignConnection
 from dray.errors import ConfigError, ForkedConnection, StorageError
 from dray.log import log
 
@@ -23,8 +24,11 @@ _UNDO_TRIES = 3
 _CANCEL_PATIENCE = 5.0
 
 
+UsersConnection = psycopg.Connection[Any] | ForeignConnection
+
+
 @contextmanager
-def joined(user: psycopg.Connection[Any], place: str) -> Generator[psycopg.Connection[Any]]:
+def joined(user: UsersConnection, place: str) -> Generator[UsersConnection]:
     """Keeps what happens inside to itself if it fails: the caller may go on and commit."""
     try:
         user.execute("SAVEPOINT dray_join")
@@ -38,7 +42,7 @@ def joined(user: psycopg.Connection[Any], place: str) -> Generator[psycopg.Conne
         raise faults.translate(error, place) from error
 
 
-def _undo(user: psycopg.Connection[Any]) -> None:
+def _undo(user: UsersConnection) -> None:
     """Back to the savepoint. A request to cancel that came too late for what it was meant for may hit this."""
     for tries_left in reversed(range(_UNDO_TRIES)):
         if user.closed:

@@ -12,6 +12,7 @@ from dray.lazy import loader
 if TYPE_CHECKING:
     from dray.backends.sqlite.copier import SqliteCopier
     from dray.backends.sqlite.database import SqliteDatabase
+    from dray.backends.sqlite.joins import Joins
     from dray.backends.sqlite.tables import SqliteTables
     from dray.backends.sqlite.watch import SqliteWatch
 
@@ -20,9 +21,10 @@ __getattr__ = loader(
     {
         "dray.backends.sqlite.copier": "SqliteCopier",
         "dray.backends.sqlite.database": "SqliteDatabase",
+        "dray.backends.sqlite.joins": "Joins",
         "dray.backends.sqlite.tables": "SqliteTables",
         "dray.backends.sqlite.watch": "SqliteWatch",
     },
 )
 
-__all__ = ["SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch"]
+__all__ = ["Joins", "SqliteCopier", "SqliteDatabase", "SqliteTables", "SqliteWatch"]

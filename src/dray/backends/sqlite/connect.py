@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from dray.backends import migrate
 from dray.backends.sqlite import faults, trust
 from dray.backends.sqlite.files import Way
-from dray.errors import SchemaMissing, StorageError
+from dray.errors import StorageError
 from dray.log import log
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ def enter_wal(connection: sqlite3.Connection, place: str, *, is_new: bool) -> No
 def refuse_missing(known: Mapping[str, str], place: str) -> None:
     """An error where there are no tables, and none may be made."""
     if not known:
-        raise SchemaMissing(f"{place}: Dray's tables are missing; run `dray db init`")
+        raise migrate.missing(place)
 
 
 def run_script(connection: sqlite3.Connection, text: str) -> None:

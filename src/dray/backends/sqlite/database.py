@@ -7,11 +7,12 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dray import forks
-from dray.backends import migrate, sqlite, user_connection
+from dray.backends import migrate, sqlite
 from dray.backends.database import Copier, Database, DataRefused, Later, Proofs, Row
 from dray.backends.rows import merged
 from dray.backends.sqlite import faults, files, fork
@@ -31,18 +32,18 @@ from dray.backends.sqlite.inspect import inspected, verify
 from dray.backends.sqlite.proof import SqliteProofs
 from dray.backends.sqlite.readers import Readers, Visit
 from dray.backends.sqlite.session import SqliteSession
-from dray.backends.sqlite.transaction import Joins, SqliteBlock, SqliteTransaction
+from dray.backends.sqlite.transaction import SqliteBlock, SqliteTransaction
 from dray.backends.sqlite.upkeep import Deference, Upkeep
 from dray.backends.statements import Catalogue
-from dray.backends.user_connection import Cancellation
 from dray.clock import Clock, SystemClock
-from dray.errors import ForkedConnection, StorageError, StorageLocked, StorageUnavailable
+from dray.errors import StorageError, StorageLocked
 from dray.interrupts import Lent, OwnedLock, with_cleanup
 from dray.log import log
 from dray.model.new_job import AlikeJobs
 
 T = TypeVar("T")
 
+_MOMENT = 1.0  # seconds to wait for a lock that may be the caller's own
 _FORK_PATIENCE = 2.0  # seconds that a fork waits for transactions of other threads
 
 
@@ -57,6 +58,7 @@ class SqliteDatabase(Database):
         busy_timeout: float = 30.0,
         file_mode: int = 0o600,
         create: bool = True,
+        tell_of_new_file: bool = False,
     ) -> None:
         self.path = path
         self.place = str(path)
@@ -64,10 +66,10 @@ class SqliteDatabase(Database):
         self._busy_timeout = busy_timeout
         self._file_mode = file_mode
         self._create = create
+        self._tells_of_new_file = tell_of_new_file
         self.proofs: Proofs = SqliteProofs(path, self.clock)
         self.upkeep = Upkeep(path, self._reading, self._exclusive)
         self._catalogue = Catalogue("sqlite")
-        self._joins = Joins(path, self._catalogue, self.clock)
         self._locks = fork.ProcessLocks(path)
         self._broken = False
         self._has_inherited = False
@@ -263,10 +265,7 @@ class SqliteDatabase(Database):
         if self._file == self.identity():
             return
         self._let_go()
-        raise StorageUnavailable(
-            f"{self.place}: the file was removed or replaced while this process had it open; nothing was written. "
-            "Stop all that use it before you do that. The next call opens what is there then"
-        )
+        raise faults.moved(self.place)
 
     def snapshot(self, work: Callable[[SqliteSession], T]) -> T:
         def look() -> T:
@@ -314,27 +313,23 @@ class SqliteDatabase(Database):
 
     # Users' transactions
 
+    @cached_property
+    def _joins(self) -> sqlite.Joins:
+        return sqlite.Joins(self.path, self._catalogue, self.clock, self._make_tables)
+
     # The commit itself tells what is ready and what has ended.
 
     def join(self, connection: Any, work: Callable[[SqliteSession], T], **_: Any) -> T:
-        found = user_connection.unwrap(connection)
-        if isinstance(found, sqlite3.Connection):
-            return self._joins.run(found, work, Cancellation())
-        if user_connection.is_aiosqlite(found):
-            raise user_connection.needs_await(connection)
-        raise user_connection.refusal(connection, found, self.place)
+        return self._joins.run(connection, work)
 
     async def join_async(self, connection: Any, work: Callable[[SqliteSession], T], **_: Any) -> T:
-        found = await user_connection.unwrap_async(connection)
-        if isinstance(found, sqlite3.Connection):
-            return self._joins.run(found, work, Cancellation())
-        if not user_connection.is_aiosqlite(found):
-            raise user_connection.refusal(connection, found, self.place)
-        from dray.backends.awaiting import in_its_thread, to_the_end  # noqa: PLC0415 - it loads asyncio
+        return await self._joins.run_async(connection, work)
 
-        cancellation = Cancellation()
-        joining = in_its_thread(found, lambda theirs: self._joins.run(theirs, work, cancellation))
-        return await to_the_end(joining, cancellation)
+    def migrate_in(self, connection: Any) -> int:
+        return self._joins.migrate(connection)
+
+    async def migrate_in_async(self, connection: Any) -> int:
+        return await self._joins.migrate_async(connection)
 
     def transaction(self) -> SqliteTransaction:
         self._refuse_if_broken()
@@ -366,7 +361,7 @@ class SqliteDatabase(Database):
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
         """The writer, on a file that is in order: in WAL mode, its tables made or admitted."""
-        files.prepare(self.path, self._file_mode, create=create)
+        files.prepare(self.path, self._file_mode, create=create, tell=self._tells_of_new_file)
         if self._locks.are_inherited():
             self._locks.remember()
             self._broken = not self._locks.take()
@@ -408,6 +403,30 @@ class SqliteDatabase(Database):
                 return self._upgrade(connection)
         finally:
             self._create = create
+
+    def _make_tables(self, *, in_transaction: bool) -> bool:
+        """For a user's transaction, by a connection of its own; returns whether the tables are there. A transaction
+        that is open may hold the lock, and cannot end while its program waits here: this waits for a moment only."""
+        if self._writer is not None:
+            return True
+        patience = min(_MOMENT, self._busy_timeout) if in_transaction else self._busy_timeout
+        maker = SqliteDatabase(self.path, clock=self.clock, busy_timeout=patience, file_mode=self._file_mode)
+
+        def make() -> bool:
+            version = maker.version()
+            if version is None or version < migrate.latest("sqlite"):
+                if not self._create:
+                    return False
+                maker.migrate()
+            return True
+
+        try:
+            return with_cleanup(make, maker.close)
+        except StorageLocked as error:
+            raise migrate.cannot_make(self.place, in_transaction=in_transaction, seconds=patience) from error
+
+    def is_writable(self) -> bool:
+        return files.way(self.path) in {None, Way.WRITE}
 
     def version(self) -> int | None:
         way = files.way(self.path)
@@ -455,10 +474,7 @@ class SqliteDatabase(Database):
 
     def _refuse_if_broken(self) -> None:
         if self._broken:
-            raise ForkedConnection(
-                f"{self.place}: a transaction was open while this process was forked, so this child cannot use it; "
-                "fork outside transactions, or start a new process (spawn, forkserver)"
-            )
+            raise faults.forked(self.place)
 
     def close(self) -> None:
         with self._write_lock.lock:

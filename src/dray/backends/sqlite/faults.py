@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 
+from dray.backends import migrate
 from dray.backends.database import DataRefused
 from dray.errors import (
     DatabaseClosed,
     DrayError,
-    SchemaMissing,
+    ForkedConnection,
     StorageDamaged,
     StorageError,
     StorageFull,
@@ -42,7 +43,7 @@ def translate(error: sqlite3.Error, place: str) -> DrayError:
     if code in _REFUSED or isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):
         return DataRefused(f"{place}: {said}")
     if "no such table: dray_" in said:
-        return SchemaMissing(f"{place}: Dray's tables are missing; run `dray db init`")
+        return migrate.missing(place)
     kind, text = _SAID.get(code, (StorageError, "{said}"))
     return kind(f"{place}: " + text.format(said=said, user=os.getuid()))
 
@@ -81,4 +82,20 @@ def locked(place: str, seconds: float | None) -> StorageLocked:
     return StorageLocked(
         f"{place}: another connection kept the write lock{waited}; nothing was written. If it is one of this "
         "process, enqueue with connection= on it; otherwise look for a long transaction in another program"
+    )
+
+
+def moved(place: str) -> StorageUnavailable:
+    """The path leads to another file than the one that is open, or to none."""
+    return StorageUnavailable(
+        f"{place}: the file was removed or replaced while this process had it open; nothing was written. "
+        "Stop all that use it before you do that. The next call opens what is there then"
+    )
+
+
+def forked(place: str) -> ForkedConnection:
+    """This process was forked in the middle of a transaction."""
+    return ForkedConnection(
+        f"{place}: a transaction was open while this process was forked, so this child cannot use it; "
+        "fork outside transactions, or start a new process (spawn, forkserver)"
     )

@@ -14,6 +14,7 @@ import stat
 from enum import StrEnum
 from pathlib import Path
 
+from dray.backends import migrate
 from dray.backends.sqlite import trust
 from dray.errors import StorageUnavailable
 from dray.log import log
@@ -33,9 +34,9 @@ def way(path: Path) -> Way | None:
     """How the file can be opened; None: there is none. An error if there is something else, or it cannot be read."""
     if not _is_file(path):
         return None
-    if _may(path, os.R_OK | os.W_OK) and _can_be_logged(path):
+    if may(path, os.R_OK | os.W_OK) and _can_be_logged(path):
         return Way.WRITE
-    if not _may(path, os.R_OK):
+    if not may(path, os.R_OK):
         raise StorageUnavailable(f"{path}: may not be read by user {os.geteuid()}; change its rights or owner")
     wal, shm = _log_of(path)
     if shm.exists() and wal.exists():
@@ -63,13 +64,14 @@ def _is_file(path: Path) -> bool:
     return True
 
 
-def _may(path: Path, mode: int) -> bool:
+def may(path: Path, mode: int) -> bool:
+    """Whether this process may do that to a file."""
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _can_be_logged(path: Path) -> bool:
     """Whether the files that SQLite writes beside it are there, or can be made."""
-    return _may(path.parent, os.W_OK | os.X_OK) or all(_may(file, os.R_OK | os.W_OK) for file in _log_of(path))
+    return may(path.parent, os.W_OK | os.X_OK) or all(may(file, os.R_OK | os.W_OK) for file in _log_of(path))
 
 
 def _log_of(path: Path) -> tuple[Path, Path]:
@@ -81,22 +83,25 @@ def beside(path: Path, suffix: str) -> Path:
     return Path(f"{path}{suffix}")  # with_name() raises for "/", which is to be refused in words like any folder
 
 
-def prepare(path: Path, mode: int, *, create: bool) -> None:
-    """Makes sure there is a file to open, or says why not."""
+def prepare(path: Path, mode: int, *, create: bool, tell: bool = False) -> None:
+    """Makes sure there is a file to open, or says why not. `tell`: logs where it has made a new one."""
     trust.refuse_old(path)
     there = _is_file(path)
     # SQLite would open it read-only and leave a -wal and -shm of the wrong owner beside it.
-    if there and not _may(path, os.R_OK | os.W_OK):
+    if there and not may(path, os.R_OK | os.W_OK):
         raise StorageUnavailable(
             f"{path}: may not be read and written by user {os.geteuid()}; change its rights or owner, or use a disk "
             "that can be written to"
         )
     if not there and not create:
-        raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
+        raise StorageUnavailable(f"{path}: there is no such file; run {migrate.command('init', str(path))}")
     refuse_network(path)
     if not there:
         _refuse_leftovers(path)
-        _make(path, mode)
+        is_new = _make(path, mode)
+        if is_new and tell:
+            # A warning, for programs that have not set up logging: jobs in a file of another folder are not found.
+            log.warning("%s: this database is new; App() was given no address, and DRAY_URL is not set", path)
 
 
 def _refuse_leftovers(path: Path) -> None:
@@ -123,42 +128,46 @@ def refuse_network(path: Path) -> None:
         log.warning("%s: lies on %s", path, doubt)
 
 
-def _make(path: Path, mode: int) -> None:
+def _make(path: Path, mode: int) -> bool:
+    """Returns False if another process was first: its file is as good."""
     folder = path.parent
     if not folder.is_dir():
         raise StorageUnavailable(f"{path}: the directory {folder} does not exist; create it first")
     try:
-        _make_linked(path, mode)
+        is_new = _make_linked(path, mode)
         _sync_folder(folder)
     except OSError as error:
         raise StorageUnavailable(
             f"{path}: cannot be created by user {os.geteuid()}: {error.strerror}; "
             f"make {folder} writable or choose another path"
         ) from None
+    return is_new
 
 
-def _make_linked(path: Path, mode: int) -> None:
+def _make_linked(path: Path, mode: int) -> bool:
     draft = path.parent / f".dray-{os.urandom(6).hex()}"
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     try:
         os.fchmod(descriptor, mode)
         os.link(draft, path)
     except FileExistsError:
-        pass  # another process was first: its file is as good
+        return False
     except OSError:
-        _make_directly(path, mode)
+        return _make_directly(path, mode)
     finally:
         os.close(descriptor)
         draft.unlink()
+    return True
 
 
-def _make_directly(path: Path, mode: int) -> None:
+def _make_directly(path: Path, mode: int) -> bool:
     # A file system without hard links. No other process can have opened the file: it is new.
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
     except FileExistsError:
-        return
+        return False
     os.close(descriptor)
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

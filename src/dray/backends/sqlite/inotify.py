@@ -37,13 +37,18 @@ class Event(NamedTuple):
     name: bytes  # of the entry, where a folder is watched
 
 
+def is_there() -> bool:
+    """Whether this system has it at all."""
+    return hasattr(ctypes.CDLL(None, use_errno=True), "inotify_init1")
+
+
 class Inotify:
     """One instance; a user has 128 of them. Raises OSError where the kernel refuses."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        if not hasattr(self._libc, "inotify_init1"):
+        if not is_there():
             raise OSError(errno.ENOSYS, "this system has no inotify")
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._close.atexit = False  # a thread that the end of the program leaves running may still read it

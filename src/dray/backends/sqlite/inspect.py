@@ -64,7 +64,7 @@ def _look(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T
 
 def _way(path: Path) -> str:
     if files.way(path) is None:
-        raise StorageUnavailable(f"{path}: there is no such file; enqueue a job or run `dray db init`")
+        raise StorageUnavailable(f"{path}: there is no such file; run {migrate.command('init', str(path))}")
     wal, shm = files.beside(path, "-wal"), files.beside(path, "-shm")
     if wal.exists() and shm.exists():
         return Way.READ
@@ -100,7 +100,7 @@ def file_facts(path: Path) -> FileFacts:
     found, folder, disk = path.stat(), path.parent.stat(), os.statvfs(path.parent)
     if not stat.S_ISREG(found.st_mode):
         raise FileNotFoundError(errno.ENOENT, "is not an ordinary file", str(path))
-    can_read = os.access(path, os.R_OK, effective_ids=True)
+    can_read = files.may(path, os.R_OK)
     file_system = trust.kind_of(path)
     beside = [files.beside(path, suffix) for suffix in ("-wal", "-shm")]
     there = [file for file in beside if file.exists()]
@@ -111,7 +111,7 @@ def file_facts(path: Path) -> FileFacts:
         folder_mode=folder.st_mode & 0o1777,
         owner=found.st_uid,
         can_read=can_read,
-        can_write=os.access(path, os.W_OK, effective_ids=True) and _can_make(path.parent, there),
+        can_write=files.may(path, os.W_OK) and _can_make(path.parent, there),
         strange=tuple(str(file) for file in there if file.stat().st_uid != found.st_uid),
         log_size=beside[0].stat().st_size if beside[0].exists() else None,
         journal=_journal(path) if can_read else None,
@@ -123,8 +123,8 @@ def file_facts(path: Path) -> FileFacts:
 
 def _can_make(folder: Path, there: list[Path]) -> bool:
     if len(there) == 2:
-        return all(os.access(file, os.W_OK, effective_ids=True) for file in there)
-    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+        return all(files.may(file, os.W_OK) for file in there)
+    return files.may(folder, os.W_OK | os.X_OK)
 
 
 def lock_holder(path: Path) -> int | None:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dray.backends import rows, sqlite
 from dray.backends.database import Later, Rivalry, Row, Session
@@ -19,7 +19,9 @@ from dray.clock import Clock
 from dray.errors import ForkedConnection
 from dray.model.job import FINAL, LIVE, Claim, Demand, State
 from dray.model.new_job import AlikeJobs, NewJob
-from dray.model.settlement import Settlement
+
+if TYPE_CHECKING:
+    from dray.model.settlement import Settlement
 
 T = TypeVar("T")
 
@@ -309,7 +311,7 @@ def _changed(endings: Sequence[SettlementRow], changed: Sequence[bool]) -> list[
 def _attempt(ending: SettlementRow) -> Row:
     """The columns of `attempt_insert`."""
     s, worker_id, started_age, finished_age = ending
-    said = (s.outcome, s.error_type, s.error_message, s.traceback)
+    said = (s.outcome, s.error_type, s.error_message, s.traceback, s.error_class)
     return (s.id, worker_id, s.claim, *said, started_age, finished_age)
 
 
@@ -317,4 +319,4 @@ def _settled(ending: SettlementRow) -> Row:
     """The columns of `job_settle`."""
     s, worker_id, started_age, finished_age = ending
     becomes = (s.state, s.state in FINAL, s.reason, s.delay_us, int(s.gives_back), int(s.counts_crash))
-    return (s.id, worker_id, s.claim, *becomes, s.error, s.keeps_error, started_age, finished_age)
+    return (s.id, worker_id, s.claim, *becomes, s.error, s.error_key, s.keeps_error, started_age, finished_age)

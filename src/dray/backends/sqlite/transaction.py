@@ -1,124 +1,24 @@
-"""Transactions that users fill: on their own connection, or on that of a block."""
+"""Transactions that users fill, on the connection of a block."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from dray.backends import migrate
-from dray.backends.database import DataRefused
-from dray.backends.sqlite import faults, trust
-from dray.backends.sqlite.connect import connect, patiently, refuse_missing
+from dray.backends.sqlite import faults
+from dray.backends.sqlite.connect import connect, patiently
 from dray.backends.sqlite.readers import Visit
-from dray.backends.sqlite.session import SqliteSession
-from dray.backends.statements import Catalogue
-from dray.backends.user_connection import Cancellation
 from dray.clock import Clock
 from dray.errors import ConfigError, ForkedConnection
 from dray.instants import SECOND
 from dray.log import log
 
-T = TypeVar("T")
-
-_FULL = 2  # of PRAGMA synchronous
-
-
-@contextmanager
-def joined(connection: sqlite3.Connection, path: Path) -> Generator[sqlite3.Connection]:
-    """Checks the connection and keeps what happens inside to itself if it fails: the caller may go on and commit."""
-    trust.refuse_old(path)
-    text_factory, connection.text_factory = connection.text_factory, str
-    try:
-        _check(connection, path)
-        connection.execute("SAVEPOINT dray_join")
-        try:
-            yield connection
-            connection.execute("RELEASE dray_join")
-        except BaseException:
-            # A full disk, among others, makes SQLite roll the user's whole transaction back by itself.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK TO dray_join")
-                connection.execute("RELEASE dray_join")
-            raise
-    except sqlite3.Error as error:
-        raise faults.translate(error, str(path)) from error
-    finally:
-        connection.text_factory = text_factory
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    files = [file for _, name, file in _pragma(connection, "database_list") if name == "main"]
-    if not files[0] or not path.exists() or not Path(files[0]).samefile(path):
-        raise ConfigError(
-            f"this connection is on {files[0] or 'a database in memory'}, the queue on {path}; "
-            "use a connection to the same file"
-        )
-    if connection.in_transaction:
-        return
-    # Python 3.12 says whether commit() would have nothing to do; -1, and before: the isolation level does.
-    autocommit = getattr(connection, "autocommit", -1)
-    if connection.isolation_level is None if autocommit == -1 else autocommit:
-        raise ConfigError(
-            f"this connection to {path} is in autocommit mode: open a transaction first (BEGIN; with SQLAlchemy, "
-            "another isolation level than AUTOCOMMIT)"
-        )
-    # As the module itself would at the next write; IMMEDIATE, because a lock that is taken later can fail at once.
-    connection.execute("BEGIN IMMEDIATE")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> list[Any]:
-    cursor = connection.cursor()
-    cursor.row_factory = None  # a user's connection may have its own
-    return cursor.execute(f"PRAGMA {name}").fetchall()
-
-
 LONG_US = SECOND // 2  # no other connection can write meanwhile
-
-
-class Joins:
-    """Work inside the transactions that users' own connections have open."""
-
-    def __init__(self, path: Path, catalogue: Catalogue, clock: Clock) -> None:
-        self._path = path
-        self._place = str(path)
-        self._catalogue = catalogue
-        self._clock = clock
-        self._is_admitted = False
-        self._has_warned = False
-
-    def run(
-        self, connection: sqlite3.Connection, work: Callable[[SqliteSession], T], cancellation: Cancellation
-    ) -> T:
-        cancellation.check()
-        with joined(connection, self._path) as theirs:
-            self._warn_if_forgetful(theirs)
-            session = SqliteSession(theirs, self._catalogue, self._clock)
-            if not self._is_admitted:
-                # Missing tables are never made in a user's transaction.
-                known = session.known()
-                refuse_missing(known, self._place)
-                migrate.admit("sqlite", known, self._place)
-                self._is_admitted = True
-            try:
-                answer = work(session)
-            except (UnicodeEncodeError, OverflowError) as error:
-                raise DataRefused(f"{self._place}: {error}") from error
-            cancellation.check()
-            return answer
-
-    def _warn_if_forgetful(self, connection: sqlite3.Connection) -> None:
-        if not self._has_warned and _pragma(connection, "synchronous")[0][0] < _FULL:
-            self._has_warned = True
-            log.warning(
-                "%s: a connection= of this program has PRAGMA synchronous below FULL: a power loss may forget the "
-                "jobs it commits, with the data that caused them",
-                self._place,
-            )
 
 
 class SqliteBlock(sqlite3.Connection):

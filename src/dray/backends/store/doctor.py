@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, get_args
 
 from dray.backends import rows
 from dray.backends.database import FIRST_ID, LAST_ID, Database, Row, Session
 from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
-from dray.instants import HOUR
+from dray.instants import HOUR, to_datetime
+from dray.model.action import Kind, Verb, Via
 from dray.model.job import Queue
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
+from dray.model.rollup import ALL
 from dray.model.schedule import Schedule
 from dray.model.worker import Lease, Worker
 
@@ -29,6 +31,7 @@ T = TypeVar("T")
 MOST = 10_000  # jobs that are counted
 _PAIRS = 1_000  # queues and tasks that are told apart
 _WORKERS = 1_000
+_ACTION_WORDS = {"vias": [*get_args(Via)], "verbs": [*get_args(Verb)], "kinds": [*get_args(Kind)]}
 _PATIENCE = 1.6  # seconds in which a notification has to arrive
 
 
@@ -260,12 +263,15 @@ class AuditStore(Store):
             found = self._read(statement, limit=limit)
             return Oddities(rule, found[0][1] if found else 0, [row[0] for row in found])
 
+        wrong = self._read("audit_rollups", all=ALL, limit=limit)
         return [
             *(Oddities("circle", 1, [row[0]]) for row in self._read("audit_circles", edges=_EDGES, reach=_REACH)),
             *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_workers")),
+            *(Oddities(rule, 1, [odd_id]) for rule, odd_id in self._read("audit_actions", **_ACTION_WORDS)),
             repeated("unique-holder", "audit_unique"),
             repeated("step", "audit_steps"),
             repeated("slot-once", "audit_slots"),
+            Oddities("rollup", wrong[0][2] if wrong else 0, [f"{span} {to_datetime(at)}" for span, at, _ in wrong]),
         ]
 
     def orphans(self) -> set[tuple[str, int]]:

@@ -18,8 +18,9 @@ from dray.backends.rows import FREE, Start
 from dray.backends.store import Store
 from dray.errors import GraphError, StorageError, UnknownJob
 from dray.log import log
-from dray.model.job import State
+from dray.model.job import Reason, State
 from dray.model.limits import FANOUT_CHUNK
+from dray.model.lost_parents import LOST_LIMIT, Culprit, Lost
 from dray.model.new_job import NewJob
 from dray.model.workflow import Edge, decide_edge, order
 
@@ -36,6 +37,24 @@ class Reconciled(NamedTuple):
 
     parents: list[str]
     children: list[str]
+
+
+class Neighbour(NamedTuple):
+    """A job beside another one in a graph."""
+
+    id: str
+    task: str
+    step: str | None
+    queue: str
+    state: str
+    workflow_id: str | None
+    started_at: int | None
+    finished_at: int | None
+
+
+class Neighbours(NamedTuple):
+    parents: list[Neighbour]
+    children: list[Neighbour]
 
 
 class GraphStore(Store):
@@ -110,9 +129,22 @@ class GraphStore(Store):
             self.fan_out_all()
         return repaired
 
+    def lost(self, job_id: str) -> Lost:
+        """The parents, and theirs, that keep a job from starting over."""
+        return self._db.read(lambda tx: lost_parents(tx, job_id))
+
     def edges(self, job_id: str) -> list[tuple[str, str, int]]:
         """(parent, child, satisfied) of every edge at a job."""
         return [(p, c, s) for p, c, s in self._read("edge_list", id=job_id)]
+
+    def neighbours(self, job_id: str, limit: int) -> Neighbours:
+        """The jobs that a job runs after, and those that run after it, at most `limit` of each."""
+
+        def look(tx: Session) -> Neighbours:
+            found = (tx.rows(name, id=job_id, limit=limit) for name in ("parents_of", "children_of"))
+            return Neighbours(*([Neighbour(*row) for row in each] for each in found))
+
+        return self._db.read(look)
 
 
 def place(tx: Session, jobs: Sequence[NewJob]) -> dict[str, Start]:
@@ -191,8 +223,45 @@ def _refuse_missing_steps(jobs: Sequence[NewJob], winners: dict[str, str]) -> No
         )
 
 
-def revive_children(tx: Session, parents: list[str]) -> None:
-    """Children that were cancelled with these parents wait again, and theirs, level by level."""
+def lost_parents(tx: Session, job_id: str) -> Lost:
+    culprits: list[Culprit] = []
+    orphans: list[str] = []
+    level, seen = [job_id], {job_id}
+    while level and len(seen) < LOST_LIMIT:
+        above: list[str] = []
+        for child, parent, *rest in tx.rows("parents_lost", ids=level, limit=LOST_LIMIT):
+            if parent is None:
+                orphans.append(child)
+            elif parent not in seen:
+                seen.add(parent)
+                above.append(parent)
+                found = Culprit(parent, *rest)
+                if found.reason != Reason.PARENT:
+                    culprits.append(found)
+        level = above
+    return Lost(tuple(culprits), tuple(orphans))
+
+
+def startable(tx: Session, ids: list[str]) -> tuple[list[str], list[str]]:
+    """Of jobs that are to start over together: those that can, and those that a parent keeps from it."""
+    wanted = set(ids)
+    children: dict[str, list[str]] = {}
+    blocked: dict[str, None] = {}
+    for child, parent in tx.rows("retry_blocked", ids=ids):
+        if parent in wanted:
+            children.setdefault(parent, []).append(child)
+        else:
+            blocked[child] = None
+    found = list(blocked)
+    while found:  # what is blocked blocks its children
+        found = [child for parent in found for child in children.get(parent, ()) if child not in blocked]
+        blocked |= dict.fromkeys(found)
+    return [i for i in ids if i not in blocked], list(blocked)
+
+
+def revive_children(tx: Session, parents: list[str]) -> set[str]:
+    """Children that were cancelled with these parents wait again, and theirs, level by level; returns their ids."""
+    revived: set[str] = set()
     while parents:
         children = sorted({row[0] for row in tx.rows("retry_child_edges", ids=parents)})
         # A fan-out that is just passing the end of another parent on to them has to be done first, or they are
@@ -200,3 +269,5 @@ def revive_children(tx: Session, parents: list[str]) -> None:
         tx.rows("job_lock", ids=children)
         tx.rows("retry_lock_parents", ids=children)
         parents = [row[0] for row in tx.rows("retry_children", ids=children)]
+        revived.update(parents)
+    return revived

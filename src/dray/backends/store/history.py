@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from dray.backends.database import FIRST_ID, Session
+from dray.backends.database import FIRST_ID, Database, Session
 from dray.backends.store import Store
+from dray.backends.store.actions import ActionRow
+from dray.model.action import NewAction
 from dray.model.job import Attempt, LogLine
 from dray.model.retention import STEP_ROWS, Budget, Retention
 
 _FOUND = 500  # jobs in one look for those that may go
+_PASSED = 10_000  # jobs that one such look may pass over
 _WORKFLOWS = 1_000  # workflows in one such look
 _TRIMS = ("prune_child_edges", "prune_parent_edges", "prune_logs", "prune_attempts")
 _DURATIONS = 1_000  # newest bodies that the percentiles are taken over
@@ -92,66 +95,96 @@ class HistoryStore(Store):
 
         return self._db.read(work)
 
-    def prune_steps(self, retention: Retention) -> Iterator[Pruned]:
+    def prune_steps(self, retention: Retention, action: NewAction | None = None) -> Iterator[Pruned]:
         """Removes ended jobs past their retention, one transaction a step, bounded in time and in the rows of all
         tables: rest between two, so that others can write. Never one that a live child needs; jobs of a workflow
-        only once all of them may go, and while no other transaction has locked one of them to start it over."""
-        cutoffs = retention.cutoffs(self._db.now())
-        kept = _kept(cutoffs)
+        only once all of them may go, and while no other transaction has locked one of them to start it over. A job
+        with a time of its own goes by that, however long others of its state are kept. `action`: what a person does
+        with this; each transaction adds to its row."""
+        now = self._db.now()
+        cutoffs = retention.cutoffs(now)
+        under_way = _Pruning(self._db, _kept(cutoffs), action)
         for state, before in cutoffs.items():
-            yield from self._single(state, before, kept)
+            yield from under_way.ended(state, before)
         if cutoffs:
-            yield from self._workflows(max(cutoffs.values()), kept)
+            yield from under_way.single("prune_kept_find", states=sorted(cutoffs))
+            yield from under_way.workflows(self._db.read(lambda tx: _newest(tx, cutoffs, now)))
 
     def prunable(self, retention: Retention) -> dict[str, int]:
         """How many jobs `prune_steps` would remove now, by state."""
-        cutoffs = retention.cutoffs(self._db.now())
+        now = self._db.now()
+        cutoffs = retention.cutoffs(now)
 
         def work(tx: Session) -> dict[str, int]:
             found = {state: tx.rows("prune_count", state=state, before=at)[0][0] for state, at in cutoffs.items()}
             if cutoffs:
-                ended = tx.rows("prune_count_workflows", newest=max(cutoffs.values()), **_kept(cutoffs))
-                for state, jobs in ended:
+                of_their_own = tx.rows("prune_count_kept", states=sorted(cutoffs))
+                newest = _newest(tx, cutoffs, now)
+                of_workflows = tx.rows("prune_count_workflows", newest=newest, **_kept(cutoffs))
+                for state, jobs in (*of_their_own, *of_workflows):
                     found[state] = found.get(state, 0) + jobs
             return found
 
         return self._db.read(work)
 
-    def _single(self, state: str, before: int, kept: dict[str, int]) -> Generator[Pruned]:
+
+class _Pruning(Store):
+    """One pass of `prune_steps`."""
+
+    def __init__(self, db: Database, kept: dict[str, int], action: NewAction | None) -> None:
+        super().__init__(db)
+        self._kept = kept
+        self._action = action
+
+    def ended(self, state: str, before: int) -> Generator[Pruned]:
+        """Jobs of a state, one stretch of time after the other: many may be old and have long times of their own, and
+        one look must not pass over all of them."""
+        after = 0
+        while True:
+            reach, count = self._read("prune_reach", state=state, before=before, after=after, limit=_PASSED)[0]
+            if not count:
+                return
+            yield from self.single("prune_find", state=state, after=after, before=reach + 1)
+            if count < _PASSED:
+                return
+            yield Pruned(0, 0, 0)  # reading takes its time too
+            after = reach + 1
+
+    def single(self, statement: str, **which: object) -> Generator[Pruned]:
         """Jobs that are no workflow's."""
         is_last = False
         while not is_last:
-            old = self._found("prune_find", state=state, before=before, limit=_FOUND)
+            old = self._found(statement, **which, limit=_FOUND)
             is_last, removed = len(old) < _FOUND, 0
             while old:
-                step = self._remove(old, kept)
+                step = self._remove(old)
                 old, removed = step.left, removed + step.pruned.jobs
                 yield step.pruned
             if not removed:  # what is left is locked by others, and would be found again
                 return
 
-    def _workflows(self, newest: int, kept: dict[str, int]) -> Generator[Pruned]:
+    def workflows(self, newest: int) -> Generator[Pruned]:
         after = FIRST_ID
         while rows := self._read("workflow_next", newest=newest, after=after, limit=_WORKFLOWS):
             ids = [row[0] for row in rows]
             after = ids[-1]
-            ended = self._read("workflow_ended", ids=ids, **kept)
+            ended = self._read("workflow_ended", ids=ids, **self._kept)
             yield Pruned(0, 0, 0)  # reading takes its time too
             while ended:
                 # As many as one look shows whole; one that is larger by itself.
                 jobs = accumulate(jobs for _, jobs in ended)
                 count = max(1, sum(1 for _ in takewhile(lambda jobs: jobs <= _FOUND, jobs)))
-                yield from self._whole([row[0] for row in ended[:count]], kept)
+                yield from self._whole([row[0] for row in ended[:count]])
                 ended = ended[count:]
 
-    def _whole(self, ids: list[str], kept: dict[str, int]) -> Generator[Pruned]:
+    def _whole(self, ids: list[str]) -> Generator[Pruned]:
         """Workflows: each whole, or as much of it as one transaction after the other can take."""
         is_first = True
         while ids:
             old = self._found("workflow_prune_find", ids=ids, limit=_FOUND)
             if not old and not is_first:
                 return
-            step = self._remove(old, kept, ids, asks_all=is_first)
+            step = self._remove(old, ids, asks_all=is_first)
             yield step.pruned
             if not step.pruned.rows or (len(old) < _FOUND and not step.left):
                 return
@@ -161,37 +194,44 @@ class HistoryStore(Store):
         found = self._read(statement, most=STEP_ROWS, **params)
         return [_Old(job_id, math.inf if rows >= STEP_ROWS else rows, flow) for job_id, rows, flow in found]
 
-    def _remove(
-        self, old: Sequence[_Old], kept: dict[str, int], ids: list[str] | None = None, *, asks_all: bool = False
-    ) -> _PruneStep:
+    def _remove(self, old: Sequence[_Old], ids: list[str] | None = None, *, asks_all: bool = False) -> _PruneStep:
         """Removes as much of these jobs as one transaction may, and those of these workflows that are empty then."""
+        noted = ActionRow(self._action)
 
         def work(tx: Session) -> _PruneStep:
             budget, jobs, left, workflows = Budget(self._db.clock.steady()), 0, list(old), ids or []
             if asks_all:
                 held = {job.workflow_id for job in old}
-                whole = {row[0] for row in tx.rows("workflow_prune_pick", ids=workflows, **kept)}
+                whole = {row[0] for row in tx.rows("workflow_prune_pick", ids=workflows, **self._kept)}
                 workflows = [each for each in workflows if each in whole or each not in held]
                 left = [job for job in old if job.workflow_id in whole]
                 budget.spend(0, self._db.clock.steady())
             while left and (allowed := budget.allowed()):
                 if count := budget.fitting(job.rows for job in left):
                     rows_of, left = {job.id: int(job.rows) for job in left[:count]}, left[count:]
-                    gone = _delete(tx, list(rows_of), kept)
+                    gone = _delete(tx, list(rows_of), self._kept)
                     jobs, rows = jobs + len(gone), sum(rows_of[job_id] for job_id in gone)
                 else:
-                    rows = _trim(tx, left[0].id, allowed, kept)
+                    rows = _trim(tx, left[0].id, allowed, self._kept)
                     left[0] = left[0]._replace(rows=left[0].rows - rows if rows == allowed else 1)
                 budget.spend(rows, self._db.clock.steady())
             if workflows:
                 budget.spend(tx.run("workflow_prune", ids=workflows), self._db.clock.steady())
+            if jobs:
+                noted.add(tx, jobs + noted.done_before(tx), 0)
             return _PruneStep(Pruned(jobs, budget.spent, budget.took_us), left, workflows)
 
         return self._db.write(work, durable=False)
 
 
 def _kept(cutoffs: Mapping[str, int]) -> dict[str, int]:
-    return {state: cutoffs.get(state, 0) for state in ("completed", "failed", "cancelled")}  # nothing ended in 1970
+    never = 0  # nothing ended in 1970
+    return {state: cutoffs.get(state, never) for state in ("completed", "failed", "cancelled")} | {"never": never}
+
+
+def _newest(tx: Session, cutoffs: Mapping[str, int], now: int) -> int:
+    """Workflows that were made before this instant may have ended long enough ago."""
+    return now if tx.rows("prune_kept_steps")[0][0] else max(cutoffs.values())
 
 
 def _delete(tx: Session, ids: list[str], kept: dict[str, int]) -> list[str]:

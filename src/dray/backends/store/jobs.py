@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -11,14 +11,16 @@ from dray.backends import rows
 from dray.backends.database import LAST_ID, Database, Row, Session, write_and_recall
 from dray.backends.rows import Holding
 from dray.backends.store import Store, graph
+from dray.backends.store.actions import ActionRow, write_with_action
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.group_commit import GroupCommit
 from dray.backends.store.insert import insert
+from dray.model.action import NewAction
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
 from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
 from dray.model.new_job import MANY, AlikeJobs, NewJob
 from dray.model.retention import STEP_ROWS, Budget
-from dray.model.workflow import Workflow
+from dray.model.workflow import Tally, Workflow
 
 _ID_CHARS = set("0123456789abcdef-")
 
@@ -40,6 +42,7 @@ class Filter:
     task: str | None = None
     tag: str | None = None
     workflow_id: str | None = None
+    workflow: str | None = None  # any run of this name
     schedule: str | None = None
     since: int | None = None
 
@@ -69,6 +72,7 @@ class JobStore(Store):
         workflow: Workflow | None = None,
         connection: Any = None,
         durable: bool = True,
+        action: NewAction | None = None,
     ) -> list[Enqueued]:
         """Writes jobs, their edges and their workflow, all or nothing, and announces them; on disk when it returns,
         if durable.
@@ -78,16 +82,19 @@ class JobStore(Store):
         takes over, if `on_conflict` says so, the request's arguments or its time, and is then marked replaced
         too. Parents must exist, here or in the batch; those already ended count at once. With `connection`
         everything happens in that connection's transaction and stands or falls with it.
+
+        `action` here and below: what a person does with this; its row is written in the same transaction.
         """
         if connection is not None:
             # Not in a user's transaction: until they commit, every other enqueue to a new queue would wait for it.
-            return self._db.join(connection, _writing(new, workflow), ready={job.queue for job in new})
+            work = _writing(new, workflow, action=action)
+            return self._db.join(connection, work, ready={job.queue for job in new})
         new_queues = {job.queue for job in new} - self._known_queues
         are_many = len(new) >= MANY
-        if not (are_many or new_queues or workflow) and all(job.is_plain for job in new):
+        if not (are_many or new_queues or workflow or action) and all(job.is_plain for job in new):
             self._share([AlikeJobs(job, (job.id,), (job.args,)) for job in new], durable=durable)
             return [Enqueued(job.id, duplicate=False) for job in new]
-        answer = self._db.write(_writing(new, workflow, new_queues), durable=durable, many=are_many)
+        answer = self._db.write(_writing(new, workflow, new_queues, action), durable=durable, many=are_many)
         self._known_queues.update(new_queues)
         # A step with parents is announced when they have ended.
         self._db.announce({job.queue for job in new if workflow is None or not job.parents})
@@ -154,15 +161,21 @@ class JobStore(Store):
         """Jobs that fit, newest first; go on with `before` = the last id seen."""
         fit = fit or Filter()
         asked = {**asdict(fit), "states": sorted(fit.states)}
-        found = self._db.read(lambda tx: tx.listed(asked, before or LAST_ID, limit))
+        before = before or LAST_ID
+        if fit.workflow_id is not None or fit.workflow is not None:
+            statement = "list_runs_named" if fit.workflow_id is None else "list_run"
+            found = self._read(statement, **asked, runs=[fit.workflow_id], before=before, limit=limit)
+        else:
+            found = self._db.read(lambda tx: tx.listed(asked, before, limit))
         return [rows.job(row) for row in found]
 
     # The three below return what they did. A try whose COMMIT went through and whose answer was lost is followed by
     # one that finds it done: what an earlier try of the same call wrote counts, if it is there.
 
-    def cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
+    def cancel(self, ids: Sequence[str], *, action: NewAction | None = None) -> dict[str, CancelResult]:
         """Ends jobs that have not started, notes a request on running ones, leaves ended ones alone."""
         tried: dict[str, str] = {}
+        noted = ActionRow(action)
 
         def work(tx: Session) -> dict[str, CancelResult]:
             states: dict[str, str] = dict(tx.rows("job_cancel", ids=list(ids)))
@@ -175,44 +188,53 @@ class JobStore(Store):
                 i: CancelResult.REQUESTED if state == State.RUNNING else CancelResult.CANCELLED
                 for i, state in states.items()
             }
-            return {i: moved.get(i, CancelResult.FINAL if i in final else CancelResult.UNKNOWN) for i in ids}
+            results = {i: moved.get(i, CancelResult.FINAL if i in final else CancelResult.UNKNOWN) for i in ids}
+            noted.add(tx, len(moved), len(results) - len(moved))
+            return results
 
         answer = self._db.write(work)
         GraphStore(self._db).fan_out_all(to_end=True)
         return answer
 
-    def retry(self, ids: Sequence[str]) -> list[str]:
+    def retry(self, ids: Sequence[str], *, action: NewAction | None = None) -> list[str]:
         """Starts ended jobs over, attempts and crashes at 0; returns those it did.
 
-        Children cancelled because of them wait again. A completed attempt is kept in the history first. The
+        Not a job with a parent that failed or was cancelled and that does not start over with it, unless it runs
+        after such too (`on_parent_failure`): `graph.lost` says which. One with live parents waits for them. Children
+        cancelled because of those that start over wait again. A completed attempt is kept in the history first. The
         unique lock is not taken again.
         """
         tried: set[str] = set()
+        noted = ActionRow(action)
 
         def work(tx: Session) -> list[str]:
             tx.rows("job_lock", ids=list(ids))
             tx.rows("retry_lock_parents", ids=list(ids))
-            tx.run("attempt_keep", ids=list(ids))
-            tx.run("attempt_trim", ids=list(ids), keep=ATTEMPTS_KEPT)
-            retried = [row[0] for row in tx.rows("job_retry", ids=list(ids))]
-            tx.forget_results(retried)
-            tx.run("retry_own_edges", ids=retried)
-            tx.run("retry_wait", ids=retried)
-            graph.revive_children(tx, retried)
+            retried: list[str] = []
+            left = list(dict.fromkeys(ids))
+            while left:
+                free, blocked = graph.startable(tx, left)
+                started = _start_over(tx, free)
+                revived = graph.revive_children(tx, started)
+                retried += [*started, *(i for i in blocked if i in revived)]
+                left = [i for i in blocked if i not in revived] if revived else []
             before = sorted(tried.difference(retried))
             live = [i for i, has_ended in tx.rows("job_ended", ids=before) if not has_ended] if before else []
             tried.update(retried)
-            return retried + live
+            retried += live
+            noted.add(tx, len(retried), len(set(ids)) - len(retried))
+            return retried
 
         return self._db.write(work) if ids else []
 
-    def delete(self, ids: Sequence[str]) -> list[str]:
+    def delete(self, ids: Sequence[str], *, action: NewAction | None = None) -> list[str]:
         """Removes jobs with their history, each whole, in as many short transactions as it takes; returns those it
         removed. Never running ones or parents of live ones."""
         rows_of: dict[str, int] = dict(self._read("job_rows", ids=list(ids), most=STEP_ROWS))
         left = sorted(rows_of)
         tried: set[str] = set()
         deleted: set[str] = set()
+        missing = 0 if action is None else len(set(ids)) - len(rows_of)  # these need a transaction for their row only
 
         def work(tx: Session) -> tuple[list[str], list[str]]:
             budget, gone, later = Budget(self._db.clock.steady()), list[str](), left
@@ -228,11 +250,16 @@ class JobStore(Store):
             before = tried.difference(deleted, gone)
             there = {row[0] for row in tx.rows("job_find", ids=sorted(before))} if before else set[str]()
             tried.update(gone)
-            return [*gone, *(before - there)], later
+            gone += before - there
+            stayed = set(left[: len(left) - len(later)]).difference(gone)
+            noted.add(tx, len(gone), len(stayed) + missing)
+            return gone, later
 
-        while left:
+        while left or missing:
+            noted = ActionRow(action)
             gone, left = self._db.write(work)
             deleted.update(gone)
+            missing = 0
         return [job_id for job_id in dict.fromkeys(ids) if job_id in deleted]
 
     def promote(self, limit: int = PROMOTE_CHUNK) -> list[str]:
@@ -255,16 +282,37 @@ class JobStore(Store):
 
 
 def _writing(
-    jobs: Sequence[NewJob], workflow: Workflow | None, new_queues: Collection[str] = ()
+    jobs: Sequence[NewJob],
+    workflow: Workflow | None,
+    new_queues: Collection[str] = (),
+    action: NewAction | None = None,
 ) -> Callable[[Session], list[Enqueued]]:
+    noted = ActionRow(action)
+
     def work(tx: Session) -> list[Enqueued]:
         if new_queues:
             tx.run("queue_add", names=sorted(new_queues))
         if workflow is not None:
             tx.run("workflow_insert", id=workflow.id, name=workflow.name)
-        return insert(tx, jobs)
+        written = insert(tx, jobs)
+        if action is not None:
+            refused = sum(each.duplicate and not each.replaced for each in written)
+            if action.kind == "job":  # the one that is there, which may be the holder of its unique key
+                noted.action = replace(action, target=written[0].id)
+            noted.add(tx, len(written) - refused, refused)
+        return written
 
     return work
+
+
+def _start_over(tx: Session, ids: list[str]) -> list[str]:
+    tx.run("attempt_keep", ids=ids)
+    tx.run("attempt_trim", ids=ids, keep=ATTEMPTS_KEPT)
+    retried = [row[0] for row in tx.rows("job_retry", ids=ids)]
+    tx.forget_results(retried)
+    tx.run("retry_own_edges", ids=retried)
+    tx.run("retry_wait", ids=retried)
+    return retried
 
 
 def _find(read: Callable[..., list[Row]], statement: str, part: str, limit: int) -> list[str]:
@@ -280,17 +328,24 @@ class Node(NamedTuple):
     task: str
     state: str
     reason: str | None
+    error: str | None
+
+
+class Drawing(NamedTuple):
+    """A workflow at one moment: its jobs in the order they were made, (parent, child) of its edges, and its tally."""
+
+    nodes: list[Node]
+    edges: list[tuple[str, str]]
+    tally: Tally
 
 
 class WorkflowStore(Store):
-    def get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
+    def get(self, workflow_id: str) -> tuple[Workflow, Tally] | None:
         """A workflow and how many of its jobs are in which state."""
 
-        def look(tx: Session) -> tuple[Workflow, dict[str, int]] | None:
+        def look(tx: Session) -> tuple[Workflow, Tally] | None:
             found = tx.rows("workflow_get", id=workflow_id)
-            if not found:
-                return None
-            return Workflow(*found[0]), dict(tx.rows("workflow_counts", id=workflow_id))
+            return (Workflow(*found[0]), _tally(tx.rows("workflow_counts", id=workflow_id))) if found else None
 
         return self._db.read(look)
 
@@ -298,12 +353,20 @@ class WorkflowStore(Store):
         """The newest workflows before an id."""
         return [Workflow(*row) for row in self._read("workflow_list", limit=limit, before=before)]
 
-    def tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    def tallies(self, ids: Sequence[str]) -> dict[str, Tally]:
         """How many jobs of each of these workflows are in which state."""
-        counts: dict[str, dict[str, int]] = {workflow_id: {} for workflow_id in ids}
-        for workflow_id, state, n in self._read("workflow_tallies", ids=list(ids)):
-            counts[workflow_id][state] = n
-        return counts
+        found: dict[str, list[Row]] = {workflow_id: [] for workflow_id in ids}
+        for workflow_id, *row in self._read("workflow_tallies", ids=list(ids)):
+            found[workflow_id].append(tuple(row))
+        return {workflow_id: _tally(rows) for workflow_id, rows in found.items()}
+
+    def names(self, ids: Sequence[str]) -> dict[str, str]:
+        """What these workflows are called."""
+        return dict(self._read("workflow_names", ids=list(ids))) if ids else {}
+
+    def has_name(self, name: str) -> bool:
+        """Whether any workflow is called so. Reads them all: for people, not for loops."""
+        return bool(self._read("workflow_named", name=name))
 
     def find(self, part: str, limit: int = 10) -> list[str]:
         """The ids of workflows that contain a part (lower case), newest first."""
@@ -318,12 +381,13 @@ class WorkflowStore(Store):
         found = self._read("workflow_step", id=workflow_id, step=step)
         return found[0][0] if found else None
 
-    def drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
-        """The jobs of a workflow in the order they were made, and (parent, child) of its edges at one moment."""
+    def drawing(self, workflow_id: str) -> Drawing:
+        """What `dray workflows show` needs."""
 
-        def look(tx: Session) -> tuple[list[Node], list[tuple[str, str]]]:
+        def look(tx: Session) -> Drawing:
             nodes = [Node(*row) for row in tx.rows("workflow_nodes", id=workflow_id)]
-            return nodes, [(parent, child) for parent, child in tx.rows("workflow_edges", id=workflow_id)]
+            edges = [(parent, child) for parent, child in tx.rows("workflow_edges", id=workflow_id)]
+            return Drawing(nodes, edges, _tally(tx.rows("workflow_counts", id=workflow_id)))
 
         return self._db.read(look)
 
@@ -332,23 +396,27 @@ class WorkflowStore(Store):
         return [row[0] for row in self._read("workflow_moved_by", id=workflow_id, limit=limit)]
 
 
+def _tally(found: list[Row]) -> Tally:
+    return Tally({state: n for state, n, _ in found}, {state: n for state, _, n in found if n})
+
+
 class QueueStore(Store):
     def upsert(self, name: str, priority: int) -> None:
         """Makes a queue, or changes its default priority for jobs to come."""
         self._db.write(lambda tx: tx.run("queue_set", name=name, priority=priority))
 
-    def pause(self, name: str) -> bool:
+    def pause(self, name: str, *, action: NewAction | None = None) -> bool:
         """Once this returns nothing is claimed from the queue. False: it was paused already."""
 
-        def work(tx: Session) -> bool:
+        def pause(tx: Session) -> bool:
             tx.begin_pause(name)
             return tx.run("queue_pause", name=name) > 0
 
-        return write_and_recall(self._db, work)
+        return write_with_action(self._db, pause, action)
 
-    def resume(self, name: str) -> bool:
+    def resume(self, name: str, *, action: NewAction | None = None) -> bool:
         """False: it was not paused."""
-        return write_and_recall(self._db, lambda tx: tx.run("queue_resume", name=name)) > 0
+        return write_with_action(self._db, lambda tx: tx.run("queue_resume", name=name) > 0, action)
 
     def all(self) -> list[Queue]:
         """All queues that were enqueued to (other than on a user's connection), served, set or paused."""

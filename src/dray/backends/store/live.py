@@ -22,6 +22,8 @@ _QUEUES = 1_000
 _NEVER = 4_000_000_000_000_000  # after every instant that a worker can have ended at
 _AMONG = 10_000  # running jobs that the longest-running are found among
 _HEADS = 500  # pairs of task and priority that the oldest ready job is looked for in
+_PULSE = 1_000  # rows of a kind that a pulse compares
+_PULSE_ACTIONS = 20
 
 
 class LiveJob(NamedTuple):
@@ -44,6 +46,8 @@ class LiveJob(NamedTuple):
     updated_at: int
     started_at: int | None
     finished_at: int | None
+    step: str | None
+    workflow: str | None  # its name
 
 
 class LiveLine(NamedTuple):
@@ -140,13 +144,25 @@ class EndRate(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Counts, none of them above the limit that was asked for."""
+    """Counts, none of them above the limits that were asked for."""
 
     depths: dict[str, int]  # queue -> ready jobs
     oldest: dict[str, int]  # queue -> since when its oldest job has been ready
     counts: dict[str, int]  # by state, but for queued and running
     ended: dict[str, EndRate]  # final state -> the newest since an instant
     enqueued: int  # of the newest ids
+
+
+class Pulse(NamedTuple):
+    """What two looks compare: where a part differs, that has changed. The values mean nothing else."""
+
+    jobs: Row
+    queues: Row
+    workers: Row
+    schedules: Row
+    workflows: Row
+    logs: Row
+    actions: Row
 
 
 class LiveStore(Store):
@@ -172,21 +188,21 @@ class LiveStore(Store):
             lines = list[Row] if after is None else tx.later("live_logs", after=after, limit=ask.page)
             late, late_enqueued = _late(tx, ask)
             is_idle = tx.later("live_idle")
-            runs = _jobs(running())
+            runs = live_jobs(running())
             there = {(job.id, job.claim) for job in runs}
             gone = [job_id for job_id, claim in ask.running if (job_id, claim) not in there]
             return Changes(
                 now=now()[0][0],
                 running=runs,
-                left=_jobs(tx.rows("live_jobs", ids=gone)) if gone else [],
-                ended={state: _jobs(found()) for state, found in ended.items()},
-                enqueued=_jobs(enqueued()),
-                put_back=_jobs(put_back()),
-                workers=_workers(workers()),
+                left=live_jobs(tx.rows("live_jobs", ids=gone)) if gone else [],
+                ended={state: live_jobs(found()) for state, found in ended.items()},
+                enqueued=live_jobs(enqueued()),
+                put_back=live_jobs(put_back()),
+                workers=live_workers(workers()),
                 queues=[Queue(*row) for row in queues()],
                 lines=[LiveLine(*row) for row in lines()],
-                late=_jobs(late()),
-                late_enqueued=_jobs(late_enqueued()),
+                late=live_jobs(late()),
+                late_enqueued=live_jobs(late_enqueued()),
                 is_idle=bool(is_idle()[0][0]),
             )
 
@@ -233,18 +249,18 @@ class LiveStore(Store):
             queues = tx.later("queue_list")
             return Panels(
                 now=now()[0][0],
-                running=_jobs(running()),
+                running=live_jobs(running()),
                 hands=[(queue, worker, n) for queue, worker, n in hands()],
-                failures=_jobs(failures()),
-                workers=[each for each in _workers(workers()) if known.get(each.id) is not Life.GONE],
+                failures=live_jobs(failures()),
+                workers=[each for each in live_workers(workers()) if known.get(each.id) is not Life.GONE],
                 queues=[Queue(*row) for row in queues()],
             )
 
         return self._db.read(work)
 
-    def numbers(self, *, since: int, since_id: str, limit: int, newest: int) -> Numbers:
-        """How many jobs there are, each count ending at `limit`, and how many of the newest came and ended since an
-        instant (and the id of that instant)."""
+    def numbers(self, *, since: int, since_id: str, limit: int, counted: int, newest: int) -> Numbers:
+        """How many jobs there are: the count of a queue ends at `limit`, that of a state at `counted`. And how many
+        of the newest came and ended since an instant (and the id of that instant)."""
 
         def work(tx: Session) -> Numbers:
             rates = {
@@ -253,7 +269,7 @@ class LiveStore(Store):
             }
             depths = tx.later("live_depths", limit=limit, queues=_QUEUES)
             oldest = tx.later("live_heads", limit=_HEADS)
-            counts = tx.later("live_counts", limit=limit)
+            counts = tx.later("live_counts", limit=counted)
             enqueued = tx.later("live_rate_enqueued", after_id=since_id, limit=newest)
             return Numbers(
                 depths=dict(depths()),
@@ -261,6 +277,36 @@ class LiveStore(Store):
                 counts=dict(counts()),
                 ended={state: EndRate(*found()[0]) for state, found in rates.items()},
                 enqueued=enqueued()[0][0],
+            )
+
+        return self._db.read(work)
+
+    def pulse(self) -> Pulse:
+        """What is compared with the pulse before to learn what has changed. As cheap as such a read can be.
+
+        It may miss what no index shows: a job that was removed by code or pruned, a retry of an old failure while
+        more than a thousand jobs are ready. A retry or a removal by a person shows as an action.
+        """
+
+        def work(tx: Session) -> Pulse:
+            jobs = tx.later("pulse_jobs", limit=_PULSE)
+            ready = tx.later("pulse_ready", limit=_PULSE)
+            running = tx.later("pulse_running", limit=_PULSE)
+            queues = tx.later("pulse_queues", limit=_PULSE)
+            workers = tx.later("pulse_workers", limit=_PULSE)
+            schedules = tx.later("pulse_schedules", limit=_PULSE)
+            newest = tx.later("pulse_newest")
+            actions = tx.later("pulse_actions", limit=_PULSE_ACTIONS)
+            (of_jobs,), (of_ready,), (of_running,), (found,) = jobs(), ready(), running(), newest()
+            moving = (*of_jobs, *of_ready, *of_running)
+            return Pulse(
+                jobs=moving,
+                queues=(*queues()[0], *of_ready, *of_running),  # a queue's page shows what waits and runs in it
+                workers=(*workers()[0], *of_running),
+                schedules=tuple(schedules()[0]),
+                workflows=(found[0], *moving),
+                logs=(found[1],),
+                actions=tuple(actions()),
             )
 
         return self._db.read(work)
@@ -277,9 +323,9 @@ def _late(tx: Session, ask: Ask) -> tuple[Later[list[Row]], Later[list[Row]]]:
     )
 
 
-def _jobs(found: list[Row]) -> list[LiveJob]:
+def live_jobs(found: list[Row]) -> list[LiveJob]:
     return [LiveJob(*row) for row in found]
 
 
-def _workers(found: list[Row]) -> list[LiveWorker]:
+def live_workers(found: list[Row]) -> list[LiveWorker]:
     return [LiveWorker._make((*row[:5], tuple(json.loads(row[5])), *row[6:])) for row in found]

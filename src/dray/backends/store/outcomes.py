@@ -38,8 +38,8 @@ class OutcomeStore(Store):
         steady = self._db.clock.steady()
         rows = tx.rows("outcome_find", ids=list(ids)) if ids else []
         return {
-            (job_id, claim): _unpacked(worker_id, text, steady - max(0, now - left_at))
-            for job_id, claim, worker_id, text, left_at, now in rows
+            (job_id, claim): _unpacked(worker_id, task, text, steady - max(0, now - left_at))
+            for job_id, claim, worker_id, text, left_at, now, task in rows
         }
 
     def write(self, left: Left) -> str | None:
@@ -61,15 +61,19 @@ class OutcomeStore(Store):
 
 
 def _packed(settlement: Settlement, new: Sequence[NewJob], steady: int) -> str:
-    """Readings of the steady clock mean nothing to another machine: they become ages."""
+    """Readings of the steady clock mean nothing to another machine: they become ages. The task is in the job's row,
+    the class of the error beside the settlement: a rescuer of an earlier release would not know what they are."""
     ages = {"started": steady - settlement.started, "finished": steady - settlement.finished}
-    return json.dumps({"settlement": settlement._asdict() | ages, "new": [asdict(job) for job in new]})
+    given = settlement._asdict() | ages
+    del given["task"]
+    error_class = given.pop("error_class")
+    return json.dumps({"settlement": given, "new": [asdict(job) for job in new], "error_class": error_class})
 
 
-def _unpacked(worker_id: str, text: str, left_at: int) -> Left:
+def _unpacked(worker_id: str, task: str, text: str, left_at: int) -> Left:
     found: dict[str, Any] = json.loads(text)
     given = found["settlement"]
     times = {name: left_at - given[name] for name in ("started", "finished")}
     lists = ("parents", "tags")
     new = [NewJob(**job | {name: tuple(job[name]) for name in lists}) for job in found["new"]]
-    return worker_id, Settlement(**given | times), new
+    return worker_id, Settlement(**given | times, task=task, error_class=found.get("error_class")), new

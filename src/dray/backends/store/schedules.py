@@ -8,7 +8,9 @@ from typing import Any
 
 from dray.backends.database import Session, write_and_recall
 from dray.backends.store import Store
+from dray.backends.store.actions import write_with_action
 from dray.backends.store.insert import insert
+from dray.model.action import NewAction
 from dray.model.job import Enqueued
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule, blocking_states, same_rule
@@ -71,17 +73,20 @@ class ScheduleStore(Store):
 
         return write_and_recall(self._db, work)
 
-    def pause(self, name: str) -> bool:
+    # `action`: what a person does with this; its row is written in the same transaction.
+
+    def pause(self, name: str, *, action: NewAction | None = None) -> bool:
         """False: unknown or paused already."""
-        return write_and_recall(self._db, lambda tx: tx.run("schedule_pause", name=name)) > 0
+        return write_with_action(self._db, lambda tx: tx.run("schedule_pause", name=name) > 0, action)
 
-    def resume(self, name: str, next_at: int | None) -> bool:
+    def resume(self, name: str, next_at: int | None, *, action: NewAction | None = None) -> bool:
         """Goes on at `next_at`. False: unknown or not paused."""
-        return write_and_recall(self._db, lambda tx: tx.run("schedule_resume", name=name, next_at=next_at)) > 0
+        given = {"name": name, "next_at": next_at}
+        return write_with_action(self._db, lambda tx: tx.run("schedule_resume", **given) > 0, action)
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, *, action: NewAction | None = None) -> bool:
         """Forgets a schedule; its jobs stay."""
-        return write_and_recall(self._db, lambda tx: tx.run("schedule_delete", name=name)) > 0
+        return write_with_action(self._db, lambda tx: tx.run("schedule_delete", name=name) > 0, action)
 
 
 def _as_read(schedule: Schedule) -> dict[str, Any]:

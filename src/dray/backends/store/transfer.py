@@ -15,9 +15,12 @@ from typing import NamedTuple, TypeVar
 
 from dray.backends.database import FIRST_ID, LAST_ID, Row, Session
 from dray.backends.store import Store
+from dray.backends.store.actions import ActionRow
 from dray.backends.store.liveness import Evidence, liveness
+from dray.backends.store.rollups import MARK as ROLLED_UP
 from dray.backends.tables import Key, Shape, Table, Tables
 from dray.errors import MoveError
+from dray.model.action import NewAction
 
 T = TypeVar("T")
 CLOSED, MOVE, _PASS = "closed", "move", "pass"
@@ -35,6 +38,8 @@ TABLES = (
     Table("edges", ("parent_id", "child_id"), (FIRST_ID, FIRST_ID), (LAST_ID, LAST_ID)),
     Table("logs", ("seq",), (-1,), (_LAST_NUMBER,)),
     Table("outcomes", ("job_id", "claim"), (FIRST_ID, -1), (LAST_ID, _LAST_NUMBER)),
+    Table("actions", ("id",), (FIRST_ID,), (LAST_ID,)),
+    Table("rollups", ("span", "at", "queue", "task", "outcome"), ("", 0, "", "", ""), (_LAST_NAME, 0, "", "", "")),
 )
 # Of processes that work on one database and no other; payloads are in the rows of jobs.
 LEFT = ("workers", "leases", "stacks", "payloads")
@@ -114,14 +119,18 @@ class Transfer(Store):
         return self._db.snapshot(lambda tx: work(tx.tables))
 
     def begin(self, mark: Mark, sentence: str, allowed: Allowed) -> None:
-        """Closes a database that is to be filled, if it has no job, and forgets its queues: the source's count."""
+        """Closes a database that is to be filled, if it has no job, and forgets its queues and rollups, and up to
+        when it is rolled up: the source's count."""
 
         def work(tx: Session) -> None:
             if self._close(tx, mark.text(), sentence, allowed):
                 if tx.rows("job_states"):
                     raise MoveError("a job has been enqueued to the target meanwhile; move into an empty database")
                 tx.run("meta_add", name=_PASS, value="")
-                tx.tables.clear(next(table for table in TABLES if table.name == "queues"))
+                for table in TABLES:
+                    if table.name in {"queues", "rollups"}:
+                        tx.tables.clear(table)
+                tx.run("meta_drop", name=ROLLED_UP)
                 tx.run("meta_drop", name=_PASS)
 
         self._db.write(work, many=True)
@@ -150,15 +159,31 @@ class Transfer(Store):
 
         self._marked(old, new, work, lambda facts: facts.get(MOVE) == new.text())
 
-    def finish(self, mark: Mark, note: str) -> None:
-        """Opens a database that is filled, and keeps a note of where it came from."""
+    def finish(
+        self, mark: Mark, note: str, rolled_up: int | None, action: NewAction | None = None, jobs: int = 0
+    ) -> None:
+        """Opens a database that is filled, and keeps a note of where it came from. `rolled_up`: before when the
+        source is; what ended after that is still to be counted. `action`: the move, as what a person did; its row is
+        the first that the source does not have."""
 
         def work(tx: Session) -> None:
             tx.tables.tidy(TABLES)
+            ActionRow(action).add(tx, jobs, 0)
             _open(tx)
             tx.run("meta_set", name=MOVED_FROM, value=note)
+            if rolled_up is not None:
+                tx.run("meta_set", name=ROLLED_UP, value=str(rolled_up))
 
         self._marked(mark, mark, work, lambda facts: facts.get(MOVED_FROM) == note)
+
+    def clear(self) -> None:
+        """Removes every job and all that belongs to jobs, as `manage.py flush` does to a test's data."""
+
+        def work(tx: Session) -> None:
+            for table in reversed(TABLES):
+                tx.tables.clear(table)
+
+        self._db.write(work, many=True)
 
     def give_up(self, mark: Mark) -> None:
         """Empties and opens a database that was to be filled, and keeps a note of it: that alone proves that the

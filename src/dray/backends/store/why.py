@@ -5,7 +5,9 @@ from __future__ import annotations
 from dray.backends import rows
 from dray.backends.database import Session
 from dray.backends.store import Store
+from dray.backends.store.graph import lost_parents
 from dray.backends.store.liveness import liveness
+from dray.model.causes import Standstill, standstill
 from dray.model.circumstances import AHEAD_LIMIT, PARENTS_LIMIT, Circumstances, Closed, Parent, WorkerView
 from dray.model.job import Attempt, Job, State
 
@@ -33,12 +35,19 @@ class WhyStore(Store):
                 workers=workers,
                 holder=_holder(tx, job, workers),
                 parents=tuple(Parent(*row) for row in parents),
+                start=_start(tx, job, last[0][1] if last else None),
+                lost=lost_parents(tx, job_id),
                 ahead=_ahead(tx, job) if job.state == State.QUEUED else {},
                 last=Attempt(*last[0]) if last else None,
                 closed=Closed.of(dict(tx.rows("meta_list"))),
             )
 
         return self._db.read(work)
+
+    def standstill(self, job_id: str) -> Standstill | None:
+        """Why a job that has not ended does not run; None: it runs, or there is none."""
+        around = self.circumstances(job_id)
+        return None if around is None else standstill(around)
 
     def _workers(self, tx: Session) -> tuple[WorkerView, ...]:
         found = {each.signs.id: each for each in liveness(self._db, tx)}
@@ -58,6 +67,13 @@ def _holder(tx: Session, job: Job, workers: tuple[WorkerView, ...]) -> WorkerVie
         return view
     found = tx.rows("worker_get", id=job.worker_id)
     return WorkerView(rows.worker(found[0]), 1, is_proven=None, left_us=None) if found else None
+
+
+def _start(tx: Session, job: Job, last_claim: int | None) -> int:
+    """Each start has one first attempt; that of a job that runs, or has completed, is not recorded yet."""
+    recorded = tx.rows("attempt_starts", id=job.id)[0][0]
+    is_first = job.attempt == 1 and last_claim != job.claim and job.state in {State.RUNNING, State.COMPLETED}
+    return max(1, recorded + is_first)
 
 
 def _ahead(tx: Session, job: Job) -> dict[str, int]:

@@ -14,10 +14,11 @@ from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.stacks import Asked
 from dray.log import log
-from dray.model.job import FINAL, Claim, Demand, Held, LogLine, State
+from dray.model.job import Claim, Demand, Held, LogLine, State
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, unstorable
+from dray.wording import short_id
 
 NOTHING = Demand((), (), 0)
 _NONE: Later[list[SettledRow]] = list
@@ -56,6 +57,7 @@ class Exchange(NamedTuple):
     claims: list[Claim]
     fan_out: FanOut = FanOut(0, left=False)  # of what ended; if any are left, go on with `graph.fan_out`
     rivalry: Rivalry | None = None  # None: it did not wait for the write lock
+    expired: Sequence[str] = ()  # jobs that were not started in time, and are cancelled
     late: Notes = SILENCE  # not written, since another transaction has locked the rows: for the next exchange
 
 
@@ -113,7 +115,8 @@ class WorkStore(Store):
         fan_out = GraphStore(self._db).fan_out_all() if has_children else FanOut(0, left=False)
         settled = self._judge(worker_id, settlements, written, refused, {claim.id for claim in turn.claims})
         late = self._late(worker_id, turn.unkept)
-        return Exchange(settled, turn.promoted, turn.claims, fan_out, turn.rivalry, late)
+        expired = tuple(row[0] for row in turn.expired)
+        return Exchange(settled, turn.promoted, turn.claims, fan_out, turn.rivalry, expired, late)
 
     def _transact(
         self,
@@ -157,7 +160,9 @@ class WorkStore(Store):
         try:
             return self._transact(worker_id, (), NOTHING, notes, durable=durable).unkept
         except DataRefused as error:
-            log.warning("log lines and progress of %s cannot be kept: %s", ", ".join(sorted(notes.ids)), error)
+            log.warning(
+                "log lines and progress of %s cannot be kept: %s", ", ".join(sorted(map(short_id, notes.ids))), error
+            )
             return SILENCE
 
     def _settle_apart(
@@ -193,7 +198,7 @@ class WorkStore(Store):
         deleted and enqueued again under its id counts its claims from one: an older outcome would look like one of
         the new claim."""
         states = {each.id: each.state for each in written}
-        cancelled = [s.id for s in settlements if s.state not in FINAL and states.get(s.id) == State.CANCELLED]
+        cancelled = [s.id for s in settlements if states.get(s.id) == State.CANCELLED != s.state]
         missing = [s for s in settlements if s.id not in states]
         settled = Settled([], [], [], refused, cancelled)
         if not missing:

@@ -138,6 +138,7 @@ class WorkerStore(Store):
             orphan.id,
             orphan.claim,
             orphan.worker_id,
+            task=orphan.task,
             attempts_left=orphan.max_attempts - orphan.attempt,
             crashes_left=orphan.max_crashes - orphan.crashes - 1,
             crashes=orphan.crashes + 1,

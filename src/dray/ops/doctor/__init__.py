@@ -21,7 +21,8 @@ def _checks(
 
 
 CHECKS: tuple[Check, ...] = (
-    *_checks(machine.configuration, machine.app, machine.python, machine.sqlite, machine.driver),
+    *_checks(machine.configuration, machine.other_files, machine.app, machine.system, machine.python),
+    *_checks(machine.sqlite, machine.driver),
     *_checks(machine.disk, machine.inotify, of="file"),
     *_checks(database.database),
     *_checks(database.schema, after="database"),

@@ -5,7 +5,7 @@ server's version, commits, notifications and room.
 from __future__ import annotations
 
 from dray.backends.database import TookTooLong
-from dray.backends.migrate import latest
+from dray.backends.migrate import command, latest
 from dray.backends.store.doctor import ServerFacts
 from dray.instants import DAY, SECOND
 from dray.model.circumstances import Closed
@@ -31,7 +31,7 @@ def schema(subject: Subject) -> Finding:
     known = subject.eyes.known()
     newest = latest("sqlite" if subject.settings.is_sqlite else "postgres")
     if not known:
-        return failed("Dray's tables are not there", "dray db init")
+        return failed("Dray's tables are not there", _command("init", subject))
     version, oldest_code = int(known["version"]), int(known["oldest_code"])
     if oldest_code > newest:
         return failed(
@@ -39,10 +39,14 @@ def schema(subject: Subject) -> Finding:
             "pip install -U dray",
         )
     if version < newest:
-        return failed(f"the tables are at version {version}, this Dray needs {newest}", "dray db migrate")
+        return failed(f"the tables are at version {version}, this Dray needs {newest}", _command("migrate", subject))
     if version > newest:
         return note(f"the tables (version {version}) are newer than this Dray ({newest})", "pip install -U dray")
     return ok(f"tables at version {version}")
+
+
+def _command(verb: str, subject: Subject) -> str:
+    return command(verb, subject.settings.place).replace("`", "")
 
 
 def moved(subject: Subject) -> Finding:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from dray.address import SqliteAddress, parse_address
 from dray.backends.database import FileFacts
 from dray.backends.sqlite import trust
+from dray.backends.sqlite.inotify import is_there as has_inotify
+from dray.backends.sqlite.inotify import start as start_inotify
 from dray.ops.doctor.check import Finding, Subject, failed, note, ok, size, warning
-from dray.wording import counted, dotted
+from dray.runtime.children.kernel import HAS_DEATH_SIGNAL
+from dray.wording import counted, dotted, listed
 
 
 def configuration(subject: Subject) -> Finding:
@@ -19,6 +23,28 @@ def configuration(subject: Subject) -> Finding:
     if settings.durability == "normal":
         return note(f"{text}; durability is normal: a power loss may forget the last enqueues")
     return ok(text)
+
+
+def other_files(subject: Subject) -> Finding | None:
+    """Files of the same name in folders above: a relative path leads to another one from each folder."""
+    address = parse_address(subject.settings.url)
+    if not isinstance(address, SqliteAddress):
+        return None
+    path = address.path
+    others = [str(folder / path.name) for folder in path.parent.parents if _is_file(folder / path.name)]
+    if not others:
+        return ok(f"no other {path.name} in the folders above")
+    fix = f"if the jobs are there, name it: --url {others[0]}, DRAY_URL, or App(…) in the code"
+    if not _is_file(path):
+        return warning(f"there is no {path}, but there is {listed(others)}", fix)
+    return note(f"there are others of this name in the folders above: {listed(others)}", fix)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # in a folder that this user may not look into
+        return False
 
 
 def app(subject: Subject) -> Finding:
@@ -95,18 +121,31 @@ def disk(_: Subject, facts: FileFacts) -> Finding:
     return ok(found)
 
 
-def inotify(_: Subject, __: FileFacts) -> Finding | None:
-    if sys.platform != "linux":
-        return None
-    from dray.backends.sqlite.inotify import start  # noqa: PLC0415 - for those who use SQLite
+def system(_: Subject) -> Finding:
+    """What this system lacks, and what Dray does instead."""
+    lacking = {
+        "no inotify: on SQLite workers poll, 20 times a second when idle": not has_inotify(),
+        "no death signal: jobs in child processes outlive a killed worker for a moment": not HAS_DEATH_SIGNAL,
+        "no /proc: what file system a file lies on, and who locks it, is not known": not Path("/proc/self").exists(),
+    }
+    name = _SYSTEMS.get(sys.platform, sys.platform)
+    found = [what for what, is_lacking in lacking.items() if is_lacking]
+    return note(f"{name} has {'; '.join(found)}") if found else ok(name)
 
+
+_SYSTEMS = {"linux": "Linux", "darwin": "macOS"}
+
+
+def inotify(_: Subject, __: FileFacts) -> Finding | None:
+    if not has_inotify():
+        return None  # `system` says so
     limit = Path("/proc/sys/fs/inotify/max_user_instances")
     most = limit.read_text(encoding="ascii").strip() if limit.exists() else "a limited number"
-    found = start()
+    found = start_inotify()
     if found is None:
         return warning(
-            f"no inotify instance can be had (a user has {most}): a worker started now would look each second "
-            "instead of being told at once",
+            f"no inotify instance can be had (a user has {most}): a worker started now would poll, 20 times a "
+            "second when idle, instead of being told at once",
             "sysctl fs.inotify.max_user_instances=1024, or end programs that watch files",
         )
     found.close()

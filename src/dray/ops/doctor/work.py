@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from dray.backends.store.doctor import Ready
 from dray.backends.store.liveness import Life
 from dray.errors import DrayError
@@ -85,7 +87,9 @@ def unserved_queues(subject: Subject) -> Finding | None:
     if not left:
         return ok("every queue with jobs is served")
     names = sorted({each.queue for each in left})
-    return warning(f"{_sum(left)} in queues that no worker serves: {listed(names)}", f"dray worker -q {names[0]}")
+    return warning(
+        f"{_sum(left)} in queues that no worker serves: {listed(names)}", f"dray worker -q {shlex.quote(names[0])}"
+    )
 
 
 def paused_queues(subject: Subject) -> Finding:
@@ -94,7 +98,7 @@ def paused_queues(subject: Subject) -> Finding:
         return ok("no queue is paused")
     held = [each for each in subject.eyes.ready if each.queue in paused]
     shown = listed([f"{name} (for {span(max(0, subject.eyes.now - at))})" for name, at in paused.items()])
-    fix = f"dray queues resume {next(iter(paused))}"
+    fix = f"dray queues resume {shlex.quote(next(iter(paused)))}"
     if held:
         return warning(f"paused: {shown}; {_sum(held)} waiting there", fix)
     return note(f"paused: {shown}; nothing waits there", fix)
@@ -141,7 +145,7 @@ def schedules(subject: Subject) -> Finding:
         name, error = next(iter(unusable.items()))
         return failed(
             f"schedules that cannot be fired here: {listed(list(unusable))} ({error})",
-            f"pip install tzdata if it is the zone; else add it again: dray schedules add {name} …",
+            f"pip install tzdata if it is the zone; else add it again: dray schedules add {shlex.quote(name)} …",
         )
     late = [s for s in rules if s.next_at is not None and subject.eyes.now - s.next_at > _LATE_US]
     if late:
@@ -156,7 +160,7 @@ def schedules(subject: Subject) -> Finding:
     if unknown:
         return warning(
             f"schedules of tasks that no live worker knows: {listed(unknown)}",
-            f"start a worker with their code, or dray schedules pause {unknown[0]}",
+            f"start a worker with their code, or dray schedules pause {shlex.quote(unknown[0])}",
         )
     return ok(f"{count_of(len(rules), 'schedule')} on time" if rules else "no schedule")
 

@@ -11,6 +11,7 @@ outlives this process. The worker need not wake up for each: it is rung when hal
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import faulthandler
 import inspect
 import logging
@@ -24,12 +25,13 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dray.backends import Backend
 from dray.clock import Clock, SystemClock
+from dray.hooks import Hooks, name_of
 from dray.instants import MILLISECOND
 from dray.model.job import Claim, State
 from dray.model.limits import LOG_LINES, TRACEBACK_BYTES
@@ -162,6 +164,8 @@ class _Child:
         job = self._common
         try:
             task = self._find(loading.TaskLocation(*job["locations"][claim.task]), claim.task, job["url"])
+            if job["middleware"] or task.app.hooks.middleware:
+                _arrange(task.app.hooks, job["middleware"])
         except Interrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's modules may raise anything, or exit
@@ -192,7 +196,7 @@ class _Child:
 
     def _perform(self, execution: Execution) -> Settlement | None:
         if not inspect.iscoroutinefunction(execution.task.function):
-            return body.run(execution)
+            return contextvars.Context().run(body.run, execution)  # what it sets, the next body does not see
         import asyncio  # noqa: PLC0415 - 20 ms, only for coroutines
 
         async def lead() -> Settlement | None:
@@ -434,7 +438,19 @@ def _use_database(app: Any, url: str) -> None:
     """Makes the App use the worker's database, which a command line may have changed."""
     if app.settings.url != url:
         app.close()
-        app.settings = replace(app.settings, url=url, listen_url=None)
+        app.change_settings(url=url, listen_url=None)
+
+
+def _arrange(hooks: Hooks, wanted: Sequence[tuple[str, Sequence[Any]]]) -> None:
+    """Makes the middleware that of the worker, which may have loaded more modules than its child."""
+    names = [name for name, _ in wanted]
+    here = [*map(name_of, hooks.middleware)]
+    if here == names:
+        return
+    for name, location in wanted:
+        if name not in here:
+            loading.load_module(loading.TaskLocation(*location))
+    hooks.arrange(names)
 
 
 def _shown(lines: list[str]) -> str:

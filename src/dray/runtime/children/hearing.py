@@ -28,7 +28,16 @@ _KINDS = {  # of what a settlement holds
     (str,): ("state",),
     (int, NoneType): ("delay_us",),
     (bool,): ("gives_back", "drops_args", "counts_crash", "keeps_error"),
-    (str, NoneType): ("outcome", "reason", "result", "error", "error_type", "error_message", "traceback"),
+    (str, NoneType): (
+        "outcome",
+        "reason",
+        "result",
+        "error",
+        "error_type",
+        "error_message",
+        "traceback",
+        "error_class",
+    ),
 }
 
 
@@ -137,7 +146,8 @@ def _checked_settlement(claim: Claim, given: Any, now: int) -> Settlement:
                 raise TypeError(f"{name} is a {type(value).__name__}")
     if found.state not in _STATES:
         raise ValueError("a state that no attempt ends in")
-    return found._replace(started=checked_instant(found.started, now), finished=checked_instant(found.finished, now))
+    started, finished = checked_instant(found.started, now), checked_instant(found.finished, now)
+    return found._replace(started=started, finished=finished, task=claim.task)
 
 
 def _checked_step(given: dict[str, Any], workflow_id: str | None) -> NewJob:

@@ -306,5 +306,5 @@ def _surroundings() -> wire.Message:
 def _is_for_bodies(name: str) -> bool:
     """Whether a module that the worker has loaded is of use to bodies. The forker loads what a child itself needs."""
     if name.startswith("dray."):
-        return not name.startswith(("dray.cli", "dray.maintenance", "dray.runtime"))
+        return not name.startswith(("dray.cli", "dray.integrations", "dray.maintenance", "dray.runtime"))
     return name == "asyncio"

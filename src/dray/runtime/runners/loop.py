@@ -115,10 +115,15 @@ class LoopRunner(Runner):
         if self.outage.is_on and self._clock.steady() < self.outage.retry_at:
             return False
         try:
-            self._current = _LoopThread(self._size, self._ready, self._report)
+            self._current = loop = _LoopThread(self._size, self._ready, self._report)
+            loop.begin()
         except (RuntimeError, MemoryError, OSError) as error:  # no thread, or no descriptors for a loop
+            self._current = None
             self.outage.goes_on(error, self._clock.steady())
             return False
+        except BaseException:
+            self._current = None
+            raise
         self.outage.ends()
         return True
 
@@ -188,10 +193,16 @@ class _LoopThread:
         self._loop.set_task_factory(self._make_task)
         self._loop.set_default_executor(_Threads(lambda: self._body_in(None)))
         self._thread = threading.Thread(target=self._run, name="dray-loop", daemon=True)
+
+    def begin(self) -> None:
         try:
             self._thread.start()
         except BaseException:
-            self._loop.close()
+            self._is_done = True
+            if self._loop.is_running():  # an exception came once the thread had started: it closes the loop
+                self.soon(self._loop.stop)
+            else:
+                self._loop.close()
             raise
 
     def soon(self, callback: Any, *args: Any) -> None:
@@ -220,8 +231,9 @@ class _LoopThread:
             except BaseException as error:  # noqa: BLE001 - a SystemExit in a task of a body leaves the loop here
                 kind = escape_control(type(error).__name__)
                 log.warning("a coroutine's task raised %s; the loop goes on", kind)
-        self._loop.run_until_complete(self._finish())
-        self._loop.close()
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._finish())
+            self._loop.close()
 
     async def _finish(self) -> None:
         """As asyncio.run does: no task is destroyed while it is pending."""

@@ -21,6 +21,7 @@ from itertools import islice
 from queue import Empty
 from typing import Any
 
+from dray.hooks import name_of
 from dray.instants import SECOND
 from dray.log import log
 from dray.model.settlement import Settlement
@@ -173,6 +174,16 @@ class ProcessRunner(Runner):
                 raise StartFailed(f"task {task.name} cannot run in a child process: {found}")
             self._locations[task] = found
         return self._locations[task]
+
+    def middleware_of(self, task: Task[..., Any]) -> list[tuple[str, loading.TaskLocation]]:
+        """The middleware that a child is to put around bodies, by name, and the modules that register it."""
+        found: list[tuple[str, loading.TaskLocation]] = []
+        for function in task.app.hooks.middleware:
+            location = loading.locate_middleware(function)
+            if isinstance(location, str):
+                raise StartFailed(f"middleware {name_of(function)} cannot run in a child process: {location}")
+            found.append((name_of(function), location))
+        return found
 
     def is_last(self, slot: _Slot) -> bool:
         """Whether no other slot has a child: the last one is kept, however long it is idle."""
@@ -370,7 +381,7 @@ class _Slot(threading.Thread):
             lambda each: (
                 each.task in child.loaded
                 and not each.claim.crashes
-                and len(each.claim.args) <= _SMALL
+                and len(each.claim.args) + len(each.claim.headers or "") + len(each.claim.retry or "") <= _SMALL
                 and each.worker_id == before.worker_id
             ),
         )
@@ -384,6 +395,7 @@ class _Slot(threading.Thread):
             message = {
                 "jobs": [(number, each.claim) for number, each in numbered],
                 "locations": {task.name: runner.location_of(task) for task in {each.task for each in executions}},
+                "middleware": runner.middleware_of(first.task),
                 "worker_id": first.worker_id,
                 "url": runner.url,
                 "log_level": logging.getLogger().level,

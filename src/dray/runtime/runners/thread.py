@@ -13,9 +13,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 
 from dray.instants import MILLISECOND, SECOND
 from dray.model.settlement import Settlement
@@ -158,7 +158,8 @@ class _Slot(threading.Thread):
                 return True
             with _gil_to_itself():
                 frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-                if not _may_be_struck(frames.get(self.ident or 0)):
+                around = execution.task.app.hooks.middleware_codes
+                if not _may_be_struck(frames.get(self.ident or 0), around):
                     return False
                 self._is_struck = True
                 _raise_into(self.ident or 0, Interrupted)
@@ -192,7 +193,7 @@ def _gil_to_itself() -> Generator[None]:
             sys.setswitchinterval(usual)
 
 
-def _may_be_struck(frame: FrameType | None) -> bool:
+def _may_be_struck(frame: FrameType | None, middleware: Collection[CodeType]) -> bool:
     """Whether an exception raised here by another thread does no harm.
 
     It can arrive between the taking of a lock and the `try` that releases it. In a body's own code that is the
@@ -204,9 +205,11 @@ def _may_be_struck(frame: FrameType | None) -> bool:
         name = _module(frame)
         if frame.f_code is threading.Thread.start.__code__:
             return False  # CPython would raise into the thread being started, and this one wait for it for ever
-        if name.partition(".")[0] in _NOT_HERE or (name.startswith("dray.") and not is_waiting):
+        is_ours = name.startswith("dray.")
+        is_around = is_ours and frame.f_code in middleware  # an integration's: it has called the body
+        if name.partition(".")[0] in _NOT_HERE or (is_ours and not is_around and not is_waiting):
             return False
-        is_in_body = True
+        is_in_body = is_in_body or not is_around
         frame = frame.f_back
     return frame is not None and is_in_body
 

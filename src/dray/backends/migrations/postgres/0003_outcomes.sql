@@ -2,7 +2,7 @@
 
 ALTER TABLE dray_workers ADD COLUMN trouble text;
 
--- How bodies ended whose workers had to go while another transaction had locked the jobs' rows: whoever takes such a
+-- How bodies ended whose workers had to go while another transaction had locked the jobs' rows: the worker that takes such a
 -- job back writes that instead of a crash. Mostly empty. No reference to the job: it would wait for that transaction.
 
 CREATE TABLE dray_outcomes (

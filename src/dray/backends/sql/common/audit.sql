@@ -12,7 +12,7 @@ SELECT max(CAST(id AS text)), count(*) FROM (
 WITH part AS MATERIALIZED (
     SELECT id, state, reason, attempt, max_attempts, crashes, max_crashes, claim, worker_id, unique_key, unique_lock,
         unique_until, unique_scope, workflow_id, waiting_on, fanout_pending, schedule, slot, cancel_requested_at,
-        run_at, updated_at, started_at, finished_at,
+        run_at, updated_at, started_at, finished_at, error_key,
         state IN ('waiting', 'scheduled', 'queued', 'parked') AS is_unstarted,
         state IN ('completed', 'failed', 'cancelled') AS is_final
     FROM dray_jobs WHERE id > :after AND id <= :until
@@ -44,6 +44,8 @@ WHERE attempt > claim OR (attempt < 1 AND state IN ('running', 'completed', 'fai
 UNION ALL
 SELECT 'recorded', id FROM part WHERE state = 'failed' AND claim > 0 AND NOT EXISTS (
     SELECT 1 FROM dray_attempts AS a WHERE a.job_id = part.id AND a.claim = part.claim)
+UNION ALL
+SELECT 'error-key', id FROM part WHERE length(error_key) <> 16 OR (error_key IS NOT NULL AND state = 'completed')
 UNION ALL
 SELECT 'waiting-on', id FROM part WHERE state = 'waiting' AND (waiting_on = 0 OR waiting_on <>
     (SELECT count(*) FROM dray_edges AS e WHERE e.child_id = part.id AND e.satisfied <> 1))
@@ -140,12 +142,31 @@ WITH RECURSIVE back (start, at) AS (
 )
 SELECT DISTINCT start FROM (SELECT start, at FROM walk LIMIT :reach) AS seen WHERE start = at ORDER BY start
 
+-- name: audit_rollups
+-- Minutes and hours whose sums are not those of their queues and tasks, and how many are so.
+SELECT span, at, count(*) OVER () FROM (
+    SELECT span, at, sum(CASE WHEN queue <> :all AND task <> :all THEN jobs ELSE 0 END) AS parts,
+        sum(CASE WHEN queue <> :all AND task = :all THEN jobs ELSE 0 END) AS queues,
+        sum(CASE WHEN queue = :all AND task <> :all THEN jobs ELSE 0 END) AS tasks,
+        sum(CASE WHEN queue = :all AND task = :all THEN jobs ELSE 0 END) AS everything
+    FROM dray_rollups GROUP BY span, at, outcome
+) AS sums WHERE parts <> everything OR queues <> everything OR tasks <> everything
+ORDER BY span, at LIMIT :limit
+
 -- name: audit_workers
 -- What does not hold of workers and duties.
 SELECT 'worker', CAST(id AS text) FROM dray_workers WHERE state NOT IN ('active', 'draining', 'stopped', 'dead')
     OR (state IN ('stopped', 'dead')) <> (stopped_at IS NOT NULL)
 UNION ALL
 SELECT 'duty', duty FROM dray_leases WHERE term < 1
+
+-- name: audit_actions
+-- What does not hold of what people did.
+SELECT 'action', CAST(id AS text) FROM dray_actions
+WHERE who = '' OR NOT (via $in_texts(vias)) OR NOT (verb $in_texts(verbs)) OR NOT (kind $in_texts(kinds))
+UNION ALL
+SELECT 'action-count', CAST(id AS text) FROM dray_actions
+WHERE done < 0 OR refused < 0 OR (kind IN ('job', 'queue', 'schedule') AND (done > 1 OR done + refused < 1))
 
 -- name: audit_orphans
 -- Running jobs whose worker has ended, and by which claim they run: a rescuer takes them back.

@@ -5,6 +5,23 @@ FROM dray_edges AS e JOIN dray_jobs AS p ON p.id = e.parent_id
 WHERE e.child_id = :id AND e.satisfied <> 1
 ORDER BY e.satisfied, p.finished_at IS NULL, e.parent_id LIMIT :limit
 
+-- name: parents_lost
+-- As `retry_blocked`, with what people want to know of the parents.
+WITH picked AS MATERIALIZED (
+    SELECT e.parent_id AS id FROM dray_edges AS e WHERE e.child_id $in_ids(ids)
+), lost AS MATERIALIZED (
+    SELECT p.id, p.task, p.step, p.state, p.reason, p.workflow_id
+    FROM dray_jobs AS p WHERE p.id $in_picked AND p.state IN ('failed', 'cancelled')
+)
+SELECT e.child_id, lost.id, lost.task, lost.step, lost.state, lost.reason, lost.workflow_id
+FROM lost JOIN dray_edges AS e ON e.parent_id = lost.id JOIN dray_jobs AS c ON c.id = e.child_id
+WHERE e.child_id $in_ids(ids) AND c.id $in_ids(ids) AND c.on_parent_failure <> 'run'
+UNION ALL
+SELECT j.id, NULL, NULL, NULL, NULL, NULL, NULL FROM dray_jobs AS j
+WHERE j.id $in_ids(ids) AND j.state = 'cancelled' AND j.reason = 'parent'
+    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = j.id AND e.satisfied = -1)
+ORDER BY 1, 2 LIMIT :limit
+
 -- name: queue_get
 -- One queue by name.
 SELECT name, priority, paused_at, created_at FROM dray_queues WHERE name = :name
@@ -21,8 +38,13 @@ SELECT worker_id, count(*) FROM dray_jobs WHERE state = 'running' GROUP BY worke
 
 -- name: attempt_last
 -- The newest recorded attempt of a job.
-SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at
+SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at,
+    error_class
 FROM dray_attempts WHERE job_id = :id ORDER BY claim DESC LIMIT 1
+
+-- name: attempt_starts
+-- How many recorded attempts were the first of a start.
+SELECT count(*) FROM dray_attempts WHERE job_id = :id AND attempt = 1
 
 -- name: ready_ahead
 -- How many jobs of each task come before a ready one in its queue, at most twice `limit` of each; by hopping along the

@@ -70,6 +70,20 @@ RETURNING id
 SELECT parent_id, child_id, satisfied FROM dray_edges WHERE parent_id = :id OR child_id = :id
 ORDER BY parent_id, child_id
 
+-- name: parents_of
+-- Jobs that one runs after.
+SELECT p.id, p.task, p.step, p.queue, p.state, p.workflow_id, p.started_at, p.finished_at
+FROM (SELECT parent_id FROM dray_edges WHERE child_id = :id ORDER BY parent_id LIMIT :limit) AS e
+    JOIN dray_jobs AS p ON p.id = e.parent_id
+ORDER BY p.id
+
+-- name: children_of
+-- Jobs that run after one, of which there may be thousands: only those within the limit are read.
+SELECT c.id, c.task, c.step, c.queue, c.state, c.workflow_id, c.started_at, c.finished_at
+FROM (SELECT child_id FROM dray_edges WHERE parent_id = :id ORDER BY child_id LIMIT :limit) AS e
+    JOIN dray_jobs AS c ON c.id = e.child_id
+ORDER BY c.id
+
 -- name: workflow_insert
 -- Names a workflow; a repeated insert of the same id changes nothing.
 INSERT INTO dray_workflows (id, name, created_at) VALUES (:id, :name, $now) ON CONFLICT DO NOTHING
@@ -84,16 +98,26 @@ SELECT id, name, created_at FROM dray_workflows
 WHERE id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: workflow_counts
--- The states of the jobs of a workflow.
-SELECT state, count(*) FROM dray_jobs WHERE workflow_id = :id GROUP BY state
+-- The states of the jobs of a workflow, and how many of each its other steps tolerate.
+SELECT j.state, count(*), count(CASE WHEN $tolerated = 1 THEN 1 END)
+FROM dray_jobs AS j WHERE j.workflow_id = :id GROUP BY j.state
 
 -- name: workflow_jobs
 -- The ids of a workflow's jobs in some states, in the order they were made.
 SELECT id FROM dray_jobs WHERE workflow_id = :id AND state $in_texts(states) ORDER BY id
 
 -- name: workflow_tallies
--- The states of the jobs of several workflows.
-SELECT workflow_id, state, count(*) FROM dray_jobs WHERE workflow_id $in_ids(ids) GROUP BY workflow_id, state
+-- The same of several workflows.
+SELECT j.workflow_id, j.state, count(*), count(CASE WHEN $tolerated = 1 THEN 1 END)
+FROM dray_jobs AS j WHERE j.workflow_id $in_ids(ids) GROUP BY j.workflow_id, j.state
+
+-- name: workflow_names
+-- What workflows are called.
+SELECT id, name FROM dray_workflows WHERE id $in_ids(ids)
+
+-- name: workflow_named
+-- One row if a workflow has this name.
+SELECT 1 FROM dray_workflows WHERE name = :name LIMIT 1
 
 -- name: workflow_find_part
 -- Ids of workflows that contain a part, newest first; reads them all.
@@ -105,7 +129,7 @@ SELECT id FROM dray_jobs WHERE workflow_id = :id AND step = :step
 
 -- name: workflow_nodes
 -- A workflow's jobs, as a drawing of it needs them.
-SELECT id, step, task, state, reason FROM dray_jobs WHERE workflow_id = :id ORDER BY id
+SELECT id, step, task, state, reason, error FROM dray_jobs WHERE workflow_id = :id ORDER BY id
 
 -- name: workflow_edges
 -- Who waits for whom in a workflow; parents may be jobs outside it.

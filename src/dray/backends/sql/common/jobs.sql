@@ -16,13 +16,14 @@ UPDATE dray_jobs SET unique_lock = NULL, updated_at = $now
 WHERE unique_lock $in_texts(locks) AND unique_until <= $now
 
 -- name: job_replace
--- rows: id, unique_key, task, args, priority, max_attempts, max_crashes, timeout, name, description, tags, trace
+-- rows: id, unique_key, task, args, priority, max_attempts, max_crashes, timeout, name, description, tags, headers, retry, keep_us
 -- Gives the holder of a unique key, if it has not started, what another request for that key wants to be done. Never
 -- the key itself: it is taken by an INSERT only. Not the holder of another task, whose arguments these are not.
 UPDATE dray_jobs SET
     args = :args, max_attempts = :max_attempts, max_crashes = :max_crashes, timeout = :timeout, name = :name,
     priority = coalesce(:priority, (SELECT q.priority FROM dray_queues AS q WHERE q.name = dray_jobs.queue), 0),
-    description = :description, tags = :tags, trace = :trace, updated_at = $now
+    description = :description, tags = :tags, headers = :headers, retry = :retry, keep_us = :keep_us,
+    updated_at = $now
 WHERE id = :id AND unique_lock = :unique_key AND task = :task AND state IN ('waiting', 'scheduled', 'queued')
 
 -- name: job_reschedule
@@ -104,11 +105,26 @@ ON CONFLICT DO NOTHING
 -- arguments were dropped when they completed.
 UPDATE dray_jobs SET
     state = 'queued', waiting_on = 0, reason = NULL, attempt = 0, crashes = 0, worker_id = NULL, run_at = $now,
-    started_at = NULL, finished_at = NULL, error = NULL, result = NULL, progress = NULL, progress_message = NULL,
-    cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now,
+    started_at = NULL, finished_at = NULL, error = NULL, error_key = NULL, result = NULL, progress = NULL,
+    progress_message = NULL, cancel_requested_at = NULL, fanout_pending = FALSE, updated_at = $now,
     expires_at = CASE WHEN expires_at > $now THEN expires_at END
 WHERE id $in_ids(ids) AND state IN ('completed', 'failed', 'cancelled') AND $has_args
 RETURNING id
+
+-- name: retry_blocked
+-- Why jobs cannot start over: a parent that failed or was cancelled, unless the job runs after such too; no parent at
+-- all (NULL), where the one that the job was cancelled with has been removed.
+WITH picked AS MATERIALIZED (
+    SELECT e.parent_id AS id FROM dray_edges AS e WHERE e.child_id $in_ids(ids)
+), lost AS MATERIALIZED (
+    SELECT p.id FROM dray_jobs AS p WHERE p.id $in_picked AND p.state IN ('failed', 'cancelled')
+)
+SELECT e.child_id, e.parent_id
+FROM lost JOIN dray_edges AS e ON e.parent_id = lost.id JOIN dray_jobs AS c ON c.id = e.child_id
+WHERE e.child_id $in_ids(ids) AND c.id $in_ids(ids) AND c.on_parent_failure <> 'run'
+UNION ALL
+SELECT j.id, NULL FROM dray_jobs AS j WHERE j.id $in_ids(ids) AND j.state = 'cancelled' AND j.reason = 'parent'
+    AND NOT EXISTS (SELECT 1 FROM dray_edges AS e WHERE e.child_id = j.id AND e.satisfied = -1)
 
 -- name: retry_lock_parents
 -- Keeps the parents of jobs that start over from ending until it is counted which of them are live.
@@ -118,7 +134,8 @@ WITH picked AS MATERIALIZED (
 SELECT p.id FROM dray_jobs AS p WHERE p.id $in_picked ORDER BY p.id $for_share
 
 -- name: retry_own_edges
--- A job that starts over waits for those of its parents that are live; those that ended otherwise are waived.
+-- A job that starts over waits for those of its parents that are live. The others completed, or it runs after them
+-- however they ended.
 UPDATE dray_edges SET satisfied = CASE WHEN (SELECT p.state FROM dray_jobs AS p WHERE p.id = parent_id)
     IN ('waiting', 'scheduled', 'queued', 'running') THEN 0 ELSE 1 END
 WHERE child_id $in_ids(ids)
@@ -183,7 +200,8 @@ ORDER BY finished_at DESC LIMIT :limit
 
 -- name: attempt_list
 -- The ended attempts of a job, oldest first.
-SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at
+SELECT job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at,
+    error_class
 FROM dray_attempts WHERE job_id = :id ORDER BY claim
 
 -- name: attempt_trim
@@ -221,6 +239,19 @@ SELECT id, state IN ('completed', 'failed', 'cancelled') FROM dray_jobs WHERE id
 -- name: job_list
 -- Jobs that fit every given filter, newest first, before an id and not before another.
 SELECT $job_columns FROM $jobs WHERE j.id < :before AND j.id >= :first AND $fits ORDER BY j.id DESC LIMIT :limit
+
+-- name: list_run
+-- Jobs of some workflows that fit, newest first. The ids first: a planner that goes by the order of ids instead reads
+-- every newer job.
+WITH picked AS MATERIALIZED (SELECT id FROM dray_jobs WHERE workflow_id $in_ids(runs))
+SELECT $job_columns FROM $jobs WHERE j.id $in_picked AND j.id < :before AND $fits ORDER BY j.id DESC LIMIT :limit
+
+-- name: list_runs_named
+-- The same of all workflows of a name.
+WITH picked AS MATERIALIZED (
+    SELECT s.id FROM dray_workflows AS w CROSS JOIN dray_jobs AS s WHERE w.name = :workflow AND s.workflow_id = w.id
+)
+SELECT $job_columns FROM $jobs WHERE j.id $in_picked AND j.id < :before AND $fits ORDER BY j.id DESC LIMIT :limit
 
 -- name: progress_set
 -- rows: id, worker_id, claim, progress, message

@@ -150,3 +150,53 @@ SELECT count(*), min(finished_at) FROM (
 -- name: live_rate_enqueued
 -- How many of the newest jobs have ids since an instant.
 SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE id > :after_id ORDER BY id DESC LIMIT :limit) AS newest
+
+-- name: pulse_jobs
+-- What changes when jobs come, become ready or end: the newest id, the newest ends, counts up to a limit.
+SELECT (SELECT id FROM dray_jobs ORDER BY id DESC LIMIT 1),
+    (SELECT max(finished_at) FROM dray_jobs WHERE state = 'completed' AND finished_at IS NOT NULL),
+    (SELECT max(finished_at) FROM dray_jobs WHERE state = 'failed' AND finished_at IS NOT NULL),
+    (SELECT max(finished_at) FROM dray_jobs WHERE state = 'cancelled' AND finished_at IS NOT NULL),
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'waiting' ORDER BY id LIMIT :limit) AS t),
+    (SELECT count(*) FROM (SELECT 1 FROM dray_jobs WHERE state = 'scheduled' ORDER BY run_at LIMIT :limit) AS t),
+    (SELECT min(run_at) FROM dray_jobs WHERE state = 'scheduled')
+
+-- name: pulse_ready
+-- What changes when jobs become ready or are taken, counted up to a limit.
+SELECT count(*) FROM (
+    SELECT 1 FROM dray_jobs WHERE state = 'queued' ORDER BY queue, task, priority DESC, run_at, id LIMIT :limit
+) AS ready
+
+-- name: pulse_running
+-- What changes when jobs start, report progress, are asked to stop or end, among a bounded number of running jobs.
+SELECT count(*), sum(claim), max(started_at), max(updated_at), count(cancel_requested_at) FROM (
+    SELECT claim, started_at, updated_at, cancel_requested_at FROM dray_jobs WHERE state = 'running' LIMIT :limit
+) AS running
+
+-- name: pulse_queues
+-- What changes when a queue is made, paused or resumed.
+SELECT count(*), max(created_at), max(paused_at), count(paused_at), sum(priority) FROM (
+    SELECT created_at, paused_at, priority FROM dray_queues LIMIT :limit
+) AS part
+
+-- name: pulse_workers
+-- What changes when a worker starts, ends, cannot work, or takes a duty; a beat changes nothing here.
+SELECT count(*), max(started_at), max(stopped_at), count(stopped_at), sum(CASE WHEN state = 'draining' THEN 1 ELSE 0 END),
+    max(trouble), (SELECT sum(term) FROM dray_leases), (SELECT count(holder) FROM dray_leases)
+FROM (
+    SELECT state, started_at, stopped_at, trouble FROM dray_workers ORDER BY id DESC LIMIT :limit
+) AS part
+
+-- name: pulse_schedules
+-- What changes when a schedule is declared, fires, is paused, resumed or removed.
+SELECT count(*), max(updated_at), max(last_at), max(next_at), max(paused_at), count(paused_at) FROM (
+    SELECT updated_at, last_at, next_at, paused_at FROM dray_schedules LIMIT :limit
+) AS part
+
+-- name: pulse_newest
+-- The newest workflow and the newest captured line.
+SELECT (SELECT id FROM dray_workflows ORDER BY id DESC LIMIT 1), (SELECT max(seq) FROM dray_logs)
+
+-- name: pulse_actions
+-- What changes when a person acts, and while a bulk action goes on: the newest actions.
+SELECT id, done, refused FROM dray_actions ORDER BY id DESC LIMIT :limit

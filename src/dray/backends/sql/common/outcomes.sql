@@ -11,8 +11,8 @@ SET worker_id = excluded.worker_id, left_at = excluded.left_at, outcome = exclud
 WHERE dray_outcomes.worker_id <> excluded.worker_id
 
 -- name: outcome_find
--- What was left of the bodies of these jobs, and when, and the time now; only of the claims they are under now.
-SELECT o.job_id, o.claim, o.worker_id, o.outcome, o.left_at, $now
+-- What was left of the bodies of these jobs, and when, the time now, and their tasks; only of the claims they are under now.
+SELECT o.job_id, o.claim, o.worker_id, o.outcome, o.left_at, $now, j.task
 FROM dray_outcomes AS o JOIN dray_jobs AS j ON j.id = o.job_id AND j.claim = o.claim AND j.worker_id = o.worker_id
 WHERE o.job_id $in_ids(ids)
 

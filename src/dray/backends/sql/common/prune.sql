@@ -2,9 +2,19 @@
 -- How many ended jobs `prune_find` would find, one chunk after the other.
 SELECT count(*) FROM dray_jobs AS j
 WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before)
+    AND keep_us IS NULL AND workflow_id IS NULL AND NOT fanout_pending
+    AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
+    AND NOT $needed(j)
+
+-- name: prune_count_kept
+-- How many ended jobs `prune_kept_find` would find, one chunk after the other, by state.
+SELECT state, count(*) FROM dray_jobs AS j
+WHERE keep_us IS NOT NULL AND finished_at IS NOT NULL AND $kept_until(j) <= $utc_now
+    AND CAST(state AS text) $in_texts(states)
     AND workflow_id IS NULL AND NOT fanout_pending
     AND (unique_lock IS NULL OR unique_until IS NULL OR unique_until <= $now)
     AND NOT $needed(j)
+GROUP BY state
 
 -- name: prune_count_workflows
 -- How many jobs the workflows have that `workflow_ended` would find, by state.
@@ -17,15 +27,44 @@ SELECT j.state, count(*) FROM dray_jobs AS j WHERE j.workflow_id IN (SELECT id F
 
 -- name: prune_find
 -- One chunk of ended jobs that are old enough, oldest first, and how many rows each has in all tables: none of a
--- workflow, none that a live child needs. Locks nothing: it passes over all that is old and kept.
+-- workflow, none that a live child needs or that has a time of its own. Locks nothing: it passes over all that is old
+-- and kept, and `prune_reach` tells how far one look may go.
 SELECT found.id, $rows_of(found), found.workflow_id FROM (
     SELECT j.id, j.workflow_id, j.finished_at FROM dray_jobs AS j
     WHERE j.state = :state AND j.finished_at IS NOT NULL AND j.finished_at < $at(before)
-        AND j.workflow_id IS NULL AND NOT j.fanout_pending
+        AND j.finished_at >= $at(after) AND j.keep_us IS NULL AND j.workflow_id IS NULL AND NOT j.fanout_pending
         AND (j.unique_lock IS NULL OR j.unique_until IS NULL OR j.unique_until <= $now)
         AND NOT $needed(j)
     ORDER BY j.finished_at LIMIT :limit
 ) AS found ORDER BY found.finished_at
+
+-- name: prune_reach
+-- How far some of the jobs of a state reach that ended in a stretch of time, and how many they are: off the index.
+SELECT max(finished_at), count(*) FROM (
+    SELECT finished_at FROM dray_jobs
+    WHERE state = :state AND finished_at IS NOT NULL AND finished_at < $at(before) AND finished_at >= $at(after)
+    ORDER BY finished_at LIMIT :limit
+) AS stretch
+
+-- name: prune_kept_find
+-- One chunk of ended jobs whose own time is over, otherwise as `prune_find`. The CASTs here and below keep SQLite and
+-- PostgreSQL from taking another index, in which all that has ended is.
+SELECT found.id, $rows_of(found), found.workflow_id FROM (
+    SELECT j.id, j.workflow_id, $kept_until(j) AS kept_until FROM dray_jobs AS j
+    WHERE j.keep_us IS NOT NULL AND j.finished_at IS NOT NULL AND $kept_until(j) <= $utc_now
+        AND CAST(j.state AS text) $in_texts(states) AND j.workflow_id IS NULL AND NOT j.fanout_pending
+        AND (j.unique_lock IS NULL OR j.unique_until IS NULL OR j.unique_until <= $now)
+        AND NOT $needed(j)
+    ORDER BY $kept_until(j) LIMIT :limit
+) AS found ORDER BY found.kept_until
+
+-- name: prune_kept_steps
+-- Whether the own time of a workflow's job is over: then workflows of any age may go.
+SELECT EXISTS (
+    SELECT 1 FROM dray_jobs AS j
+    WHERE j.keep_us IS NOT NULL AND j.finished_at IS NOT NULL AND $kept_until(j) <= $utc_now
+        AND CAST(j.workflow_id AS text) IS NOT NULL
+)
 
 -- name: prune_pick
 -- Locks those among old jobs that are still old and ended, and that no other transaction has. The rest of the

@@ -54,7 +54,7 @@ RETURNING id
 
 -- name: rescue_pick
 -- Running jobs whose worker is dead, stopped or unknown.
-SELECT j.id, j.claim, j.worker_id, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.queue
+SELECT j.id, j.claim, j.worker_id, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.queue, j.task
 FROM dray_jobs AS j
 WHERE j.state = 'running' AND NOT EXISTS (
     SELECT 1 FROM dray_workers AS w WHERE w.id = j.worker_id AND w.state IN ('active', 'draining')

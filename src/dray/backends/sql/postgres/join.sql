@@ -3,6 +3,18 @@
 SELECT current_database(), CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint),
     CAST(CAST(to_regclass(:table) AS oid) AS bigint)
 
+-- name: join_is_committed
+-- One row if a table that another session finds is there for this one too.
+SELECT 1 FROM pg_catalog.pg_class WHERE oid = CAST(:table AS oid)
+
+-- name: join_schema
+-- The schema in which this session makes its tables, and what it was told of where to look for them.
+SELECT current_schema(), current_setting('search_path')
+
+-- name: join_search_path
+-- Where the rest of this transaction looks for tables.
+SELECT set_config('search_path', :path, TRUE)
+
 -- name: join_is_forgetful
 -- Whether a commit of this session may be forgotten by a crash.
 SELECT current_setting('synchronous_commit') = 'off'

@@ -1,10 +1,11 @@
 -- name: job_insert
--- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, trace
+-- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us
 -- New jobs; one whose id or unique lock is there already is not written. In the order of the locks: two enqueues
 -- that wait for each other's would deadlock.
 INSERT INTO dray_jobs (id, task, queue, state, reason, priority, run_at, args, max_attempts, max_crashes, timeout,
     expires_at, unique_key, unique_lock, unique_until, unique_scope, workflow_id, step, waiting_on,
-    on_parent_failure, schedule, slot, name, description, tags, trace, created_at, updated_at, finished_at)
+    on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, created_at,
+    updated_at, finished_at)
 SELECT r.id, r.task, r.queue,
     coalesce(r.state, CASE WHEN
         coalesce(timestamptz 'epoch' + r.run_at * interval '1 microsecond',
@@ -19,12 +20,14 @@ SELECT r.id, r.task, r.queue,
     r.unique_key, CASE WHEN r.state = 'cancelled' THEN NULL ELSE r.unique_key END,
     $now + r.unique_us * interval '1 microsecond', r.unique_scope, r.workflow_id, r.step, r.waiting_on,
     r.on_parent_failure, r.schedule, timestamptz 'epoch' + r.slot * interval '1 microsecond',
-    r.name, r.description, r.tags, r.trace, $now, $now, CASE WHEN r.state = 'cancelled' THEN $now END
+    r.name, r.description, r.tags, r.headers, r.retry, r.keep_us, $now, $now,
+    CASE WHEN r.state = 'cancelled' THEN $now END
 FROM ROWS FROM (json_to_recordset(CAST(:rows AS json)) AS (id uuid, task text, queue text, priority integer,
     run_at bigint, delay_us bigint, state text, args text, max_attempts integer, max_crashes integer,
     timeout double precision, expires_at bigint, expires_us bigint, unique_key text, unique_us bigint,
     unique_scope text, workflow_id uuid, step text, waiting_on integer, on_parent_failure text, schedule text,
-    slot bigint, name text, description text, tags text, trace text)) WITH ORDINALITY AS r
+    slot bigint, name text, description text, tags text, headers text, retry text, keep_us bigint)) WITH ORDINALITY
+    AS r
 LEFT JOIN dray_queues AS q ON r.priority IS NULL AND q.name = r.queue
 ORDER BY r.unique_key, r.ordinality
 ON CONFLICT DO NOTHING
@@ -33,7 +36,7 @@ RETURNING id
 -- name: job_copy
 -- Many plain new jobs at once.
 COPY dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name,
-    description, tags, trace, created_at, updated_at)
+    description, tags, headers, retry, keep_us, created_at, updated_at)
 FROM STDIN
 
 -- name: work_begin
@@ -81,7 +84,7 @@ UPDATE dray_jobs AS j SET
 FROM (SELECT $now AS now) AS m
 WHERE j.id $in_picked AND (j.expires_at IS NULL OR j.expires_at > m.now)
 RETURNING CAST(j.id AS text), j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes, j.max_crashes, j.timeout,
-    j.priority, j.run_at, CAST(j.workflow_id AS text)
+    j.priority, j.run_at, CAST(j.workflow_id AS text), j.headers, j.retry
 
 -- name: work_tend
 -- Cancels what expired and queues what is due, as `job_expire` and `job_promote` do, in one statement.
@@ -137,7 +140,7 @@ SELECT
     )
 
 -- name: job_settle
--- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback, keeps_error
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, result, drops_args, error, started_age_us, finished_age_us, outcome, error_type, error_message, traceback, keeps_error, error_key, error_class
 -- Ends attempts, each by its own claim, and records them. Ids in order; a row that another open transaction holds is
 -- left for the next batch. A job put back or rescued ends as cancelled(user) where a cancel was requested. The claim is
 -- compared as a row, and the ids are asked for twice: a planner that takes the table for empty, as it does until the
@@ -150,7 +153,8 @@ WITH given AS MATERIALIZED (
     FROM (SELECT $now AS now) AS m CROSS JOIN json_to_recordset(CAST(:rows AS json)) AS r(id uuid, worker_id uuid,
         claim integer, state text, reason text, delay_us bigint, gives_back integer, crash integer, result text,
         drops_args boolean, error text, started_age_us bigint, finished_age_us bigint, outcome text,
-        error_type text, error_message text, traceback text, keeps_error boolean)
+        error_type text, error_message text, traceback text, keeps_error boolean, error_key text,
+        error_class text)
 ), locked AS MATERIALIZED (
     SELECT g.*, held.started_at AS was_started_at FROM (SELECT * FROM given ORDER BY id) AS g CROSS JOIN LATERAL (
         SELECT j.started_at FROM dray_jobs AS j
@@ -165,7 +169,9 @@ WITH given AS MATERIALIZED (
             WHEN g.final THEN g.reason END,
         run_at = CASE WHEN g.final THEN j.run_at ELSE coalesce(g.run_at, j.run_at) END,
         attempt = j.attempt - coalesce(g.gives_back, 0), crashes = j.crashes + coalesce(g.crash, 0),
-        error = CASE WHEN g.keeps_error THEN j.error ELSE g.error END, result = g.result, updated_at = g.now,
+        error = CASE WHEN g.keeps_error THEN j.error ELSE g.error END,
+        error_key = CASE WHEN g.crash IS NULL OR j.cancel_requested_at IS NULL THEN g.error_key END,
+        result = g.result, updated_at = g.now,
         args = CASE WHEN g.drops_args THEN NULL ELSE j.args END,
         worker_id = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL THEN j.worker_id END,
         started_at = CASE WHEN g.final OR j.cancel_requested_at IS NOT NULL
@@ -178,11 +184,12 @@ WITH given AS MATERIALIZED (
     FROM locked AS g WHERE j.id = g.id AND j.id = ANY (ARRAY(SELECT id FROM locked))
     RETURNING j.id, j.claim, j.attempt + coalesce(g.gives_back, 0) AS attempt, j.state,
         coalesce(g.started_at, g.was_started_at) AS started_at, g.finished_at,
-        g.worker_id, g.outcome, g.error_type, g.error_message, g.traceback
+        g.worker_id, g.outcome, g.error_type, g.error_message, g.traceback, g.error_class
 ), recorded AS (
     INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback,
-        started_at, finished_at)
-    SELECT id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at
+        started_at, finished_at, error_class)
+    SELECT id, claim, attempt, worker_id, outcome, error_type, error_message, traceback, started_at, finished_at,
+        error_class
     FROM written WHERE outcome <> 'completed'
     ON CONFLICT DO NOTHING
 )
@@ -195,6 +202,11 @@ SELECT 1 FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oi
 WHERE c.relname = CAST(:table AS text)
     AND (n.nspname = CAST(:schema AS text) OR (CAST(:schema AS text) IS NULL AND n.nspname = ANY (current_schemas(FALSE))))
 LIMIT 1
+
+-- name: server_is_writable
+-- Whether this user may change jobs on this server: not on a standby, nor where sessions are read-only by default.
+SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'
+    AND coalesce(has_table_privilege(to_regclass('dray_jobs'), 'UPDATE'), FALSE)
 
 -- name: server_now
 -- The server's time.

@@ -1,9 +1,10 @@
 -- name: job_insert
--- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, trace
+-- rows: id, task, queue, priority, run_at, delay_us, state, args, max_attempts, max_crashes, timeout, expires_at, expires_us, unique_key, unique_us, unique_scope, workflow_id, step, waiting_on, on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us
 -- One new job; one whose id or unique lock is there already is not written.
 INSERT INTO dray_jobs (id, task, queue, state, reason, priority, run_at, args, max_attempts, max_crashes, timeout,
     expires_at, unique_key, unique_lock, unique_until, unique_scope, workflow_id, step, waiting_on,
-    on_parent_failure, schedule, slot, name, description, tags, trace, created_at, updated_at, finished_at)
+    on_parent_failure, schedule, slot, name, description, tags, headers, retry, keep_us, created_at,
+    updated_at, finished_at)
 VALUES (:id, :task, :queue,
     coalesce(:state, CASE WHEN coalesce(:run_at, :now + :delay_us) > :now THEN 'scheduled' ELSE 'queued' END),
     CASE WHEN :state = 'cancelled' THEN 'parent' END,
@@ -12,26 +13,28 @@ VALUES (:id, :task, :queue,
     coalesce(:expires_at, :now + :expires_us), :unique_key,
     CASE WHEN :state = 'cancelled' THEN NULL ELSE :unique_key END,
     :now + :unique_us, :unique_scope, :workflow_id, :step, :waiting_on,
-    :on_parent_failure, :schedule, :slot, :name, :description, :tags, :trace, :now, :now,
+    :on_parent_failure, :schedule, :slot, :name, :description, :tags, :headers, :retry, :keep_us, :now, :now,
     CASE WHEN :state = 'cancelled' THEN :now END)
 ON CONFLICT DO NOTHING
 
 -- name: job_insert_plain
--- rows: id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name, description, tags, trace
+-- rows: id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at, name, description, tags, headers, retry, keep_us
 -- One new job that no other job decides about.
 INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at,
-    name, description, tags, trace, created_at, updated_at)
+    name, description, tags, headers, retry, keep_us, created_at, updated_at)
 VALUES (:id, :task, :queue, :state, coalesce(:priority, (SELECT priority FROM dray_queues WHERE name = :queue), 0),
-    :run_at, :args, :max_attempts, :max_crashes, :timeout, :expires_at, :name, :description, :tags, :trace, :now, :now)
+    :run_at, :args, :max_attempts, :max_crashes, :timeout, :expires_at, :name, :description, :tags, :headers, :retry,
+    :keep_us, :now, :now)
 ON CONFLICT DO NOTHING
 
 -- name: job_insert_alike
 -- Such jobs that differ in nothing but their ids and arguments, which come as one JSON object: half the time of a
 -- statement for each.
 INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, args, max_attempts, max_crashes, timeout, expires_at,
-    name, description, tags, trace, created_at, updated_at)
+    name, description, tags, headers, retry, keep_us, created_at, updated_at)
 SELECT r.key, :task, :queue, :state, coalesce(:priority, (SELECT priority FROM dray_queues WHERE name = :queue), 0),
-    :run_at, r.value, :max_attempts, :max_crashes, :timeout, :expires_at, :name, :description, :tags, :trace, :now, :now
+    :run_at, r.value, :max_attempts, :max_crashes, :timeout, :expires_at, :name, :description, :tags, :headers, :retry,
+    :keep_us, :now, :now
 FROM json_each(:args_by_id) AS r WHERE TRUE
 ON CONFLICT DO NOTHING
 
@@ -117,7 +120,7 @@ WHERE dray_jobs.id = given.value AND state = 'queued'
 -- The jobs among these that this worker has just taken, in their order, as one text: read row by row, each row would
 -- be a moment at which the engine waits for the GIL. Large arguments are not in it: a text has a limit.
 SELECT json_group_array(json_array(j.id, j.claim, j.task, j.queue, j.args, j.attempt, j.max_attempts, j.crashes,
-    j.max_crashes, CAST(j.timeout AS text), j.priority, j.run_at, j.workflow_id))
+    j.max_crashes, CAST(j.timeout AS text), j.priority, j.run_at, j.workflow_id, j.headers, j.retry))
 FROM json_each(:ids) AS given CROSS JOIN dray_jobs AS j ON j.id = given.value
 WHERE j.state = 'running' AND +j.worker_id = :worker_id
 
@@ -129,7 +132,7 @@ SELECT job_id, args FROM dray_payloads WHERE job_id $in_ids(ids)
 -- The happy end of attempts. Each is an array of id, claim, result, whether the arguments go, and the two ages.
 UPDATE dray_jobs SET
     state = 'completed', finished_at = :now - given.finished_age_us, started_at = :now - given.started_age_us,
-    updated_at = :now, result = given.result, error = NULL,
+    updated_at = :now, result = given.result, error = NULL, error_key = NULL,
     args = CASE WHEN given.drops_args THEN NULL ELSE args END,
     unique_lock = CASE WHEN unique_until > :now THEN unique_lock END
 FROM (
@@ -141,7 +144,7 @@ FROM (
 WHERE dray_jobs.id = given.id AND +worker_id = :worker_id AND dray_jobs.claim = given.claim AND state = 'running'
 
 -- name: job_settle
--- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, keeps_error, started_age_us, finished_age_us
+-- rows: id, worker_id, claim, state, final, reason, delay_us, gives_back, crash, error, error_key, keeps_error, started_age_us, finished_age_us
 -- Any other end of an attempt; a job put back or rescued ends as cancelled(user) where a cancel was requested.
 UPDATE dray_jobs SET
     state = CASE WHEN (:final AND NOT :crash) OR cancel_requested_at IS NULL THEN :state ELSE 'cancelled' END,
@@ -150,6 +153,7 @@ UPDATE dray_jobs SET
     run_at = CASE WHEN :final OR :delay_us IS NULL THEN run_at ELSE :now + :delay_us END,
     attempt = attempt - :gives_back, crashes = crashes + :crash, updated_at = :now,
     error = CASE WHEN :keeps_error THEN error ELSE :error END,
+    error_key = CASE WHEN NOT :crash OR cancel_requested_at IS NULL THEN :error_key END,
     worker_id = CASE WHEN :final OR cancel_requested_at IS NOT NULL THEN worker_id END,
     started_at = CASE WHEN :final OR cancel_requested_at IS NOT NULL
         THEN coalesce(:now - :started_age_us, started_at) END,
@@ -165,12 +169,12 @@ WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'runnin
 SELECT id FROM dray_jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND state = 'cancelled'
 
 -- name: attempt_insert
--- rows: id, worker_id, claim, outcome, error_type, error_message, traceback, started_age_us, finished_age_us
+-- rows: id, worker_id, claim, outcome, error_type, error_message, traceback, error_class, started_age_us, finished_age_us
 -- The record of an attempt that is about to be settled.
 INSERT INTO dray_attempts (job_id, claim, attempt, worker_id, outcome, error_type, error_message, traceback,
-    started_at, finished_at)
+    started_at, finished_at, error_class)
 SELECT id, claim, attempt, worker_id, :outcome, :error_type, :error_message, :traceback,
-    coalesce(:now - :started_age_us, started_at), :now - :finished_age_us
+    coalesce(:now - :started_age_us, started_at), :now - :finished_age_us, :error_class
 FROM dray_jobs WHERE id = :id AND worker_id = :worker_id AND claim = :claim AND state = 'running'
 ON CONFLICT DO NOTHING
 
