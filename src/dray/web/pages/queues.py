@@ -1,0 +1,123 @@
+"""Queues: how deep, how old, paused or not; one queue with its chart, its newest jobs and its pauses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from dray.instants import moment, to_datetime
+from dray.model.action import Action
+from dray.model.values import check_name
+from dray.ops import acting, attention
+from dray.ops.top import COUNTED
+from dray.web import figures, show
+from dray.web.page import Done, Form, NotFound, Page, Post, View
+from dray.web.visit import Visit
+
+_NEWEST = 20  # jobs of a queue
+_PAUSES = 20
+
+
+def show_queues(visit: Visit) -> View:
+    span = figures.span_of(visit)
+    rows = figures.queue_rows(visit, span)
+    seen = visit.site.snapshot()
+    data = {
+        "queues": rows,
+        "span": span,
+        "words": figures.WORDS[span],
+        "windows": figures.windows(visit, span),
+        "now": seen.at,
+    }
+    return View("queues.html", "Queues", data, [figures.queue_shape(visit, row, span) for row in rows])
+
+
+def show_queue(visit: Visit) -> View:
+    span = figures.span_of(visit)
+    name = _named(visit)
+    row = next((row for row in figures.queue_rows(visit, span) if row["name"] == name), None)
+    newest = visit.backend.overview.newest_of_queue(name, _NEWEST)
+    if row is None and not newest:
+        raise NotFound(f"There is no queue {name}: none was set, served or paused by this name, and it has no job.")
+    if row is None:
+        nothing = {"name": name, "queued": 0, "running": 0, "oldest": None, "paused_at": None, "slots": 0}
+        row = {**nothing, "depth": "0", **figures.rated(None)}
+    seen = visit.site.snapshot()
+    found = figures.series(visit, span, queue=name)
+    actions = visit.backend.actions.newest(limit=_PAUSES, kind="queue", target=name)
+    servers = [worker for worker in seen.workers if not worker["queues"] or name in worker["queues"]]
+    jobs = [
+        {**job._asdict(), "created_at": to_datetime(job.created_at), "finished_at": moment(job.finished_at)}
+        for job in newest
+    ]
+    data: dict[str, Any] = {
+        "queue": row,
+        "why": attention.who_paused(visit.backend, name) if row["paused_at"] is not None else "",
+        "span": span,
+        "words": figures.WORDS[span],
+        "windows": figures.windows(visit, span),
+        "chart": figures.ended_chart(found),
+        "waits": figures.times_chart(found),
+        "total": found.total,
+        "failed_share": show.percent(
+            found.total.failed, found.total.completed + found.total.failed + found.total.cancelled
+        ),
+        "jobs": jobs,
+        "actions": [_shown(action) for action in actions],
+        "servers": servers if visit.access.queues is None else [],
+        "has_server": bool(servers),
+        "now": seen.at,
+    }
+    shape = {
+        **figures.queue_shape(visit, row, span),
+        "series": figures.series_shape(found),
+        "newest": [{key: job[key] for key in _JOB} for job in jobs],
+        "actions": [_shown(action) for action in actions],
+        "counted_up_to": COUNTED,
+    }
+    return View("queue.html", f"Queue {name}", data, shape)
+
+
+_JOB = ("id", "task", "state", "reason", "attempt", "error", "created_at", "finished_at")
+
+
+def _shown(action: Action) -> dict[str, Any]:
+    return {**asdict(action), "at": to_datetime(action.at)}
+
+
+def pause(visit: Visit, form: Form) -> Done:
+    name = _named(visit)
+    note = " ".join(form.get("note", "").split()) or None
+    changed = acting.pause_queue(visit.core, name, visit.by, note)
+    return Done(_back(form, name), f"Queue {name} is paused." if changed else f"Queue {name} was paused already.")
+
+
+def resume(visit: Visit, form: Form) -> Done:
+    name = _named(visit)
+    changed = acting.resume_queue(visit.core, name, visit.by)
+    return Done(_back(form, name), f"Queue {name} goes on." if changed else f"Queue {name} was not paused.")
+
+
+def _named(visit: Visit) -> str:
+    """The queue of the path. One that a visitor may not see does not exist for them."""
+    name = check_name("queue", visit.params["name"])
+    if not visit.access.sees(name):
+        raise NotFound(f"There is no queue {name}, or you may not see it.")
+    return name
+
+
+def _back(form: Form, name: str) -> str:
+    """The page that the button was on."""
+    back = form.get("back", "")
+    return back if back in {"/", "/queues"} else f"/queues/{show.in_path(name)}"
+
+
+_TOPICS = frozenset({"queues", "jobs", "workers"})
+PAGES: list[Page] = [
+    Page("/queues", show_queues, "queues", _TOPICS),
+    Page("/queues/{name}", show_queue, "queues", _TOPICS | {"actions"}),
+]
+POSTS: list[Post] = [
+    Post("/queues/{name}/pause", pause, "pause"),
+    Post("/queues/{name}/resume", resume, "resume"),
+]
