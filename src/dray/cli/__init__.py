@@ -6,10 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+import dray
+
 _INTERRUPTED = 130  # `Code.INTERRUPTED`, which may not be loaded yet
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
+    if sys.platform == "win32":
+        sys.exit(f"dray: {dray._WINDOWS}")  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     try:
         from dray.cli.run import run  # noqa: PLC0415 - Ctrl-C while it loads must be caught
 

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, cast
 
+from dray.instants import iso
 from dray.sanitize import escape_control
-from dray.wording import span
+from dray.wording import short_id, span
 
 Shape = Mapping[str, Any]
 
@@ -33,11 +34,7 @@ def cell(value: Any) -> str:
 
 
 def short(job_id: Any, _: Shape | None = None) -> str:
-    return "" if job_id is None else str(job_id)[-8:]
-
-
-def iso(when: datetime) -> str:
-    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return "" if job_id is None else short_id(str(job_id))
 
 
 def ago(when: datetime | None, now: datetime) -> str:
@@ -66,6 +63,11 @@ def seconds(value: Any, _: Shape) -> str:
 
 def state(value: Any, shape: Shape) -> str:
     return f"{value}({shape['reason']})" if shape["reason"] else str(value)
+
+
+def step_of(workflow: Any, shape: Shape) -> str:
+    """Returns the workflow of a job, by its name, and its step: ``etl / load``; empty if it has none."""
+    return " / ".join(part for part in (workflow, shape["step"]) if part)
 
 
 def state_word(text: str) -> str:

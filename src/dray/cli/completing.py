@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import click
@@ -33,6 +32,7 @@ _MOST = 50  # values
 _SECONDS = 1.0
 _PATIENCE = 0.5  # seconds for a locked database
 _SHORT = 8  # characters of an id, from its end
+_FOR_SHELLS = frozenset(" !\"#$&'()*;<>?[\\]^`{|}~")  # bash would put a name with these on the line as it is
 
 
 @command()
@@ -59,7 +59,9 @@ def complete(root: click.Group) -> NoReturn:
 def equip(command: click.Command) -> None:
     """Makes the parameters of a command offer their values."""
     for parameter in command.params:
-        words = [(text or "").strip("[].").upper() for text in (parameter.metavar, parameter.name)]
+        # Where there is a choice, as in [ID... | SEARCH...], the first that has known values.
+        names = [*(parameter.metavar or "").split("|"), parameter.name or ""]
+        words = [name.strip("[]. ").upper() for name in names]
         word = next((word for word in words if word in _WORDS), None)
         if word is not None:
             parameter.type = _Values(word)
@@ -89,7 +91,11 @@ class _Values(click.types.StringParamType):
             return []
         finally:
             timer.cancel()
-        fitting = [(value, about) for value, about in found.items() if value.startswith(incomplete)]
+        fitting = [
+            (value, about)
+            for value, about in found.items()
+            if value.startswith(incomplete) and not _FOR_SHELLS.intersection(value)
+        ]
         return [CompletionItem(value, help=about) for value, about in fitting[:_MOST]]
 
 
@@ -139,9 +145,16 @@ def _workers(backend: backends.Backend, _: str) -> list[tuple[str, str]]:
 _FINDERS: dict[str, Callable[[Any, str], list[tuple[str, str]]]] = {"workflows": _workflows, "workers": _workers}
 
 
-def _names(ctx: click.Context, _: str) -> _Offer:
-    if not ctx.command_path.startswith("dray schedules"):
-        return {}
+def _workflow_names(ctx: click.Context, _: str) -> _Offer:
+    with _opened(ctx) as backend:
+        return dict.fromkeys(workflow.name for workflow in backend.workflows.newest(limit=_MOST))
+
+
+def _names(ctx: click.Context, incomplete: str) -> _Offer:
+    return _schedules(ctx, incomplete) if ctx.command_path.startswith("dray schedules") else {}
+
+
+def _schedules(ctx: click.Context, _: str) -> _Offer:
     with _opened(ctx) as backend:
         return {schedule.name: schedule.task for schedule in backend.schedules.all()}
 
@@ -155,6 +168,8 @@ _WORDS: dict[str, Callable[[click.Context, str], _Offer]] = {
     "TASK": _tasks,
     "ID": _ids,
     "NAME": _names,
+    "SCHEDULE": _schedules,
+    "WORKFLOW": _workflow_names,
 }
 
 
@@ -166,7 +181,7 @@ def _opened(ctx: click.Context) -> closing[backends.Backend]:
         url = source.url
         if url is None:
             raise LookupError("only the app's code knows the address")
-    return closing(replace(Settings.of(url), migrate=False, busy_timeout=_PATIENCE).open(SystemClock()))
+    return closing(Settings.typed(url, migrate=False, busy_timeout=_PATIENCE).open(SystemClock()))
 
 
 def _source(ctx: click.Context) -> Source:

@@ -17,6 +17,7 @@ from dray.model.workflow import order
 MOST_ROWS = 200
 _MOST_LANES = 30
 _ALIKE = 4  # equal steps that become one row
+_FAILED = 5  # failed ones that are named under it
 
 
 class Spot(NamedTuple):
@@ -25,6 +26,11 @@ class Spot(NamedTuple):
     label: str
     kind: str  # steps of one kind may become one row
     state: str
+    error: str = ""  # of a failed step
+    below: tuple[str, ...] = ()  # of several steps: those that failed
+
+
+_NOTHING = Spot("", "", "")
 
 
 class Ink(NamedTuple):
@@ -52,13 +58,28 @@ def draw(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], ink: Ink) 
     for name in order(graph.parents):
         spot = graph.spots[name]
         column = lanes.enter(name)
-        rows.append((lanes.row(column, ink.marks.get(state_word(spot.state), ink.other)), spot))
-        rows += [(line, Spot("", "", "")) for line in lanes.leave(column, graph.children[name])]
+        word = "failed" if spot.below else state_word(spot.state)
+        rows.append((lanes.row(column, ink.marks.get(word, ink.other)), spot))
+        rows += [(line, _NOTHING) for line in lanes.leave(column, graph.children[name])]
+        rows += [(lanes.row(-1, ""), Spot("", "", "", each)) for each in spot.below]
         if len(lanes.lanes) > _MOST_LANES:
             return None
     width = max(len(line) for line, _ in rows)
     labels = max(len(spot.label) for _, spot in rows)
-    return [f"{line:<{width}}  {spot.label:<{labels}}  {spot.state}".rstrip() for line, spot in rows]
+    return [_text(line.ljust(width), spot, labels) for line, spot in rows]
+
+
+def _text(line: str, spot: Spot, labels: int) -> str:
+    if not spot.label:
+        return f"{line}    {spot.error}".rstrip()
+    return f"{line}  {spot.label:<{labels}}  {spot.state}  {spot.error}".rstrip()
+
+
+def failures(spots: Iterable[Spot]) -> list[str]:
+    """Returns the steps that failed, the first of many."""
+    failed = [spot for spot in spots if state_word(spot.state) == "failed"]
+    shown = [f"{spot.label}  {spot.state}  {spot.error}".rstrip() for spot in failed[:_FAILED]]
+    return [*shown, f"and {len(failed) - _FAILED:,} more"] if len(failed) > _FAILED else shown
 
 
 def tally(states: Iterable[str]) -> str:
@@ -93,7 +114,8 @@ class _Graph:
                 lead |= dict.fromkeys(members, members[0])
                 first, states = self.spots[members[0]], [self.spots[name].state for name in members]
                 only = states[0] if len(set(states)) == 1 else tally(states)
-                spots[members[0]] = Spot(f"{first.kind} x {len(members):,}", first.kind, only)
+                below = failures(self.spots[name] for name in members)
+                spots[members[0]] = Spot(f"{first.kind} x {len(members):,}", first.kind, only, "", tuple(below))
         in_order = {name: spot for name, spot in spots.items() if lead[name] == name}
         edges = {(lead[parent], lead[child]): None for child, all_of in self.parents.items() for parent in all_of}
         return _Graph.of(in_order, edges)

@@ -1,46 +1,50 @@
-"""What goes to stderr: log records, one line each with the time, the level and the job, and tracebacks."""
+"""What goes to stderr: log records, as lines for people or as JSON, and tracebacks."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from logging import LogRecord
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import click
 
 from dray.cli.exits import say
+from dray.instants import iso
+from dray.log import END_FIELDS
 from dray.runtime.execution import current
 from dray.sanitize import escape_control, redact
+from dray.wording import short_id
 
 LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
 _FRAMES = 100  # from the outside in: a recursion has a thousand equal ones
 _OURS = str(Path(__file__).parents[1]) + "/"
 _LOOP = str(Path(os.__file__).parent / "asyncio") + "/"
 _IMPORT = ("<frozen importlib", str(Path(importlib.__file__).parent) + "/")
 
 
-def configure(level: str, formatter: logging.Formatter | None = None, *filters: Callable[[LogRecord], bool]) -> None:
-    """Writes records of this level and above to stderr, unless the app has set up logging by itself.
+def configure(level: str, formatter: logging.Formatter | None = None) -> bool:
+    """Writes records of this level and above to stderr. False: the app has set up logging by itself.
 
     Records of lower levels still reach the logs that are kept with the jobs.
     """
     root = logging.getLogger()
     if root.handlers:
-        return
+        return False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter or LogFormatter())
-    for each in filters:
-        handler.addFilter(each)
     handler.setLevel(level.upper())
     root.addHandler(handler)
     root.setLevel(min(logging.INFO, handler.level))
+    return True
 
 
 def say_warnings() -> None:
@@ -59,10 +63,14 @@ class _Sentences(logging.Handler):
             say(record.getMessage())
 
 
-def announce(message: str) -> None:
+def announce(message: str, formatter: logging.Formatter | None = None) -> None:
     """Writes a line to stderr, at any log level and with any logging of the app."""
     record = logging.LogRecord("dray", logging.INFO, __file__, 0, message, None, None)
-    click.echo(LogFormatter().format(record), err=True)
+    click.echo((formatter or LogFormatter()).format(record), err=True)
+
+
+def formatter_of(log_format: str) -> logging.Formatter:
+    return JsonFormatter() if log_format == "json" else LogFormatter()
 
 
 class LogFormatter(logging.Formatter):
@@ -72,14 +80,35 @@ class LogFormatter(logging.Formatter):
         when = datetime.fromtimestamp(record.created).astimezone()
         time = f"{when:%Y-%m-%d %H:%M:%S}.{int(record.msecs):03}"
         execution = current.get()
-        job = "" if execution is None else f"{execution.claim.id[-8:]} "
+        job = "" if execution is None else f"{short_id(execution.claim.id)} "
         line = f"{time} {record.levelname.lower():<7} {job}{record.name}: {escape_control(record.getMessage())}"
         # A traceback keeps its line breaks; all other control characters are escaped.
         return redact("\n".join([line, *map(escape_control, details(self, record))]))
 
 
+class JsonFormatter(logging.Formatter):
+    """One object a line; its names are in docs/reference/cli.md."""
+
+    def format(self, record: LogRecord) -> str:
+        execution = current.get()
+        ended: dict[str, Any] | None = getattr(record, END_FIELDS, None)
+        shown: dict[str, Any] = {
+            "at": iso(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if execution is not None:
+            shown |= {"job": execution.claim.id, "task": execution.claim.task}
+        shown |= {name: value for name, value in (ended or {}).items() if value is not None}
+        if record.exc_info or record.stack_info:
+            shown["traceback"] = "\n".join(details(self, record))
+        return json.dumps({name: redact(value) if isinstance(value, str) else value for name, value in shown.items()})
+
+
 def details(formatter: logging.Formatter, record: LogRecord) -> list[str]:
     texts = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    texts += [record.exc_text] if record.exc_text and not record.exc_info else []
     texts += [record.stack_info] if record.stack_info else []
     return [line for text in texts for line in text.splitlines()]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from dray import App
 from dray.address import SqliteAddress, parse_address
+from dray.app_interface import core_of
 from dray.cli.exits import Failure
 from dray.cli.processes import Interrupts, Workers
 from dray.model.job import State
@@ -100,7 +101,7 @@ def _raw(seconds: float) -> dict[str, Rate]:
     address = parse_address(app.url)
     if isinstance(address, SqliteAddress):
         return {"fsync": _fsync_rate(address.path.parent, seconds)}
-    backend = app.backend
+    backend = core_of(app).backend
     return {
         "round_trip": rate_of(lambda: bool(backend.now()), seconds / 2),
         "commit": rate_of(_commit, seconds / 2),
@@ -108,7 +109,7 @@ def _raw(seconds: float) -> dict[str, Rate]:
 
 
 def _commit() -> int:
-    app.backend.queues.upsert("raw", 0)  # one row in one durable transaction
+    core_of(app).backend.queues.upsert("raw", 0)  # one row in one durable transaction
     return 1
 
 
@@ -163,7 +164,7 @@ def spread(samples: Sequence[float]) -> dict[str, float]:
 
 
 def _done() -> int:
-    counts = app.backend.history.stats(1_000_000).counts
+    counts = core_of(app).backend.history.stats(1_000_000).counts
     return sum(jobs.get(State.COMPLETED, 0) for jobs in counts.values())
 
 

@@ -88,6 +88,13 @@ def has_colours() -> bool:
 put = click.echo
 
 
+def _terminal() -> Any:
+    """Returns the module with what rich draws."""
+    from dray.cli import terminal  # noqa: PLC0415 - rich, for terminals only
+
+    return terminal
+
+
 def put_json(value: Any) -> None:
     put(json.dumps(value, default=jsonable, indent=2) if is_terminal() else json_line(value))
 
@@ -133,9 +140,7 @@ def overwritten(given: TextIO | None = None) -> Region | None:
     stream = given or sys.stdout
     if not stream.isatty() or is_dumb() or (stream is sys.stdout and wants_json()):
         return None
-    from dray.cli.terminal import Region  # noqa: PLC0415 - rich, for terminals only
-
-    return Region(stream)
+    return _terminal().Region(stream)
 
 
 def json_line(value: Any) -> str:
@@ -167,9 +172,7 @@ def flat(value: Any, path: str = "") -> list[str]:
 
 
 def table(shapes: Sequence[Shape], columns: Sequence[Column]) -> list[str]:
-    from dray.cli.terminal import table_lines  # noqa: PLC0415 - rich, for terminals only
-
-    return table_lines({column: [column.word(shape) for shape in shapes] for column in columns})
+    return _terminal().table_lines({column: [column.word(shape) for shape in shapes] for column in columns})
 
 
 def state_columns(shapes: Sequence[Shape]) -> tuple[Column, ...]:
@@ -194,9 +197,9 @@ def progress(what: str, *, percent: bool = False) -> Generator[Callable[..., Non
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
-    from dray.cli.terminal import progress_bar  # noqa: PLC0415 - rich, for terminals only
-
-    with progress_bar("{task.description}", "{task.percentage:.0f} %" if percent else "", stderr=True) as bars:
+    with _terminal().progress_bar(
+        "{task.description}", "{task.percentage:.0f} %" if percent else "", stderr=True
+    ) as bars:
         bar = bars.add_task(what, total=None)
 
         def report(done: int, total: int | None, words: str | None = None) -> None:

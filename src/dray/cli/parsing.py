@@ -14,10 +14,12 @@ from typing import Any, cast
 import click
 
 import dray
+from dray.app_interface import core_of
 from dray.cli.exits import Failure
 from dray.cli.options import all_of, option
 from dray.model.job import states_named
 from dray.model.values import shown
+from dray.ops import listing
 from dray.wording import counted
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -82,6 +84,8 @@ filters = all_of(  # the options that choose jobs, as `App.jobs` takes them
     option("--queue", help="In this queue."),
     option("--task", help="Of this task."),
     option("--tag", help="With this tag."),
+    option("--workflow", metavar="WORKFLOW", help="Of this workflow, by its id, or of all workflows of this name."),
+    option("--schedule", metavar="SCHEDULE", help="Enqueued by this schedule."),
     option("--since", type=since, metavar="TIME", help="Enqueued since then: 1h, or 2026-11-15T08:00."),
 )
 
@@ -89,6 +93,16 @@ filters = all_of(  # the options that choose jobs, as `App.jobs` takes them
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options that were given, for a function that has its own defaults."""
     return {name: value for name, value in options.items() if value is not None and value != ()}
+
+
+def meant(app: dray.App, fit: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns filters with the workflow and the schedule that were meant by a part of an id or a name."""
+    whole = dict(fit)
+    if "workflow" in fit:
+        whole["workflow"] = listing.workflow_meant(core_of(app).backend, fit["workflow"])
+    if "schedule" in fit:
+        whole["schedule"] = listing.schedule_meant(core_of(app).backend, fit["schedule"])
+    return whole
 
 
 def confirm(verb: str, count: int, otherwise: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -28,7 +29,8 @@ class LazyGroup(Group):
         if cmd_name not in self._lazy:
             return None
         module, _ = self._lazy[cmd_name]
-        command: click.Command = getattr(import_module(f"dray.cli.{module}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(import_module(f"dray.cli.{module}"), name)
         if ctx.resilient_parsing:
             from dray.cli.completing import equip  # noqa: PLC0415 - only for a shell that completes a word
 
@@ -56,6 +58,8 @@ _COMMANDS = {
     "demo": ("demo", "a tour in a minute, on a scratch SQLite file"),
     "dev": ("commands.dev", "run jobs, and restart when the code changes"),
     "worker": ("commands.worker", "run jobs"),
+    "web": ("commands.web", "serve the dashboard"),
+    "mcp": ("commands.mcp", "serve agents by the Model Context Protocol"),
     "enqueue": ("commands.enqueue", "put a job into its queue"),
     "run": ("commands.enqueue", "run a task here and now, without the queue"),
     "tasks": ("commands.tasks", "list the tasks of the app"),
@@ -69,6 +73,8 @@ _COMMANDS = {
     "stats": ("commands.queues", "numbers: jobs by state and queue, rates, run times"),
     "top": ("commands.tail", "a live view of queues, running jobs, failures and workers"),
     "tail": ("commands.tail", "follow events and log lines as they happen"),
+    "actions": ("commands.actions", "list what people did: who, when, to what"),
+    "import": ("commands.importing", "bring jobs over from GigQ or lilota"),
     "db": ("commands.db", "create, upgrade, check, copy and prune the tables"),
     "audit": ("commands.audit", "check that the tables keep their invariants"),
     "doctor": ("commands.doctor", "look for problems, and say how to fix them"),

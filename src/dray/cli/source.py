@@ -21,6 +21,7 @@ from dray.model.values import shown
 APP_FILES = ("tasks.py", "app.py")
 _PROJECT = Path("pyproject.toml")
 _MODULES = 20
+_FILES = 50  # that are looked at for an App
 _BYTES = 1 << 20  # of one file
 
 
@@ -99,6 +100,13 @@ def _module(named: str | None) -> str | None:
 def mentions_dray(file: Path) -> bool:
     """Whether a file may have an App. Many projects have an app.py: it must not be run on suspicion."""
     return file.is_file() and b"dray" in file.read_bytes()
+
+
+def modules_with_an_app() -> list[str]:
+    """Returns the modules of the current directory that make an App, of the first files there."""
+    files = [file for file in sorted(Path().glob("*.py"))[:_FILES] if file.stem.isidentifier()]
+    fit = [file for file in files if file.is_file() and file.stat().st_size <= _BYTES and mentions_dray(file)]
+    return [file.stem for file in fit if next(_apps(_parsed(file)), None) is not None]
 
 
 def _file(module: str) -> Path | None:

@@ -6,18 +6,21 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FrameType
 
 import dray
+from dray.app_interface import core_of
 from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
 from dray.cli.output import bar, overwritten, showable
 from dray.cli.processes import handling
 from dray.errors import StorageError
+from dray.model.causes import Standstill
 from dray.model.job import Job, State
 from dray.sanitize import escape_control
-from dray.wording import counted, span
+from dray.waiter import PATIENCE
+from dray.wording import counted, span, with_short_ids
 
 _STEP = 0.2  # seconds between two looks at the progress
 _BAR = 20
@@ -43,9 +46,10 @@ def wait(app: dray.App, ids: Sequence[str], timeout: float | None) -> dict[str, 
         raise Failure(f"{goes_on}; wait again with `dray job wait {' '.join(left[:5])}`", Code.INTERRUPTED)
     assert timeout is not None
     jobs = f"job {left[0]} has" if len(left) == 1 else f"{len(left)} jobs ({', '.join(left[:5])}) have"
-    raise Failure(
-        f"{jobs} not ended within {counted(timeout, 'second')} and may yet; nothing was cancelled", Code.TIMED_OUT
-    )
+    found = _standstill(app, _first(ids, ended))
+    which = "" if len(left) == 1 else f"{left[0]} "
+    why = "may yet; nothing was cancelled" if found is None else f"{which}does not run. {found.text}"
+    raise Failure(f"{jobs} not ended within {counted(timeout, 'second')} and {why}", Code.TIMED_OUT)
 
 
 def judge(jobs: Sequence[Job]) -> Code:
@@ -64,17 +68,43 @@ def _watching(app: dray.App, ids: Sequence[str], timeout: float | None, interrup
     """Returns the jobs that ended in time. Meanwhile a line shows their progress; it is removed at the end."""
     began, region = time.monotonic(), overwritten(sys.stderr)
     deadline = math.inf if timeout is None else began + timeout
+    hint, looks_at = "", began + PATIENCE
     try:
         while True:
             left = min(_STEP, deadline - time.monotonic())
-            ended = app.waiter.wait(ids, max(0.0, left))
+            ended = core_of(app).waiter.wait(ids, max(0.0, left))
             if len(ended) == len(ids) or left <= 0 or interrupts:
                 return ended
+            if time.monotonic() >= looks_at:
+                hint = _hint(app, _first(ids, ended))
+                if region is None and hint:
+                    say(hint)
+                # A terminal shows it for as long as it is true; elsewhere once is enough.
+                looks_at = math.inf if region is None else time.monotonic() + PATIENCE
             if region is not None:
-                region.draw([_line(app, ids, len(ended), time.monotonic() - began)])
+                lines = [_line(app, ids, len(ended), time.monotonic() - began), showable(hint, sys.stderr)]
+                region.draw([line for line in lines if line])
     finally:
         if region is not None:
             region.clear()
+
+
+def _first(ids: Sequence[str], ended: Mapping[str, Job]) -> str:
+    return next(job_id for job_id in ids if job_id not in ended)
+
+
+def _hint(app: dray.App, job_id: str) -> str:
+    """Returns why a job cannot run, or nothing if it can."""
+    found = _standstill(app, job_id)
+    return f"job {short(job_id)} does not run. {found.text}" if found is not None and found.needs_help else ""
+
+
+def _standstill(app: dray.App, job_id: str) -> Standstill | None:
+    try:
+        found = core_of(app).waiter.standstill(job_id)
+    except StorageError:
+        return None
+    return None if found is None else found._replace(text=escape_control(with_short_ids(found.text)))
 
 
 def _line(app: dray.App, ids: Sequence[str], ended: int, seconds: float) -> str:

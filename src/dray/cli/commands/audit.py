@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from dray.app_interface import core_of
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import short
 from dray.cli.exits import Code, say
@@ -29,10 +30,10 @@ def audit(patience: float) -> int:
     Exit code 1: a rule is broken. In a pipe, a line for each broken rule: rule, how often, the ids of the first 20,
     and what should hold, separated by tabs.
     """
-    app = app_on_tables()
+    core = core_of(app_on_tables())
     with progress("jobs checked:") as report:
-        found = run_audit(app.backend, patience=patience, progress=lambda jobs: report(jobs, None))
-    put_either(_audit_shape(app.settings.place, found), lambda: _words((), found), lambda: _values((), found))
+        found = run_audit(core.backend, patience=patience, progress=lambda jobs: report(jobs, None))
+    put_either(_audit_shape(core.settings.place, found), lambda: _words((), found), lambda: _values((), found))
     _advise(found)
     return Code.DONE if found.holds else Code.FAILED
 
@@ -46,10 +47,10 @@ def check(*, full: bool, patience: float) -> int:
     Exit code 1: something is wrong. In a pipe, a line each: `damage`, 1, nothing, what it is; then the lines of
     `dray audit`. If all is well, lines of a name and a value instead.
     """
-    app = app_on_tables()
+    core = core_of(app_on_tables())
     with progress("checking") as report:
-        found = run_check(app.backend, full=full, patience=patience, progress=lambda jobs: report(jobs, None))
-    place = app.settings.place
+        found = run_check(core.backend, full=full, patience=patience, progress=lambda jobs: report(jobs, None))
+    place = core.settings.place
     shape = {
         "database": place,
         "holds": found.holds,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import click
 
+from dray.app_interface import core_of
 from dray.backends.scratch import removed_at_the_end, scratch_url
-from dray.cli.apps import app_on_tables
+from dray.cli.apps import settings_here
 from dray.cli.exits import Failure, say
 from dray.cli.options import command, option
 from dray.cli.output import Column, is_terminal, put_either, table
@@ -40,21 +40,21 @@ def bench(seconds: float, jobs: int) -> None:
         raise click.UsageError("--seconds must be at least 1: a shorter run says nothing")
     from dray.cli.measuring import app, measure  # noqa: PLC0415 - it starts workers, which `--help` need not load
 
-    settings = app_on_tables().settings
+    settings, core = settings_here(), core_of(app)
     url = scratch_url(settings.url)
-    app.settings = replace(app.settings, url=url)
-    what = "file" if app.settings.is_sqlite else "schema"
-    say(f"measuring on a scratch {what}, which is removed at the end: {app.settings.place}")
+    core.change_settings(url=url)
+    what = "file" if settings.is_sqlite else "schema"
+    say(f"measuring on a scratch {what}, which is removed at the end: {core.settings.place}")
     interrupts = Interrupts()
     with interrupts.caught(), removed_at_the_end(url), app:
         try:
-            app.backend.migrate()
+            core.backend.migrate()
         except StorageUnavailable:
             raise
         except StorageError as error:
             raise Failure(f"cannot create a scratch {what}: {error}; dray bench needs the right to do so") from None
         figures = measure(seconds, jobs, interrupts, _tell)
-    shape = {"database": settings.place, "scratch": app.settings.place, **figures}
+    shape = {"database": settings.place, "scratch": core.settings.place, **figures}
     put_either(shape, lambda: _words(shape))
 
 

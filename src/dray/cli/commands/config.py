@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 import dray
+from dray.app_interface import core_of
 from dray.cli.apps import app_here, bare_app, name_of
 from dray.cli.cells import Shape, cell
 from dray.cli.exits import Failure, did_you_mean, say
@@ -20,12 +21,15 @@ from dray.instants import SECOND
 from dray.model import limits
 from dray.model.retention import Retention
 from dray.sanitize import redact
+from dray.settings import Source
 from dray.wording import span
 
 _DEFAULT, _ENVIRONMENT, _PROJECT, _CODE, _TYPED = "default", "environment", "pyproject", "code", "command line"
-_INTERNAL = frozenset({"DRAY_SUPERVISED", "DRAY_DEMO_LEDGER", "DRAY_RELOADED"})  # between processes of one command
+_INTERNAL = frozenset(
+    {"DRAY_SUPERVISED", "DRAY_REPORT_FD", "DRAY_DEMO_LEDGER", "DRAY_RELOADED"}
+)  # between processes of one command
 _SECONDS = {"default_timeout", "busy_timeout"}
-_HIDDEN = {"is_url_given"}
+_HIDDEN = {"origin"}
 
 
 class Setting(NamedTuple):
@@ -85,8 +89,9 @@ def config() -> None:
     put_list([setting._asdict() for setting in settings], _COLUMNS)
     for complaint in _complaints(variables, keys):
         say(complaint)
-    if os.environ.get("DRAY_URL") and url_source[0] == _CODE:
-        say("DRAY_URL is set and does nothing: the app's own code names its database")
+    unused = None if found is None else core_of(found).settings.passed_over
+    if unused is not None:
+        say(f"DRAY_URL names {unused}, which is not used: the app's own code names its database")
 
 
 def _app_setting(app: dray.App | None, spec: str | None) -> Setting:
@@ -101,7 +106,7 @@ def _app_setting(app: dray.App | None, spec: str | None) -> Setting:
 def _url_source(app: dray.App | None) -> tuple[str, str | None]:
     if told("typed_url"):
         return _TYPED, None
-    if app is not None and app.settings.is_url_given:
+    if app is not None and core_of(app).settings.source is Source.CODE:
         return _CODE, None
     if os.environ.get("DRAY_URL"):
         return _ENVIRONMENT, "DRAY_URL"
@@ -109,7 +114,7 @@ def _url_source(app: dray.App | None) -> tuple[str, str | None]:
 
 
 def _of_app(app: dray.App, url_source: tuple[str, str | None]) -> Iterator[Setting]:
-    settings = app.settings
+    settings = core_of(app).settings
     for field in fields(settings):
         value = getattr(settings, field.name)
         if field.name == "url":

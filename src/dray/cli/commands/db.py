@@ -10,8 +10,10 @@ import click
 
 import dray
 from dray.address import PostgresAddress, parse_address
+from dray.app_interface import core_of
+from dray.backends.migrate import command as how
 from dray.backends.migrate import latest, scripts
-from dray.cli.apps import app_on_tables
+from dray.cli.apps import app_on_tables, person, settings_here
 from dray.cli.cells import Shape, seconds
 from dray.cli.exits import Code, Failure, say
 from dray.cli.options import command, option, wants_json
@@ -20,7 +22,7 @@ from dray.cli.parsing import confirm, state_option, time_option
 from dray.cli.root import LazyGroup
 from dray.model.circumstances import Closed
 from dray.model.job import FINAL, states_named
-from dray.ops import pruning
+from dray.ops import acting, pruning
 from dray.ops.backup import backup as run_backup
 from dray.wording import counted
 
@@ -43,19 +45,22 @@ def db() -> None:
 
 @command()
 def init() -> None:
-    """Create the tables, and the file, if they do not exist. Also upgrades them."""
-    app = app_on_tables()
-    app.backend.migrate()
+    """Create the tables, and the file, if they do not exist. Also upgrades them.
+
+    The database is that of --url, or of the app that is named or found here.
+    """
+    app = app_on_tables(if_there_are_none=Code.USAGE)
+    core_of(app).backend.migrate()
     _put_version(app)
 
 
 @command()
 def migrate() -> None:
     """Upgrade the tables to the version that this Dray needs; on PostgreSQL it also creates them."""
-    app = app_on_tables()
-    if app.settings.is_sqlite:
+    app = app_on_tables(if_there_are_none=Code.USAGE)
+    if core_of(app).settings.is_sqlite:
         _version(app)  # a mistyped path must not create a file
-    app.backend.migrate()
+    core_of(app).backend.migrate()
     _put_version(app)
 
 
@@ -69,28 +74,30 @@ def status() -> None:
     version, newest = _version(app), _newest(app)
     _put_version(app)
     if version < newest:
-        raise Failure(f"{app.settings.place}: the tables need an upgrade; run `dray db migrate`", Code.NO_DATABASE)
-    app.backend.queues.all()  # raises if they are too new
-    closed = Closed.of(app.backend.examine().known())
+        what = f"the tables need an upgrade; run {how('migrate', core_of(app).settings.place)}"
+        raise Failure(f"{core_of(app).settings.place}: {what}", Code.NO_DATABASE)
+    core_of(app).backend.queues.all()  # raises if they are too new
+    closed = Closed.of(core_of(app).backend.examine().known())
     if closed is not None:
-        raise Failure(f"{app.settings.place}: {closed.text}; {closed.fix}", Code.NO_DATABASE)
+        raise Failure(f"{core_of(app).settings.place}: {closed.text}; {closed.fix}", Code.NO_DATABASE)
 
 
 def _version(app: dray.App) -> int:
-    version = app.backend.schema_version()
+    version = core_of(app).backend.schema_version()
     if version is None:
-        raise Failure(f"{app.settings.place}: there are no tables; run `dray db init`", Code.NO_DATABASE)
+        what = f"there are no tables; run {how('init', core_of(app).settings.place)}"
+        raise Failure(f"{core_of(app).settings.place}: {what}", Code.NO_DATABASE)
     return version
 
 
 def _newest(app: dray.App) -> int:
-    return latest("sqlite" if app.settings.is_sqlite else "postgres")
+    return latest("sqlite" if core_of(app).settings.is_sqlite else "postgres")
 
 
 def _put_version(app: dray.App) -> None:
     shape = {
-        "database": app.settings.place,
-        "version": app.backend.schema_version(),
+        "database": core_of(app).settings.place,
+        "version": core_of(app).backend.schema_version(),
         "newest_version": _newest(app),
     }
     put_either(shape, lambda: fields(shape, [Column(name.replace("_", " "), name) for name in shape]))
@@ -107,7 +114,7 @@ def sql(kind: Any, after: int, *, migrations: bool) -> None:
     """
     schema = None
     if kind is None:
-        address = parse_address(app_on_tables().settings.url)
+        address = parse_address(settings_here().url)
         kind, schema = ("postgres", address.schema) if isinstance(address, PostgresAddress) else ("sqlite", None)
     found = scripts(kind, schema=schema, after=after, one_by_one=migrations)
     if wants_json():
@@ -148,8 +155,8 @@ def backup(target: Path | None, *, force: bool) -> None:
     """
     app = app_on_tables()
     with progress("copying") as report:
-        made = run_backup(app.backend, target, force=force, progress=report)
-    shape = {"database": app.settings.place, **made}
+        made = run_backup(core_of(app).backend, target, force=force, progress=report)
+    shape = {"database": core_of(app).settings.place, **made}
     put_either(shape, lambda: fields(shape, _BACKUP_FIELDS))
 
 
@@ -174,16 +181,21 @@ def prune(older_than: float | None, state: Sequence[str], *, vacuum: bool, yes: 
     chosen = frozenset(each for states, _ in named for each in states) if named else FINAL
     kept = pruning.retention(older_than, chosen)
     app = app_on_tables()
-    found = app.backend.history.prunable(kept)
+    found = core_of(app).backend.history.prunable(kept)
     total, removed = sum(found.values()), 0
     if not dry_run:
         if total and not yes:
             confirm("remove", total, "nothing was removed")
         with progress("removing") as report:
-            removed = pruning.remove(app.backend, kept, lambda done: report(done, max(done, total)))
-        upkeep = app.backend.upkeep if vacuum else None
+            if total:
+                removed = acting.prune(
+                    core_of(app), older_than, chosen, person(), lambda done: report(done, max(done, total))
+                )
+            else:  # no action: a database that may only be read does not refuse this
+                removed = pruning.remove(core_of(app).backend, kept)
+        upkeep = core_of(app).backend.upkeep if vacuum else None
         while upkeep is not None and upkeep.vacuum(_PAGES):
             continue
     counts = ", ".join(f"{jobs:,} {state}" for state, jobs in found.items())
     words = f"would remove {counted(total, 'job')}: {counts}" if dry_run else f"removed {counted(removed, 'job')}"
-    put_either({"database": app.settings.place, "found": found, "removed": removed}, lambda: [words])
+    put_either({"database": core_of(app).settings.place, "found": found, "removed": removed}, lambda: [words])

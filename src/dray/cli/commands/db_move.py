@@ -10,6 +10,7 @@ from contextlib import closing
 import click
 
 from dray.backends.tables import Portion
+from dray.cli.apps import person
 from dray.cli.exits import say
 from dray.cli.logs import say_warnings
 from dray.cli.options import command, option, warn_of_password
@@ -40,7 +41,7 @@ _COLUMNS = (Column("table", "table"), Column("rows", "rows", is_number=True), Co
 @option("--abandon", is_flag=True, help="Undo an unfinished move: empty TARGET, and let SOURCE go on.")
 @option("--chunk", type=click.IntRange(1, 100_000), default=5_000, show_default=True, help="Rows in a transaction.")
 def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool, chunk: int) -> None:
-    """Move queues, schedules, jobs, workflows, history and logs from SOURCE into TARGET, which must be empty.
+    """Move queues, schedules, jobs, workflows, history, logs and actions from SOURCE into an empty TARGET.
 
     Ids stay the same. Stop the workers of SOURCE first. Clients may go on enqueueing until the end; then SOURCE
     refuses, and names TARGET. An interrupted move goes on when it is run again. In a pipe: table, rows, checksum.
@@ -66,7 +67,8 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
             say("going on with an interrupted move")
         try:
             with progress("", percent=True) as report:
-                moved = ops.carry(plan, portion=Portion(chunk), tell=_telling(plan.source.place, report))
+                tell = _telling(plan.source.place, report)
+                moved = ops.carry(plan, portion=Portion(chunk), tell=tell, by=person())
         except KeyboardInterrupt:
             say("stopped; the same command goes on from here, and with --abandon undoes the move")
             raise
@@ -80,7 +82,7 @@ def move(source: str, target: str, *, force: bool, dry_run: bool, abandon: bool,
 
 def _side(param: str, url: str) -> ops.Side:
     warn_of_password(param, url, f"{_VARIABLE}{param.upper()}")
-    settings = Settings.of(url, migrate=False)
+    settings = Settings.typed(url, migrate=False)
     return ops.Side(settings.open(SystemClock()), settings.place)
 
 

@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from logging import LogRecord
 from typing import Any
@@ -14,8 +16,10 @@ from typing import Any
 import click
 
 import dray
-from dray.cli import logs
-from dray.cli.apps import app_with_tasks, name_of
+from dray.app_interface import core_of
+from dray.cli import door, logs
+from dray.cli.apps import app_with_tasks, choice, name_of
+from dray.cli.beside import Beside
 from dray.cli.cells import short
 from dray.cli.commands.worker import until_told
 from dray.cli.exits import Code, Failure
@@ -28,7 +32,8 @@ from dray.cli.source import configured_app
 from dray.instants import SECOND
 from dray.model.job import FINAL
 from dray.model.settlement import Settlement
-from dray.runtime.execution import FAILED_ATTEMPT, Execution, current
+from dray.runtime.execution import Execution, current
+from dray.runtime.in_flight import End
 from dray.runtime.signals import SUPERVISED
 from dray.runtime.supervisor import Supervisor
 from dray.sanitize import escape_control, redact
@@ -50,25 +55,43 @@ _LEVELS = {"debug": "bright_black", "info": "blue", "warning": "yellow", "error"
     help="How long running jobs may take to end, at a change and at the end (2s); then they go back to their queue.",
 )
 @option("--no-reload", is_flag=True, help="Do not look for changes; tasks can then read the terminal, as pdb does.")
+@option("--no-web", is_flag=True, help="Do not serve the dashboard.")
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
-def dev(target: str | None, log_level: str, imports: tuple[str, ...], *, no_reload: bool, **options: Any) -> int:
+def dev(
+    target: str | None, log_level: str, imports: tuple[str, ...], *, no_reload: bool, no_web: bool, **options: Any
+) -> int:
     """Run jobs of the tasks in APP (module:object) and of schedules; restart when a *.py changes.
 
     At a change running jobs have --grace to end; then they go back to their queue, and the attempt does not count.
     An import error is shown, and nothing runs until the next change. Ctrl-C ends it.
+    It serves the dashboard too, and prints a link to it.
     """
-    if no_reload or SUPERVISED in os.environ:
-        return _work(target, imports, log_level, options)
+    if SUPERVISED in os.environ:
+        return _work(target, imports, log_level, options, None if no_web else door.Door.inherited())
+    with nullcontext() if no_web else door.shared() as opened:
+        if no_reload:
+            door.Door.inherited()  # what tasks start does not see it
+            return _work(target, imports, log_level, options, opened)
+        return _supervise(target, imports, log_level, options["grace"])
+
+
+def _supervise(target: str | None, imports: tuple[str, ...], log_level: str, grace: float) -> int:
     # This command runs as a child process, with SUPERVISED in its environment. Only that loads the user's code.
     _configure("info" if log_level == "debug" else "warning")
     places = places_of(target or told("app") or configured_app(), imports)
     reloader = Reloader(places, lambda files: _put(_line("info", f"{files} changed")))
     watched = f"{', '.join(map(str, places))} ({reloader.files.how})"
     _put(_line("info", f"looking for changes of *.py in {watched}; Ctrl-C ends it"))
-    return Supervisor(same_command(), 1, options["grace"], reload=reloader).run()
+    return Supervisor(same_command(), 1, grace, reload=reloader).run()
 
 
-def _work(target: str | None, imports: tuple[str, ...], log_level: str, options: dict[str, Any]) -> int:
+def _work(
+    target: str | None,
+    imports: tuple[str, ...],
+    log_level: str,
+    options: dict[str, Any],
+    opened: door.Door | None,
+) -> int:
     from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
     try:
@@ -81,21 +104,36 @@ def _work(target: str | None, imports: tuple[str, ...], log_level: str, options:
         _put(_line("error", "the code cannot be imported; its jobs wait", more=shown, colour="red"))
         return Code.FAILED
     _configure(log_level)
-    made = Worker(app, owns_process=True, observer=_BodyLines(log_level), **given(options))
+    made = Worker(core_of(app), owns_process=True, observer=_BodyLines(log_level), **given(options))
+    is_first = RELOADED not in os.environ
     _announce(app, options["queues"])
-    return until_told(made, burst=False)
+    with nullcontext() if opened is None else _dashboard(app, opened, tells=is_first or opened.link.is_live()):
+        return until_told(made, burst=False)
+
+
+def _dashboard(app: dray.App, opened: door.Door, *, tells: bool) -> AbstractContextManager[object]:
+    """Serves the dashboard during the block, if it can be served."""
+    try:
+        beside = Beside(app, opened, lambda link: _put(_line("info", f"dashboard {link}")))
+    except Failure as error:
+        if tells:
+            _put(_line("warning", f"without a dashboard: {error}"))
+        return nullcontext()
+    if tells:
+        _put(_line("info", f"dashboard {beside.link} (works once, for ten minutes)"))
+    return beside
 
 
 def _announce(app: dray.App, queues: str | None) -> None:
-    names = app.registry.names()
+    names = core_of(app).registry.names()
     changed = os.environ.pop(RELOADED, None)
     if changed is not None:
         _put(_line("info", f"reloaded: {changed} changed; {counted(len(names), 'task')}", colour="green"))
         return
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     for title, value in {
-        "app": name_of(app) or "?",
-        "database": app.settings.place,
+        "app": choice() or name_of(app) or "?",
+        "database": core_of(app).settings.place,
         "queues": queues or "all",
         "tasks": ", ".join(names[:_SHOWN]) + more or "none",
     }.items():
@@ -141,8 +179,7 @@ def _put(text: str) -> None:
 
 
 def _configure(level: str) -> None:
-    # `_BodyLines` writes a failed attempt, with its traceback.
-    logs.configure(level, _DevFormatter(), lambda record: not hasattr(record, FAILED_ATTEMPT))
+    logs.configure(level, _DevFormatter())
 
 
 def _styled(text: str, colour: str | None) -> str:
@@ -161,10 +198,17 @@ class _BodyLines:
         again = f", attempt {claim.attempt} of {claim.max_attempts}" if claim.attempt > 1 else ""
         self._say("info", f"started{again}", execution, "bright_black")
 
-    def ended(self, execution: Execution, settlement: Settlement | None) -> None:
+    def tick(self, *, is_over: bool = False) -> None:
+        """Does nothing: every line is written at once."""
+
+    def ended(self, ends: Sequence[End]) -> None:
+        for execution, settlement in ends:
+            if execution.started is not None:  # else it was handed back unrun
+                self._ended(execution, settlement)
+
+    def _ended(self, execution: Execution, settlement: Settlement | None) -> None:
         if settlement is None:
-            what = "completed in its own transaction" if execution.is_written else "its claim was lost"
-            self._say("info", what, execution)
+            self._say("info", "completed in its own transaction", execution)
             return
         took = span((settlement.finished - settlement.started) / SECOND)
         if settlement.state == "completed":

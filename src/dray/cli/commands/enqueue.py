@@ -9,17 +9,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 import dray
-from dray.cli import logs, shapes, waiting
-from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, task_to_fit
+from dray.app_interface import core_of
+from dray.cli import logs, waiting
+from dray.cli.apps import app_for_enqueueing, app_with_tasks, known_task, person, task_to_fit
 from dray.cli.cells import short
 from dray.cli.exits import Code, Failure, say
 from dray.cli.logs import users_lines, users_trace
@@ -28,8 +28,10 @@ from dray.cli.output import put, put_json, put_line
 from dray.cli.parsing import arguments, given, instant, time_option
 from dray.cli.processes import handling
 from dray.errors import DrayError
+from dray.hooks import wrapped
 from dray.instants import SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze, Steering
+from dray.ops import acting, shapes
 from dray.task.task import Task
 from dray.wording import span
 
@@ -49,6 +51,7 @@ from dray.wording import span
 @option("--max-attempts", type=click.IntRange(1), metavar="N", help="Maximum number of attempts.")
 @option("--tag", "tags", multiple=True, help="A tag (repeat for several).")
 @option("--name", help="A name for people to read.")
+@option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header (repeat for several).")
 @option("--unchecked", is_flag=True, help="Enqueue it even if no task of this name is known here.")
 @option("--wait", is_flag=True, help="Wait for its end and print its result (exit code 3: it failed).")
 @time_option("--timeout", help="Wait no longer than this (exit code 4).")
@@ -59,6 +62,7 @@ def enqueue(
     run_at: datetime | None,
     unique: str | None,
     timeout: float | None,
+    headers: Sequence[str],
     *,
     unique_args: bool,
     unchecked: bool,
@@ -77,8 +81,9 @@ def enqueue(
     app = app_for_enqueueing()
     known = task_to_fit(app, task, unchecked=unchecked)
     using: dict[str, Any] = {**options, "run_at": run_at, "unique": unique_args or unique}
+    using["headers"] = _headers(headers)
     try:
-        job = app.enqueue(task, arguments(words, args, known), **given(using))
+        job = acting.enqueue(core_of(app), task, arguments(words, args, known), given(using), person())
     except TypeError as error:
         raise click.UsageError(str(error)) from None
     if job.duplicate:
@@ -92,6 +97,18 @@ def enqueue(
         return waiting.judge([ended])
     put_line(lambda: {**shapes.job(job), "duplicate": job.duplicate}, job.id)
     return Code.DONE
+
+
+def _headers(words: Sequence[str]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            raise click.UsageError(f"--header takes NAME=VALUE, as in --header request_id=42, not {word!r}")
+        if name in found:
+            raise click.UsageError(f"--header {name} is given twice; give it once")
+        found[name] = value
+    return found or None
 
 
 _MERCY = 5.0  # seconds for a body to end after its timeout
@@ -142,8 +159,8 @@ def run(
     return Code.DONE
 
 
-def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of the call, converted to the types of the function's annotations."""
+def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> Callable[[], Any]:
+    """Returns the call, with middleware around it; arguments converted to the types of the function's annotations."""
     try:
         fitting = task.signature.fit(given)
     except (TypeError, DrayError) as error:
@@ -151,10 +168,16 @@ def _call(app: dray.App, task: Task[..., Any], given: dict[str, Any]) -> tuple[l
     except Exception as error:
         # The code of a user's model reads the arguments, and may raise anything.
         raise click.UsageError(f"reading the arguments raised {type(error).__name__}: {error}") from error
-    return task.signature.arrange(fitting, context=_context(task.name, app.new_id()))
+    core = core_of(app)
+    values: dict[str, Any] = {}
+    context = _context(task.name, core.new_id(), values)
+    call = task.signature.arrange(fitting, context=context)
+    values.update(task.signature.named(*call))
+    around = core.hooks.around_async if inspect.iscoroutinefunction(task.function) else core.hooks.around_def
+    return wrapped(around, context, task.function, call)
 
 
-def _context(name: str, job_id: str) -> dray.Context:
+def _context(name: str, job_id: str, args: Mapping[str, Any]) -> dray.Context:
     from dray.runtime.context import LocalContext  # noqa: PLC0415 - 40 ms that `--help` need not take
 
     class ShownContext(LocalContext):
@@ -170,11 +193,10 @@ def _context(name: str, job_id: str) -> dray.Context:
                 words = [] if percent is None else [f"{float(percent):.0f}%"]
                 say(" ".join([name, *words, *([] if message is None else [str(message)])]))
 
-    return ShownContext(name, job_id)
+    return ShownContext(name, job_id, args)
 
 
-def _called(task: Task[..., Any], call: tuple[list[Any], dict[str, Any]], timeout: float | None) -> Any:
-    body = partial(task.function, *call[0], **call[1])
+def _called(task: Task[..., Any], body: Callable[[], Any], timeout: float | None) -> Any:
     with contextlib.ExitStack() as around:
         if not sys.stdout.isatty():
             # Away from the result; a debugger on a terminal needs both.

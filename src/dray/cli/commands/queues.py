@@ -8,17 +8,19 @@ from datetime import UTC, datetime
 import click
 
 import dray
-from dray.cli import shapes
-from dray.cli.apps import app_on_tables
+from dray.app_interface import AppInterface, core_of
+from dray.cli.apps import app_on_tables, person
 from dray.cli.cells import Shape, paused, seconds
 from dray.cli.exits import say
 from dray.cli.live.following import putting, repeat
 from dray.cli.options import Group, command, option
 from dray.cli.output import BESIDE_STATES, STATES, Column, flat, put_either, put_list, state_columns, table
 from dray.cli.parsing import time_option
+from dray.model.action import By
 from dray.model.values import check_name
+from dray.ops import acting, shapes
 from dray.ops.listing import Stats
-from dray.wording import span
+from dray.wording import rate, span
 
 _QUEUE_COLUMNS = (
     Column("queue", "name", is_elastic=True),
@@ -48,23 +50,23 @@ def _put_queues(app: dray.App, only: Sequence[str] | None = None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 def pause(names: Sequence[str]) -> None:
     """Start no more jobs of these queues; running jobs go on."""
-    _each(names, lambda app, name: app.pause(name), "was paused already")
+    _each(names, acting.pause_queue, "was paused already")
 
 
 @queues.command()
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 def resume(names: Sequence[str]) -> None:
     """Let paused queues go on."""
-    _each(names, lambda app, name: app.resume(name), "was not paused")
+    _each(names, acting.resume_queue, "was not paused")
 
 
-def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise: str) -> None:
+def _each(names: Sequence[str], act: Callable[[AppInterface, str, By], bool], otherwise: str) -> None:
     for name in names:
         check_name("queue", name)
     app = app_on_tables()
     known = {queue.name for queue in app.queues()}
     for name in names:
-        if not act(app, name):
+        if not act(core_of(app), name, person()):
             say(f"queue {name} {otherwise}")
         elif name not in known:
             say(f"queue {name} has not been used so far")
@@ -101,7 +103,7 @@ def stats(window: float, watch: float | None) -> None:
     --json one object per line.
     """
     app = app_on_tables()
-    place = app.settings.place
+    place = core_of(app).settings.place
     if watch is None:
         found = app.stats(window)
         put_either({"database": place, **found.as_dict()}, lambda: _words(place, found))
@@ -129,7 +131,7 @@ def _words(place: str, found: Stats) -> list[str]:
     lines = [
         place,
         *table(rows, columns),
-        f"in the last {span(found.window)}: {finished}; {found.throughput:.3g} a second",
+        f"in the last {span(found.window)}: {finished}; {rate(found.throughput)}",
     ]
     if found.p50 is not None and found.p95 is not None:
         lines.append(f"run time: p50 {span(found.p50)}, p95 {span(found.p95)}")

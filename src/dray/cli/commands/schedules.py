@@ -10,16 +10,16 @@ from zoneinfo import ZoneInfo
 import click
 
 import dray
-from dray.cli import shapes
-from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, task_to_fit
+from dray.app_interface import AppInterface, core_of
+from dray.cli.apps import app_on_tables, app_with_tasks_on_tables, person, task_to_fit
 from dray.cli.cells import relative
 from dray.cli.exits import say
 from dray.cli.options import Group, option, wants_json
 from dray.cli.output import Column, line, put_either, put_line, put_list
 from dray.cli.parsing import arguments, given, time_option
-from dray.errors import UnknownSchedule
+from dray.model.action import By
 from dray.model.schedule import MISFIRE_LIMIT, MISFIRE_LIMIT_MAX, Misfire, Overlap
-from dray.model.values import shown
+from dray.ops import acting, listing, shapes
 from dray.schedules import ScheduleInfo
 
 _COLUMNS = (
@@ -61,11 +61,11 @@ def list_() -> None:
 @option("-n", "count", type=click.IntRange(1, 10_000), default=5, show_default=True, help="How many.")
 def next_(name: str, count: int) -> None:
     """Show the next times of a schedule: on a terminal in its own time zone, in a pipe in UTC."""
-    info = _named(app_on_tables(), name)
+    info = _named(app_on_tables(), [name])[0]
     times = info.next(count)
     put_either(times, lambda: (_local(when, info.tz) for when in times), lambda: map(line, times))
     if info.is_paused and not wants_json():
-        say(f"schedule {name} is paused; these are its times once it is resumed")
+        say(f"schedule {info.name} is paused; these are its times once it is resumed")
 
 
 def _local(when: datetime, tz: str) -> str:
@@ -77,7 +77,8 @@ def _local(when: datetime, tz: str) -> str:
 @click.argument("name")
 def run(name: str) -> None:
     """Enqueue a job of a schedule now, in addition to its slots, and print its id."""
-    job = app_with_tasks_on_tables().run_schedule(name)
+    app = app_with_tasks_on_tables()
+    job = acting.run_schedule(core_of(app), listing.schedule_named(core_of(app).backend, name), person())
     put_line(lambda: shapes.job(job.refresh()), job.id)
 
 
@@ -85,22 +86,23 @@ def run(name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def pause(names: Sequence[str]) -> None:
     """Fire no more slots of these schedules; jobs that are already enqueued go on."""
-    _each(names, lambda app, name: app.pause_schedule(name), "was paused already")
+    _each(names, acting.pause_schedule, "was paused already")
 
 
 @schedules.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def resume(names: Sequence[str]) -> None:
     """Let paused schedules go on with their next slots."""
-    _each(names, lambda app, name: app.resume_schedule(name), "was not paused")
+    _each(names, acting.resume_schedule, "was not paused")
 
 
-def _each(names: Sequence[str], act: Callable[[dray.App, str], bool], otherwise: str) -> None:
+def _each(names: Sequence[str], act: Callable[[AppInterface, str, By], bool], otherwise: str) -> None:
     app = app_on_tables()
-    for found in [_named(app, name) for name in names]:  # an unknown name must fail before anything is done
-        if not act(app, found.name):
-            say(f"schedule {found.name} {otherwise}")
-    _put(app, names)
+    found = _named(app, names)
+    for each in found:
+        if not act(core_of(app), each.name, person()):
+            say(f"schedule {each.name} {otherwise}")
+    _put(app, [each.name for each in found])
 
 
 @schedules.command()
@@ -135,7 +137,7 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
     app = app_with_tasks_on_tables()
     known = task_to_fit(app, task, unchecked=unchecked)
     try:
-        app.all_schedules.write(name, task, {"args": arguments(words, args, known), **given(rule)})
+        core_of(app).all_schedules.write(name, task, {"args": arguments(words, args, known), **given(rule)})
     except TypeError as error:
         raise click.UsageError(str(error)) from None
     _put(app, [name])
@@ -146,14 +148,16 @@ def add(name: str, task: str, words: Sequence[str], args: str | None, *, uncheck
 def remove(names: Sequence[str]) -> None:
     """Remove schedules; their jobs stay."""
     app = app_on_tables()
-    for found in [_named(app, name) for name in names]:
-        app.remove_schedule(found.name)
-    removed = [{"name": name, "removed": True} for name in names]
-    put_either(removed, lambda: map(line, names), lambda: map(line, names))
+    gone = [each.name for each in _named(app, names)]
+    for name in gone:
+        acting.remove_schedule(core_of(app), name, person())
+    removed = [{"name": name, "removed": True} for name in gone]
+    put_either(removed, lambda: map(line, gone), lambda: map(line, gone))
 
 
-def _named(app: dray.App, name: str) -> ScheduleInfo:
-    found = next((info for info in app.schedules() if info.name == name), None)
-    if found is None:
-        raise UnknownSchedule(f"no schedule is named {shown(name)}; `dray schedules` lists them")
-    return found
+def _named(app: dray.App, parts: Sequence[str]) -> list[ScheduleInfo]:
+    """Returns the schedules that parts of their names mean, each once; raises before anything is done if one is
+    unknown."""
+    names = list(dict.fromkeys(listing.schedule_named(core_of(app).backend, part) for part in parts))
+    by_name = {info.name: info for info in app.schedules()}
+    return [by_name[name] for name in names if name in by_name]

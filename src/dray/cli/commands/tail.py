@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from dray.app_interface import core_of
 from dray.backends.watch import Watch
 from dray.cli.apps import app_on_tables
 from dray.cli.cells import ago, cell, short
@@ -60,13 +61,13 @@ def tail(
     tabs.
     """
     app = app_on_tables()
-    fit = listing.job_filter(app.backend, state=state or None, since=since, **options)
+    fit = listing.job_filter(core_of(app).backend, state=state or None, since=since, **options)
     if not events and not logs:
         raise click.UsageError("--no-events and --no-logs leave nothing to follow")
     wanted = Wanted(
         queue=fit.queue,
         task=fit.task,
-        job=None if part is None else app.job(listing.job_named(app.backend, part)).id,
+        job=None if part is None else app.job(listing.job_named(core_of(app).backend, part)).id,
         states=fit.states if state else None,
         reason=fit.reason,
         events=events,
@@ -75,10 +76,10 @@ def tail(
     shown = json_line if jsonl or wants_json() else _words if is_terminal() else _values
     # The watch comes before the first look: it tells of changes after that.
     with stopping() as stop, stop.watching(app) as watch:
-        follower = _Follower(Tail(app.backend, logs=logs), watch, stop, wanted, shown)
+        follower = _Follower(Tail(core_of(app).backend, logs=logs), watch, stop, wanted, shown)
         follower.begin(fit.since, lines)
         if is_terminal():
-            say(f"following {app.settings.place}; Ctrl-C ends")
+            say(f"following {core_of(app).settings.place}; Ctrl-C ends")
         follower.go_on(until_idle=until_idle)
 
 

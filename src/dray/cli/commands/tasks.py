@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
 
 import dray
-from dray.cli import shapes
+from dray.app_interface import core_of
 from dray.cli.apps import app_on_tables, app_with_tasks, known_task
 from dray.cli.cells import Shape, queues, relative, seconds, short
 from dray.cli.options import command, option, wants_json
 from dray.cli.output import Column, put_json, put_list
 from dray.errors import ConfigError, StorageError
+from dray.ops import shapes
 from dray.ops import tasks as ops
 from dray.ops.listing import WorkerInfo
-from dray.wording import span
+from dray.wording import interval
 
 _PATIENCE = 2.0  # seconds for a database that may not exist
 
 
 def _rule(value: Any, shape: Shape) -> str:
     if value is None:
-        return "" if shape["every"] is None else f"every {span(shape['every'])}"
+        return "" if shape["every"] is None else f"every {interval(shape['every'])}"
     return value if shape["tz"] == "UTC" else f"{value} {shape['tz']}"
 
 
@@ -52,7 +52,7 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
     ids of live ones that know it), description. --schema without --json prints an object of schemas by name.
     """
     app = app_with_tasks()
-    chosen = [known_task(app, name) for name in dict.fromkeys(names)] or list(app.registry)
+    chosen = [known_task(app, name) for name in dict.fromkeys(names)] or list(core_of(app).registry)
     schemas = {task.name: ops.argument_schema(task) for task in chosen} if schema else {}
     if schema and not wants_json():
         put_json(schemas)
@@ -65,7 +65,7 @@ def tasks(names: Sequence[str], *, schema: bool) -> None:
 
 def _live_workers(app: dray.App) -> list[WorkerInfo] | None:
     """Returns the live workers; None without a database, or if it cannot be reached."""
-    app.settings = replace(app.settings, migrate=False, busy_timeout=_PATIENCE)
+    core_of(app).change_settings(migrate=False, busy_timeout=_PATIENCE)
     try:
         found = app.workers()
     except (StorageError, ConfigError):

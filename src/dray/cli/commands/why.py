@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import click
 
+from dray.app_interface import core_of
 from dray.cli.apps import app_on_tables, load_tasks
 from dray.cli.cells import short, state
 from dray.cli.options import command, option
 from dray.cli.output import line, one_or_all, put_either
-from dray.ops import listing
+from dray.ops import listing, shapes
 from dray.ops.why import Why
 from dray.ops.why import why as explain
 from dray.sanitize import escape_control
-
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+from dray.wording import with_short_ids
 
 
 @command()
@@ -30,21 +28,16 @@ def why(ids: Sequence[str], *, no_stack: bool) -> None:
     its function is now. With --json one job is an object, several are an array. In a pipe: kind, sentence and, of
     several jobs, id, separated by tabs.
     """
-    app = load_tasks(app_on_tables())
-    wanted = dict.fromkeys(listing.job_named(app.backend, part) for part in ids)
-    new_id = None if no_stack else app.new_id
-    found = [explain(app.backend, job_id, registry=app.registry, new_id=new_id) for job_id in wanted]
+    core = core_of(load_tasks(app_on_tables()))
+    wanted = dict.fromkeys(listing.job_named(core.backend, part) for part in ids)
+    new_id = None if no_stack else core.new_id
+    found = [explain(core.backend, job_id, registry=core.registry, new_id=new_id) for job_id in wanted]
     is_one = len(found) == 1
     put_either(
-        one_or_all([_shape(each) for each in found]),
+        one_or_all([shapes.why(each) for each in found]),
         lambda: (text for each in found for text in _words(each, is_one=is_one)),
         lambda: (text for each in found for text in _values(each, is_one=is_one)),
     )
-
-
-def _shape(found: Why) -> dict[str, Any]:
-    causes = [{"kind": each.kind.value, "text": each.text, **each.facts} for each in found.causes]
-    return {**listing.values_of(found.job, "id task queue state reason"), "causes": causes, "stack": found.stack}
 
 
 def _words(found: Why, *, is_one: bool) -> Iterator[str]:
@@ -52,7 +45,7 @@ def _words(found: Why, *, is_one: bool) -> Iterator[str]:
     if not is_one:
         yield f"{short(job.id)} {escape_control(job.task)} {state(job.state, {'reason': job.reason})}"
     for each in found.causes:
-        yield escape_control(_ID.sub(lambda match: short(match[0]), each.text))
+        yield escape_control(with_short_ids(each.text))
     for each in (found.stack or "").splitlines():
         yield f"    {escape_control(each)}"
 

@@ -5,25 +5,34 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from dray.app_interface import core_of
 from dray.cli import logs
-from dray.cli.apps import app_with_tasks
-from dray.cli.exits import Code, Failure
+from dray.cli.apps import app_with_tasks, choice
+from dray.cli.exits import Code, say
 from dray.cli.options import command, import_option, option, same_command
 from dray.cli.parsing import given, time_option
+from dray.errors import DrayError
 from dray.log import log
-from dray.runtime.signals import SUPERVISED
+from dray.runtime import init_process
+from dray.runtime.reporting import CHANNEL
+from dray.runtime.signals import SUPERVISED, keep_reload
 from dray.wording import counted
 
 if TYPE_CHECKING:
+    from dray.cli.probing import Watched
+    from dray.core import AppCore
     from dray.runtime.worker import Worker
+    from dray.settings import Settings
 
 
 _LAST_SECONDS = 5.0
+_PATIENCE = 2.0  # seconds to wait for a locked file
 _SWITCH_INTERVAL = 0.0005  # seconds
 
 
@@ -38,14 +47,19 @@ _SWITCH_INTERVAL = 0.0005  # seconds
 @time_option("--grace", help="How long running jobs may take to end at shutdown (25s).")
 @option("--name", help="The worker's name in lists (host:pid).")
 @option(
-    "--health-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve GET /health and /ready for probes."
+    "--health-port",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Serve GET /health and /ready for probes, /metrics for Prometheus.",
 )
 @option("--health-host", default="127.0.0.1", show_default=True, help="Address to bind for --health-port.")
 @time_option("--lease", hidden=True)
 @option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True, help="What to log.")
+@option("--log-format", type=click.Choice(logs.FORMATS), default="text", show_default=True, help="How to log.")
 def worker(
     target: str | None,
     log_level: str,
+    log_format: str,
     imports: tuple[str, ...],
     processes: int,
     health_port: int | None,
@@ -61,55 +75,68 @@ def worker(
     """
     if once and (burst or processes > 1):
         raise click.UsageError("--once runs one job and stops; it goes with neither --burst nor --processes")
-    if processes > 1 and health_port is not None:
-        raise click.UsageError(
-            "--health-port is for one worker, --processes runs several; probe them with `dray health --min-workers`"
-        )
+    init_process.go_below()
+    formatter = logs.formatter_of(log_format)
     if processes > 1 and SUPERVISED not in os.environ:
-        from dray.runtime.supervisor import Supervisor  # noqa: PLC0415 - one worker needs no subprocesses
+        from dray.cli.probing import supervise  # noqa: PLC0415 - one worker needs no subprocesses
 
-        logs.configure(log_level)
+        logs.configure(log_level, formatter)
         grace = 25.0 if options["grace"] is None else options["grace"]
-        return Supervisor(same_command(), processes, grace).run()  # children find SUPERVISED in their environment
+        # The children find SUPERVISED in their environment.
+        return supervise(same_command(), processes, grace, health_host, health_port, formatter)
     from dray.runtime.worker import Worker  # noqa: PLC0415 - `--help` needs no worker
 
     # A tenth of Python's own, which is longer than most transactions of the engine: it would wait for the GIL while
     # short bodies run, and they for it. Only here: a worker inside another program leaves its setting alone.
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    found = app_with_tasks(target, imports)
-    logs.configure(log_level)
-    made = Worker(found, owns_process=True, max_jobs=1 if once else None, **given(options))
+    found = core_of(app_with_tasks(target, imports))
+    if not logs.configure(log_level, formatter) and log_format != "text":
+        say("the app has set up logging by itself, so --log-format counts for nothing; set the format there")
+    port = None if processes > 1 else health_port  # the supervisor serves it
+    watched = _watched(found) if port is not None or CHANNEL in os.environ else None
+    ends = None if watched is None else watched.ends
+    made = Worker(found, owns_process=True, max_jobs=1 if once else None, observer=ends, **given(options))
     queues, tasks = options["queues"] or "all", ", ".join(found.registry.names()) or "none"
-    with _probed(made, health_host, health_port):
-        logs.announce(f"worker {os.getpid()} on {found.settings.place}; queues: {queues}; tasks: {tasks}")
-        if found.settings.is_sqlite:
-            _warn_of_old_sqlite()
+    with nullcontext() if watched is None else watched.serve(made, health_host, port, formatter):
+        place = _place(found.settings)
+        logs.announce(f"worker {os.getpid()} on {place}; queues: {queues}; tasks: {tasks}{_app_taken()}", formatter)
+        if found.settings.is_sqlite and log_level != "error":
+            _tell_of_old_sqlite(found)
         return until_told(made, burst=burst)
 
 
-def _warn_of_old_sqlite() -> None:
+def _place(settings: Settings) -> str:
+    unused = settings.passed_over
+    return settings.place + (f" (named by the app's code; DRAY_URL names {unused})" if unused else "")
+
+
+def _app_taken() -> str:
+    taken = choice()
+    return "" if taken is None else f"; app: {taken}"
+
+
+def _tell_of_old_sqlite(core: AppCore) -> None:
+    """Once for each file: nearly every Python has such a library. `dray doctor` always says so."""
     from dray.backends.sqlite import trust  # noqa: PLC0415 - it loads SQLite
 
     caution = trust.caution()
-    if caution is not None:
-        log.warning("%s; `dray doctor` says what to do", caution)
+    if caution is None:
+        return
+    settings = replace(core.settings, busy_timeout=min(_PATIENCE, core.settings.busy_timeout))
+    with closing(settings.open(core.clock)) as backend:
+        try:
+            is_new = backend.note_once("told_of_old_sqlite", caution.partition(":")[0])
+        except DrayError as error:  # the worker meets it too, and knows what to do
+            log.debug("whether the SQLite library was told of is not known: %s", error)
+            return
+    if is_new:
+        log.warning("%s; `dray doctor` says what to do. This is said once for each file", caution)
 
 
-def _probed(worker: Worker, host: str, port: int | None) -> AbstractContextManager[object]:
-    """Serves probes during the block, if there is a port."""
-    if port is None:
-        return nullcontext()
-    from dray.runtime.health import Endpoint  # noqa: PLC0415 - 30 ms, only for --health-port
+def _watched(core: AppCore) -> Watched:
+    from dray.cli.probing import Watched  # noqa: PLC0415 - 30 ms, only for --health-port and below a supervisor
 
-    try:
-        endpoint = Endpoint(host, port, worker.condition)
-    except OSError as error:
-        raise Failure(
-            f"cannot serve probes on {host}:{port}: {error.strerror}; choose another --health-port"
-        ) from None
-    endpoint.start()
-    logs.announce(f"probes are served on http://{f'[{host}]' if ':' in host else host}:{endpoint.port}/health")
-    return closing(endpoint)
+    return Watched(core)
 
 
 def until_told(worker: Worker, *, burst: bool) -> int:
@@ -119,7 +146,7 @@ def until_told(worker: Worker, *, burst: bool) -> int:
     here = os.getcwd()  # noqa: PTH109 - a body may change the directory
     ending = worker.run(until_idle=burst)
     if ending is Ending.RENEW:
-        _renew(here)
+        _renew(here, reloads=worker.voice.reloads)
     back = f" and handed {counted(worker.stopped, 'job')} back" if worker.stopped else ""
     log.info("worker %d has stopped; it ran %s%s", os.getpid(), counted(worker.ran - worker.stopped, "job"), back)
     if ending is Ending.LEFT_BEHIND:
@@ -134,11 +161,13 @@ def until_told(worker: Worker, *, burst: bool) -> int:
     return Code.DONE
 
 
-def _renew(here: str) -> NoReturn:
+def _renew(here: str, *, reloads: bool) -> NoReturn:
     """Replaces this process, because only its end stops bodies that nothing else can stop."""
     sys.stdout.flush()
     sys.stderr.flush()
     if SUPERVISED in os.environ:
         os._exit(Code.RENEW)
     os.chdir(here)
+    if reloads:
+        keep_reload()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this same command

@@ -7,13 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from rich.text import Text
 
+from dray.app_interface import core_of
 from dray.cli.cells import short
 from dray.cli.demo import tasks
 from dray.cli.demo.accounts import Accounts, Evidence, compare, put_accounts
@@ -28,6 +29,7 @@ from dray.model.job import FINAL, State
 from dray.task.task import Task
 from dray.wording import counted, span
 
+_LIVE: Final = ("queued", "scheduled", "running")
 _PACE = 0.1  # seconds between two looks
 _KILL_AT = 0.4  # share of the jobs that are done when a worker is killed
 _LATER = 5.0  # seconds, of the delayed job
@@ -48,7 +50,7 @@ _MIX: tuple[tuple[Task[..., Any], int, Callable[[int], tuple[Any, ...]]], ...] =
 
 def perform(folder: Path, scale: int, concurrency: int, seconds: float) -> bool:
     url = f"sqlite:///{folder / 'demo.db'}"
-    tasks.app.settings = replace(tasks.app.settings, url=url)
+    core_of(tasks.app).change_settings(url=url)
     ledger = {LEDGER: str(folder / "ledger")}
     options = ["--concurrency", str(concurrency)]
     with tasks.app, Workers("demo", "dray.cli.demo.tasks:app", url, folder, options, **ledger) as workers:
@@ -130,7 +132,7 @@ class Play:
         return found
 
     def _open(self) -> None:
-        tasks.app.backend.migrate()
+        core_of(tasks.app).backend.migrate()
         with closing(sqlite3.connect(self.folder / "demo.db")) as connection:
             connection.execute(tasks.CHARGES)
         pids = [self.workers.start(), self.workers.start()]
@@ -185,8 +187,7 @@ class Play:
     def _stop_clock(self) -> list[str]:
         """Pauses the schedule, waits for its jobs, and returns what is wrong with its slots."""
         tasks.app.pause_schedule("tick")
-        live = ["queued", "scheduled", "running"]
-        self._until(lambda: not tasks.app.jobs(task="tick", state=live), "the schedule's jobs do not end")
+        self._until(lambda: not tasks.app.jobs(task="tick", state=_LIVE), "the schedule's jobs do not end")
         made = tasks.app.jobs(task="tick", limit=10_000)
         self.enqueued["tick"] = [job.id for job in made]
         problems = _slot_problems([job.slot for job in made])
@@ -243,7 +244,7 @@ class Play:
             charges=charges,
             killed=frozenset(self.killed),
         )
-        return compare(tasks.app.backend, evidence)
+        return compare(core_of(tasks.app).backend, evidence)
 
     def _states(self) -> dict[str, int]:
         """Counts the jobs that were enqueued here by state."""

@@ -55,7 +55,7 @@ def _share(job_id: str, of: int) -> int:
 
 
 @app.task(name="resize")
-def resize(number: int, ctx: dray.Context) -> int:
+def resize(ctx: dray.Context, number: int) -> int:
     """Short work in a thread."""
     with noted(ctx):
         time.sleep(0.03 + _share(ctx.job_id, 60) / 1000)
@@ -63,7 +63,7 @@ def resize(number: int, ctx: dray.Context) -> int:
 
 
 @app.task(name="fetch")
-async def fetch(number: int, ctx: dray.Context) -> str:
+async def fetch(ctx: dray.Context, number: int) -> str:
     """Waits for a server, without a thread of its own."""
     with noted(ctx):
         await asyncio.sleep(0.05 + _share(ctx.job_id, 100) / 1000)
@@ -71,7 +71,7 @@ async def fetch(number: int, ctx: dray.Context) -> str:
 
 
 @app.task(name="mail", max_attempts=6, retry=dray.fixed(0.3))
-def mail(to: str, ctx: dray.Context) -> None:
+def mail(ctx: dray.Context, to: str) -> None:
     """Fails once or twice before it works."""
     with noted(ctx):
         time.sleep(0.02)
@@ -80,21 +80,21 @@ def mail(to: str, ctx: dray.Context) -> None:
 
 
 @app.task(name="render", runner="process")
-def render(pixels: int, ctx: dray.Context) -> int:
+def render(ctx: dray.Context, pixels: int) -> int:
     """Keeps a processor busy, in a child process."""
     with noted(ctx):
         return sum(zlib.crc32(bytes([number % 256])) & 1 for number in range(pixels))
 
 
 @app.task(name="charge")
-def charge(amount: int, ctx: dray.Context) -> None:
+def charge(ctx: dray.Context, amount: int) -> None:
     """Writes its effect and its completion in one transaction: exactly once, whatever happens."""
     with noted(ctx), ctx.transaction() as tx:
         tx.execute("INSERT INTO demo_charges VALUES (?, ?)", (ctx.job_id, amount))
 
 
 @app.task(name="report")
-def report(pages: int, ctx: dray.Context) -> str:
+def report(ctx: dray.Context, pages: int) -> str:
     """Reports its progress, and logs."""
     with noted(ctx):
         for page in range(1, pages + 1):
@@ -105,7 +105,7 @@ def report(pages: int, ctx: dray.Context) -> str:
 
 
 @app.task(name="picture", priority=5)
-def picture(number: int, ctx: dray.Context) -> int:
+def picture(ctx: dray.Context, number: int) -> int:
     """A step of a workflow."""
     with noted(ctx):
         time.sleep(0.05)
@@ -129,14 +129,14 @@ def tick(ctx: dray.Context) -> None:
 
 
 @app.task(name="nap")
-async def nap(seconds: float, ctx: dray.Context) -> None:
+async def nap(ctx: dray.Context, seconds: float) -> None:
     """Takes much too long; the demo cancels it."""
     with noted(ctx):
         await asyncio.sleep(seconds)
 
 
 @app.task(name="greet")
-def greet(whom: str, ctx: dray.Context) -> str:
+def greet(ctx: dray.Context, whom: str) -> str:
     """Runs later, or only once."""
     with noted(ctx):
         return f"hello {whom}"

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import dray
+from dray.app_interface import core_of
 from dray.backends.watch import Bell, Watch
 from dray.cli.exits import drop_output, say
 from dray.cli.options import wants_json
@@ -45,7 +46,7 @@ class Stopping:
     @contextmanager
     def watching(self, app: dray.App) -> Generator[Watch]:
         """Watches the database; a signal ends its wait too."""
-        watch = app.backend.watch()
+        watch = core_of(app).backend.watch()
         self._wakes = watch.poke
         try:
             yield watch

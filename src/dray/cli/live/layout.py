@@ -12,12 +12,14 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from dray.app_interface import core_of
 from dray.cli.cells import Shape
-from dray.cli.live.view import PANELS, Document, View, count_of
+from dray.cli.live.view import PANELS, STEP, Document, View, count_of
 from dray.cli.output import Column
 from dray.cli.terminal import GAP, Line, Span, fitted, fold, wrap
 from dray.ops.top import Snapshot
 from dray.sanitize import escape_control
+from dray.wording import rate
 
 _ROOM_FOR_NUMBERS = 20  # lines of a screen that shows all numbers
 _ROOM_FOR_ALL = 12  # and all lists
@@ -50,7 +52,7 @@ def screen(view: View, width: int, height: int, problem: str | None = None, ahea
 def _header(view: View, width: int, height: int, problem: str | None, ahead: float) -> list[Line]:
     snapshot = view.contents.snapshot
     clock = f"{(snapshot.at + timedelta(seconds=ahead)).astimezone():%H:%M:%S} "
-    what = [Span("dray top ", "bold"), Span(escape_control(view.app.settings.place), "dim")]
+    what = [Span("dray top ", "bold"), Span(escape_control(core_of(view.app).settings.place), "dim")]
     first = [Span(clock), *(what if problem is None else [Span(f"! {escape_control(problem)}", "bold red")])]
     if height < _ROOM_FOR_HINTS:
         return [first] if problem is not None else fold(_numbers(snapshot)[: len(_FIRST)], width, 1)
@@ -66,8 +68,8 @@ def _numbers(snapshot: Snapshot) -> list[Span]:
         for state in _STATES
     ]
     always = {"enqueued", "completed"}
-    rates = ", ".join(f"{rate:,.1f} {name}" for name, rate in snapshot.rates.items() if rate or name in always)
-    return [*states[: len(_FIRST)], Span(f"a second: {rates}"), *states[len(_FIRST) :]]
+    rates = ", ".join(f"{name} {rate(often)}" for name, often in snapshot.rates.items() if often or name in always)
+    return [*states[: len(_FIRST)], Span(f"now: {rates}"), *states[len(_FIRST) :]]
 
 
 def _footer(view: View, width: int, height: int) -> list[Line]:
@@ -106,6 +108,8 @@ def _list(view: View, panel: str, shapes: list[dict[str, Any]], width: int, heig
         view.page = visible
     view.tops[panel] = top = max(0, min(top, len(shapes) - visible))
     words = {column: [column.word(shape) for shape in shapes] for column in PANELS[panel]}
+    if STEP in words and not any(words[STEP]):
+        del words[STEP]  # no job here belongs to a workflow
     widths = fitted(words, width - 1)
     note = f" with {escape_control(view.filter)}" if view.filter else ""
     title = f"{panel} {len(shapes)}{note}"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Self
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends.watch import Watch
 from dray.cli.live import layout
 from dray.cli.live.screen import Screen
@@ -83,7 +84,7 @@ class Feed:
         self._called.clear()
         try:
             if self._watch is None:
-                self._watch = self._app.backend.watch()  # before the look: it tells of changes after that
+                self._watch = core_of(self._app).backend.watch()  # before the look: it tells of changes after that
             while self._asked:
                 self.said.append(_said_by(self._asked.popleft()))
             self.latest = self._look()
@@ -108,7 +109,7 @@ def _said_by(action: Callable[[], str]) -> str:
 
 
 def run(app: App, *, read_only: bool) -> None:
-    source = Top(app.backend)
+    source = Top(core_of(app).backend)
     first = Contents(source.look())  # an error of the database is reported before the screen is taken
 
     def look() -> Contents:

@@ -7,23 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dray.app import App
-from dray.cli import shapes
-from dray.cli.cells import Shape, cell, paused, queues, relative, seconds, short
+from dray.app_interface import core_of
+from dray.cli.apps import person
+from dray.cli.cells import Shape, cell, paused, queues, relative, seconds, short, step_of
 from dray.cli.commands.job import described
 from dray.cli.output import TRIES, Column, bar
-from dray.handle import job as handles
-from dray.model.job import CancelResult
+from dray.ops import acting, shapes
 from dray.ops.top import COUNTED, Snapshot
 from dray.ops.why import why
 from dray.sanitize import escape_control
 from dray.wording import span
 
-_CANCELLED = {
-    CancelResult.CANCELLED: "is cancelled",
-    CancelResult.REQUESTED: "is asked to stop",
-    CancelResult.FINAL: "had ended already",
-    CancelResult.UNKNOWN: "is gone",
-}
 _KEYS = """\
 tab, shift-tab    next list, previous list
 up, down, j, k    row above, row below; page up, page down, home, end
@@ -59,6 +53,7 @@ def _first_line(value: Any, shape: Shape) -> str:
     return lines[0] if lines else ""
 
 
+STEP = Column("step", "workflow", step_of, is_elastic=True, rank=5)
 PANELS = {  # the columns of each list; the value of the first is unique
     "queues": (
         Column("queue", "name", is_elastic=True),
@@ -73,6 +68,7 @@ PANELS = {  # the columns of each list; the value of the first is unique
         Column("for", "started_at", _for, is_number=True, rank=1),
         Column("progress", "progress", _progress, rank=2),
         Column("queue", "queue", is_elastic=True, rank=4),
+        STEP,
         Column("attempt", "attempt", TRIES, rank=6),
         Column("worker", "worker_id", short, rank=5),
         Column("", "progress_message", is_elastic=True, rank=3),
@@ -82,6 +78,7 @@ PANELS = {  # the columns of each list; the value of the first is unique
         Column("task", "task", is_elastic=True),
         Column("when", "finished_at", relative, rank=1),
         Column("queue", "queue", is_elastic=True, rank=4),
+        STEP,
         Column("attempt", "attempt", TRIES, rank=5),
         Column("error", "error", _first_line, is_elastic=True, rank=2),
     ),
@@ -230,37 +227,46 @@ class View:
             self.said = "select a queue, or a job of it"
         elif self._may_act():
             is_paused = any(each["name"] == queue and each["paused_at"] for each in self.contents.snapshot.queues)
-            act = self.app.resume if is_paused else self.app.pause
+            act = acting.resume_queue if is_paused else acting.pause_queue
             done, otherwise = ("goes on", "was not paused") if is_paused else ("is paused", "was paused already")
-            self.ask(lambda: f"queue {queue} {done if act(queue) else otherwise}")
+            core = core_of(self.app)
+            self.ask(lambda: f"queue {queue} {done if act(core, queue, person()) else otherwise}")
 
     def _retry(self, row: dict[str, Any]) -> None:
         if self.panel != "failures":
             self.said = "select a failed job"
         elif self._may_act():
-            why_not = "was not retried: it has not ended, is gone, or its arguments were not kept"
             job_id = row["id"]
-            self.ask(lambda: f"job {short(job_id)} {'starts over' if handles.retry(self.app, [job_id]) else why_not}")
+            self.ask(lambda: f"job {short(job_id)} {_retried(self.app, job_id)}")
 
     def _cancel(self, row: dict[str, Any]) -> None:
         if self.panel != "running":
             self.said = "select a running job"
         elif self._may_act():
             job_id, question = row["id"], f"Cancel job {short(row['id'])} ({escape_control(row['task'])})? y/n"
-            self.question = (
-                question,
-                lambda: f"job {short(job_id)} {_CANCELLED[handles.cancel(self.app, [job_id])[job_id]]}",
-            )
+            self.question = (question, lambda: f"job {short(job_id)} {_cancelled(self.app, job_id)}")
 
     def _may_act(self) -> bool:
         self.said = "this view is read-only" if self.read_only else ""
         return not self.read_only
 
 
+def _retried(app: App, job_id: str) -> str:
+    refused = acting.retry(core_of(app), [job_id], person()).refused
+    return f"was not retried: {refused[job_id]}" if refused else "starts over"
+
+
+def _cancelled(app: App, job_id: str) -> str:
+    refused = acting.cancel(core_of(app), [job_id], person()).refused
+    if refused:
+        return f"was not cancelled: {refused[job_id]}"
+    return "is cancelled" if app.job(job_id).state == "cancelled" else "is asked to stop"
+
+
 def _job_lines(app: App, job_id: str) -> list[str]:
     """Returns what `dray why` and `dray job show` say about a job."""
-    found = described(shapes.whole_job(app.job(job_id)))
-    causes = why(app.backend, job_id).causes
+    found = described(shapes.whole_jobs(core_of(app), [job_id])[0])
+    causes = why(core_of(app).backend, job_id).causes
     return [*(escape_control(cause.text) for cause in causes), "", *found]
 
 
