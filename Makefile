@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 
-.PHONY: help demo test tools check bench compare soak clean
+.PHONY: help demo test test-integrations tools check bench compare soak clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dray needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
@@ -20,8 +20,8 @@ $(VENV)/ready: pyproject.toml
 demo: $(VENV)/ready  ## thousands of jobs, retries, a killed worker and the accounts, on a scratch SQLite file
 	@$(BIN)/dray demo
 
-# Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow.
-TOOLS := pgbouncer=pgbouncer ip=iproute2 cc=gcc cc=libc6-dev
+# Program and Debian package of each: a pooler, networks of a test's own, a compiler for a disk that is slow, a browser.
+TOOLS := pgbouncer=pgbouncer ip=iproute2 cc=gcc cc=libc6-dev chromium-headless-shell=chromium-headless-shell
 
 tools:
 	@PATH="$$PATH:/usr/sbin:/sbin"; lacking=; \
@@ -35,8 +35,30 @@ tools:
 
 # Compiled files are kept, whatever the environment says: the tests start thousands of processes. And output is
 # buffered, as it is for users.
+PYTEST := PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/python -m pytest
+
+# Tests that fail beside others run again alone, with the same seed: what fails only on a busy machine shows as such.
+again = || { failed=$$?; [ $$failed = 1 ] || exit $$failed; echo "Again, alone, those that failed:"; \
+	$(1) --last-failed --last-failed-no-failures=none; }
+
 test: $(VENV)/ready tools  ## all tests, on SQLite and a real PostgreSQL
-	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= PYTHONUNBUFFERED= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder $(call again,$(PYTEST) --randomly-seed=last)
+
+# Django 6 needs Python 3.12. pyenv's own commands are only names: the interpreters are in its folder.
+NEWER_PYTHON = $(firstword $(foreach each,python3 python3.14 python3.13 python3.12 $(wildcard $(PYENV_ROOT)/versions/3.1[2-9]*/bin/python3) $(wildcard $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python3),$(shell $(each) -c 'import sys; print(sys.executable) if sys.version_info >= (3, 12) else 0' 2>/dev/null)))
+
+.venv-integrations/ready: pyproject.toml
+	@test -n "$(NEWER_PYTHON)" || { echo "The tests beside frameworks need Python 3.12 or newer (Django 6 does): install it, or run: make test"; exit 1; }
+	$(NEWER_PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install -q --disable-pip-version-check 'pip>=25.1'
+	.venv-integrations/bin/python -m pip install -q --disable-pip-version-check -e . --group integrations
+	@touch $@
+
+BESIDE := PYTHONDONTWRITEBYTECODE= .venv-integrations/bin/python -m pytest tests_integrations
+
+test-integrations: .venv-integrations/ready  ## Django, FastAPI, Flask, telemetry, MCP, deployment: with the real ones
+	.venv-integrations/bin/pyright -p tests_integrations
+	$(BESIDE) -n 4 --dist loadfile $(call again,$(BESIDE))
 
 check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 	$(BIN)/ruff check .
@@ -49,6 +71,7 @@ check: $(VENV)/ready  ## style, types, layers, SQL statements, lazy imports
 bench: $(VENV)/ready  ## rates, latency, idle cost and depth beside raw loops, each compared with its bar; about an hour
 	$(BIN)/python -m benchmarks.storage
 	$(BIN)/python -m benchmarks.moving
+	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.worker
 
 # The peers are installed in an environment of their own, .venv-compare-VERSION; two of them need Python 3.12. Options:

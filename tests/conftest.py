@@ -11,7 +11,8 @@ import shutil
 import signal
 import threading
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dray.backends.postgres.pool import Pool
 from dray.clock import Ids
 from tests.manual_clock import ManualClock
 from tests.prompt import close_prompts, prompt
-from tests.server import TEMPLATE, Server, in_database
+from tests.server import TEMPLATE, Server, in_database, in_memory
 
 _numbers = itertools.count(1)
 
@@ -45,7 +46,7 @@ TABLES = [
     f"dray_{name}"
     for name in (
         *("logs", "attempts", "edges", "jobs", "workflows"),
-        *("queues", "workers", "leases", "schedules", "stacks", "outcomes"),
+        *("queues", "workers", "leases", "schedules", "stacks", "outcomes", "actions", "rollups"),
     )
 ]
 _OBJECTS = """
@@ -54,11 +55,11 @@ SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = space),
     (SELECT count(*) FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid WHERE relnamespace = space)
 FROM CAST('{schema}'::regnamespace AS oid) AS space
 """
-AS_MADE = [("oldest_code", "1"), ("tables", str(len(TABLES) + 1)), ("version", "3")]
+AS_MADE = [("oldest_code", "1"), ("tables", str(len(TABLES) + 1)), ("version", "6")]
 
 
 # What mostly waits comes first: last, it would be waited for.
-_LONG = ("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/cli/")
+_LONG = ("tests/processes/", "tests/cli/test_demo", "tests/backends/test_machine", "tests/web/browser/", "tests/cli/")
 
 
 @pytest.hookimpl(trylast=True)
@@ -68,9 +69,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     )
 
 
-def pytest_collection() -> None:
+def pytest_collection(session: pytest.Session) -> None:
     """What is collected stays: no garbage collection finds anything, and they took a third of the time."""
     gc.disable()
+    _load_tests(session.config)
+
+
+def _load_tests(config: pytest.Config) -> None:
+    """In a test process of pytest-xdist: loads the test modules, beginning at another one than the other processes.
+
+    In a new clone a module is compiled by the first process that loads it. If all began with the same one, each would
+    compile them all, which takes twice as long as loading them.
+    """
+    given: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if given is None:
+        return
+    places = [Path(config.rootpath, each.partition("::")[0]) for each in config.args]
+    files = sorted({file for place in places for file in (place.rglob("test_*.py") if place.is_dir() else [place])})
+    first = len(files) * int(given["workerid"].removeprefix("gw")) // given["workercount"]
+    # A conftest.py before all tests: it may name modules in which pytest explains assertions.
+    for file in [*sorted(Path(__file__).parent.rglob("conftest.py")), *files[first:], *files[:first]]:
+        with suppress(Exception):  # pytest loads it again and says what is wrong
+            import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
@@ -83,7 +103,12 @@ _SERVER = pytest.StashKey[Server]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One server for the whole run, before the processes start that use it."""
+    """One server for the whole run, before the processes start that use it; and files in memory, if there is room.
+
+    On a disk, each commit of a SQLite file took a quarter more of the processor's time, and a wait.
+    """
+    for folder in in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
     if config.getoption("tx", None) and not config.getoption("collectonly"):
         config.stash[_SERVER] = _start_server()
 
@@ -156,7 +181,8 @@ class Schemas:
 
     def give_back(self, schema: str) -> None:
         try:
-            self._ask("; ".join(f'DELETE FROM "{schema}".{table}' for table in TABLES))
+            notes = f"DELETE FROM \"{schema}\".dray_meta WHERE name IN ('rollups', 'web_secret')"
+            self._ask("; ".join([*(f'DELETE FROM "{schema}".{table}' for table in TABLES), notes]))
             is_as_made = self._look(schema) == AS_MADE or self._tidy(schema)
         except psycopg.Error:
             is_as_made = False
@@ -226,7 +252,7 @@ class WarmConnections:
             return
         with pool.lock:
             kept = [each for each in pool.idle if _is_as_new(each)]
-            pool.idle = [each for each in pool.idle if each not in kept]
+            pool.idle[:] = [each for each in pool.idle if each not in kept]
         with self._lock:
             idle = self._idle.pop((pool.place, pool.patience), [])
             self._idle[pool.place, pool.patience] = idle + kept

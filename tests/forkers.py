@@ -1,10 +1,10 @@
-"""Forkers that are forked, for workers that are; and workers, for supervisors that are.
+"""Forkers that are forked, for workers that are; and workers, for supervisors, demos and benches that are.
 
 A worker starts its forker as a new Python, and a supervisor its workers. Each takes 0.2 s of processor time to load
-Dray, and the tests start hundreds. A process of `fork_program` has one beside it instead, which forks what it starts.
-That one is forked before any task is loaded, file opened or thread started. So what it forks is what a new Python
-would be: a child of its worker or supervisor, with none of its tasks, locks and descriptors. Processes that the tests
-start as commands, and those that have renewed themselves, start Python.
+Dray, and the tests start hundreds. A process of `fork_program`, and a command of `tests.cli.shell`, has one beside it
+instead, which forks what it starts. That one is forked before any task is loaded, file opened or thread started. So
+what it forks is what a new Python would be: a child of its worker or supervisor, with none of its tasks, locks and
+descriptors. Programs that the tests start from scratch, and workers that have renewed themselves, start Python.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from dray.cli import processes
 from dray.runtime import supervisor
 from dray.runtime.children import forker, kernel, worker_side
 
 _LONGEST_REQUEST = 1 << 17
+_WITH_AN_APP = ("dray.cli.measuring", "dray.cli.demo.tasks")
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _prctl = ctypes.CDLL(None).prctl
 
@@ -49,8 +52,9 @@ def fork_starter(command: Sequence[str], show_mark: Callable[[bool], None]) -> S
         return fork_starter(_become_worker(request, starter_pid), show_mark)
     theirs.close()
     starter = _Starter(ours)
-    # The modules as these two know them; bodies use the real one.
-    for module, start in ((worker_side, starter.start_forker), (supervisor, starter.start_worker)):
+    # The modules as these know them; bodies use the real one.
+    starts = {worker_side: starter.start_forker, supervisor: starter.start_worker, processes: starter.start_apart}
+    for module, start in starts.items():
         module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": start})  # type: ignore[assignment]
     return command
 
@@ -79,15 +83,27 @@ def _fork_on_request(sock: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _become_worker(request: bytes, supervisor_pid: int) -> list[str]:
-    """What `Supervisor` has a worker do before it is executed; returns its command."""
+    """What a supervisor, a demo or a bench has a worker do before it is executed; returns its command."""
     asked = json.loads(request)
     os.environ.clear()
     os.environ.update(asked["environment"])
-    os.setpgid(0, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    if asked["log"] is None:
+        os.setpgid(0, 0)
+    else:
+        os.setsid()
+        for module in _WITH_AN_APP:  # loaded again, with the address of this process
+            sys.modules.pop(module, None)
+        log = os.open(asked["log"], os.O_WRONLY | os.O_APPEND)
+        for standard in (1, 2):
+            os.dup2(log, standard)
+        os.close(log)
     between = os.getppid()
     while os.getppid() == between != supervisor_pid:  # the kernel would tell of the end of this one
         time.sleep(0.001)
-    kernel.ask_for_death_signal(signal.SIGTERM)
+    kernel.ask_for_death_signal(asked["death_signal"])
     if os.getppid() != supervisor_pid:
         os._exit(1)
     return asked["command"]
@@ -111,8 +127,23 @@ class _Starter:
         return self._start(b"forker", pass_fds)
 
     def start_worker(self, command: Sequence[str], *, env: Mapping[str, str], **options: Any) -> _Child:
+        """A worker of a supervisor, in a process group of its own."""
+        return self._start_command(command, env, None, signal.SIGTERM)
+
+    def start_apart(self, command: Sequence[str], *, env: Mapping[str, str], stdout: Any, **options: Any) -> _Child:
+        """A worker of a demo or a bench, in a session of its own, its output in a file."""
+        return self._start_command(command, env, stdout.name, signal.SIGKILL)
+
+    def _start_command(
+        self, command: Sequence[str], env: Mapping[str, str], log: Any, death_signal: signal.Signals
+    ) -> _Child:
         # Without the interpreter and its options, which this one has too.
-        asked = {"command": [*command[command.index("-m") :]], "environment": dict(env)}
+        asked = {
+            "command": [*command[command.index("-m") :]],
+            "environment": dict(env),
+            "log": None if log is None else str(log),
+            "death_signal": death_signal,
+        }
         return self._start(json.dumps(asked).encode(), ())
 
     def _start(self, request: bytes, descriptors: Sequence[int]) -> _Child:
@@ -153,5 +184,12 @@ class _Child:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._code

@@ -65,7 +65,7 @@ def test_the_summary_of_workers_and_producers_has_a_line_for_each_bar() -> None:
         "2 worker processes, SQLite",
         "4 worker processes, SQLite",
         "producer beside a worker that runs its jobs, SQLite",
-        "producer beside a worker on 3,000 jobs, SQLite",
+        "producer beside a worker on 300 jobs, SQLite",
         "idle worker, SQLite, CPU",
         "idle worker, SQLite, resident",
         "idle worker, SQLite, wake-ups",
@@ -94,7 +94,21 @@ def test_every_kind_of_depth_is_measured(database: str) -> None:
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_constant_load_is_compared_with_itself(database: str) -> None:
     times = ("--minutes", "0.05", "--every", "0.5", "--keep", "0.7")
-    found = names(run("steady", "--rate", "50", "--on", database, *times))
+    found = names(run("steady", "--rate", "50", "--model-rows", "1000", "--on", database, *times))
     what = [name.split(", ")[2] for name in found]
     files = ["file MB", "WAL MB"] if database == "sqlite" else ["table MB", "index MB", "dead rows"]
     assert what == ["served/s", "p50 ms", "p95 ms", *files]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_the_reads_of_the_dashboard_are_compared_with_their_bars(database: str) -> None:
+    found = names(run("dashboard", "--quick", "--jobs", "2000", "--on", database))
+    assert [name.partition(",")[0] for name in found] == [
+        "slowest p95 of a read",
+        "slowest statement",
+        "p95 of the slowest page",
+        "p95 of the slowest fragment",
+        "p95 of the slowest statement of a page",
+        "of a core at rest",
+    ]

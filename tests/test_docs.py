@@ -34,6 +34,31 @@ def test_the_example_retries_and_succeeds(empty_url: str) -> None:
     ]
 
 
+def test_the_workflow_example_tolerates_a_failure_and_retries_it(empty_url: str) -> None:
+    said = run("examples/etl.py", empty_url)
+
+    assert said.splitlines() == [
+        "completed: loaded 49 pages, 1 failed",
+        "page-7: ConnectionError: page 7 is down",
+        "completed: loaded 50 pages",
+    ]
+
+
+def test_the_workflow_of_the_how_to_runs_as_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "build-a-workflow.md").read_text()
+    (tmp_path / "etl.py").write_text("\n".join(re.findall(r"```python\n(.+?)```", page, re.S)))
+
+    run("etl.py", cwd=tmp_path)
+
+    (etl, _) = (
+        line.split("\t")[0] for line in run("-m", "dray", "workflows", "--url", "etl.db", cwd=tmp_path).splitlines()
+    )
+    for line in re.findall(r"^\$ dray (.+?) *(?:#|$)", page, re.M):
+        assert (
+            run("-m", "dray", *line.replace("ID", etl).split(), "--url", "etl.db", cwd=tmp_path) or "failed" in line
+        )
+
+
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     tasks, script, transaction = re.findall(r"```python\n(.+?)```", README, re.S)
     (tmp_path / "tasks.py").write_text(tasks)
@@ -56,6 +81,20 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
         assert worker.wait(30) == 0
 
 
+def test_every_example_has_its_context_first() -> None:
+    """There type checkers check every call; anywhere else they check none."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    code = [block for page in pages for block in re.findall(r"```python\n(.+?)```", page.read_text(), re.S)]
+    folders = (ROOT / "examples", ROOT / "src" / "dray" / "cli" / "demo")
+    code += [file.read_text() for folder in folders for file in folder.rglob("*.py")]
+    heads = [
+        head for text in code for head in re.findall(r"^ *(?:async )?def \w+\(([^)]*\bContext\b[^)]*)\)", text, re.M)
+    ]
+
+    assert len(heads) > 10
+    assert [head for head in heads if not re.match(r"\w+: (dray\.)?Context", head)] == []
+
+
 def test_the_commands_of_the_readme_are_commands(tmp_path: Path) -> None:
     typed = re.findall(r"^\$ dray (\w+(?: show)?)", README, re.M)
 
@@ -76,6 +115,25 @@ def test_the_commands_that_replace_a_sqlite_file_run_as_shown(tmp_path: Path) ->
         subprocess.run(line, shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, timeout=60, check=True)
 
     assert run("-m", "dray", "jobs", cwd=tmp_path).startswith(job.strip())
+
+
+def test_the_code_about_transactions_runs_as_shown(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "enqueue-in-your-transaction.md").read_text()
+    (tmp_path / "page.py").write_text("".join(re.findall(r"```python\n(.+?)```", page, re.S)))
+
+    # Two threads print: one may do so between the text and the newline of the other.
+    assert sorted(re.findall(r"confirmed \d+", run("page.py", cwd=tmp_path))) == ["confirmed 1", "confirmed 2"]
+
+
+def test_the_code_of_hooks_and_middleware_runs_as_shown_on_both_databases(url: str) -> None:
+    page = (ROOT / "docs" / "how-to" / "use-hooks-and-middleware.md").read_text()
+    code = "".join(re.findall(r"```python\n(.+?)```", page, re.S)).replace('"sqlite:///shop.db"', repr(url))
+    names: dict[str, Any] = {"__name__": "shop"}
+
+    exec(compile(code, "shop.py", "exec"), names)
+
+    names["app"].close()
+    assert len(names["alerts"]) == 1
 
 
 def test_the_reference_names_every_public_name() -> None:
@@ -104,6 +162,7 @@ def _options(function: Any, *inner: str) -> list[str]:
 def _documented() -> dict[str, list[str]]:
     """What people can use, by the section that has to name it."""
     import dray
+    from dray import testing
     from dray.handle.job import Attempt, AttemptError, LogLine
     from dray.ops.listing import QueueInfo, Stats, WorkerInfo
     from dray.runtime.worker import Worker
@@ -128,6 +187,21 @@ def _documented() -> dict[str, list[str]]:
         "Workflows": [name for name in _public(dray.Run) if name not in coroutines or name == "await_"],
         "Schedules": [*ScheduleKeywords.__optional_keys__, *_public(ScheduleInfo)],
         "Coroutines": [*coroutines],
+        "Testing": [
+            *testing.__all__,
+            *(
+                name
+                for function in (
+                    testing.drain,
+                    testing.assert_enqueued,
+                    testing.context,
+                    testing.clock,
+                    testing.crash,
+                )
+                for name in _options(function)
+            ),
+        ],
+        "Dashboard": [*_options(dray.dashboard), *_options(dray.Access.__init__), "wsgi", "close"],
         "Errors": [name for name, kind in vars(dray.errors).items() if isinstance(kind, type) and name != "Any"],
     }
 
@@ -160,6 +234,13 @@ def test_the_reference_has_the_limits_of_the_code() -> None:
         f"{(Retention().failed_us or 0) // DAY} days if they failed",
     )
     assert [figure for figure in figures if figure not in section] == []
+
+
+def test_the_reference_of_searches_has_the_limits_of_the_code() -> None:
+    from dray.model.search import TERMS, TEXT_CHARS
+
+    page = (ROOT / "docs" / "reference" / "search.md").read_text()
+    assert f"at most {TEXT_CHARS:,} characters and {TERMS} terms" in page
 
 
 def test_links_between_the_docs_lead_somewhere() -> None:

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dray.sanitize import clean, clean_traceback, escape_control, holds_password, redact
-from dray.wording import counted, plural
+from dray.wording import counted, interval, plural, rate, with_short_ids
 
 any_text = st.text(st.characters(categories=["L", "Cs", "Cc", "So", "Zs"]) | st.sampled_from("a\0\udc80é😀"))
 
@@ -132,6 +132,7 @@ def test_a_hundred_million_characters_are_cut_without_a_copy_of_them(
         ("\x7f\x85\0", "\\x7f\\x85\\x00"),
         ("a\u2028b\u2029c", "a\\u2028b\\u2029c"),
         ("user\u202egnp.exe\u2066x\u2069", "user\\u202egnp.exe\\u2066x\\u2069"),
+        ("a\u061cb\u200ec\u200f", "a\\u061cb\\u200ec\\u200f"),
         ("\udc80", "\\udc80"),
     ],
     ids=ascii,
@@ -334,3 +335,48 @@ def test_a_count_goes_with_its_verb() -> None:
     assert counted(1, "body does not stop", "bodies do not stop") == "1 body does not stop"
     assert counted(2, "body does not stop", "bodies do not stop") == "2 bodies do not stop"
     assert (plural(1, "comes", "come"), plural(0, "comes", "come")) == ("comes", "come")
+
+
+@pytest.mark.parametrize(
+    ("per_second", "said"),
+    [
+        (0, "0 a second"),
+        (2 / 3600, "2 an hour"),
+        (0.3, "18 a minute"),
+        (1, "1 a second"),
+        (3.456, "3.5 a second"),
+        (99.7, "100 a second"),
+        (12_345.6, "12,346 a second"),
+        (1 / 86_400, "1 a day"),
+        (0.1 / 86_400, "0.1 a day"),
+    ],
+)
+def test_a_rate_is_said_in_the_unit_that_makes_it_readable(per_second: float, said: str) -> None:
+    assert rate(per_second) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (1, "second"),
+        (30, "30 seconds"),
+        (0.5, "0.5 seconds"),
+        (1.5, "1.5 seconds"),
+        (60, "minute"),
+        (90, "1 minute 30 seconds"),
+        (3600, "hour"),
+        (5400, "1 hour 30 minutes"),
+        (86_400, "day"),
+        (604_800, "7 days"),
+    ],
+)
+def test_an_interval_is_said_as_it_follows_every(seconds: float, said: str) -> None:
+    assert interval(seconds) == said
+
+
+def test_ids_in_a_sentence_are_short_but_for_those_in_python() -> None:
+    job_id = "0193c5a1-0000-7000-8000-00005a0c93e1"
+
+    said = with_short_ids(f'job {job_id} waits: app.retry("{job_id}"), or `dray job retry {job_id}`')
+
+    assert said == f'job 5a0c93e1 waits: app.retry("{job_id}"), or `dray job retry 5a0c93e1`'

@@ -33,7 +33,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: Path) -> None:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
 
     assert held == wanted
-    assert {Path(path).suffix for path in held} == {".py", ".sql", ".typed"}
+    assert {Path(path).suffix for path in held} == {".py", ".sql", ".typed", ".html", ".css", ".js", ".svg", ".md"}
 
 
 def test_the_wheel_alone_passes_the_demo(wheel: Path, tmp_path: Path) -> None:

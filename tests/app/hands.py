@@ -7,6 +7,7 @@ from typing import Any
 
 from dray import codec
 from dray.app import App
+from dray.app_interface import core_of
 from dray.handle.job import Job
 from dray.instants import SECOND
 from dray.model import settlement as model
@@ -31,15 +32,15 @@ class Hands:
     @property
     def worker(self) -> str:
         if self._worker is None:
-            new = NewWorker(id=self.app.ids.new(), name="hands", host="here", pid=1, boot=self.clock.boot)
-            self.app.backend.workers.register(new, LEASE_US)
+            new = NewWorker(id=core_of(self.app).ids.new(), name="hands", host="here", pid=1, boot=self.clock.boot)
+            core_of(self.app).backend.workers.register(new, LEASE_US)
             self._worker = new.id
         return self._worker
 
     def claim(self, job: Job[Any]) -> Claim:
         """Claims a job, which must be the first of its queue and task."""
         row = self.app.job(job.id).row
-        (claim,) = verbs.claim(self.app.backend, self.worker, Demand((row.queue,), (row.task,), 1))
+        (claim,) = verbs.claim(core_of(self.app).backend, self.worker, Demand((row.queue,), (row.task,), 1))
         assert claim.id == job.id
         return claim
 
@@ -62,6 +63,6 @@ class Hands:
         self.settle(model.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", message, "Traceback: here"))
 
     def settle(self, settlement: Settlement) -> None:
-        settled = verbs.settle(self.app.backend, self.worker, [settlement])
+        settled = verbs.settle(core_of(self.app).backend, self.worker, [settlement])
         assert settled == ([], [], [], [], [])
-        self.app.backend.announce_done()
+        core_of(self.app).backend.announce_done()

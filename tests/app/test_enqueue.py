@@ -14,8 +14,10 @@ import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import ConfigError, InvalidName, PayloadError, PayloadTooLarge, UnknownJob
 from dray.handle.job import Job
+from dray.settings import Durability
 from dray.task.task import Task
 from tests.app.hands import Hands
 from tests.manual_clock import ManualClock
@@ -154,7 +156,7 @@ def test_a_job_waits_for_its_parents(app: App, hands: Hands, adding: Task[..., i
 
 def test_a_parent_that_is_not_there_is_refused(app: App, adding: Task[..., int]) -> None:
     with pytest.raises(UnknownJob, match="does not exist"):
-        adding.using(after=[app.new_id()]).enqueue(1)
+        adding.using(after=[core_of(app).new_id()]).enqueue(1)
     assert app.jobs() == []
 
 
@@ -165,7 +167,7 @@ def test_workers_of_this_process_are_told_of_the_queues_once_the_jobs_are_there(
     app: App, adding: Task[..., int]
 ) -> None:
     seen: list[tuple[set[str], int]] = []
-    app.on_enqueue.append(lambda queues: seen.append((set(queues), len(app.jobs()))))
+    core_of(app).on_enqueue.append(lambda queues: seen.append((set(queues), len(app.jobs()))))
 
     adding.enqueue(1)
     adding.using(queue="other", delay=60).enqueue(2)
@@ -176,7 +178,7 @@ def test_workers_of_this_process_are_told_of_the_queues_once_the_jobs_are_there(
 
 def test_nobody_is_told_of_what_was_refused(app: App, adding: Task[..., int]) -> None:
     seen: list[Any] = []
-    app.on_enqueue.append(seen.append)
+    core_of(app).on_enqueue.append(seen.append)
 
     with pytest.raises(PayloadError):
         adding.enqueue("one")
@@ -188,7 +190,7 @@ def test_nobody_is_told_of_what_was_refused(app: App, adding: Task[..., int]) ->
 
 @pytest.mark.parametrize(("durability", "is_durable"), [("full", True), ("default", True), ("normal", False)])
 def test_an_enqueue_is_as_durable_as_the_app_says(
-    url: str, monkeypatch: pytest.MonkeyPatch, durability: str, is_durable: bool
+    url: str, monkeypatch: pytest.MonkeyPatch, durability: Durability, is_durable: bool
 ) -> None:
     with App(url, durability=durability) as app:
         written: list[bool] = []
@@ -201,7 +203,7 @@ def test_an_enqueue_is_as_durable_as_the_app_says(
             return noted
 
         for name in ("write", "post"):  # the first job of a queue, and those after it
-            monkeypatch.setattr(app.backend.db, name, noting(getattr(app.backend.db, name)))
+            monkeypatch.setattr(core_of(app).backend.db, name, noting(getattr(core_of(app).backend.db, name)))
         app.enqueue("x")
         assert written == [is_durable]
         asyncio.run(app.aenqueue("x"))
@@ -264,7 +266,7 @@ def test_something_that_is_no_connection_is_refused(app: App) -> None:
 
 
 MISUSE: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
-    (lambda app, task: app.enqueue("a name"), InvalidName, "task name 'a name' cannot be used"),
+    (lambda app, task: app.enqueue("a name "), InvalidName, "task name 'a name ' cannot be used"),
     (lambda app, task: app.enqueue(7), InvalidName, "a task name must be a string, not int"),
     (lambda app, task: app.enqueue(task, {"a": 1}), TypeError, "use add.enqueue"),
     (
@@ -283,7 +285,7 @@ MISUSE: list[tuple[Callable[[Any, Any], Any], type[Exception], str]] = [
     (lambda app, task: app.enqueue("x", run_at="tomorrow"), TypeError, "run_at must be a datetime"),
     (lambda app, task: app.enqueue("x", priority="high"), TypeError, "priority must be a whole number"),
     (lambda app, task: app.enqueue("x", priority=1 << 40), ConfigError, "priority must be between"),
-    (lambda app, task: app.enqueue("x", queue="a queue"), InvalidName, "queue name"),
+    (lambda app, task: app.enqueue("x", queue="a,queue"), InvalidName, "queue name"),
     (lambda app, task: app.enqueue("x", tags="x"), TypeError, "tags must be a list"),
     (lambda app, task: app.enqueue("x", after=["7"]), ConfigError, "'7' is no job id"),
     (lambda app, task: app.enqueue("x", unique_for=60), ConfigError, "means nothing without unique"),

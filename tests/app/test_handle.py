@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends.store.work import Report
 from dray.errors import JobCancelled, JobEnded, JobFailed, UnknownJob
 from dray.handle.job import AttemptError, Job, Progress
 from dray.instants import SECOND, to_datetime
 from dray.model import settlement as model
 from dray.model.job import LogLine, Reason
+from dray.ops.why import why
 from tests import verbs
 from tests.app.hands import LEASE_US, Hands
 from tests.manual_clock import ManualClock
@@ -87,7 +89,7 @@ def test_progress_is_what_the_body_said_last(app: App, hands: Hands) -> None:
     assert job.progress == Progress(None, None)
 
     claim = hands.claim(job)
-    verbs.progress(app.backend, hands.worker, [Report(claim.id, claim.claim, 42.5, "half way")])
+    verbs.progress(core_of(app).backend, hands.worker, [Report(claim.id, claim.claim, 42.5, "half way")])
 
     percent, message = job.refresh().progress
     assert (percent, message) == (42.5, "half way")
@@ -97,7 +99,7 @@ def test_logs_are_read_in_order_and_on_from_a_line(app: App, hands: Hands, clock
     job = app.enqueue("x")
     claim, at = hands.claim(job), clock.steady()
     lines = [LogLine(job.id, claim.claim, at, "INFO", "shop", f"line {n}") for n in range(3)]
-    verbs.write_logs(app.backend, hands.worker, lines)
+    verbs.write_logs(core_of(app).backend, hands.worker, lines)
 
     found = job.logs()
 
@@ -150,6 +152,21 @@ def test_attempts_before_a_retry_are_still_shown(app: App, hands: Hands) -> None
     hands.fail(job)
 
     assert [(a.number, a.outcome) for a in job.attempts()] == [(1, "completed"), (1, "error")]
+
+
+def test_attempts_with_the_same_number_are_told_apart_by_their_start_and_claim(app: App, hands: Hands) -> None:
+    job = app.enqueue("x")
+    hands.stumble(job)
+    hands.fail(job)
+    assert job.retry()
+    hands.fail(job)
+    assert job.retry()
+    hands.complete(job)
+
+    numbers = [(a.start, a.number, a.claim) for a in job.attempts()]
+
+    assert numbers == [(1, 1, 1), (1, 2, 2), (2, 1, 3), (3, 1, 4)]
+    assert "in start 3, attempt 1 of 3" in why(core_of(app).backend, job.id).causes[0].text
 
 
 # Results
@@ -207,14 +224,15 @@ def test_a_coroutine_waits_for_a_result(app: App, hands: Hands) -> None:
 @pytest.mark.parametrize(
     ("timeout", "within"), [(0, "0 seconds"), (0.01, "0.01 seconds"), (timedelta(seconds=1), "1 second")]
 )
-def test_a_job_that_takes_too_long_goes_on(app: App, timeout: Any, within: str) -> None:
+def test_a_job_that_takes_too_long_goes_on(app: App, hands: Hands, timeout: Any, within: str) -> None:
     job = app.enqueue("x")
+    hands.claim(job)
 
     with pytest.raises(TimeoutError, match=f"job {job.id} has not ended within {within} and goes on"):
         job.result(timeout=timeout)
     with pytest.raises(TimeoutError):
         asyncio.run(job.aresult(timeout=timeout))
-    assert job.state == "queued"
+    assert job.state == "running"
 
 
 def test_no_time_at_all_is_enough_for_a_job_that_has_ended(app: App, hands: Hands) -> None:
@@ -325,13 +343,15 @@ def test_cancel_asks_a_running_job_to_stop_and_tells_its_worker(app: App, hands:
     job = app.enqueue("x", queue="q")
     hands.claim(job)
     woken: list[list[str]] = []
-    app.on_enqueue.append(lambda queues: woken.append(list(queues)))
+    core_of(app).on_enqueue.append(lambda queues: woken.append(list(queues)))
 
     assert job.cancel() is True
 
     assert job.state == "running"
     assert woken == [["q"]]
-    assert [held.cancel_requested for held in app.backend.workers.beat(hands.worker, LEASE_US).held] == [True]
+    assert [held.cancel_requested for held in core_of(app).backend.workers.beat(hands.worker, LEASE_US).held] == [
+        True
+    ]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
@@ -370,7 +390,7 @@ def test_retry_starts_an_ended_job_over_and_tells_workers(app: App, hands: Hands
     assert job.retry() is False
     hands.fail(job)
     woken: list[list[str]] = []
-    app.on_enqueue.append(lambda queues: woken.append(list(queues)))
+    core_of(app).on_enqueue.append(lambda queues: woken.append(list(queues)))
 
     assert job.retry() is True
 
@@ -388,7 +408,7 @@ def test_delete_removes_a_job_with_its_history(app: App, hands: Hands) -> None:
     assert job.delete() is True
     with pytest.raises(UnknownJob):
         _ = job.state
-    assert app.backend.history.attempts(job.id) == []
+    assert core_of(app).backend.history.attempts(job.id) == []
 
 
 def test_delete_leaves_what_runs_or_is_needed(app: App, hands: Hands) -> None:
@@ -426,7 +446,7 @@ def test_a_crash_is_shown_as_an_attempt(app: App, hands: Hands, clock: ManualClo
     job = app.enqueue("x", max_attempts=1)
     hands.claim(job)
     clock.advance(LEASE_US + SECOND)
-    app.backend.workers.rescue(verbs.overdue(app.backend), rng=hands.rng)
+    core_of(app).backend.workers.rescue(verbs.overdue(core_of(app).backend), rng=hands.rng)
 
     with pytest.raises(JobFailed, match="lost its worker") as raised:
         job.result()

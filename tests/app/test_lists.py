@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import ConfigError, InvalidName, UnknownJob
 from dray.instants import DAY, HOUR, LAST_INSTANT, SECOND, to_datetime
 from dray.model.job import Reason
@@ -84,12 +85,12 @@ def test_an_instant_beyond_the_calendar_breaks_no_list(app: App, field: str, end
     texts = {"far": "20000-01-01"}
     job = app.enqueue("x", expires_in=60)
     value = numbers[end] if app.url.startswith("sqlite:") else texts.get(end, end)
-    raw.run(app.backend, f"UPDATE dray_jobs SET {field} = ? WHERE id = ?", value, job.id)
+    raw.run(core_of(app).backend, f"UPDATE dray_jobs SET {field} = ? WHERE id = ?", value, job.id)
 
     assert [found.id for found in app.jobs()] == [job.id]
     year = 1 if end == "-infinity" else 9999
     assert to_datetime(getattr(job.refresh().row, field)).year == year
-    assert why(app.backend, job.id).causes
+    assert why(core_of(app).backend, job.id).causes
 
 
 def test_jobs_come_newest_first_and_page_by_page(app: App) -> None:
@@ -159,7 +160,7 @@ MISUSE: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda app: app.jobs(state=[]), ConfigError, "give states"),
     (lambda app: app.jobs(state=["timeout", "completed"]), ConfigError, "timeout, crashed and expired alone"),
     (lambda app: app.jobs(state=[7]), TypeError, "state must be a word"),
-    (lambda app: app.jobs(queue="a b"), InvalidName, "queue name 'a b'"),
+    (lambda app: app.jobs(queue="a,b"), InvalidName, "queue name 'a,b'"),
     (lambda app: app.jobs(task=7), InvalidName, "task name"),
     (lambda app: app.jobs(tag=""), InvalidName, "tag name"),
     (lambda app: app.jobs(since=datetime(2030, 1, 1)), ConfigError, "since has no time zone"),  # noqa: DTZ001
@@ -171,11 +172,11 @@ MISUSE: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda app: app.stats(window=0), ConfigError, "window must be more than 0"),
     (lambda app: app.prune(older_than=-1), ConfigError, "older_than must be between 0"),
     (lambda app: app.prune(older_than="1d"), TypeError, "older_than must be a number"),
-    (lambda app: app.pause("a b"), InvalidName, "queue name"),
+    (lambda app: app.pause("a,b"), InvalidName, "queue name"),
     (lambda app: app.resume(7), InvalidName, "queue name"),
     (lambda app: app.queue("q", priority="high"), TypeError, "priority must be a whole number"),
     (lambda app: app.queue("q", priority=1 << 40), ConfigError, "priority must be between"),
-    (lambda app: app.queue("a b"), InvalidName, "queue name"),
+    (lambda app: app.queue("a,b"), InvalidName, "queue name"),
 ]
 
 
@@ -243,7 +244,7 @@ def test_a_queue_has_a_default_priority_for_jobs_to_come(app: App) -> None:
 
 def test_a_paused_queue_starts_nothing_until_it_goes_on(app: App, clock: ManualClock) -> None:
     woken: list[list[str]] = []
-    app.on_enqueue.append(lambda queues: woken.append(list(queues)))
+    core_of(app).on_enqueue.append(lambda queues: woken.append(list(queues)))
 
     assert app.pause("mail") is True
     assert app.pause("mail") is False
@@ -262,7 +263,7 @@ def test_a_paused_queue_starts_nothing_until_it_goes_on(app: App, clock: ManualC
 
 def test_workers_are_shown_with_their_duties(app: App, hands: Hands, clock: ManualClock) -> None:
     assert app.workers() == []
-    app.backend.leases.take("prune", hands.worker)
+    core_of(app).backend.leases.take("prune", hands.worker)
 
     (worker,) = app.workers()
 
@@ -301,7 +302,7 @@ def test_prune_keeps_failures_longer_by_default(app: App, hands: Hands, clock: M
 
 def test_prune_goes_on_until_nothing_is_left_to_remove(app: App, clock: ManualClock) -> None:
     task = app.task(name="many")(empty)
-    app.backend.jobs.cancel([job.id for job in task.enqueue_many([()] * 2_500)])
+    core_of(app).backend.jobs.cancel([job.id for job in task.enqueue_many([()] * 2_500)])
     clock.advance(SECOND)
 
     assert app.prune(older_than=0) == 2_500

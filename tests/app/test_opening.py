@@ -15,6 +15,7 @@ import pytest
 import dray
 from dray.address import SqliteAddress, parse_address
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
 
 
@@ -110,7 +111,7 @@ def test_the_file_has_the_mode_that_was_asked_for(here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({"url": 7}, TypeError, "url must be an address such as sqlite:///jobs.db, or a path, not int"),
+        ({"url": 7}, TypeError, "url must be an address such as sqlite:///jobs.db, a path, or libpq's parameters"),
         ({"url": "mysql://x"}, ConfigError, "no database address that Dray knows"),
         ({"url": ":memory:"}, ConfigError, "names no file"),
         ({"durability": "strong"}, ConfigError, "durability must be one of full, default, normal, not 'strong'"),
@@ -119,6 +120,10 @@ def test_the_file_has_the_mode_that_was_asked_for(here: Path) -> None:
         ({"imports": "shop.jobs"}, TypeError, "imports must be a list of module names, not str"),
         ({"imports": ["shop/jobs.py"]}, ConfigError, "'shop/jobs.py' is no module's name"),
         ({"imports": [7]}, ConfigError, "7 is no module's name"),
+        ({"locator": "shop.jobs"}, ConfigError, "'shop.jobs' names no App; write module:object"),
+        ({"locator": "shop/jobs.py:app"}, ConfigError, "names no App"),
+        ({"locator": "shop.jobs:"}, ConfigError, "names no App"),
+        ({"locator": 7}, TypeError, "locator must be a string"),
         ({"file_mode": "600"}, TypeError, "file_mode must be a number such as 0o660"),
         ({"file_mode": 600}, ConfigError, "file_mode must be permissions .* not 0o1130"),
         ({"file_mode": 0o440}, ConfigError, "let the owner read and write"),
@@ -154,7 +159,7 @@ def test_modules_with_tasks_are_loaded_when_asked_for(importable: Path) -> None:
     app = App(importable / "jobs.db", imports=["shop_jobs"])
     assert "shop_jobs" not in sys.modules
 
-    app.load(["more_jobs"])
+    core_of(app).load(["more_jobs"])
 
     assert {"shop_jobs", "more_jobs"} <= set(sys.modules)
 
@@ -164,9 +169,9 @@ def test_a_module_that_is_not_there_is_told_from_one_that_it_misses(importable: 
     app = App(importable / "jobs.db")
 
     with pytest.raises(ConfigError, match=r"no module 'no_such\.jobs' to import tasks from; run this where"):
-        app.load(["no_such.jobs"])
+        core_of(app).load(["no_such.jobs"])
     with pytest.raises(ModuleNotFoundError, match="not_installed_here"):
-        app.load(["broken_jobs"])
+        core_of(app).load(["broken_jobs"])
 
 
 def test_a_forked_child_uses_the_app_of_its_parent(url: str) -> None:

@@ -25,4 +25,4 @@ def test_every_option_of_an_app_is_in_the_reference() -> None:
     from dray.settings import Settings
 
     listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Enqueue")[0], re.M)
-    assert listed == [name for name in Settings.__dataclass_fields__ if name != "is_url_given"]  # not an option
+    assert listed == [name for name in Settings.__dataclass_fields__ if name != "origin"]  # not an option

@@ -12,6 +12,7 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import ConfigError, UnknownTask
 
 
@@ -34,7 +35,7 @@ def test_it_works_bare_with_options_and_with_none(app: App) -> None:
     assert (bare.name, empty.name, named.name) == (f"{__name__}.double", "empty", "named")
     assert named.options.queue == "q"
     assert bare(2) == empty(2) == named(2) == 4
-    assert app.registry.names() == tuple(sorted([bare.name, "empty", "named"]))
+    assert core_of(app).registry.names() == tuple(sorted([bare.name, "empty", "named"]))
 
 
 def test_a_coroutine_function_stays_one(app: App) -> None:
@@ -75,7 +76,7 @@ def test_what_was_refused_is_not_registered(app: App) -> None:
         app.task(every=5, name="beat")(double)
 
     with pytest.raises(UnknownTask):
-        app.registry.get("beat")
+        core_of(app).registry.get("beat")
 
 
 def test_a_plain_call_gets_a_context_that_needs_no_worker(app: App, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dray.app import App
-from dray.errors import ConfigError, GraphError, JobFailed, UnknownJob, UnknownWorkflow
+from dray.app_interface import core_of
+from dray.errors import ConfigError, GraphError, InvalidName, JobFailed, UnknownJob, UnknownWorkflow
 from dray.handle.run import Run
 from dray.runtime.context import Context
 from dray.task.task import Task
@@ -252,7 +253,7 @@ def test_what_is_not_a_task_or_a_parent_is_refused(app: App, add: Task[..., Any]
 
 
 def test_a_workflow_stands_or_falls_with_the_users_transaction(add: Task[..., Any], app: App, url: str) -> None:
-    app.backend.migrate()
+    core_of(app).backend.migrate()
     with beside.connect(url) as connection:
         for end in (connection.rollback, connection.commit):
             wf = app.workflow("mine")
@@ -287,11 +288,26 @@ def test_a_coroutine_can_make_and_await_a_workflow(app: App, add: Task[..., Any]
         assert asyncio.run(program()) == "completed"
 
 
+def test_a_step_can_be_asked_for_with_its_task(app: App, add: Task[..., Any], switch: Switch) -> None:
+    wf = app.workflow("typed")
+    wf.add(add, 1, step="sum")
+    run = wf.enqueue()
+
+    assert run.job("sum", add) == run.job("sum")
+    with pytest.raises(
+        ConfigError, match=f"step 'sum' of workflow {run.id} calls {add.name}, not {switch.task.name}"
+    ):
+        run.job("sum", switch.task)
+
+
 def test_wait_gives_up_when_its_time_is_over(app: App, add: Task[..., Any]) -> None:
     wf = app.workflow("slow")
     wf.add(add, 1)
-    with pytest.raises(TimeoutError, match="goes on"):
-        wf.enqueue().wait(0.05)
+    run = wf.enqueue()
+    with pytest.raises(TimeoutError, match=f"workflow {run.id} has not ended within 0.05 seconds and does not run"):
+        run.wait(0.05)
+    with pytest.raises(TimeoutError, match="No worker is alive"):
+        asyncio.run(run.await_(0.05))
 
 
 def test_wait_does_not_hang_on_what_is_held(app: App, add: Task[..., Any], switch: Switch) -> None:
@@ -314,18 +330,18 @@ def test_wait_does_not_look_all_the_time_while_the_end_of_a_step_is_passed_on(
     wf.add(add, 1, after=first, step="second")
     run = wf.enqueue()
     raw.run(
-        app.backend,
+        core_of(app).backend,
         "UPDATE dray_jobs SET state = 'completed', finished_at = run_at, started_at = run_at, fanout_pending = TRUE"
         " WHERE id = ?",
         run.job("first").id,
     )
-    looks, look = list[str](), app.backend.workflows.moved_by
+    looks, look = list[str](), core_of(app).backend.workflows.moved_by
 
     def counted(run_id: str) -> list[str]:
         looks.append(run_id)
         return look(run_id)
 
-    monkeypatch.setattr(app.backend.workflows, "moved_by", counted)
+    monkeypatch.setattr(core_of(app).backend.workflows, "moved_by", counted)
 
     with pytest.raises(TimeoutError):
         run.wait(1)
@@ -370,6 +386,92 @@ def test_a_step_may_run_though_its_parent_failed(app: App, add: Task[..., Any], 
     run = wf.enqueue()
     work_off(app)
     assert run.job("clean-up").state == "completed"
+
+
+def test_a_workflow_whose_failures_every_child_tolerates_is_completed(
+    app: App, add: Task[..., Any], switch: Switch
+) -> None:
+    wf = app.workflow("etl")
+    bad = wf.add(switch.task, step="bad")
+    wf.add(add, 1, step="load", after=[bad, wf.add(add, 1, step="good")], on_parent_failure="run")
+    wf.add(add, 1, step="report", after=bad, on_parent_failure="run")
+    run = wf.enqueue()
+    work_off(app)
+    assert run.wait(PATIENCE) == run.state == "completed"
+    assert run.counts == {"completed": 3, "failed": 1}
+    assert app.workflows() == [run]
+
+    switch.is_on = True
+    assert run.retry_failed() == 1
+    assert run.state == "running"
+    work_off(app)
+    assert (run.state, run.counts) == ("completed", {"completed": 4})
+
+
+@pytest.mark.parametrize("is_leaf", [False, True])
+def test_a_failure_that_one_child_does_not_tolerate_or_that_has_none_fails_the_workflow(
+    app: App, add: Task[..., Any], switch: Switch, is_leaf: bool
+) -> None:
+    wf = app.workflow("etl")
+    bad = wf.add(switch.task, step="bad")
+    wf.add(add, 1, step="tolerant", after=bad, on_parent_failure="run")
+    if is_leaf:
+        wf.add(switch.task, step="leaf")
+    else:
+        wf.add(add, 1, step="strict", after=bad)
+    run = wf.enqueue()
+    work_off(app)
+    assert run.wait(PATIENCE) == "failed"
+
+
+def test_a_tolerated_cancel_does_not_fail_the_workflow_either(app: App, add: Task[..., Any]) -> None:
+    wf = app.workflow("etl")
+    unwanted = wf.add(add.using(delay=3600), 1, step="unwanted")
+    wf.add(add, 1, step="load", after=unwanted, on_parent_failure="run")
+    run = wf.enqueue()
+    assert run.job("unwanted").cancel()
+    work_off(app)
+    assert (run.state, run.counts) == ("completed", {"cancelled": 1, "completed": 1})
+
+
+def test_a_job_outside_decides_nothing_about_the_workflow(app: App, add: Task[..., Any], switch: Switch) -> None:
+    wf = app.workflow("etl")
+    bad = wf.add(switch.task, step="bad")
+    wf.add(add, 1, after=bad, on_parent_failure="run")
+    leaf = app.workflow("leaf")
+    leaf.add(switch.task, step="bad")
+    run, other = wf.enqueue(), leaf.enqueue()
+    add.using(after=[run.job("bad")]).enqueue(1)
+    add.using(after=[other.job("bad")], on_parent_failure="run").enqueue(1)
+    work_off(app)
+    assert (run.state, other.state) == ("completed", "failed")
+
+
+def test_jobs_are_listed_by_workflow_and_by_schedule(app: App, add: Task[..., Any]) -> None:
+    runs: list[Run] = []
+    for name in ("etl", "etl", "other"):
+        wf = app.workflow(name)
+        wf.add(add, 1, step="a")
+        wf.add(add, 1, step="b")
+        runs.append(wf.enqueue())
+    app.schedule("nightly", add, every=3600)
+    fired = app.run_schedule("nightly")
+    plain = add.enqueue(1)
+    jobs = [run.jobs()[::-1] for run in runs]
+
+    assert app.jobs(workflow=runs[0]) == app.jobs(workflow=runs[0].id) == jobs[0]
+    assert app.jobs(workflow="etl") == [*jobs[1], *jobs[0]]
+    assert app.jobs(workflow="etl", limit=3) == [*jobs[1], jobs[0][0]]
+    assert app.jobs(workflow="etl", limit=3, after=jobs[1][1]) == jobs[0]
+    assert app.jobs(workflow="etl", state="completed") == app.jobs(workflow="none") == []
+    assert app.jobs(schedule="nightly") == [fired]
+    assert app.jobs(schedule="none") == []
+    assert app.jobs(limit=1) == [plain]
+    assert (jobs[0][0].step, jobs[0][0].workflow_id, plain.step) == ("b", runs[0].id, None)
+    with pytest.raises(TypeError, match="workflow takes a run, its id or a name, not int"):
+        app.jobs(workflow=7)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidName):
+        app.jobs(schedule="no\nname")
 
 
 def test_cancel_ends_what_has_not_started_and_asks_the_rest_to_stop(app: App, add: Task[..., Any]) -> None:

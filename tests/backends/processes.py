@@ -8,6 +8,7 @@ test. Bodies do not import the test framework, so that many of them start quickl
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -460,6 +461,7 @@ def fork_many(path: str, forks: int, at_once: int) -> list[str]:
     """Forks repeatedly while parent and children write; returns the acknowledged ids."""
     backend = open_backend(path)
     acknowledged = [enqueue(backend)]
+    gc.freeze()  # or a garbage collection in a child would copy the memory of this process
     for _ in range(forks // at_once):
         read, write = os.pipe()
         pids: list[int] = []

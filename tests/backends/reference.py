@@ -16,7 +16,7 @@ from typing import Any
 
 from dray.backends.store.graph import FanOut, Reconciled
 from dray.backends.store.history import JobStats
-from dray.backends.store.jobs import Filter, Node
+from dray.backends.store.jobs import Drawing, Filter, Node
 from dray.backends.store.work import Exchange
 from dray.clock import Clock
 from dray.errors import GraphError, UnknownJob
@@ -39,12 +39,13 @@ from dray.model.job import (
     State,
 )
 from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
+from dray.model.lost_parents import Culprit, Lost
 from dray.model.new_job import AlikeJobs, NewJob, OnConflict
 from dray.model.retention import Retention
 from dray.model.schedule import Schedule, blocking_states, same_rule
 from dray.model.settlement import Rng, Settled, Settlement
 from dray.model.worker import Beat, DeathVerdict, Lease, NewWorker, Rescued, Worker
-from dray.model.workflow import Edge, Workflow, decide_edge, order
+from dray.model.workflow import Edge, Tally, Workflow, decide_edge, order
 
 LIVE_WORKER = {"active", "draining"}
 
@@ -56,7 +57,8 @@ _UNRUN: dict[str, Any] = dict.fromkeys(
 ) | {"cancel_requested_at": None, "attempt": 0, "crashes": 0, "fanout_pending": False}
 
 
-_WORK = ("args", "max_attempts", "max_crashes", "timeout", "name", "description", "tags", "trace")
+_LABELS = ("name", "description", "tags", "headers", "retry", "keep_us")
+_WORK = ("args", "max_attempts", "max_crashes", "timeout", *_LABELS)
 
 
 class Reference:
@@ -130,7 +132,9 @@ class Reference:
             if job.unique_lock is not None and job.unique_until is not None and job.unique_until <= now:
                 self._change(job.id, unique_lock=None)
         there = set(self.jobs)
-        places = self._places([job for job in new if job.id not in there], {job.id for job in new})
+        batch = {job.id for job in new}
+        places = self._places([job for job in new if job.id not in there], batch)
+        order({job.id: [p for p in job.parents if p in batch] for job in new})  # also of those that are there already
         answers = [self._insert_one(job, *places.get(job.id, (None, {}))) for job in new]
         holders = {job.id: answer.id for job, answer in zip(new, answers, strict=True) if answer.duplicate}
         for job in new:
@@ -229,11 +233,15 @@ class Reference:
             and fit.queue in {None, job.queue}
             and fit.task in {None, job.task}
             and fit.workflow_id in {None, job.workflow_id}
+            and (fit.workflow is None or self._is_named(job.workflow_id, fit.workflow))
             and fit.schedule in {None, job.schedule}
             and (fit.tag is None or fit.tag in job.tags)
             and (fit.since is None or job.created_at >= fit.since)
         ]
         return found[:limit]
+
+    def _is_named(self, workflow_id: str | None, name: str) -> bool:
+        return workflow_id in self.workflows and self.workflows[workflow_id].name == name
 
     def jobs_cancel(self, ids: Sequence[str]) -> dict[str, CancelResult]:
         answer: dict[str, CancelResult] = {}
@@ -269,23 +277,40 @@ class Reference:
         return any(parent == parent_id and satisfied == 0 for (parent, _), satisfied in self.edges.items())
 
     def jobs_retry(self, ids: Sequence[str]) -> list[str]:
-        now = self.clock.now()
-        retried = [job.id for job in self.jobs_get(ids) if job.state in FINAL and job.args is not None]
-        for job in self.jobs_get(retried):
-            if job.state == State.COMPLETED:
-                self._record(job, job.worker_id, Outcome.COMPLETED, job.started_at, job.finished_at)
-            self._change(
-                job.id, **_UNRUN, state=State.QUEUED, run_at=now, expires_at=self._unless_over(job.expires_at)
-            )
-        for parent, child in [edge for edge in self.edges if edge[1] in retried]:
-            self.edges[parent, child] = 0 if self.jobs[parent].state in LIVE else 1
-        for job_id in retried:
-            waiting_on = self._count_edges(job_id, 0)
-            self._change(job_id, waiting_on=waiting_on, state=State.WAITING if waiting_on else State.QUEUED)
-        self._revive_children(retried)
+        retried: list[str] = []
+        left = {job.id for job in self.jobs_get(ids) if job.state in FINAL and job.args is not None}
+        while started := [job_id for job_id in sorted(left) if self._may_start_over(job_id, left)]:
+            self._start_over(started)
+            revived = self._revive_children(started)
+            retried += [*started, *(revived & left)]
+            left -= {*started, *revived}
         return retried
 
-    def _revive_children(self, parents: Sequence[str]) -> None:
+    def _may_start_over(self, job_id: str, together: set[str]) -> bool:
+        """Whether each parent is live, completed, or starts over too; those that ended otherwise may be tolerated."""
+        job = self.jobs[job_id]
+        parents = [self.jobs[parent] for parent, child in self.edges if child == job_id]
+        is_orphan = job.reason == Reason.PARENT and not self._count_edges(job_id, -1)
+        return not is_orphan and all(
+            decide_edge(parent.state, job.on_parent_failure) in {Edge.OPEN, Edge.FREE}
+            or (parent.id in together and self._may_start_over(parent.id, together))
+            for parent in parents
+        )
+
+    def _start_over(self, ids: Sequence[str]) -> None:
+        for job in self.jobs_get(ids):
+            if job.state == State.COMPLETED:
+                self._record(job, job.worker_id, Outcome.COMPLETED, job.started_at, job.finished_at)
+            expires_at = self._unless_over(job.expires_at)
+            self._change(job.id, **_UNRUN, state=State.QUEUED, run_at=self.clock.now(), expires_at=expires_at)
+        for parent, child in [edge for edge in self.edges if edge[1] in ids]:
+            self.edges[parent, child] = 0 if self.jobs[parent].state in LIVE else 1
+        for job_id in ids:
+            waiting_on = self._count_edges(job_id, 0)
+            self._change(job_id, waiting_on=waiting_on, state=State.WAITING if waiting_on else State.QUEUED)
+
+    def _revive_children(self, parents: Sequence[str]) -> set[str]:
+        revived: set[str] = set()
         while parents:
             lost = [edge for edge, satisfied in self.edges.items() if edge[0] in parents and satisfied == -1]
             self.edges |= dict.fromkeys(lost, 0)
@@ -298,6 +323,8 @@ class Reference:
                 again = {"state": State.WAITING, "waiting_on": self._count_edges(child, 0)}
                 expires_at = self._unless_over(self.jobs[child].expires_at)
                 self._change(child, **_UNRUN, **again, expires_at=expires_at)
+            revived.update(parents)
+        return revived
 
     def _unless_over(self, at: int | None) -> int | None:
         return at if at is not None and at > self.clock.now() else None
@@ -348,15 +375,21 @@ class Reference:
         def is_past(job: Job) -> bool:
             in_window = job.unique_lock is not None and job.unique_until is not None and job.unique_until > now
             ended = job.finished_at is not None and job.finished_at < cutoffs.get(job.state, -1)
+            if job.keep_us is not None and job.finished_at is not None:
+                ended = job.state in cutoffs and job.finished_at + job.keep_us <= now
             return ended and self._may_go(job) and not in_window
 
         gone: list[str] = []
         for state in cutoffs:
             gone += [job.id for job in self._in_state(state) if job.workflow_id is None and is_past(job)]
         self._remove(gone)
+        with_own = [job for job in self.jobs.values() if job.keep_us is not None and job.workflow_id is not None]
+        is_some_time_over = any(
+            job.finished_at is not None and job.finished_at + (job.keep_us or 0) <= now for job in with_own
+        )
         for workflow in list(self.workflows.values()):
             jobs = [job for job in self.jobs.values() if job.workflow_id == workflow.id]
-            is_old = workflow.created_at < max(cutoffs.values(), default=-1)
+            is_old = bool(cutoffs) and workflow.created_at < (now if is_some_time_over else max(cutoffs.values()))
             if is_old and all(is_past(job) for job in jobs):
                 gone += [job.id for job in jobs]
                 self._remove([job.id for job in jobs])
@@ -437,7 +470,7 @@ class Reference:
                     settled.refused.append(given.id)
                     settlement = model.unstorable(given, "")
                 written[given.id] = self._write_end(worker_id, settlement)
-                if given.state not in FINAL and written[given.id].state == State.CANCELLED:
+                if given.state != State.CANCELLED == written[given.id].state:
                     settled.cancelled.append(given.id)
             elif given.id not in written:
                 known = settled.already if self.stands(worker_id, given) else settled.stale
@@ -501,7 +534,17 @@ class Reference:
         given: Settlement | None = None,
     ) -> None:
         error = (given.error_type, given.error_message, given.traceback) if given else (None, None, None)
-        attempt = Attempt(job.id, job.claim, job.attempt, worker_id, outcome, *error, started_at, finished_at)
+        attempt = Attempt(
+            job.id,
+            job.claim,
+            job.attempt,
+            worker_id,
+            outcome,
+            *error,
+            started_at,
+            finished_at,
+            given.error_class if given else None,
+        )
         self.attempts.setdefault((job.id, job.claim), attempt)
         recorded = sorted(key for key in self.attempts if key[0] == job.id)
         for key in recorded[: -self.attempts_kept]:
@@ -643,21 +686,15 @@ class Reference:
                 self.workers[worker_id] = replace(worker, state="dead", stopped_at=self.clock.now())
         orphans = [job for job in self._in_state(State.RUNNING) if not self.is_live(job.worker_id)][:limit]
         rescued: list[Rescued] = []
+        ended = [job for job in orphans if self._left_by(job) is not None]
         for job in orphans:
-            found = self.left.get((str(job.worker_id), job.id, job.claim))
-            if found is not None:
-                left, now, steady = found
-                # Only the wall clock can tell how long ago that was: the rescuer may be on another machine.
-                later = self.clock.steady() - steady - max(0, self.clock.now() - now)
-                shifted = left._replace(started=left.started + later, finished=left.finished + later)
-                self._settle(str(job.worker_id), [shifted])
-                state = self.jobs[job.id].state
-                rescued.append(Rescued(job.id, job.claim, job.worker_id, state, job.queue, had_ended=True))
+            if job in ended:
                 continue
             crash = model.crashed(
                 job.id,
                 job.claim,
                 job.worker_id,
+                task=job.task,
                 attempts_left=job.max_attempts - job.attempt,
                 crashes_left=job.max_crashes - job.crashes - 1,
                 crashes=job.crashes + 1,
@@ -666,9 +703,23 @@ class Reference:
             )
             state = self._write_end(str(job.worker_id), crash, crashed=True).state
             rescued.append(Rescued(job.id, job.claim, job.worker_id, state, job.queue))
+        for job in ended:
+            left, now, steady = self._left_by(job)
+            # Only the wall clock can tell how long ago that was: the rescuer may be on another machine.
+            later = self.clock.steady() - steady - max(0, self.clock.now() - now)
+            shifted = left._replace(started=left.started + later, finished=left.finished + later)
+            self._settle(str(job.worker_id), [shifted])
+            state = self.jobs[job.id].state
+            rescued.append(Rescued(job.id, job.claim, job.worker_id, state, job.queue, had_ended=True))
+            if self.jobs[job.id].fanout_pending:
+                self._pass_on()  # each is written as its worker would have: its children are told before the next one
         if rescued:
             self._pass_on()
         return rescued
+
+    def _left_by(self, job: Job) -> Any:
+        """What the worker of a job has left of its outcome, with both clocks at that moment; None: nothing."""
+        return self.left.get((str(job.worker_id), job.id, job.claim))
 
     # Duties
 
@@ -797,13 +848,50 @@ class Reference:
         """Nothing is ever lost here, so there is nothing to repair: any result that is not empty is a defect."""
         return Reconciled([], [])
 
+    def graph_lost(self, job_id: str) -> Lost:
+        """The parents, and theirs, that keep a job from starting over; in no order."""
+        found: dict[str, Job] = {}
+        level = [job_id]
+        while level:
+            lost = [
+                self.jobs[parent]
+                for parent, child in self.edges
+                if child in level
+                and decide_edge(self.jobs[parent].state, self.jobs[child].on_parent_failure)
+                in {Edge.CANCEL, Edge.HOLD}
+            ]
+            level = [parent.id for parent in lost if parent.id not in found]
+            found |= {parent.id: parent for parent in lost}
+        culprits = [job for job in found.values() if job.reason != Reason.PARENT]
+        orphans = [
+            job.id
+            for job in self.jobs_get([job_id, *found])
+            if job.reason == Reason.PARENT and not self._count_edges(job.id, -1)
+        ]
+        shown = [Culprit(job.id, job.task, job.step, job.state, job.reason, job.workflow_id) for job in culprits]
+        return Lost(tuple(shown), tuple(orphans))
+
     def graph_edges(self, job_id: str) -> list[tuple[str, str, int]]:
         return [(*edge, satisfied) for edge, satisfied in sorted(self.edges.items()) if job_id in edge]
 
-    def workflows_get(self, workflow_id: str) -> tuple[Workflow, dict[str, int]] | None:
-        jobs = [job for job in self.jobs.values() if job.workflow_id == workflow_id]
+    def workflows_get(self, workflow_id: str) -> tuple[Workflow, Tally] | None:
         found = self.workflows.get(workflow_id)
-        return None if found is None else (found, dict(Counter(job.state for job in jobs)))
+        return None if found is None else (found, self._tally(workflow_id))
+
+    def _tally(self, workflow_id: str) -> Tally:
+        steps = {job.id: job for job in self.jobs.values() if job.workflow_id == workflow_id}
+        tolerated = Counter[str]()
+        for job in steps.values():
+            policies = {steps[c].on_parent_failure for p, c in self.edges if p == job.id and c in steps}
+            if job.state in {State.FAILED, State.CANCELLED} and policies == {"run"}:
+                tolerated[job.state] += 1
+        return Tally(dict(Counter(job.state for job in steps.values())), dict(tolerated))
+
+    def workflows_names(self, ids: Sequence[str]) -> dict[str, str]:
+        return {i: self.workflows[i].name for i in ids if i in self.workflows}
+
+    def workflows_has_name(self, name: str) -> bool:
+        return any(workflow.name == name for workflow in self.workflows.values())
 
     def workflows_newest(self, *, limit: int = 100, before: str = "g") -> list[Workflow]:
         newest = sorted(self.workflows.items(), reverse=True)
@@ -812,18 +900,19 @@ class Reference:
     def workflows_jobs(self, workflow_id: str, states: frozenset[str]) -> list[str]:
         return [job.id for job in self._in_state(*states) if job.workflow_id == workflow_id]
 
-    def workflows_tallies(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
-        return {i: dict(Counter(job.state for job in self.jobs.values() if job.workflow_id == i)) for i in ids}
+    def workflows_tallies(self, ids: Sequence[str]) -> dict[str, Tally]:
+        return {i: self._tally(i) for i in ids}
 
     def workflows_step(self, workflow_id: str, step: str) -> str | None:
         found = (job.id for job in self.jobs.values() if (job.workflow_id, job.step) == (workflow_id, step))
         return next(found, None)
 
-    def workflows_drawing(self, workflow_id: str) -> tuple[list[Node], list[tuple[str, str]]]:
+    def workflows_drawing(self, workflow_id: str) -> Drawing:
         jobs = [job for _, job in sorted(self.jobs.items()) if job.workflow_id == workflow_id]
         ids = {job.id for job in jobs}
         edges = sorted((edge for edge in self.edges if edge[1] in ids), key=lambda edge: edge[::-1])
-        return [Node(job.id, job.step, job.task, job.state, job.reason) for job in jobs], edges
+        nodes = [Node(job.id, job.step, job.task, job.state, job.reason, job.error) for job in jobs]
+        return Drawing(nodes, edges, self._tally(workflow_id))
 
     def workflows_moved_by(self, workflow_id: str, limit: int = 500) -> list[str]:
         def waits(job: Job) -> bool:

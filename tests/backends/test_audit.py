@@ -21,8 +21,10 @@ from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, open_backend
 from dray.backends.statements import Catalogue, blocks
 from dray.clock import Ids
-from dray.instants import SECOND
+from dray.instants import MINUTE, SECOND, to_datetime
+from dray.model.action import NewAction
 from dray.model.job import LogLine
+from dray.model.rollup import floor
 from dray.model.schedule import Schedule
 from dray.model.workflow import Workflow
 from dray.ops.audit import RULES, audit
@@ -146,6 +148,19 @@ def scheduled(world: World) -> Made:
 def dutiful(world: World) -> Made:
     assert world.backend.leases.take("prune", world.worker()) == 1
     return {"id": "prune"}
+
+
+def acted(world: World) -> Made:
+    made = NewAction(world.ids.new(), "ann", "cli", "pause", "queue", "mail")
+    world.backend.queues.pause("mail", action=made)
+    return {"id": made.id}
+
+
+def rolled_up(world: World) -> Made:
+    completed(world)
+    minute = floor(world.clock.now(), MINUTE)
+    world.backend.rollups.write({minute: world.backend.rollups.ended(minute, minute + MINUTE).tallies}, [], 0)
+    return {"id": f"minute {to_datetime(minute)}"}
 
 
 def idle_worker(world: World) -> Made:
@@ -274,9 +289,26 @@ BREAKS = {
         f"{_MANY.format(many=1000)} INSERT INTO dray_logs (job_id, claim, at, level, logger, message) "
         "SELECT l.job_id, l.claim, l.at, l.level, l.logger, l.message FROM n CROSS JOIN dray_logs AS l",
     ),
+    "a key of another kind": Break("error-key", failed, f"{JOB} error_key = 'ValueError' {FOR}"),
+    "a key of one that completed": Break("error-key", completed, f"{JOB} error_key = '0123456789abcdef' {FOR}"),
+    "a sum of more than its parts": Break(
+        "rollup", rolled_up, "UPDATE dray_rollups SET jobs = 2 WHERE queue = '' AND task = ''"
+    ),
+    "a queue less than its parts": Break(
+        "rollup", rolled_up, "DELETE FROM dray_rollups WHERE queue <> '' AND task = ''"
+    ),
     "a worker in a state that nobody knows": Break("worker", idle_worker, "UPDATE dray_workers SET state = 'asleep'"),
     "a worker that ended without an end": Break(
         "worker", idle_worker, "UPDATE dray_workers SET state = 'dead'", ("worker_stopped",)
+    ),
+    "an action of nobody": Break("action", acted, "UPDATE dray_actions SET who = ''"),
+    "an action that nobody knows": Break("action", acted, "UPDATE dray_actions SET verb = 'bless'"),
+    "an action on what nobody knows": Break("action", acted, "UPDATE dray_actions SET kind = 'moon'"),
+    "an action in a way that nobody knows": Break("action", acted, "UPDATE dray_actions SET via = 'owl'"),
+    "an action that counts twice": Break("action-count", acted, "UPDATE dray_actions SET done = 2"),
+    "an action that counts nothing": Break("action-count", acted, "UPDATE dray_actions SET done = 0"),
+    "an action that counts down": Break(
+        "action-count", acted, "UPDATE dray_actions SET refused = -1", ("action_counts",)
     ),
     "a term before the first": Break("duty", dutiful, "UPDATE dray_leases SET term = 0"),
 }
@@ -309,7 +341,7 @@ def lawless(url: str, script: str, drops: tuple[str, ...]) -> None:
         server.execute(f'SET search_path TO "{address.schema}"'.encode())
         server.execute("SET session_replication_role TO replica")  # no foreign keys
         for name in drops:
-            table = "dray_workers" if name.startswith("worker") else "dray_jobs"
+            table = {"worker": "dray_workers", "action": "dray_actions"}.get(name.partition("_")[0], "dray_jobs")
             drop = f"DROP INDEX {name}" if name.startswith("dray") else f"ALTER TABLE {table} DROP CONSTRAINT {name}"
             server.execute(drop.encode())
             # A schema with a changed meta table is not given to another test.

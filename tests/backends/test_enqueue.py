@@ -66,7 +66,9 @@ def test_every_field_reads_back_equal(world: World) -> None:
         name="Report 42",
         description="All of it",
         tags=("x", "y"),
-        trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        headers='{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}',
+        retry='{"policy":["fixed",5.0],"on":["builtins.OSError"]}',
+        keep_us=3_600_000_000,
     )
 
     assert world.backend.jobs.enqueue([new], workflow=workflow) == [Enqueued(new.id, duplicate=False)]
@@ -107,13 +109,15 @@ def test_every_field_reads_back_equal(world: World) -> None:
         name="Report 42",
         description="All of it",
         tags=("x", "y"),
-        trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        headers='{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}',
+        retry='{"policy":["fixed",5.0],"on":["builtins.OSError"]}',
+        keep_us=3_600_000_000,
         created_at=now,
         updated_at=now,
         started_at=None,
         finished_at=None,
     )
-    assert world.backend.workflows.get(workflow.id) == (workflow, {"waiting": 1})
+    assert world.backend.workflows.get(workflow.id) == (workflow, ({"waiting": 1}, {}))
 
 
 def test_a_bare_job_is_queued_now_with_the_defaults(world: World) -> None:
@@ -154,10 +158,10 @@ def test_arguments_of_any_size_reach_lists_and_claims_unchanged(world: World, si
 
 
 def test_text_of_any_script_reads_back_in_every_field(world: World) -> None:
-    job_id = world.enqueue(name=UNICODE, description=UNICODE, tags=(UNICODE, "b"), trace=UNICODE, unique_key=UNICODE)
+    job_id = world.enqueue(name=UNICODE, description=UNICODE, tags=(UNICODE, "b"), retry=UNICODE, unique_key=UNICODE)
 
     job = world.job(job_id)
-    assert (job.name, job.description, job.trace, job.unique_key) == (UNICODE,) * 4
+    assert (job.name, job.description, job.retry, job.unique_key) == (UNICODE,) * 4
     assert job.tags == (UNICODE, "b")
 
 
@@ -283,7 +287,7 @@ def one_by_one(world: World, jobs: AlikeJobs) -> list[Job]:
         {"run_at": 5},
         {"expires_us": HOUR},
         {"expires_at": 7_000_000},
-        {"name": UNICODE, "description": "a\tb\nc\rd\\N\\.\b\f\v", "tags": ("a", "b"), "trace": "\\t"},
+        {"name": UNICODE, "description": "a\tb\nc\rd\\N\\.\b\f\v", "tags": ("a", "b"), "retry": "\\t"},
     ],
     ids=str,
 )

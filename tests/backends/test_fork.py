@@ -24,6 +24,7 @@ from tests.backends.processes import (
     leave_a_child_behind,
     locks_after_fork,
 )
+from tests.polling import pause
 
 
 def is_whole(url: str) -> bool:
@@ -97,9 +98,11 @@ def test_what_a_child_enqueues_survives_its_parents_end_and_a_strangers_visit(
 
 def wait_until_gone(group: int) -> None:
     """Waits, by its process group, for the end of a process that is not our child."""
-    deadline = time.monotonic() + 10
+    began = looked_at = time.monotonic()
     while any(_group_of(process) == group for process in Path("/proc").glob("[0-9]*")):
-        assert time.monotonic() < deadline, f"a process of group {group} goes on"
+        assert looked_at < began + 10, f"a process of group {group} goes on"
+        pause(began, looked_at)
+        looked_at = time.monotonic()
 
 
 def _group_of(process: Path) -> int | None:

@@ -19,6 +19,7 @@ MANY_APPS = """
 
     os.register_at_fork = counting
     from dray.app import App
+    from dray.app_interface import core_of
     from dray.backends.statements import blocks
 
     url, made, used, served = sys.argv[1], *map(int, sys.argv[2:])
@@ -30,10 +31,11 @@ MANY_APPS = """
         app = App(url, migrate=True)
         app.task(name="task")(body)
         if uses:
-            for name in blocks(app.backend.db._catalogue._dialect):  # made once for the process, when first needed
-                app.backend.db._catalogue[name]
+            catalogue = core_of(app).backend.db._catalogue
+            for name in blocks(catalogue._dialect):  # made once for the process, when first needed
+                catalogue[name]
             app.enqueue("task")
-            app.backend.watch().close()
+            core_of(app).backend.watch().close()
         if serves:
             with app.worker(concurrency=1):
                 pass

@@ -396,7 +396,7 @@ def test_a_step_that_the_workflow_has_already_is_refused(world: World, url: str)
     world.backend.jobs.enqueue([world.new(workflow_id=flow.id, step="load")], workflow=flow)
     assert world.backend.workflows.get(flow.id) == (
         Workflow(flow.id, "etl", world.clock.now()),
-        {"queued": 2},
+        ({"queued": 2}, {}),
     )
 
 
@@ -499,13 +499,88 @@ def test_a_child_brought_back_after_its_time_was_over_does_not_expire_at_once(wo
     assert state(world, parent, child) == ["completed", "completed"]
 
 
-def test_a_cancelled_child_started_over_by_itself_does_not_wait_for_what_has_ended(world: World) -> None:
-    parent, child = chain(world, "parent", "b")
+def test_a_child_cancelled_with_its_parent_is_not_started_over_without_it(world: World) -> None:
+    ids = chain(world, "parent", "b", "c")
     fail(world)
+    before = world.backend.jobs.get(ids)
 
-    world.backend.jobs.retry([child])
+    for child in ids[1:]:
+        assert world.backend.jobs.retry([child]) == []
+        lost = world.backend.graph.lost(child)
+        assert ([each.id for each in lost.culprits], lost.orphans) == (ids[:1], ())  # the one whose retry helps
+
+    assert world.backend.jobs.get(ids) == before
+    assert world.backend.graph.lost(ids[0]) == ((), ())
+
+
+@pytest.mark.parametrize("ended", ["cancelled(user)", "completed"])
+def test_a_child_that_ended_otherwise_is_not_started_over_without_its_parent_either(world: World, ended: str) -> None:
+    """It would run without the results that its code relies on."""
+    parent, child = chain(world, "parent", "b")
+    if ended == "completed":
+        run(world, "parent")
+        run(world, "b")
+        world.backend.jobs.retry([parent])
+    else:
+        world.backend.jobs.cancel([child])
+    world.backend.jobs.cancel([parent])
+    assert state(world, parent, child) == ["cancelled(user)", ended]
+
+    assert world.backend.jobs.retry([child]) == []
+    assert [each.id for each in world.backend.graph.lost(child).culprits] == [parent]
+    assert set(world.backend.jobs.retry([child, parent])) == {parent, child}
+
+    assert (state(world, parent, child), world.job(child).waiting_on) == (["queued", "waiting"], 1)
+
+
+def test_a_child_that_runs_after_failed_parents_is_started_over_without_them(world: World) -> None:
+    parent = world.enqueue("parent", max_attempts=1)
+    child = world.enqueue("b", parents=(parent,), on_parent_failure="run")
+    fail(world)
+    run(world, "b")
+
+    assert world.backend.jobs.retry([child]) == [child]
 
     assert (state(world, parent, child), edges(world, child)) == (["failed(error)", "queued"], {parent: 1})
+
+
+def test_a_child_whose_failed_parent_was_removed_is_not_started_over(world: World) -> None:
+    parent, child, grandchild = chain(world, "parent", "b", "c")
+    fail(world)
+    assert world.backend.jobs.delete([parent]) == [parent]
+
+    assert world.backend.jobs.retry([child, grandchild]) == []
+
+    assert world.backend.graph.lost(child) == ((), (child,))
+    assert world.backend.graph.lost(grandchild) == ((), (child,))
+
+
+def test_a_step_that_a_user_cancelled_between_is_named_and_comes_back_with_the_parent(world: World) -> None:
+    parent, between, child = chain(world, "parent", "b", "c")
+    world.backend.jobs.cancel([between])
+    fail(world)
+    assert state(world, parent, between, child) == ["failed(error)", "cancelled(user)", "cancelled(parent)"]
+
+    culprits = [each.id for each in world.backend.graph.lost(child).culprits]
+    assert sorted(culprits) == [parent, between]
+    assert set(world.backend.jobs.retry(culprits)) == {parent, between}
+
+    assert state(world, parent, between, child) == ["queued", "waiting", "waiting"]
+    for task in ("parent", "b", "c"):
+        run(world, task)
+    assert state(world, parent, between, child) == ["completed"] * 3
+
+
+def test_a_grandchild_started_over_together_with_the_parent_is_brought_back_by_what_lies_between(
+    world: World,
+) -> None:
+    ids = chain(world, "parent", "b", "c")
+    fail(world)
+
+    assert set(world.backend.jobs.retry([ids[2], ids[0]])) == {ids[0], ids[2]}
+
+    assert state(world, *ids) == ["queued", "waiting", "waiting"]
+    assert [world.job(i).waiting_on for i in ids] == [0, 1, 1]
     assert world.backend.graph.reconcile() == ([], [])
 
 

@@ -523,9 +523,11 @@ def test_an_open_enqueue_keeps_back_the_settle_of_its_parent_only(
     assert [job.state for job in world.backend.jobs.get([child])] == ["queued"] * (ends == "commit")
 
 
-@pytest.mark.parametrize(("statement", "over"), [("retry_own_edges", "child"), ("retry_children", "failed")])
+@pytest.mark.parametrize(
+    ("statement", "over"), [("retry_own_edges", ("failed", "child")), ("retry_children", ("failed",))]
+)
 def test_a_parent_does_not_end_while_it_is_counted_who_its_children_wait_for(
-    server: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, statement: str, over: str
+    server: World, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, statement: str, over: tuple[str, ...]
 ) -> None:
     world, worker = server, server.worker()
     jobs = {"failed": world.enqueue("failed", max_attempts=1), "live": world.enqueue("live")}
@@ -534,7 +536,9 @@ def test_a_parent_does_not_end_while_it_is_counted_who_its_children_wait_for(
     ended = completed(world, world.claim_one(worker, tasks=("live",)))
 
     settled = beside.Gate(monkeypatch, statement).overtake(
-        pool, lambda: world.backend.jobs.retry([jobs[over]]), lambda: verbs.settle(world.backend, worker, [ended])
+        pool,
+        lambda: world.backend.jobs.retry([jobs[each] for each in over]),
+        lambda: verbs.settle(world.backend, worker, [ended]),
     )
 
     assert settled.locked == [jobs["live"]]

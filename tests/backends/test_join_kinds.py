@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from dray.backends import open_backend
@@ -255,19 +254,18 @@ def test_a_synchronous_session_over_an_asynchronous_driver_is_refused_too(world:
         asyncio.run(program())
 
 
-def test_other_drivers_are_refused_with_what_is_supported(world: World, postgres_server: str) -> None:
-    async def program() -> str:
-        engine = create_async_engine(postgres_server.replace("postgresql:", "postgresql+asyncpg:"))
-        async with engine.connect() as user:
-            with pytest.raises(ConfigError) as refused:
-                await world.backend.jobs.enqueue_async([world.new()], connection=user)
-        await engine.dispose()
-        return str(refused.value)
+def test_other_drivers_are_refused_with_what_is_supported(
+    world: World, url: str, postgres_server: str, tmp_path: Path
+) -> None:
+    in_file = url.startswith("sqlite")
+    engine = users.engine(postgres_server if in_file else f"sqlite:///{tmp_path / 'theirs.db'}")
+    with Session(engine) as session, pytest.raises(ConfigError) as refused:
+        world.backend.jobs.enqueue([world.new()], connection=session)
+    engine.dispose()
 
-    said = asyncio.run(program())
-
-    assert "asyncpg.Connection" in said
-    assert "psycopg 3" in said
+    said = str(refused.value)
+    assert f"sqlalchemy.Session over {'psycopg' if in_file else 'sqlite3'}.Connection" in said
+    assert "psycopg 3, psycopg2 or asyncpg" in said
 
 
 @pytest.mark.parametrize("give", ["engine", "sessionmaker", "object"])

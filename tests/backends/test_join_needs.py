@@ -19,22 +19,45 @@ from tests.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize("kind", users.ALL)
-@pytest.mark.parametrize("create", [None, True])
-def test_tables_are_never_made_in_a_users_transaction(
-    empty_url: str, kind: str, create: bool | None, ids: Ids, clock: ManualClock
+def test_where_tables_may_not_be_made_the_command_that_makes_them_is_named(
+    empty_url: str, kind: str, ids: Ids, clock: ManualClock
 ) -> None:
-    if empty_url.startswith("sqlite"):
+    is_sqlite = empty_url.startswith("sqlite")
+    if is_sqlite:
         beside.rows(empty_url, "CREATE TABLE orders (n integer)")
 
     async def program() -> None:
         async with users.ALL[kind](empty_url) as user:
-            with pytest.raises(SchemaMissing, match="dray db init"):
+            with pytest.raises(
+                SchemaMissing, match=r"app\.init\(\).* `dray db init(` with DRAY_URL| --url sqlite:///)"
+            ):
                 await backend.jobs.enqueue_async([NewJob(id=ids.new(), task="t")], connection=user.connection)
             await user.rollback()
 
-    with closing(open_backend(empty_url, clock=clock, create=create)) as backend:
+    with closing(open_backend(empty_url, clock=clock, create=False if is_sqlite else None)) as backend:
         asyncio.run(program())
         assert backend.schema_version() is None
+
+
+@pytest.mark.parametrize("kind", users.ALL)
+def test_tables_are_made_before_a_users_transaction_and_not_in_it(
+    empty_url: str, kind: str, ids: Ids, clock: ManualClock
+) -> None:
+    if empty_url.startswith("sqlite"):
+        beside.rows(empty_url, "CREATE TABLE orders (n integer)")
+    kept = ids.new()
+
+    async def program() -> None:
+        async with users.ALL[kind](empty_url) as user:
+            await backend.jobs.enqueue_async([NewJob(id=ids.new(), task="t")], connection=user.connection)
+            await user.rollback()
+            assert backend.schema_version() is not None
+            await backend.jobs.enqueue_async([NewJob(id=kept, task="t")], connection=user.connection)
+            await user.commit()
+
+    with closing(open_backend(empty_url, clock=clock, create=True)) as backend:
+        asyncio.run(program())
+        assert [job.id for job in backend.jobs.newest()] == [kept]
 
 
 def test_nothing_is_loaded_that_the_program_has_not(tmp_path: Path) -> None:

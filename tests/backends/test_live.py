@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -481,11 +482,36 @@ def test_counts_end_somewhere_and_rates_do_not(world: World, monkeypatch: pytest
         world.enqueue()
     passing(world)
 
-    found = Top(world.backend).look()
+    found = Top(world.backend, counted=4).look()
 
-    assert (found.counts["queued"], found.counts["cancelled"]) == (5, 5)
+    assert (found.counts["queued"], found.counts["cancelled"]) == (5, 4)
+    assert (found.cap("queued"), found.cap("cancelled"), found.is_cut) == (5, 4, True)
     assert found.queues[0]["queued"] == 5
     assert found.rates["cancelled"] == pytest.approx(5.0)  # 5 of them within the last second
+
+
+@pytest.mark.parametrize(("took", "shows"), [(SECOND // 100, 2), (SECOND // 10, 1)])
+def test_after_an_action_counts_are_taken_again_at_once_unless_they_are_dear(
+    world: World, monkeypatch: pytest.MonkeyPatch, took: int, shows: int
+) -> None:
+    numbers = world.backend.live.numbers
+
+    def slowly(**given: Any) -> Any:
+        world.clock.advance(took)
+        return numbers(**given)
+
+    monkeypatch.setattr(world.backend.live, "numbers", slowly)
+    source = Top(world.backend)
+    world.enqueue()
+    source.look()
+    world.enqueue()
+    assert source.look().counts["queued"] == 1
+
+    source.forget()
+    assert source.look().counts["queued"] == shows
+
+    passing(world, 50 * took)
+    assert source.look().counts["queued"] == 2
 
 
 def test_the_oldest_ready_job_is_found_whatever_its_task_and_priority(world: World) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from dray.address import SqliteAddress, parse_address
 from dray.backends import Backend, migrate, open_backend
 from dray.backends.statements import Dialect
-from dray.errors import DrayError, SchemaTooNew, StorageLocked
+from dray.errors import DrayError, SchemaMissing, SchemaTooNew, StorageLocked
 from dray.model.job import Demand
+from dray.model.new_job import NewJob
 from tests import verbs
 from tests.backends.processes import (
     Process,
@@ -133,13 +137,13 @@ def test_migrating_twice_changes_nothing(migrated: str) -> None:
     before = contents(migrated)
     backend = open_backend(migrated)
 
-    assert backend.migrate() == 3
-    assert backend.migrate() == 3
+    assert backend.migrate() == 6
+    assert backend.migrate() == 6
 
     backend.close()
     assert contents(migrated) == before
     again = open_backend(migrated)
-    assert again.migrate() == again.schema_version() == 3
+    assert again.migrate() == again.schema_version() == 6
     again.close()
     assert contents(migrated) == before
 
@@ -165,7 +169,7 @@ def test_a_migration_killed_half_way_leaves_nothing_and_the_next_one_does_it_all
     assert tables(empty_url) == []
     backend = open_backend(empty_url)
     assert backend.schema_version() is None
-    assert backend.migrate() == 3
+    assert backend.migrate() == 6
     made = enqueue(backend)
     backend.close()
     assert job_ids(empty_url) == [made]
@@ -188,13 +192,13 @@ def test_the_next_opener_migrates_a_file_whose_migration_was_killed(tmp_path: Pa
 
 @pytest.fixture
 def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes this code the next release: one with a fourth migration."""
+    """Makes this code the next release: one with a seventh migration."""
 
-    def release(fourth: str) -> None:
+    def release(seventh: str) -> None:
         known = migrate.migrations
 
         def migrations(dialect: Dialect) -> dict[int, str]:
-            return {**known(dialect), 4: fourth}
+            return {**known(dialect), 7: seventh}
 
         monkeypatch.setattr(migrate, "migrations", migrations)
 
@@ -204,67 +208,118 @@ def newer_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_only_the_migrations_that_are_missing_are_applied(migrated: str, newer_code: Callable[[str], None]) -> None:
     old = open_backend(migrated)
     made = [job.id for job in old.jobs.newest()]
-    newer_code("CREATE TABLE dray_fourth (x integer);\n")
+    newer_code("CREATE TABLE dray_seventh (x integer);\n")
     new = open_backend(migrated)
 
-    assert new.migrate() == 4
+    assert new.migrate() == 7
 
     made += [enqueue(new), enqueue(old)]  # the previous release keeps running next to it
     new.close()
     old.close()
-    assert "dray_fourth" in tables(migrated)
+    assert "dray_seventh" in tables(migrated)
     assert job_ids(migrated) == sorted(made)
-    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "4", "oldest_code": "1"}
+    assert dict(raw_sql(migrated, "SELECT name, value FROM dray_meta")) == {"version": "7", "oldest_code": "1"}
+
+
+# A job as the release before writes it, here with plain SQL: the code at hand writes columns that it did not have.
+OLD_JOB = """
+INSERT INTO dray_jobs (id, task, queue, state, priority, run_at, max_attempts, max_crashes, args, name, trace,
+    created_at, updated_at)
+VALUES ('{id}', 'task', 'default', 'queued', 0, {at}, 3, 3, '{{"a":1}}', 'old', NULL, {at}, {at})
+"""
+
+
+def write_as_before(url: str, job_id: str) -> None:
+    raw_sql(url, OLD_JOB.format(id=job_id, at=moment(url)))
+
+
+def moment(url: str) -> str:
+    return "1" if isinstance(parse_address(url), SqliteAddress) else "now()"
 
 
 @pytest.fixture
-def first_release(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes this code know only the first migration, until the returned function is called."""
+def older_release(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], None]]:
+    """Makes this code know only the migrations up to a number, until the returned function is called."""
     known = migrate.migrations
 
-    def migrations(dialect: Dialect) -> dict[int, str]:
-        return {1: known(dialect)[1]}
+    def release(newest: int) -> Callable[[], None]:
+        def migrations(dialect: Dialect) -> dict[int, str]:
+            return {number: text for number, text in known(dialect).items() if number <= newest}
 
-    monkeypatch.setattr(migrate, "migrations", migrations)
-    return lambda: monkeypatch.setattr(migrate, "migrations", known)
+        monkeypatch.setattr(migrate, "migrations", migrations)
+        return lambda: monkeypatch.setattr(migrate, "migrations", known)
+
+    return release
+
+
+JOB_ID = "01a1dfc6-4022-7618-8766-b3f147912651"
 
 
 def test_tables_of_the_first_release_are_upgraded_with_all_that_is_in_them(
-    empty_url: str, first_release: Callable[[], None]
+    empty_url: str, older_release: Callable[[int], Callable[[], None]]
 ) -> None:
+    upgrade = older_release(1)
     old = open_backend(empty_url)
     assert old.migrate() == 1
-    made = enqueue(old)
     old.close()
-    moment = "1" if isinstance(parse_address(empty_url), SqliteAddress) else "now()"
+    write_as_before(empty_url, JOB_ID)
+    at = moment(empty_url)
     raw_sql(
         empty_url,
         "INSERT INTO dray_schedules (name, task, args, cron, tz, misfire, misfire_limit, overlap, created_at,"
-        f" updated_at) VALUES ('nightly', 'task', '{{}}', '@daily', 'UTC', 'last', 1, 'skip', {moment}, {moment})",
+        f" updated_at) VALUES ('nightly', 'task', '{{}}', '@daily', 'UTC', 'last', 1, 'skip', {at}, {at})",
     )
     before = contents(empty_url)
-    first_release()
+    upgrade()
 
     new = open_backend(empty_url)
-    assert new.migrate() == 3
+    assert new.migrate() == 6
 
     new.close()
     after = contents(empty_url)
     assert after.pop("dray_stacks") == []
     assert after.pop("dray_outcomes") == []
+    assert after.pop("dray_actions") == []
+    assert after.pop("dray_rollups") == []
     assert [row[-1] for row in after["dray_schedules"]] == [None]
     after["dray_schedules"] = [row[:-1] for row in after["dray_schedules"]]
-    assert dict(after.pop("dray_meta")) == {"version": "3", "oldest_code": "1"}
+    assert [row[-4:] for row in after["dray_jobs"]] == [(None,) * 4]  # headers, retry, keep_us, error_key
+    after["dray_jobs"] = [row[:-4] for row in after["dray_jobs"]]
+    assert dict(after.pop("dray_meta")) == {"version": "6", "oldest_code": "1"}
     before.pop("dray_meta")
+    assert [row[-1] for row in after["dray_attempts"]] == [None] * len(before["dray_attempts"])  # error_class
+    after["dray_attempts"] = [row[:-1] for row in after["dray_attempts"]]
     assert after == before
-    assert job_ids(empty_url) == [made]
+    assert job_ids(empty_url) == [JOB_ID]
+
+
+def test_jobs_of_a_version_3_database_run_after_the_migration_and_old_producers_go_on(
+    empty_url: str, older_release: Callable[[int], Callable[[], None]]
+) -> None:
+    upgrade = older_release(3)
+    old = open_backend(empty_url)
+    assert old.migrate() == 3
+    old.close()
+    write_as_before(empty_url, JOB_ID)
+    upgrade()
+    backend = open_backend(empty_url)
+    backend.migrate()
+
+    write_as_before(empty_url, JOB_ID.replace("2651", "2652"))  # a producer that has not been upgraded yet
+
+    claims = verbs.claim(backend, register(backend), Demand(("default",), ("task",), 5))
+    backend.close()
+    assert [(claim.id, claim.args, claim.headers, claim.retry) for claim in claims] == [
+        (JOB_ID, '{"a":1}', None, None),
+        (JOB_ID.replace("2651", "2652"), '{"a":1}', None, None),
+    ]
 
 
 def test_a_migration_that_fails_leaves_the_tables_at_the_version_before(
     migrated: str, newer_code: Callable[[str], None]
 ) -> None:
     before = contents(migrated)
-    newer_code("CREATE TABLE dray_fourth (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
+    newer_code("CREATE TABLE dray_seventh (x integer);\nINSERT INTO dray_nowhere VALUES (1);\n")
     backend = open_backend(migrated)
 
     with pytest.raises(DrayError):
@@ -370,7 +425,7 @@ def test_two_schemas_of_one_database_know_nothing_of_each_other(postgres_url: st
     first = open_backend(postgres_url)
     second = open_backend(f"{postgres_url}_b")
     try:
-        assert first.migrate() == second.migrate() == 3
+        assert first.migrate() == second.migrate() == 6
 
         made = enqueue(first), enqueue(second)
 
@@ -379,3 +434,28 @@ def test_two_schemas_of_one_database_know_nothing_of_each_other(postgres_url: st
         first.close()
         second.close()
         raw_sql(postgres_url, f"DROP SCHEMA {postgres_url.rpartition('schema=')[2]}_b CASCADE")
+
+
+def test_a_users_transaction_that_has_read_old_tables_is_told_so_at_once(
+    postgres_url: str, older_release: Callable[[int], Callable[[], None]]
+) -> None:
+    upgrade = older_release(3)
+    old = open_backend(postgres_url)
+    old.migrate()
+    old.close()
+    upgrade()
+    schema = postgres_url.rpartition("schema=")[2]
+    with (
+        closing(open_backend(postgres_url, create=True)) as backend,
+        psycopg.connect(postgres_url.rpartition("&")[0]) as connection,
+    ):
+        connection.execute(f"SELECT * FROM {schema}.dray_jobs".encode())
+        began = time.monotonic()
+
+        with pytest.raises(SchemaMissing, match=r"cannot be made or upgraded now.*app\.init\(\)"):
+            backend.jobs.enqueue([NewJob(id=JOB_ID, task="task", args="{}")], connection=connection)
+
+        assert time.monotonic() - began < 10  # it waits 1 s, not 30
+        assert connection.info.transaction_status.name == "INTRANS"
+        connection.rollback()
+        backend.jobs.enqueue([NewJob(id=JOB_ID, task="task", args="{}")], connection=connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
+from dray.backends.postgres import PostgresDatabase
+from dray.backends.postgres.connect import OwnConnection
 from dray.backends.sqlite import database as sqlite_database
 from dray.backends.sqlite.connect import connect
 from dray.errors import ConfigError, SchemaMissing, StorageUnavailable
@@ -53,15 +56,15 @@ def test_twenty_processes_open_an_empty_file_at_once_and_lose_no_job(tmp_path: P
 
 
 def test_twenty_processes_migrate_an_empty_schema_at_once(postgres_url: str) -> None:
-    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [3] * 20
+    assert ask_together(migrate_database, [(postgres_url,)] * 20) == [6] * 20
 
-    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("3",)]
+    assert raw_sql(postgres_url, "SELECT value FROM dray_meta WHERE name = 'version'") == [("6",)]
 
 
 def test_twenty_processes_migrate_an_empty_database_at_once(empty_database: str) -> None:
-    assert ask_together(migrate_database, [(empty_database,)] * 20) == [3] * 20
+    assert ask_together(migrate_database, [(empty_database,)] * 20) == [6] * 20
 
-    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("3",)]
+    assert raw_sql(empty_database, "SELECT value FROM dray_meta WHERE name = 'version'") == [("6",)]
 
 
 def test_threads_share_the_first_opening(url: str) -> None:
@@ -129,7 +132,7 @@ def test_the_first_read_makes_the_tables_of_a_file_as_the_first_write_does(tmp_p
     backend = open_backend(str(tmp_path / "jobs.db"))
 
     assert backend.jobs.newest() == []
-    assert backend.schema_version() == 3
+    assert backend.schema_version() == 6
     backend.close()
 
 
@@ -179,7 +182,7 @@ def test_one_object_goes_on_after_the_migration_it_asked_for(postgres_url: str) 
     with pytest.raises(SchemaMissing):
         backend.jobs.newest()
 
-    assert backend.migrate() == 3
+    assert backend.migrate() == 6
 
     assert backend.jobs.newest() == []
     backend.close()
@@ -233,6 +236,45 @@ def test_a_closed_backend_opens_again_at_the_next_call(url: str) -> None:
 
     assert [job.id for job in backend.jobs.newest()] == sorted(made, reverse=True)
     backend.close()
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_connection_in_use_while_its_database_is_closed_is_closed_afterwards(shared_url: str) -> None:
+    """It stayed open until it was garbage. An interrupt may end the stop of a worker while its threads work."""
+    backend = open_backend(shared_url)
+    assert isinstance(backend.db, PostgresDatabase)
+    is_inside, goes_on = threading.Event(), threading.Event()
+
+    def use(connection: OwnConnection) -> OwnConnection:
+        is_inside.set()
+        assert goes_on.wait(30)
+        return connection
+
+    with ThreadPoolExecutor(1) as threads:
+        using = threads.submit(backend.db._persist, use)
+        assert is_inside.wait(30)
+        backend.close()
+        goes_on.set()
+        assert using.result().closed
+
+    enqueue(backend)
+    assert [connection.closed for connection in backend.db._pool.idle] == [False], "the next one is kept again"
+    backend.close()
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_database_that_is_used_after_its_end_and_forgotten_leaves_no_connection_open(shared_url: str) -> None:
+    """A thread that is late opens a connection again, and nobody is there to close it: garbage collection warned."""
+    backend = open_backend(shared_url)
+    backend.close()
+    enqueue(backend)
+    assert isinstance(backend.db, PostgresDatabase)
+    (connection,) = backend.db._pool.idle
+
+    del backend
+    gc.collect()
+
+    assert connection.closed
 
 
 def test_a_connection_whose_settings_fail_is_closed(tmp_path: Path) -> None:

@@ -13,15 +13,26 @@ import psycopg
 import pytest
 
 from dray.backends import open_backend
+from dray.backends.database import LAST_ID
 from dray.backends.postgres.connect import Connector, OwnConnection
 from dray.backends.statements import Catalogue
 from dray.clock import Ids, SystemClock
+from dray.instants import MINUTE
+from dray.model.sought import ANYTHING
 
 ROWS = 100_000
 IDS = Ids(SystemClock())
 WORKER = IDS.new()
 SOME_IDS = json.dumps([IDS.new() for _ in range(100)])
+SOME_INSTANTS = json.dumps([n * MINUTE for n in range(60)])
+KEY = "0123456789abcdef"
 
+CUTOFFS = {"completed": 1, "failed": 1, "cancelled": 1, "never": 0}
+# What a search for everything asks for.
+SOUGHT = {name: json.dumps(v) if isinstance(v, list) else v for name, v in ANYTHING.items()}
+LIVE = {"waiting": 1, "scheduled": 1, "queued": 1, "running": 1}
+BETWEEN_IDS = {**SOUGHT, "before": LAST_ID, "first": WORKER, "limit": 51}
+BETWEEN_ENDS = {**SOUGHT, "before_at": 9, "first_at": 1, "before": LAST_ID, "limit": 51}
 # statement -> (parameters, the index its plan must use)
 HOT: dict[str, tuple[dict[str, Any], str]] = {
     "job_promote": ({"limit": 1000}, "dray_jobs_due"),
@@ -31,15 +42,33 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "fanout_freed": ({"ids": SOME_IDS}, "PRIMARY"),
     "rescue_pick": ({"limit": 1000}, "dray_jobs_running"),
     "worker_held": ({"id": WORKER}, "dray_jobs_running"),
-    "prune_find": ({"state": "completed", "before": 1, "limit": 500, "most": 10_000}, "dray_jobs_finished"),
-    "prune_pick": ({"ids": SOME_IDS, "completed": 1, "failed": 1, "cancelled": 1}, "PRIMARY"),
+    "prune_find": (
+        {"state": "completed", "before": 1, "after": 0, "limit": 500, "most": 10_000},
+        "dray_jobs_finished",
+    ),
+    "prune_reach": ({"state": "completed", "before": 1, "after": 0, "limit": 10_000}, "dray_jobs_finished"),
+    "prune_kept_find": ({"states": '["completed"]', "limit": 500, "most": 10_000}, "dray_jobs_kept"),
+    "prune_kept_steps": ({}, "dray_jobs_kept"),
+    "prune_pick": ({"ids": SOME_IDS, **CUTOFFS}, "PRIMARY"),
     "prune_logs": ({"id": WORKER, "limit": 1000}, "dray_logs_job"),
     "prune_attempts": ({"id": WORKER, "limit": 1000}, "dray_attempts"),
     "prune_child_edges": ({"id": WORKER, "limit": 1000}, "PRIMARY"),
     "prune_parent_edges": ({"id": WORKER, "limit": 1000}, "dray_edges_child"),
-    "workflow_ended": ({"ids": SOME_IDS, "completed": 1, "failed": 1, "cancelled": 1}, "dray_jobs_step"),
+    "workflow_ended": ({"ids": SOME_IDS, **CUTOFFS}, "dray_jobs_step"),
+    "workflow_counts": ({"id": WORKER}, "dray_jobs_step"),
+    "workflow_tallies": ({"ids": SOME_IDS}, "dray_jobs_step"),
+    "list_run": ({"runs": SOME_IDS, "before": WORKER, "states": '["failed"]', "limit": 100}, "dray_jobs_step"),
+    "list_runs_named": (
+        {"workflow": "etl", "before": WORKER, "states": '["failed"]', "limit": 100},
+        "dray_jobs_step",
+    ),
+    "retry_blocked": ({"ids": SOME_IDS}, "PRIMARY"),
+    "parents_lost": ({"ids": SOME_IDS, "limit": 1000}, "PRIMARY"),
     "workflow_prune_find": ({"ids": SOME_IDS, "limit": 500, "most": 10_000}, "dray_jobs_step"),
-    "workflow_prune_pick": ({"ids": SOME_IDS, "completed": 1, "failed": 1, "cancelled": 1}, "dray_jobs_step"),
+    "workflow_prune_pick": (
+        {"ids": SOME_IDS, **CUTOFFS},
+        "dray_jobs_step",
+    ),
     "attempt_trim": ({"ids": SOME_IDS, "keep": 100}, "PRIMARY"),
     "job_rows": ({"ids": SOME_IDS, "most": 10_000}, "PRIMARY"),
     "job_delete": ({"ids": SOME_IDS}, "PRIMARY"),
@@ -68,10 +97,58 @@ HOT: dict[str, tuple[dict[str, Any], str]] = {
     "live_oldest_running": ({"among": 1000, "limit": 100}, "dray_jobs_running"),
     "live_hands": ({"among": 1000}, "dray_jobs_running"),
     "live_depths": ({"limit": 1000, "queues": 100}, "dray_jobs_ready"),
+    "parents_of": ({"id": WORKER, "limit": 12}, "dray_edges_child"),
+    "children_of": ({"id": WORKER, "limit": 12}, "PRIMARY"),
     "live_heads": ({"limit": 100}, "dray_jobs_ready"),
     "live_counts": ({"limit": 1000}, "dray_jobs_waiting"),
     "live_rate": ({"state": "completed", "since": 1, "limit": 1000}, "dray_jobs_finished"),
+    "search_newest": ({}, "PRIMARY"),
+    "search_enqueued": (BETWEEN_IDS, "PRIMARY"),
+    "search_enqueued_end": ({"before": LAST_ID, "window": 20_000}, "PRIMARY"),
+    "search_schedule": ({**BETWEEN_IDS, "of": "s"}, "dray_jobs_of_schedule"),
+    "search_schedule_end": ({"before": LAST_ID, "window": 20_000, "of": "s"}, "dray_jobs_of_schedule"),
+    "search_ended": ({**BETWEEN_ENDS, "of": "failed"}, "dray_jobs_finished"),
+    "search_ended_end": ({"before_at": 9, "window": 20_000, "of": "failed"}, "dray_jobs_finished"),
+    "search_key": ({**BETWEEN_ENDS, "of": "0011223344556677"}, "dray_jobs_error"),
+    "search_key_end": ({"before_at": 9, "window": 20_000, "of": "0011223344556677"}, "dray_jobs_error"),
+    "search_live": ({**SOUGHT, **LIVE}, "dray_jobs_waiting"),
+    "search_live_count": ({**LIVE, "limit": 10_001}, "dray_jobs_waiting"),
+    "search_runs": ({**SOUGHT, "ids": SOME_IDS}, "dray_jobs_step"),
+    "search_runs_count": ({"ids": SOME_IDS, "limit": 10_001}, "dray_jobs_step"),
+    "search_runs_named": ({"names": '["etl"]', "limit": 201}, "dray_workflows_name"),
+    "search_ids": ({**SOUGHT, "ids": SOME_IDS}, "PRIMARY"),
+    "search_args": ({"ids": SOME_IDS}, "PRIMARY"),
+    "page_tallies": ({"ids": SOME_IDS, "most": 30_000}, "dray_jobs_step"),
+    "page_steps": ({"id": WORKER, "most": 10_001}, "dray_jobs_step"),
+    "page_edges": ({"id": WORKER, "most": 40_001}, "dray_edges_child"),
+    "page_schedule_jobs": ({"name": "s", "limit": 20}, "dray_jobs_of_schedule"),
     "live_rate_enqueued": ({"after_id": WORKER, "limit": 1000}, "PRIMARY"),
+    "pulse_jobs": ({"limit": 1000}, "dray_jobs_finished"),
+    "pulse_ready": ({"limit": 1000}, "dray_jobs_ready"),
+    "pulse_running": ({"limit": 1000}, "dray_jobs_running"),
+    "overview_next_job": ({}, "dray_jobs_due"),
+    "overview_any_job": ({}, "dray_jobs"),
+    "overview_taken_back": ({"id": WORKER, "limit": 1000}, "dray_attempts_crashed"),
+    "overview_taken_back_jobs": ({"id": WORKER, "limit": 100}, "dray_attempts_crashed"),
+    "overview_runs_of_worker": ({"id": WORKER, "limit": 100}, "dray_jobs_running"),
+    "overview_queue_newest": ({"queue": "default", "among": 5000, "limit": 20}, "PRIMARY"),
+    "rollup_next": ({"since": 1, "until": 2}, "dray_jobs_finished"),
+    "rollup_ended": ({"since": 1, "until": 2}, "dray_jobs_finished"),
+    "rollup_newest": ({"state": "completed", "since": 1, "until": 2, "limit": 1000}, "dray_jobs_finished"),
+    "rollup_count": ({"state": "completed", "since": 1, "until": 2, "limit": 1000}, "dray_jobs_finished"),
+    "rollup_list": ({"span": "minute", "since": 1, "until": 2}, "ROLLUPS"),
+    "rollup_one": ({"span": "minute", "ats": SOME_INSTANTS, "queue": "default", "task": ""}, "ROLLUPS"),
+    "rollup_queues": ({"span": "minute", "ats": SOME_INSTANTS, "all": "", "limit": 1000}, "ROLLUPS"),
+    "rollup_tasks": ({"span": "minute", "ats": SOME_INSTANTS, "all": "", "limit": 1000}, "ROLLUPS"),
+    "rollup_oldest": ({"span": "minute"}, "ROLLUPS"),
+    "rollup_prune": ({"span": "minute", "until": 2}, "ROLLUPS"),
+    "failure_keys": ({"limit": 1000}, "dray_jobs_error"),
+    "failure_newest_keys": ({"limit": 1000}, "dray_jobs_finished"),
+    "failure_newest": ({"key": KEY}, "dray_jobs_error"),
+    "failure_first": ({"key": KEY}, "dray_jobs_error"),
+    "failure_counts": ({"key": KEY, "since": 1, "chart": 2, "step": 3, "limit": 1000}, "dray_jobs_error"),
+    "failure_unkeyed": ({"since": 1, "until": 2, "limit": 500}, "dray_jobs_finished"),
+    "failure_key_clear": ({"since": 1, "until": 2}, "dray_jobs_finished"),
 }
 SQLITE_HOT: dict[str, tuple[dict[str, Any], str]] = {
     **HOT,
@@ -131,6 +208,7 @@ def rows() -> Generator[dict[str, Any]]:
             "updated_at": n,
             "started_at": n if state == "running" else None,
             "finished_at": n if final else None,
+            "error_key": f"{n % 700:016x}" if state == "failed" else None,
         }
 
 
@@ -184,7 +262,9 @@ def test_sqlite_plan(name: str, analyzed: bool, sqlite_connection: sqlite3.Conne
     values = statement.bind({parameter: params.get(parameter) for parameter in statement.parameters})
     plan = [row[3] for row in sqlite_connection.execute(f"EXPLAIN QUERY PLAN {statement.text}", values)]
 
-    wanted = "sqlite_autoindex_dray_jobs_1" if index == "PRIMARY" else index
+    wanted = {"PRIMARY": "sqlite_autoindex_dray_jobs_1", "ROLLUPS": "dray_rollups USING PRIMARY KEY"}.get(
+        index, index
+    )
     assert any(wanted in step for step in plan), plan
     assert not [step for step in plan if step.startswith("SCAN") and "dray_jobs" in step and "INDEX" not in step], (
         plan
@@ -209,7 +289,7 @@ def test_postgres_plan(name: str, mode: str, postgres_connection: psycopg.Connec
     cursor = postgres_connection.execute(f"EXPLAIN {statement.text}".encode(), values, prepare=True)
     plan = [str(row[0]) for row in cursor]
 
-    wanted = "dray_jobs_pkey" if index == "PRIMARY" else index
+    wanted = {"PRIMARY": "dray_jobs_pkey", "ROLLUPS": "dray_rollups_pkey"}.get(index, index)
     assert any(wanted in step for step in plan), "\n".join(plan)
     assert not [step for step in plan if "Seq Scan on dray_jobs" in step], "\n".join(plan)
 
@@ -227,7 +307,11 @@ def empty_tables(postgres_server: str) -> Generator[OwnConnection]:
 
 
 _READS_A_TABLE = re.compile(r"(Seq|Index|Index Only|Bitmap Heap) Scan .*\bon dray_(jobs|edges|logs|attempts)\b")
-_LOOKS_AT_ENDS = {"job_upcoming", "fanout_mark", "fanout_left", "job_look"}  # read one row
+# Read one row.
+_LOOKS_AT_ENDS = {
+    *("search_newest", "job_upcoming", "fanout_mark", "fanout_left", "job_look", "failure_keys"),
+    *("overview_any_job", "overview_next_job"),
+}
 _READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads"}
 
 
@@ -237,7 +321,7 @@ _READS_ALL_RUNNING = {"rescue_look", "rescue_pick", "worker_loads"}
 def test_a_plan_that_is_made_while_the_tables_are_empty_reads_no_more_when_they_are_large(
     name: str, empty_tables: OwnConnection
 ) -> None:
-    if name.startswith("live_") or name in _READS_ALL_RUNNING:
+    if name.startswith(("live_", "pulse_", "search_live", "overview_queue_newest")) or name in _READS_ALL_RUNNING:
         return  # reads the ends of indexes, bounded by LIMIT, and not once per job
     params, _ = POSTGRES_HOT.get(name, ({}, ""))
     statement = Catalogue("postgres")[name]

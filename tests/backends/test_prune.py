@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dray.backends.postgres import PostgresDatabase
+from dray.backends.store import history
 from dray.backends.store.graph import FanOut, GraphStore
 from dray.errors import UnknownJob
 from dray.instants import DAY, HOUR, MINUTE, SECOND
@@ -49,6 +50,77 @@ def left(world: World) -> set[str]:
 
 
 # Retention
+
+
+@pytest.mark.parametrize("as_state", ["completed", "failed", "cancelled"])
+def test_a_job_with_a_time_of_its_own_goes_by_that_sooner_and_later_than_others(world: World, as_state: str) -> None:
+    short, usual = ended(world, as_state, keep_us=HOUR), ended(world, as_state)
+    long, at_once = ended(world, as_state, keep_us=400 * DAY), ended(world, as_state, keep_us=0)
+
+    assert world.backend.history.prunable(Retention())[as_state] == 1
+    assert verbs.prune(world.backend, Retention()) == 1
+    assert left(world) == {short, usual, long}
+    del at_once
+
+    world.clock.advance(HOUR)
+    assert verbs.prune(world.backend, Retention()) == 1
+    assert left(world) == {usual, long}
+
+    world.clock.advance(40 * DAY)
+    assert verbs.prune(world.backend, Retention()) == 1
+    assert verbs.prune(world.backend, AT_ONCE) == 0  # whatever is asked for: the job says how long
+    assert left(world) == {long}
+
+    world.clock.advance(400 * DAY)
+    others = Retention(*(None if state == as_state else 0 for state in ("completed", "cancelled", "failed")))
+    assert verbs.prune(world.backend, others) == 0  # of the states that are pruned it is none
+    assert world.backend.history.prunable(Retention())[as_state] == 1
+    assert verbs.prune(world.backend, Retention()) == 1
+
+
+def test_many_that_are_kept_long_do_not_hide_those_that_may_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_FOUND", 2)
+    monkeypatch.setattr(history, "_PASSED", 3)
+    kept = [ended(world, "completed", keep_us=400 * DAY) for _ in range(5)]
+    gone = [ended(world, "completed") for _ in range(5)]
+    kept.append(ended(world, "completed", keep_us=400 * DAY))
+    gone += [ended(world, "completed", keep_us=DAY) for _ in range(5)]
+    world.clock.advance(8 * DAY)
+
+    assert verbs.prune(world.backend, Retention()) == len(gone)
+    assert left(world) == set(kept)
+
+
+def test_a_workflow_goes_once_the_own_time_of_each_of_its_jobs_is_over(world: World) -> None:
+    workflow = Workflow(world.ids.new(), "flow", 0)
+    worker = world.worker()
+    steps = [world.new(workflow_id=workflow.id, step=name, keep_us=us) for name, us in (("a", HOUR), ("b", DAY))]
+    world.backend.jobs.enqueue(steps, workflow=workflow)
+    for _ in steps:
+        claim, now = world.claim_one(worker), world.clock.steady()
+        verbs.settle(world.backend, worker, [model.completed(claim, now, now)])
+
+    world.clock.advance(2 * HOUR)
+    assert verbs.prune(world.backend, Retention()) == 0
+
+    world.clock.advance(DAY)
+    assert world.backend.history.prunable(Retention())["completed"] == 2
+    assert verbs.prune(world.backend, Retention()) == 2
+    assert world.backend.workflows.get(workflow.id) is None
+
+
+def test_a_retry_forgets_nothing_of_how_long_the_job_is_kept(world: World) -> None:
+    job_id = ended(world, "failed", keep_us=HOUR)
+    world.clock.advance(HOUR - MINUTE)
+    assert world.backend.jobs.retry([job_id]) == [job_id]
+    world.clock.advance(HOUR)
+    assert verbs.prune(world.backend, Retention()) == 0
+
+    world.backend.jobs.cancel([job_id])
+    world.clock.advance(HOUR - MINUTE)
+    assert verbs.prune(world.backend, Retention()) == 0
+    world.clock.advance(MINUTE)
+    assert verbs.prune(world.backend, Retention()) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dray.backends import Backend, open_backend
 from dray.backends.database import Session
 from dray.backends.store import history as prune_module
 from dray.backends.store import jobs as jobs_module
-from dray.backends.store.history import Pruned
+from dray.backends.store.history import Pruned, _Pruning
 from dray.clock import Ids
 from dray.instants import MILLISECOND, SECOND
 from dray.model.retention import STEP_US, Budget, Retention
@@ -155,7 +155,7 @@ def test_nothing_of_a_heavy_job_is_touched_that_a_live_child_needs(
 ) -> None:
     (parent,) = cancelled(world, 1)
     say(world, [parent], 250)
-    found = world.backend.history._found
+    found = _Pruning._found
 
     def enqueued_meanwhile(*args: Any, **params: Any) -> Any:
         answer = found(*args, **params)
@@ -163,7 +163,7 @@ def test_nothing_of_a_heavy_job_is_touched_that_a_live_child_needs(
             world.enqueue(parents=(parent,), on_parent_failure="hold")
         return answer
 
-    monkeypatch.setattr(world.backend.history, "_found", enqueued_meanwhile)
+    monkeypatch.setattr(_Pruning, "_found", enqueued_meanwhile)
 
     assert [step.rows for step in world.backend.history.prune_steps(AT_ONCE)] == [0]
 

@@ -55,8 +55,14 @@ def backend(postgres_url: str) -> Generator[Backend]:
 
 
 @pytest.fixture
-def wire(backend: Backend, world: World, tmp_path: Path) -> Wire:
-    world.enqueue()  # the queue is known afterwards
+def job_id(world: World) -> str:
+    """A job whose queue is known afterwards. A second one would be told by another thread, on the same connection."""
+    return world.enqueue()
+
+
+@pytest.fixture
+def wire(backend: Backend, job_id: str, tmp_path: Path) -> Wire:
+    assert job_id
     return Wire(backend, tmp_path / "wire")
 
 
@@ -107,9 +113,7 @@ def test_a_worker_s_exchange_takes_one(backend: Backend, world: World, wire: Wir
     assert wire.round_trips(lambda: backend.work.exchange(worker, [], NOTHING)) == 1
 
 
-def test_a_read_takes_two(backend: Backend, world: World, wire: Wire) -> None:
-    job_id = world.enqueue()
-
+def test_a_read_takes_two(backend: Backend, job_id: str, wire: Wire) -> None:
     assert wire.round_trips(lambda: backend.jobs.get([job_id])) == 2
 
 

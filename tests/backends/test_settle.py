@@ -16,6 +16,7 @@ from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand, LogLine, Outcome, Reason
 from dray.model.settlement import Settled, Settlement
+from dray.wording import short_id
 from tests import verbs
 from tests.backends import raw
 from tests.backends.world import World
@@ -550,7 +551,7 @@ def test_notes_that_the_database_refuses_are_dropped_and_cost_no_outcome_and_no_
     assert [each.id for each in exchange.claims] == ids[3:]
     assert [world.job(job_id).state for job_id in ids[:3]] == ["completed"] * ends + ["running"] * (3 - ends)
     (record,) = [record for record in caplog.records if record.name == "dray"]
-    assert claim.id in record.getMessage()
+    assert short_id(claim.id) in record.getMessage()
 
 
 def test_a_refused_outcome_does_not_cost_what_bodies_said(world: World) -> None:
@@ -638,7 +639,7 @@ def test_a_released_job_that_expires_in_the_same_exchange_was_not_cancelled_by_a
     )
 
     assert (world.job(job_id).state, world.job(job_id).reason) == ("cancelled", "expired")
-    assert exchange == Exchange(WRITTEN, [], [])
+    assert exchange == Exchange(WRITTEN, [], [], expired=(job_id,))
 
 
 def test_an_outcome_can_be_made_durable(world: World) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dray.app import App
+from dray.app_interface import core_of
 
 OLD = """
     import json, os, sqlite3, sys
     sqlite3.sqlite_version_info, sqlite3.sqlite_version = (3, 36, 0), "3.36.0"
     from dray import App
+    from dray.app_interface import core_of
     from dray.errors import DrayError
 
     def refused(call):
@@ -35,8 +37,8 @@ CALLS = """
         "list": app.jobs,
         "worker": lambda: app.worker().run_until_idle(),
         "stats": app.stats,
-        "watch": app.backend.watch,
-        "migrate": app.backend.migrate,
+        "watch": core_of(app).backend.watch,
+        "migrate": core_of(app).backend.migrate,
     }
     answers = {name: refused(call) for name, call in calls.items()}
     print(json.dumps({"answers": answers, "files": os.listdir()}))
@@ -76,7 +78,7 @@ def test_every_call_names_the_version_found_and_the_one_needed_and_no_file_is_ma
 
 def test_a_users_own_transaction_is_left_as_it_was(tmp_path: Path) -> None:
     with App(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
-        app.backend.migrate()
+        core_of(app).backend.migrate()
 
     found = _run(JOIN, tmp_path)
 
@@ -86,7 +88,7 @@ def test_a_users_own_transaction_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_the_doctor_says_so_and_goes_on(tmp_path: Path) -> None:
     with App(f"sqlite:///{tmp_path / 'jobs.db'}") as app:
-        app.backend.migrate()
+        core_of(app).backend.migrate()
 
     found = {result["name"]: result for result in _run(DOCTOR, tmp_path, code=1)}
 

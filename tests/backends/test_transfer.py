@@ -22,8 +22,9 @@ from dray.backends.store import transfer
 from dray.backends.store.transfer import LEFT, MOVE, TABLES, Mark, Repair
 from dray.backends.tables import Portion, Shape, Table
 from dray.errors import DatabaseClosed, MoveError
-from dray.instants import HOUR
+from dray.instants import HOUR, MINUTE
 from dray.model.job import LogLine
+from dray.model.rollup import Part, Tally
 from dray.model.schedule import Schedule
 from dray.ops import move, move_plan
 from tests import verbs
@@ -204,7 +205,7 @@ def test_only_those_who_hold_the_mark_write_to_a_database_that_is_being_filled(w
     assert rows_of(world.backend, queues) == [rows]
     with pytest.raises(DatabaseClosed, match="is being filled"):
         world.enqueue()
-    target.finish(second, "{}")
+    target.finish(second, "{}", None)
     world.enqueue()
 
 
@@ -237,6 +238,23 @@ def test_rows_are_mended_and_removed_by_their_keys(world: World) -> None:
     assert list(chain.from_iterable(rows_of(world.backend, jobs))) == sorted(wanted)
     assert [job.id for job in world.backend.jobs.newest()] == [second, first]
     assert world.job(second).args == rows[second][place["args"]]
+
+
+def test_rollups_are_carried_and_removed_by_minute_queue_and_task(world: World) -> None:
+    rollups = BY_NAME["rollups"]
+    minutes = {n * MINUTE: {Part("mail", task, "failed"): Tally(n)} for n in (1, 2) for task in ("Ä", "a", "B")}
+    world.backend.rollups.write(minutes, [0], 3 * MINUTE)
+    rows = list(chain.from_iterable(rows_of(world.backend, rollups)))
+    shape, mark = shape_of(world.backend, rollups), Mark("1", "elsewhere", "first")
+    world.backend.transfer.begin(mark, "is being filled", allow)
+    emptied, until = rows_of(world.backend, rollups), world.backend.rollups.mark()
+    world.backend.transfer.mend(mark, mark, shape, Repair(rows, (), ()))
+    filled = list(chain.from_iterable(rows_of(world.backend, rollups)))
+    world.backend.transfer.mend(mark, mark, shape, Repair((), (), [shape.key_of(row) for row in rows[1:]]))
+
+    assert (emptied, until, filled) == ([], None, rows)
+    assert [shape.key_of(row) for row in rows] == sorted(shape.key_of(row) for row in rows)
+    assert list(chain.from_iterable(rows_of(world.backend, rollups))) == rows[:1]
 
 
 # Whole databases

@@ -48,7 +48,9 @@ def test_a_job_that_has_not_started_takes_over_what_is_to_be_done(world: World) 
         "name": "second",
         "description": "words",
         "tags": ("new", "newer"),
-        "trace": "00-1-2-01",
+        "headers": '{"trace":"00-1-2-01"}',
+        "retry": '{"policy":["fixed",5.0]}',
+        "keep_us": 60_000_000,
     }
 
     assert ask(world, "replace", **wanted, delay_us=SECOND, unique_us=HOUR, queue="other") == replaced(holder)

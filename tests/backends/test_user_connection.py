@@ -107,7 +107,7 @@ def test_a_whole_graph_goes_in_with_the_commit(world: World, user: beside.Connec
 
     assert (world.job(first.id).state, world.job(first.id).args) == ("scheduled", LARGE)
     assert (world.job(second.id).state, world.job(second.id).waiting_on) == ("waiting", 1)
-    assert world.backend.workflows.get(flow.id) == (flow, {"scheduled": 1, "waiting": 1})
+    assert world.backend.workflows.get(flow.id) == (flow, ({"scheduled": 1, "waiting": 1}, {}))
 
 
 def test_many_calls_and_many_jobs_share_one_transaction(world: World, user: beside.Connection) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.model import settlement as model
 from dray.model.job import Claim, Demand
 from dray.model.limits import FANOUT_CHUNK
@@ -32,26 +33,26 @@ class Wide:
         began = time.monotonic()
         self.run = workflow.enqueue()
         self.enqueued_in = time.monotonic() - began
-        self.worker = app.new_id()
-        new = NewWorker(id=self.worker, name="w", host="here", pid=1, boot=app.clock.boot)
-        app.backend.workers.register(new, 600_000_000)
+        self.worker = core_of(app).new_id()
+        new = NewWorker(id=self.worker, name="w", host="here", pid=1, boot=core_of(app).clock.boot)
+        core_of(app).backend.workers.register(new, 600_000_000)
 
     def claim(self, queue: str, limit: int) -> list[Claim]:
-        return verbs.claim(self.app.backend, self.worker, Demand((queue,), ("step",), limit))
+        return verbs.claim(core_of(self.app).backend, self.worker, Demand((queue,), ("step",), limit))
 
     def settle(self, claims: list[Claim]) -> tuple[float, bool]:
         """Returns how long it took, and whether fan-out is still pending."""
         began = time.monotonic()
-        now = self.app.clock.steady()
+        now = core_of(self.app).clock.steady()
         ends = [model.completed(claim, now, now) for claim in claims]
-        answer = self.app.backend.work.exchange(self.worker, ends, NOTHING)
+        answer = core_of(self.app).backend.work.exchange(self.worker, ends, NOTHING)
         return time.monotonic() - began, answer.fan_out.left
 
 
 @pytest.fixture
 def app(url: str) -> Generator[App]:
     with App(url) as opened:
-        opened.backend.migrate()
+        core_of(opened).backend.migrate()
 
         @opened.task(name="step")
         def step() -> None: ...
@@ -78,7 +79,7 @@ def test_the_settle_of_a_parent_of_10_000_is_short_and_the_last_of_them_frees_th
     """
     found: list[Times] = []
     while not any(times.are_short for times in found) and len(found) < 3:
-        found.append(measured(Wide(app, app.registry.get("step"))))
+        found.append(measured(Wide(app, core_of(app).registry.get("step"))))
         times = found[-1]
         print(
             f"{WIDTH:,} steps enqueued in {times.enqueue:.2f} s; their parent settled in {times.parent * 1000:.0f} ms"
@@ -91,14 +92,14 @@ def measured(wide: Wide) -> Times:
     assert has_more
     assert wide.run.counts == {"completed": 1, "queued": FANOUT_CHUNK, "waiting": WIDTH - FANOUT_CHUNK + 1}
 
-    while wide.app.backend.graph.fan_out().left:
+    while core_of(wide.app).backend.graph.fan_out().left:
         continue
     longest = 0.0
     while claims := wide.claim("many", 500):
         took, has_more = wide.settle(claims)
         longest = max(longest, took)
         while has_more:
-            has_more = wide.app.backend.graph.fan_out().left
+            has_more = core_of(wide.app).backend.graph.fan_out().left
     assert wide.run.counts == {"completed": WIDTH + 1, "queued": 1}
     (last,) = wide.claim("last", 5)
     assert last.queue == "last"

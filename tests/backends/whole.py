@@ -16,7 +16,9 @@ from psycopg.rows import dict_row
 
 from tests.prompt import prompt
 
-CARRIED = ("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes")
+CARRIED = (
+    *("queues", "schedules", "workflows", "jobs", "attempts", "edges", "logs", "outcomes", "actions", "rollups"),
+)
 
 Rows = list[dict[str, Any]]
 
@@ -39,9 +41,15 @@ def sql(url: str, text: str) -> list[tuple[Any, ...]]:
 
 
 def everything(url: str) -> dict[str, Rows]:
-    """Returns every table that a move copies, with its rows in a fixed order."""
+    """Returns every table that a move copies, with its rows in a fixed order; without the row that says who moved."""
     found = _on_sqlite(path_of(url)) if url.startswith("sqlite") else _on_postgres(url)
+    found["actions"] = [row for row in found["actions"] if row["verb"] != "move"]
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def rolled_up(url: str) -> list[tuple[Any, ...]]:
+    """Before when everything is rolled up, which a move carries too."""
+    return sql(url, "SELECT value FROM dray_meta WHERE name = 'rollups'")
 
 
 def _on_sqlite(path: Path) -> dict[str, Rows]:

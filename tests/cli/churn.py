@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dray
+from dray.app_interface import core_of
 from dray.handle import job as handles
 
 app = dray.App()
@@ -73,10 +74,10 @@ class Churner:
         self._ids += [job.id for job in flow.enqueue().jobs()]
 
     def cancel(self) -> None:
-        handles.cancel(app, self._some())
+        handles.cancel(core_of(app), self._some())
 
     def retry(self) -> None:
-        handles.retry(app, self._some())
+        handles.retry(core_of(app), self._some())
 
     def prune(self) -> None:
         app.prune(older_than=1)

@@ -31,7 +31,7 @@ from dray.cli import main
 from tests.forks import Forked, become, pipe
 
 # These run bodies of tasks, threads and processes, or until they are told to stop.
-ALONE = {"worker", "dev", "demo", "bench", "run", "top", "tail", "--watch"}
+ALONE = {"worker", "dev", "demo", "bench", "run", "web", "top", "tail", "--watch"}
 _MOST = 50  # commands of one process, so that a failure depends on few that ran before it
 _ROOT = Path(__file__).parents[2]
 _LIBRARIES = (sys.prefix, sys.base_prefix, *site.getsitepackages(), str(_ROOT / "src"), str(_ROOT / "tests"))

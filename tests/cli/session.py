@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.cli.shell import PATIENCE, Shell, plain, until
+from tests.cli.shell import PATIENCE, Shell, plain, read_terminal, until
 from tests.forks import Forked
 
 CTRL_C = "\x03"
@@ -66,11 +66,7 @@ class Session:
         return code if code >= 0 else 128 - code
 
     def _read(self) -> None:
-        while True:
-            try:
-                chunk = os.read(self._main, 65536)
-            except OSError:  # EIO: no process has the terminal open any more
-                return
+        while chunk := read_terminal(self._main):
             self._seen += chunk
 
 

@@ -21,16 +21,17 @@ import termios
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from dray.cli import main
 from tests.cli import reused
 from tests.forks import Forked, Passed, become
 
 PATIENCE = 60.0
+_STARTING = {"worker", "run", "dev", "demo", "bench"}  # commands that may start processes
 
 _NOT_INHERITED = ("DRAY_", "PYTEST", "COLUMNS", "NO_COLOR")
 _numbers = itertools.count()
@@ -124,15 +125,20 @@ class Shell:
         environment: Mapping[str, str | None] | None = None,
         *,
         on_terminal: bool = False,
+        starts_python: bool = False,
     ) -> Forked:
-        """Runs a command, its streams these descriptors; on a terminal, the keys of its input are for it."""
+        """Runs a command, its streams these descriptors; on a terminal, the keys of its input are for it.
+
+        The processes that it starts are forked too, unless it `starts_python`.
+        """
         passed = [Passed(each) for each in streams]
-        return Forked(_run, (words, self.folder, self._with(environment or {}), passed, on_terminal))
+        forks = not starts_python and not _STARTING.isdisjoint(words)
+        return Forked(_run, (words, self.folder, self._with(environment or {}), passed, on_terminal, forks))
 
     def try_(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
-        """Runs a command, however it ends; but no error is left to Python."""
+        """Runs a command, however it ends; but no error is left to Python, which does not indent its traceback."""
         done = self.run(*words, stdin=stdin, **environment)
-        assert "Traceback" not in done.err, done.err
+        assert not [line for line in done.err.splitlines() if line.startswith("Traceback")], done.err
         return done
 
     def run(self, *words: str, stdin: str = "", **environment: str | None) -> Done:
@@ -193,17 +199,18 @@ class Shell:
         os.close(terminal)
         os.write(main, keys.encode())
         shown = b""
-        while chunk := _read(main):
+        while chunk := read_terminal(main):
             shown += chunk
         os.close(main)
         return Done(running.wait(PATIENCE), shown.decode(errors="replace").replace("\r\n", "\n"), "")
 
     @contextmanager
-    def background(self, *words: str, **environment: str | None) -> Generator[Forked]:
+    def background(self, *words: str, starts_python: bool = False, **environment: str | None) -> Generator[Forked]:
         """A command that runs beside, its output in pipes; killed at the end, if it still does."""
         (out, its_out), (err, its_err) = os.pipe(), os.pipe()
         with Path(os.devnull).open() as nothing:
-            process = self.start(words, (nothing.fileno(), its_out, its_err), environment)
+            streams = (nothing.fileno(), its_out, its_err)
+            process = self.start(words, streams, environment, starts_python=starts_python)
         os.close(its_out)
         os.close(its_err)
         process.stdout, process.stderr = os.fdopen(out), os.fdopen(err)
@@ -266,21 +273,37 @@ def until(holds: Callable[[], Any]) -> Any:
 
 
 def _run(
-    words: Sequence[str], folder: Path, environment: dict[str, str], streams: list[Passed], on_terminal: bool
-) -> NoReturn:
+    words: Sequence[str],
+    folder: Path,
+    environment: dict[str, str],
+    streams: list[Passed],
+    on_terminal: bool,
+    forks: bool,
+) -> None:
     """In the fork: becomes the command."""
     os.setsid()
     become(environment, folder, [each.descriptor for each in streams])
     if on_terminal:  # Ctrl-C and Ctrl-Z are for this process
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.orig_argv[:] = [sys.executable, "-m", "dray", *words]  # by which it starts itself again
     warnings.simplefilter("ignore", ResourceWarning)  # as Python does by itself
-    main(words)
+    command: Sequence[str] | None = ["-m", "dray", *words]
+    if forks:
+        from tests.forkers import fork_starter  # it loads parts of a worker, which other commands do not need
+
+        command = fork_starter(command, lambda _: None)
+    if command is not None:  # not in a child of a forker, which has ended
+        sys.orig_argv[:] = [sys.executable, *command]  # by which it starts itself again
+        main(command[2:])
 
 
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # EIO: no process has the terminal open any more
-        return b""
+def read_terminal(descriptor: int) -> bytes:
+    """What was written to a terminal since the last read; nothing, once no process has it open any more.
+
+    Asked twice: the kernel may find nothing to read, and a moment later that no process has it open any
+    more. What was written in between is there at the next read.
+    """
+    for _ in range(2):
+        with suppress(OSError):  # EIO
+            return os.read(descriptor, 65536)
+    return b""

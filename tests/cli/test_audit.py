@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.app_interface import core_of
 from dray.ops.audit import RULES, audit
 from tests.backends.processes import raw_sql
 from tests.cli.shell import Shell, plain
@@ -96,7 +97,7 @@ def test_nothing_is_reported_of_a_database_that_is_worked_on_whatever_happens(ch
     workers = [fleet.launch("tests.cli.churn", lease=2, concurrency=4) for _ in range(2)]
     churner = fleet.run(["-m", "tests.cli.churn", "300"])
     while churner.is_alive or looks < 3:
-        found = audit(fleet.app.backend, chunk=random.choice([50, 1000]))
+        found = audit(core_of(fleet.app).backend, chunk=random.choice([50, 1000]))
         assert found.holds, (found, fleet.describe())
         looks += 1
         if looks == 3:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.model.search import TERMS, TEXT_CHARS
 from tests.backends.test_files import PRIVATE
 from tests.cli.shell import Shell
 
@@ -26,7 +27,7 @@ WRONG_USAGE = {
     "a limit that is no number": ["jobs", "--limit", "many"],
     "a limit too large": ["jobs", "--limit", "1000000"],
     "a time that is none": ["jobs", "--since", "yesterday"],
-    "a queue that cannot be": ["jobs", "--queue", "a b"],
+    "a queue that cannot be": ["jobs", "--queue", "a,b"],
     "a task that cannot be": ["jobs", "--task", "\x1b[31m"],
     "an argument without a value": ["enqueue", "tasks.add", "a"],
     "an argument without a name": ["enqueue", "tasks.add", "=1"],
@@ -54,14 +55,20 @@ WRONG_USAGE = {
     "no attempts": ["enqueue", "tasks.add", "a=1", "b=2", "--max-attempts", "0"],
     "a priority beyond all": ["enqueue", "tasks.add", "a=1", "b=2", "--priority", "99999999999"],
     "a timeout without a wait": ["enqueue", "tasks.add", "a=1", "b=2", "--timeout", "5"],
-    "a task name that cannot be": ["enqueue", "no such task", "--unchecked"],
+    "a task name that cannot be": ["enqueue", "no such task ", "--unchecked"],
     "ids and all": ["job", "cancel", ID, "--all"],
     "neither ids nor all": ["job", "retry"],
+    "a filter that is none": ["jobs", "stat:failed"],
+    "a search that is too long": ["jobs", "x" * (TEXT_CHARS + 1)],
+    "a search of too many terms": ["jobs", "x " * (TERMS + 1)],
+    "a quote that is not closed": ["job", "delete", "--all", 'error:"x', "--yes"],
+    "a filter that is none, in a workflow": ["jobs", "stat:failed", "--workflow", "etl"],
+    "a filter that is none, of a schedule": ["job", "retry", "--all", "stat:failed", "--schedule", "nightly"],
     "filters without all": ["job", "delete", ID, "--state", "failed"],
-    "a queue to pause that cannot be": ["queues", "pause", "a b"],
+    "a queue to pause that cannot be": ["queues", "pause", "a,b"],
     "nothing to set": ["queues", "set", "mail"],
     "no bodies at all": ["worker", "--concurrency", "0"],
-    "queues that cannot be": ["worker", "-q", "a b"],
+    "queues that cannot be": ["worker", "-q", "a\u202eb"],
     "once and for all": ["worker", "--once", "--burst"],
     "a grace that is none": ["worker", "--grace", "never"],
     "a module without a name": ["worker", "-i", ""],

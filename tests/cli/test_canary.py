@@ -129,7 +129,7 @@ def test_no_traceback_of_the_api_shows_it(local: Shell, mistake: str) -> None:
     url = WRONG[mistake].format(canary=CANARY)
     local.write(
         "program.py",
-        "import os, dray\napp = dray.App(os.environ['PLACE'])\nprint(app, app.settings.place)\napp.jobs()\n",
+        "import os, dray\napp = dray.App(os.environ['PLACE'])\nprint(app, app.place)\napp.jobs()\n",
     )
 
     done = subprocess.run(
@@ -167,7 +167,8 @@ def test_no_process_that_dray_starts_has_it_in_its_command_line(guarded: Shell, 
     for _ in range(2):
         guarded("enqueue", "tasks.far", "seconds=60")
 
-    with guarded.background(*typed, "worker", "--processes", "2", "-c", "1", "--grace", "0") as supervisor:
+    words = ("worker", "--processes", "2", "-c", "1", "--grace", "0")
+    with guarded.background(*typed, *words, starts_python=True) as supervisor:
         until(lambda: len(guarded("jobs", "--state", "running").rows) == 2)
         family = until(lambda: found if len(found := _family(supervisor.pid)) >= 5 else None)
         # A typed password is public already; no other one may be shown.
@@ -250,7 +251,7 @@ def test_a_typed_one_is_not_in_the_environment_of_bodies(guarded: Shell) -> None
     jobs = [guarded("enqueue", task).value for task in ("tasks.near", "tasks.far")]
 
     words = ("--url", guarded.url, "worker", "--processes", "2", "--burst")
-    with guarded.background(*words, DRAY_URL=None) as supervisor:
+    with guarded.background(*words, starts_python=True, DRAY_URL=None) as supervisor:
         supervisor.communicate(timeout=PATIENCE)
 
     assert [guarded("job", "show", job, "--json").json["result"] for job in jobs] == [[], []]

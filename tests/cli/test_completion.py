@@ -130,6 +130,14 @@ def test_values_come_from_the_database(used: Shell) -> None:
     assert await_offer(used, "job", "cancel", job_id[-8:-4]) == [job_id[-8:]]
     assert await_offer(used, "job", "show", job_id[:20]) == [job_id]
     assert await_offer(used, "schedules", "pause", "n") == ["nightly"]
+    assert await_offer(used, "jobs", "--schedule", "n") == ["nightly"]
+
+
+def test_a_name_that_a_shell_would_read_as_more_than_a_word_is_not_offered(used: Shell) -> None:
+    for queue in ("sly $(touch made)", "slö"):
+        used("enqueue", "tasks.add", "a=1", "b=2", "--queue", queue)
+
+    assert await_offer(used, "jobs", "--queue", "sl") == ["slow", "slö"]
 
 
 def test_tasks_come_from_the_code_which_is_not_run(local: Shell) -> None:

@@ -49,7 +49,12 @@ def test_an_address_comes_from_the_command_line_the_code_or_a_variable(local: Sh
     local.write("tasks.py", TASKS.replace("dray.App()", "dray.App('dray.db')"))
     done = local("config", "--json")
     assert source(done.json[1]) == (local.url, "code", None), "though the variable says the same"
-    assert done.err == "dray: DRAY_URL is set and does nothing: the app's own code names its database\n"
+    assert done.err == ""
+
+    local.write("tasks.py", TASKS.replace("dray.App()", "dray.App('other.db')"))
+    done = local("config", "--json")
+    assert source(done.json[1]) == (f"sqlite:///{folder}/other.db", "code", None)
+    assert done.err == f"dray: DRAY_URL names {local.url}, which is not used: the app's own code names its database\n"
 
 
 def test_what_the_code_sets_is_from_the_code(local: Shell) -> None:

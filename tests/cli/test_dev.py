@@ -49,7 +49,7 @@ def hold() -> None:
 
 def dev(shell: Shell, *words: str, **environment: str) -> Session:
     shell.write("tasks.py", CODE)
-    return session(shell, "dev", *words, **environment)
+    return session(shell, "dev", *words, **{"DRAY_DEV_NO_WEB": "1", **environment})
 
 
 def edit(shell: Shell, old: str, new: str) -> None:
@@ -167,7 +167,7 @@ def test_code_that_cannot_be_imported_is_shown_and_its_repair_is_picked_up(shell
 
 def test_code_that_is_broken_from_the_start_is_waited_for_too(local: Shell) -> None:
     local.write("tasks.py", "import dray\nx = 1 / 0\n")
-    with session(local, "dev") as terminal:
+    with session(local, "dev", "--no-web") as terminal:
         terminal.sees("ZeroDivisionError: division by zero")
         terminal.sees("it restarts when something changes")
         local.write("tasks.py", CODE)
@@ -176,7 +176,9 @@ def test_code_that_is_broken_from_the_start_is_waited_for_too(local: Shell) -> N
 
 def test_ctrl_c_hands_running_jobs_back(shell: Shell) -> None:
     shell.write("tasks.py", CODE)
-    with fresh_session(shell.command("dev", "--grace", "0.1"), shell.folder, shell.environment) as terminal:
+    with fresh_session(
+        shell.command("dev", "--no-web", "--grace", "0.1"), shell.folder, shell.environment
+    ) as terminal:
         job_id = shell("enqueue", "tasks.sleep").value
         until((shell.folder / "sleeping").exists)
         terminal.press(CTRL_C)
@@ -212,7 +214,7 @@ def test_without_reload_there_is_one_process_and_ctrl_c_ends_it(local: Shell) ->
         assert terminal.ended() == 0
 
 
-@pytest.mark.parametrize("words", [["nosuch:app"], ["-c", "0"], ["-q", "a b"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["nosuch:app"], ["-c", "0"], ["-q", "a\tb"]], ids=["app", "-c", "-q"])
 def test_wrong_usage_is_not_waited_for(local: Shell, words: list[str]) -> None:
     done = local.try_("dev", *words)
 
@@ -229,7 +231,7 @@ def test_changes_are_seen_without_watchfiles_too(local: Shell) -> None:
     (local.folder.parent / "without" / "sitecustomize.py").write_text("import sys; sys.modules['watchfiles'] = None")
     local.write("tasks.py", CODE)
     without = {**local.environment, "PYTHONPATH": str(local.folder.parent / "without")}
-    with fresh_session(local.command("dev"), local.folder, without) as terminal:
+    with fresh_session(local.command("dev", "--no-web"), local.folder, without) as terminal:
         terminal.sees("(once a second; with watchfiles at once: pip install 'dray[watch]')")
         terminal.sees("tasks     tasks.fail")
         edit(local, "v1", "v22")

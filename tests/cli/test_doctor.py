@@ -23,7 +23,7 @@ from dray.ops.doctor.check import Check, Finding, Subject, Verdict, ok
 from tests.cli.shell import Shell, plain, until
 
 # What depends on the machine that the tests run on, and on its SQLite.
-MACHINE = {"sqlite", "file-system", "disk", "inotify"}
+MACHINE = {"system", "sqlite", "file-system", "disk", "inotify"}
 
 
 def looked(shell: Shell, *words: str) -> dict[str, dict[str, Any]]:
@@ -232,7 +232,7 @@ def test_where_the_address_comes_from_and_which_one_does_not_count(local: Shell)
     local.write("tasks.py", "import dray\napp = dray.App('own.db')\n")
     assert configured() == (
         "note",
-        f"sqlite:///{local.folder}/own.db, from the app's code; DRAY_URL is set to another one, and not used",
+        f"sqlite:///{local.folder}/own.db, from the app's code; DRAY_URL names {variable}, which is not used",
     )
 
 

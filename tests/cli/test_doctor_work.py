@@ -14,17 +14,19 @@ from pathlib import Path
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.maintenance.rescuer import Rescuer
 from tests.backends.processes import raw_sql
 from tests.cli.examined import HOUR, MINUTE, examined, found, set_back
 from tests.cli.shell import Shell, until
+from tests.standstill import bring_to_a_stand
 
 
 @pytest.fixture
 def app(url: str) -> Generator[App]:
     """On each database in turn, with its tables and some tasks."""
     made = App(url)
-    made.backend.migrate()
+    core_of(made).backend.migrate()
     made.task(name="add")(add)
     made.task(name="fail", max_attempts=1)(fail)
     made.task(name="hang")(hang)
@@ -57,16 +59,6 @@ def process(shell: Shell, *words: str) -> Generator[int]:
     with shell.background("worker", "--log-level", "error", "--lease", "1", *words) as started:
         until(lambda: raw_sql(shell.url, f"SELECT 1 FROM dray_workers WHERE pid = {started.pid}"))
         yield started.pid
-
-
-def stop(url: str, pid: int) -> None:
-    """Stops a process, though not while it writes."""
-    if not url.startswith("sqlite"):
-        os.kill(pid, signal.SIGSTOP)
-        return
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        os.kill(pid, signal.SIGSTOP)
 
 
 # Who does the work
@@ -109,7 +101,7 @@ def test_a_job_in_the_hands_of_a_worker_that_has_ended_is_found(app: App, monkey
 def test_a_worker_that_is_stopped_is_there_and_silent_and_its_duties_can_get_lost(shell: Shell) -> None:
     with process(shell, "--name", "the-stopped") as pid:
         until(lambda: len(raw_sql(shell.url, "SELECT 1 FROM dray_leases WHERE holder IS NOT NULL")) >= 5)
-        stop(shell.url, pid)
+        bring_to_a_stand(shell.url, pid)
 
         until(lambda: found(shell.url, "silent-workers")[0] == "warning")
         results = examined(shell.url)
@@ -254,7 +246,7 @@ def test_history_past_its_retention_is_a_warning(app: App) -> None:
 def test_what_is_queued_is_not_counted_to_the_end(tmp_path: Path) -> None:
     url = str(tmp_path / "jobs.db")
     with App(url) as app:
-        app.backend.migrate()
+        core_of(app).backend.migrate()
     with closing(sqlite3.connect(url)) as connection, connection:
         connection.execute(
             "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 29999) "

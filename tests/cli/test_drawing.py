@@ -55,7 +55,8 @@ def test_steps_that_are_alike_are_one_row() -> None:
     assert lines is not None
     assert [line.split() for line in lines] == [
         ["●", "a", "completed"],
-        ["○", "map", "x", "10,000", "9,999", "completed,", "1", "failed"],
+        ["✗", "map", "x", "10,000", "9,999", "completed,", "1", "failed"],
+        ["│", "m7", "failed"],
         ["○", "z", "waiting"],
     ]
 
@@ -65,3 +66,18 @@ def test_what_is_too_large_is_not_drawn() -> None:
     assert draw(chain, [(f"s{n}", f"s{n + 1}") for n in range(MOST_ROWS)], BOXES) is None
     comb = {f"s{n}": Spot(f"s{n}", f"kind {n}", "queued") for n in range(50)}
     assert draw(comb, [("s0", f"s{n}") for n in range(1, 50)], BOXES) is None
+
+
+def test_of_many_failed_steps_in_one_row_the_first_are_named_with_their_errors() -> None:
+    spots = {f"m{n}": Spot(f"m{n}", "map", "failed(error)", f"no {n}") for n in range(1_007)}
+    spots |= {"z": Spot("z", "z", "failed", "at once"), "y": Spot("y", "y", "completed")}
+
+    lines = draw(spots, [(f"m{n}", "z") for n in range(1_007)], BOXES)
+
+    assert lines == [
+        "✗  map x 1,007  failed(error)",
+        *(f"│    m{n}  failed(error)  no {n}" for n in range(5)),
+        "│    and 1,002 more",
+        "✗  z            failed  at once",
+        "●  y            completed",
+    ]

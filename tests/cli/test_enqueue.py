@@ -150,3 +150,27 @@ def test_a_misspelled_task_is_not_found(local: Shell) -> None:
     assert done.code == 5
     assert "tasks.add" in done.err
     assert not (local.folder / "dray.db").exists()
+
+
+def test_headers_are_stored_with_the_job_and_shown(local: Shell) -> None:
+    job_id = local("enqueue", "tasks.add", "a=1", "b=2", "--header", "request_id=42", "--header", "q=a=b").value
+
+    assert local("job", "show", job_id, "--json").json["headers"] == {"request_id": "42", "q": "a=b"}
+    assert ["headers.q", "a=b"] in local("job", "show", job_id).rows
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--header", "request_id"], "--header takes NAME=VALUE, as in --header request_id=42, not 'request_id'"),
+        (["--header", "=42"], "--header takes NAME=VALUE"),
+        (["--header", "n=1", "--header", "n=2"], "--header n is given twice"),
+        (["--header", f"n={'x' * 9_000}"], "over the limit of 8,192"),
+    ],
+)
+def test_what_is_no_header_enqueues_nothing(local: Shell, words: list[str], said: str) -> None:
+    done = local.try_("enqueue", "tasks.add", "a=1", "b=2", *words)
+
+    assert done.code in {1, 2}
+    assert said in done.err
+    assert not (local.folder / "dray.db").exists()

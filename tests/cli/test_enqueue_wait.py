@@ -106,6 +106,32 @@ def test_too_long_is_a_sentence_where_the_bar_was(near: Shell) -> None:
     assert "not ended within 0.5 seconds" in plain(done.out).splitlines()[-1]
 
 
+def test_without_a_worker_a_line_under_the_progress_says_so_until_there_is_one(near: Shell) -> None:
+    with terminal(near, "enqueue", "tasks.slow", "--wait", columns=110) as screen:
+        shown = screen.until(lambda text: "No worker" in text)
+        with near.background("worker"):
+            screen.until(lambda text: "40%" in text and "No worker" not in text)
+            (near.folder / "go").touch()
+            assert screen.ends() == 0
+
+    progress, hint = [line for line in shown.splitlines() if line]
+    assert "tasks.slow queued, 2" in progress
+    assert hint.endswith(" does not run. No worker is alive: start one with `dray worker`.")
+    assert [line for line in screen.lines if line] == ["7"]
+
+
+def test_in_a_pipe_it_is_one_line_of_stderr_and_the_last_line_says_it_too(project: Shell) -> None:
+    done = project.try_("enqueue", "tasks.add", "a=1", "b=2", "--wait", "--timeout", "2500ms")
+
+    assert done.code == 4
+    (row,) = project("jobs").rows
+    why = "does not run. No worker is alive: start one with `dray worker`."
+    assert done.err.splitlines() == [
+        f"dray: job {row[0][-8:]} {why}",
+        f"dray: job {row[0][-8:]} has not ended within 2.5 seconds and {why}",
+    ]
+
+
 def test_ctrl_c_leaves_the_job_as_it_is_and_says_so(project: Shell) -> None:
     with terminal(project, "enqueue", "tasks.add", "a=1", "b=2", "--wait") as screen:
         screen.until(lambda text: "queued" in text)

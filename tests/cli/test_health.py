@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import StorageUnavailable
 from dray.runtime import health
 from dray.runtime.condition import Condition
@@ -43,7 +44,7 @@ def fail() -> None:
 def app(shell: Shell) -> Generator[App]:
     """On the shell's database, with its tables."""
     made = App(shell.url)
-    made.backend.migrate()
+    core_of(made).backend.migrate()
     made.task(name="add")(add)
     made.task(name="fail", max_attempts=1)(fail)
     yield made
@@ -179,7 +180,7 @@ def test_tables_that_do_not_fit(local: Shell) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--min-workers", "-1"], ["--max-age", "soon"], ["--queue", "mail"], ["--queue", "a b", "--max-age", "1"]],
+    [["--min-workers", "-1"], ["--max-age", "soon"], ["--queue", "mail"], ["--queue", "a,b", "--max-age", "1"]],
     ids=" ".join,
 )
 def test_wrong_usage(local: Shell, words: list[str]) -> None:
@@ -208,11 +209,16 @@ class Probed:
             with error:
                 return error.code, json.loads(error.read() or "null")
 
+    def metrics(self) -> str:
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+            return answer.read().decode()
+
 
 @contextmanager
-def probed(shell: Shell, *words: str) -> Generator[Probed]:
+def probed(shell: Shell, *words: str, starts_python: bool = False) -> Generator[Probed]:
     shell("db", "init")
-    with shell.background("worker", "--health-port", "0", *words) as process:
+    with shell.background("worker", "--health-port", "0", *words, starts_python=starts_python) as process:
         assert process.stderr is not None
         said = next(line for line in process.stderr if "probes are served" in line)
         found = re.search(r" http://127\.0\.0\.1:(\d+)/health$", said.rstrip())
@@ -333,11 +339,33 @@ def test_a_port_in_use_is_said_before_anything_is_claimed(shell: Shell) -> None:
     assert shell("workers", "--all").rows == []
 
 
-def test_a_port_is_for_one_worker(local: Shell) -> None:
-    done = local.try_("worker", "--processes", "2", "--health-port", "8080")
+def test_metrics_of_one_worker(shell: Shell) -> None:
+    with probed(shell, "-c", "3") as worker:
+        shell("enqueue", "tasks.add", "a=1", "b=2", "--wait")
+        until(lambda: 'dray_worker_attempts_total{queue="default",outcome="completed"} 1\n' in worker.metrics())
+        text = worker.metrics()
+        assert worker.get("/metrics", "HEAD") == (200, None)
 
-    assert (done.code, done.out) == (2, "")
-    assert "`dray health --min-workers`" in done.err
+    lines = text.splitlines()
+    assert {"dray_up 1", "dray_slots 3", "dray_worker_slots 3", "dray_worker_healthy 1"} <= {*lines}
+    assert 'dray_workers{state="active"} 1' in lines
+
+
+def test_a_supervisor_answers_for_all_its_workers(shell: Shell) -> None:
+    with probed(shell, "--processes", "2", "-c", "3", starts_python=True) as worker:
+        until(lambda: "dray_worker_processes 2\n" in worker.metrics())
+        status, found = worker.get("/health")
+        shell("enqueue", "tasks.add", "a=1", "b=2", "--wait")
+        until(lambda: 'dray_worker_attempts_total{queue="default",outcome="completed"} 1\n' in worker.metrics())
+        until(lambda: "dray_slots 6\n" in worker.metrics())  # it is read again after a few seconds
+        lines = worker.metrics().splitlines()
+        assert len(shell("workers").rows) == 2
+        # The end of the supervisor is the end of its workers, though none was told.
+        worker.process.kill()
+        until(lambda: shell("workers").rows == [])
+
+    assert (status, found["worker"], found["is_ready"]) == (200, None, True)
+    assert {"dray_up 1", "dray_worker_slots 6", "dray_worker_ready 1"} <= {*lines}
 
 
 def test_no_port_no_thread_and_no_module(local: Shell) -> None:

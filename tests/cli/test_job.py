@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, plain
 
 
 def test_a_job_is_shown_with_its_attempts(shell: Shell) -> None:
@@ -98,6 +98,32 @@ def test_a_failed_job_starts_over(shell: Shell) -> None:
     assert "not ended" in again.err
 
 
+def test_attempts_before_and_after_a_retry_can_be_told_apart(shell: Shell) -> None:
+    shell.write(
+        "tasks.py",
+        "import dray\napp = dray.App()\n\n@app.task(max_attempts=1)\n"
+        "def talk(ctx: dray.Context) -> None:\n    ctx.log.info('hello')\n    raise ValueError('no')\n",
+    )
+    job_id = shell("enqueue", "tasks.talk").value
+    shell("worker", "--burst")
+    shown = plain(shell.on_terminal("job", "show", job_id, columns=150).out)
+    assert "  attempt 1 error in" in shown
+    assert "start" not in shown.replace("started", "")
+    shell("job", "retry", job_id)
+    shell("worker", "--burst")
+
+    shown = plain(shell.on_terminal("job", "show", job_id, columns=150).out)
+
+    assert "  start 1, attempt 1 error in" in shown
+    assert "  start 2, attempt 1 error in" in shown
+    attempts = shell("job", "show", job_id, "--json").json["attempts"]
+    assert [(each["start"], each["number"], each["claim"]) for each in attempts] == [(1, 1, 1), (2, 1, 2)]
+    logged = plain(shell.on_terminal("job", "logs", job_id, columns=150).out).splitlines()
+    assert [logged[0], logged[2]] == ["start 1, attempt 1:", "start 2, attempt 1:"]
+    assert [line["claim"] for line in shell("job", "logs", job_id, "--json").json] == [1, 2]
+    assert "start 2, attempt 1 of 1 raised" in shell("why", job_id).out
+
+
 def test_a_retried_job_wakes_an_idle_worker(shell: Shell) -> None:
     job_id = shell("enqueue", "tasks.fail", "word=no").value
     with shell.background("worker"):
@@ -148,6 +174,31 @@ def test_all_that_fit_are_counted_first_and_then_acted_on(shell: Shell) -> None:
     assert [row[0] for row in shell("jobs", "--state", "queued").rows] == [kept]
     assert shell("job", "retry", "--all", "--yes").out == "retried 0 of 0 jobs\n"
     assert shell("job", "retry", "--all", "--state", "cancelled", "--yes").out == "retried 3 of 3 jobs\n"
+
+
+def test_all_that_a_search_finds_are_acted_on_and_leave_one_row(shell: Shell) -> None:
+    for word in ("one", "two", "three"):
+        shell("enqueue", "tasks.fail", f"word={word}")
+    shell("worker", "--burst")
+
+    assert shell("job", "retry", "--all", "error:t*", "--dry-run").out == "would retry 0 jobs\n"
+    assert shell("job", "retry", "--all", 'args.word:t* task:"tasks.fail"', "--dry-run").out == "would retry 2 jobs\n"
+    assert shell("job", "retry", "--all", "args.word:t*", "--yes").out == "retried 2 of 2 jobs\n"
+    assert len(shell("jobs", "state:failed").rows) == 1
+    deleted = shell("job", "delete", "--all", "task:tasks.*", "--since", "1h", "--yes", "--json").json
+    assert [each["deleted"] for each in deleted] == [True]
+    rows = [row for row in shell("actions", "--json").json if row["kind"] == "jobs"]
+    assert [(row["verb"], row["done"]) for row in rows] == [("delete", 1), ("retry", 2)]
+    assert rows[1]["target"] == "args.word:t* state:failed"
+
+
+def test_jobs_that_cannot_be_retried_are_told_of(shell: Shell) -> None:
+    first, second = (shell("enqueue", "tasks.add", "a=1", "b=2").value for _ in range(2))
+    shell("job", "cancel", second)
+    done = shell("job", "retry", "--all", f"id:{first} id:{second} state:queued state:cancelled", "--yes")
+    assert done.out == "retried 1 of 2 jobs\n"
+    assert "1 job was not retried; the first is" in done.err
+    assert "it has not ended: it is queued" in done.err
 
 
 def test_a_single_job_that_fits_is_no_jobs(shell: Shell) -> None:

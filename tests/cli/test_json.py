@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +23,7 @@ DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "json.
 SCHEMAS: dict[str, Any] = DOCUMENT["commands"]
 
 # They have nothing to answer: they run until they are stopped, talk to a terminal, or print a script.
-ANSWERLESS = {("demo",), ("dev",), ("worker",), ("top",), ("completion",)}
+ANSWERLESS = {("demo",), ("dev",), ("worker",), ("web",), ("mcp",), ("top",), ("completion",)}
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -103,6 +105,8 @@ class Scene:
             ("bench",): [["bench", "--seconds", "1", "--jobs", "100"]],
             ("db", "sql"): [["db", "sql", "--kind", "postgres"]],
             ("db", "backup"): [["db", "backup", "copy.db"]],
+            ("import", "gigq"): [["import", "gigq", "gigq.db", "--running", "skip"]],
+            ("import", "lilota"): [["import", "lilota", "sqlite:///lilota.db", "--dry-run"]],
             ("db", "move"): [["db", "move", self.shell.url, "sqlite:///moved.db", "--dry-run"]],
         }
         named = {"name": "nightly", "names": "nightly"} if path[0] == "schedules" else {}
@@ -119,11 +123,45 @@ print(workflow.enqueue().id)
 """
 
 
+def theirs(gigq: Path, lilota: Path) -> None:
+    """Files as two other queues make them; the tests beside the real ones are in tests_integrations/importing."""
+    with closing(sqlite3.connect(gigq)) as file:
+        file.execute(
+            "CREATE TABLE jobs (id TEXT PRIMARY KEY, name, function_name, function_module, params, priority, "
+            "dependencies, max_attempts, timeout, description, status, created_at, updated_at, attempts, result, "
+            "error, started_at, completed_at, worker_id)"
+        )
+        file.execute(
+            "CREATE TABLE job_executions (id, job_id, worker_id, status, started_at, completed_at, result, error)"
+        )
+        columns = "id, name, function_name, function_module, params, status, created_at, updated_at"
+        then = "2026-01-01T00:00:00"
+        rows = [
+            ("one", "one", "add", "theirs", "{}", "pending", then, then),
+            ("two", "two", "add", "theirs", "{", "pending", then, then),
+        ]
+        file.executemany(f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        file.commit()
+    with closing(sqlite3.connect(lilota)) as file:
+        file.execute(
+            "CREATE TABLE lilota_task (id, name, pid, status, run_at, attempts, max_attempts, retried_at, "
+            "previous_task_id, timeout, expires_at, progress_percentage, start_date_time, end_date_time, input, "
+            "output, error, locked_by, locked_at, version)"
+        )
+        file.execute(
+            "CREATE TABLE lilota_log (id, created_at, level, logger, message, process, thread, node_id, task_id)"
+        )
+        file.execute("CREATE TABLE lilota_alembic_version (version_num)")
+        file.execute("INSERT INTO lilota_alembic_version VALUES ('f5d588b76a5c')")
+        file.commit()
+
+
 @pytest.fixture
 def scene(shell: Shell) -> Scene:
     shell.write("tasks.py", TASKS)
     shell.write("start.py", START)
     shell("db", "init")
+    theirs(shell.folder / "gigq.db", shell.folder / "lilota.db")
     shell("enqueue", "tasks.talk")
     failed = shell("enqueue", "tasks.fail", "word=bad").value
     shell("schedules", "add", "nightly", "tasks.add", "a=1", "b=2", "--every", "1d")

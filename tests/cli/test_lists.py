@@ -11,6 +11,7 @@ from tests.cli.shell import Shell, until
 JOB = {
     *("id", "task", "queue", "state", "reason", "priority", "attempt", "max_attempts", "crashes", "progress"),
     *("progress_message", "error", "name", "tags", "worker", "created_at", "run_at", "started_at", "finished_at"),
+    *("workflow", "workflow_name", "step", "schedule"),
 }
 STATES = ["waiting", "scheduled", "queued", "running", "completed", "failed", "cancelled"]
 
@@ -35,7 +36,7 @@ def test_a_row_has_the_columns_that_the_help_names(shell: Shell) -> None:
 
     assert row[:8] == [job_id, "tasks.fail", "default", "failed", "error", "1", "1", "0"]
     assert all(moment.endswith("Z") for moment in row[8:12])
-    assert row[12:] == ["ValueError: tab\\there"]
+    assert row[12:] == ["ValueError: tab\\there", "", "", ""]
 
 
 def test_jobs_are_filtered(shell: Shell) -> None:
@@ -57,6 +58,28 @@ def test_jobs_are_filtered(shell: Shell) -> None:
     assert listed("--since", "2099-01-01") == set()
     assert listed("--limit", "1") == {called}
     assert listed("--limit", "1", "--after", called[-8:]) == {later}
+
+
+def test_jobs_are_searched(shell: Shell) -> None:
+    slow = add(shell, "--queue", "slow")
+    tagged = add(shell, "--tag", "x")
+    failed = [shell("enqueue", "tasks.fail", f"word={word}", "--queue", "f").value for word in ("a", "b", "no way")]
+    shell("worker", "--burst", "-q", "f")
+
+    def found(*words: str) -> list[str]:
+        return [row[0] for row in shell("jobs", *words).rows]
+
+    assert found("task:tasks.add") == [tagged, slow]
+    assert found("task:*.add", "--", "-tag:x") == found("task:*.add -tag:x") == [slow]
+    assert found("state:failed since:1h") == failed[::-1]
+    assert found("state:failed", 'error:"no way"') == found("args.word:no*") == failed[2:]
+    assert found("state:failed", "--limit", "1") == failed[2:]
+    assert found("state:failed", "--limit", "1", "--after", failed[2][-12:]) == failed[1:2]
+    assert found("task:*", "--state", "queued", "--queue", "slow", "--since", "1h") == [slow]
+    assert found("task:*", "--since", "2099-01-01") == []
+    (job,) = shell("jobs", "tag:x", "--json").json
+    assert job["id"] == tagged
+    assert "has not ended, so it is not in this list" in shell.try_("jobs", "state:failed", "--after", slow[-12:]).err
 
 
 def test_a_row_written_by_hand_does_not_keep_the_others_from_being_listed(shell: Shell) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dray import Access, App, dashboard
 from tests.cli import walk
 from tests.cli.restricted import is_possible, powerless, read_only_mount, run_all
 from tests.cli.shell import TASKS, Done, Shell, copied, project
+from tests.web.browsing import Visitor
 
 NEEDS = [path for path in walk.READS if path not in walk.WITHOUT_DATABASE]
 FROZEN = "what is shown is frozen"
@@ -179,6 +181,15 @@ def reader(postgres_server: str, tmp_path: Path) -> Iterator[Shell]:
         connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
         connection.execute(f"DROP OWNED BY {role}".encode())
         connection.execute(f"DROP ROLE {role}".encode())
+
+
+def test_the_dashboard_of_a_user_who_may_only_read_shows_no_action(reader: Shell) -> None:
+    access = Access("admin", "ann")
+    with App(reader.url) as app:
+        visitor = Visitor(dashboard(app, access=lambda _: access), access)
+
+        assert 'method="post"' not in visitor.page("/queues")
+        assert "can only be read" in visitor.post("/queues/default/pause", 403).text
 
 
 def test_a_server_that_only_lets_us_read_is_read(reader: Shell) -> None:

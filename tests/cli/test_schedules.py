@@ -34,7 +34,7 @@ def test_a_schedule_is_added_listed_and_changed(stored: Shell) -> None:
     (shape,) = changed.json
     assert set(shape) == SCHEDULE
     assert (shape["every"], shape["cron"], shape["overlap"], shape["args"]) == (90.0, None, "skip", {"a": 1, "b": 3})
-    assert shape["rule"] == "every 0:01:30"
+    assert shape["rule"] == "every 1 minute 30 seconds"
 
 
 def test_its_next_times_are_previewed(stored: Shell) -> None:
@@ -74,6 +74,30 @@ def test_it_is_run_now_and_the_job_says_which_schedule_made_it(stored: Shell) ->
     assert stored("schedules", "run", "sums", "--json").json["task"] == "tasks.add"
 
 
+def test_it_is_found_by_its_last_segment_or_any_part_of_its_name(stored: Shell) -> None:
+    for name in ("chores.nightly", "chores.nightly-more", "other.beat"):
+        stored("schedules", "add", name, "tasks.add", "a=1", "b=2", "--every", "1")
+    assert len(stored("schedules", "next", "nightly").rows) == 5
+    assert stored("schedules", "pause", "nightly", "chores.nightly").rows[0][0] == "chores.nightly"
+    assert [row[0] for row in stored("schedules", "resume", "bea", "nightly").rows] == [
+        "chores.nightly",
+        "other.beat",
+    ]
+    job_id = stored("schedules", "run", "nightly").out.strip()
+    assert [row[0] for row in stored("jobs", "--schedule", "nightly").rows] == [job_id]
+    assert "schedule     chores.nightly" in plain(stored.on_terminal("job", "show", job_id).out)
+
+    several = stored.try_("schedules", "remove", "chores")
+    assert several.code == 2
+    assert "part of several schedules' names: chores.nightly, chores.nightly-more; give more of it" in several.err
+    close = stored.try_("schedules", "next", "chores.nigthly")
+    assert (close.code, "did you mean chores.nightly" in close.err) == (5, True)
+
+    assert stored("schedules", "remove", "nightly").rows == [["chores.nightly"]]
+    assert [row[0] for row in stored("jobs", "--schedule", "chores.nightly").rows] == [job_id]
+    assert stored("jobs", "--schedule", "gone").rows == []
+
+
 def test_it_is_removed(stored: Shell) -> None:
     assert stored("schedules", "remove", "sums").value == "sums"
 
@@ -111,7 +135,7 @@ def test_names_that_are_not_there_are_not_found(stored: Shell) -> None:
         (["x", "tasks.add", "a=1", "b=2", "--every", "soon"], 2, "is no duration"),
         (["x", "tasks.add", "a=1", "--every", "5"], 2, "missing 'b'"),
         (["x", "tasks.add", "--args", "[1]", "--every", "5"], 2, "must be a JSON object"),
-        (["x y", "tasks.add", "a=1", "b=2", "--every", "5"], 2, "schedule name 'x y' cannot be used"),
+        (["x ", "tasks.add", "a=1", "b=2", "--every", "5"], 2, "schedule name 'x ' cannot be used"),
         (["x", "tasks.ad", "a=1", "b=2", "--every", "5"], 5, "did you mean tasks.add"),
     ],
 )

@@ -141,6 +141,7 @@ def test_the_address_in_the_code_counts_unless_another_is_typed(local: Shell) ->
 BAD_APPS = {
     "there is no module nosuch": ("nosuch:app", ""),
     "is not there": ("shop:nothing", ""),
+    "jobz is not there; did you mean shop:jobs?": ("shop:jobz", "import dray\njobs = dray.App('a.db')"),
     "is not an App but a function": ("shop:thing", "def thing(): ..."),
     "has no App in it": ("shop", ""),
     "has several apps: one, two": ("shop", "import dray\none, two = dray.App('a.db'), dray.App('b.db')"),

@@ -304,7 +304,7 @@ def _interrupt(there: Way, tail: Tailing, shell: Shell) -> None:
         (["--since", "yesterday"], 2, "neither a duration"),
         (["--state", "done"], 2, "no job state"),
         (["--job", "ffffffff"], 5, "no job's id contains"),
-        (["--queue", "a b"], 2, "a b"),
+        (["--queue", "a,b"], 2, "a,b"),
     ],
 )
 def test_a_mistake_is_one_sentence(local: Shell, words: list[str], code: int, said: str) -> None:

@@ -126,7 +126,7 @@ def test_on_a_terminal_it_is_a_table(local: Shell, columns: int) -> None:
     assert lines[0].startswith("task")
     assert all(len(line.rstrip()) <= columns for line in lines)
     if columns == 200:
-        assert "every 1m30s" in "\n".join(lines)
+        assert "every 1 minute 30 seconds" in "\n".join(lines)
         assert "0 3 * * * Europe/Berlin" in "\n".join(lines)
 
 

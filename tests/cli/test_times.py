@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from dray.cli.cells import ago, iso
+from dray.cli.cells import ago
 from dray.cli.parsing import duration, instant
+from dray.instants import iso
 from dray.wording import span
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.clock import Ids, SystemClock
 from dray.instants import MINUTE
 from dray.model import settlement
@@ -43,21 +44,21 @@ class Stage:
             queues=("default",),
             concurrency=4,
         )
-        self.app.backend.workers.register(new, MINUTE)
+        core_of(self.app).backend.workers.register(new, MINUTE)
         claim = self._claim("tasks.sleep")
-        verbs.progress(self.app.backend, self.worker, [(self.running, claim.claim, 40.0, "half\x1b[2J")])
+        verbs.progress(core_of(self.app).backend, self.worker, [(self.running, claim.claim, 40.0, "half\x1b[2J")])
         lines = [LogLine(self.running, claim.claim, SystemClock().steady(), "INFO", "shop", "a \x1b[31mline")]
-        verbs.write_logs(self.app.backend, self.worker, lines)
+        verbs.write_logs(core_of(self.app).backend, self.worker, lines)
         self._fail(self._claim("tasks.fail"), UNKIND)
 
     def _claim(self, task: str) -> Claim:
-        (claim,) = verbs.claim(self.app.backend, self.worker, Demand(("default",), (task,), 1))
+        (claim,) = verbs.claim(core_of(self.app).backend, self.worker, Demand(("default",), (task,), 1))
         return claim
 
     def _fail(self, claim: Claim, message: str) -> None:
         now = SystemClock().steady()
         ended = settlement.errored(claim, now, now, Outcome.ERROR, 0, "ValueError", f"{message}\nmore", "trace")
-        verbs.settle(self.app.backend, self.worker, [ended])
+        verbs.settle(core_of(self.app).backend, self.worker, [ended])
 
     def is_paused(self, queue: str) -> bool:
         return self.app.queue(queue).is_paused
@@ -88,13 +89,28 @@ def selected(text: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(">"))
 
 
+def test_the_step_of_a_job_is_shown_where_there_is_one(stage: Stage) -> None:
+    with terminal(stage.shell, "top", columns=150) as screen:
+        assert " step " not in screen.until(is_there)
+    sleep = stage.app.task(name="tasks.sleep")(_sleep)
+    wf = stage.app.workflow("etl")
+    wf.add(sleep, 60, step="extract")
+    wf.enqueue()
+    stage._claim("tasks.sleep")
+    with terminal(stage.shell, "top", columns=150) as screen:
+        assert " step " in screen.until(lambda text: "etl / extract" in text)
+
+
+def _sleep(seconds: float) -> None: ...
+
+
 def test_the_first_screen_shows_queues_jobs_failures_workers_and_numbers(stage: Stage) -> None:
     with terminal(stage.shell, "top", columns=120) as screen:
         shown = screen.until(is_there)
 
     assert re.search(r"^\d\d:\d\d:\d\d dray top (sqlite|postgresql):", shown)
     assert "***" in shown or "sqlite" in shown
-    assert "queued 1  running 1  failed 1  a second: 0.3 enqueued" in shown
+    assert "queued 1  running 1  failed 1  now: enqueued 18 a minute" in shown
     assert re.search(r"^ mail +1 +0 ", shown, re.M)
     assert re.search(rf"^>{stage.running[-8:]}  tasks.sleep +\S+ +━━━━──────  40%", shown, re.M)
     assert re.search(rf"^ {stage.failed[-8:]}  tasks.fail .* ValueError: sneaky\\x1b\[2J\\x07\\u202e", shown, re.M)

@@ -173,7 +173,7 @@ def test_an_unknown_option_or_argument_is_wrong_usage(made: Shell) -> None:
 
 def takes(kind: str) -> list[walk.Path]:
     """Commands that want ids of jobs, or parts of them."""
-    words = {"ids", "job_id"} if kind == "job" else {"part", "parts"}
+    words = {"ids", "ids_or_search", "job_id"} if kind == "job" else {"part", "parts"}
     return [
         path
         for path, command in walk.COMMANDS.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ import pytest
 from dray.app import App
 from tests.cli.shell import Shell, plain, until
 from tests.forks import Forked
+from tests.standstill import bring_to_a_stand
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def test_a_worker_that_is_stopped_does_not_answer_and_one_that_was_killed_is_gon
         job_id = enqueue(shell, "tasks.sleep", {"seconds": 3600})
         until((shell.folder / "sleeping").exists)
 
-        process.send_signal(signal.SIGSTOP)
+        bring_to_a_stand(shell.url, process.pid)
         stopped = why(shell, job_id)
         process.kill()
         process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sqlite3
@@ -37,11 +38,14 @@ def test_it_says_at_the_start_where_it_works_on_what(shell: Shell) -> None:
     assert "queues: mail:4,default; tasks: tasks.add, " in said
 
 
-def test_it_warns_at_the_start_of_a_sqlite_that_can_damage_files(shell: Shell, url: str) -> None:
-    said = shell("worker", "--burst").err
+def test_it_warns_once_for_each_file_of_a_sqlite_that_can_damage_it(shell: Shell, url: str) -> None:
+    silent = shell("worker", "--burst", "--log-level", "error").err
+    first, second = shell("worker", "--burst").err, shell("worker", "--burst").err
 
     is_unsafe = url.startswith("sqlite") and sqlite3.sqlite_version_info < trust.SAFE
-    assert (f"warning dray: SQLite {sqlite3.sqlite_version}: before 3.51.3 two connections" in said) is is_unsafe
+    warning = f"warning dray: SQLite {sqlite3.sqlite_version}: before 3.51.3 two connections"
+    assert (warning in first) is is_unsafe
+    assert "before 3.51.3" not in silent + second
 
 
 @pytest.mark.parametrize(("found", "is_unsafe"), [((3, 51, 2), True), ((3, 51, 3), False), ((3, 53, 0), False)])
@@ -217,3 +221,56 @@ def test_its_threads_take_turns_more_often_than_python_lets_them(local: Shell) -
     local("worker", "--burst")
 
     assert local("job", "show", job_id, "--json").json["result"] == pytest.approx(0.0005)
+
+
+# What it logs of jobs
+
+
+def ends_of(said: str) -> list[str]:
+    return [line for line in said.splitlines() if " dray: job " in line]
+
+
+def test_a_line_says_how_each_job_ended(shell: Shell) -> None:
+    good, bad = shell("enqueue", "tasks.add", "a=1", "b=2").value, shell("enqueue", "tasks.fail", "word=bad").value
+
+    said = shell("worker", "--burst").err
+
+    words = {good: "(tasks.add) completed in ", bad: "(tasks.fail) failed after "}
+    for line in ends_of(said):
+        job_id = next(each for each in words if each[-8:] in line)
+        assert f"{job_id[-8:]} {words.pop(job_id)}" in line
+        assert ", attempt 1 of " in line
+    assert words == {}
+    assert "\n    Traceback (most recent call last):\n" in said
+    assert "/dray/runtime/" not in said
+    assert not any(job_id in said for job_id in (good, bad)), "ids have one form"
+
+
+def test_a_higher_level_says_nothing_of_jobs_that_complete(local: Shell) -> None:
+    local("enqueue", "tasks.add", "a=1", "b=2")
+    assert ends_of(local("worker", "--burst", "--log-level", "warning").err) == []
+
+
+def test_json_lines_hold_all_of_it(shell: Shell) -> None:
+    good, bad = shell("enqueue", "tasks.add", "a=1", "b=2").value, shell("enqueue", "tasks.fail", "word=bad").value
+    talk = shell("enqueue", "tasks.talk").value
+
+    said = [json.loads(line) for line in shell("worker", "--burst", "--log-format", "json").err.splitlines()]
+
+    assert all({"at", "level", "logger", "message"} <= line.keys() for line in said)
+    ends = {line["job"]: line for line in said if "event" in line}
+    assert (ends[good]["event"], ends[good]["task"], ends[good]["queue"]) == ("completed", "tasks.add", "default")
+    assert ends[good]["seconds"] >= 0
+    assert (ends[bad]["event"], ends[bad]["reason"], ends[bad]["level"]) == ("failed", "error", "warning")
+    assert ends[bad]["traceback"].startswith("Traceback (most recent call last):\n")
+    assert [line["message"] for line in said if line["logger"] == "shop"] == ["second line"]
+    assert [line["job"] for line in said if line["logger"] == "shop"] == [talk]
+
+
+def test_json_where_the_app_has_its_own_logging_is_not_ignored_in_silence(local: Shell) -> None:
+    setup = "import logging; logging.basicConfig(level='INFO', format='mine: %(message)s')\n"
+    local.write("tasks.py", setup + (local.folder / "tasks.py").read_text())
+
+    said = local("worker", "--burst", DRAY_WORKER_LOG_FORMAT="json").err
+
+    assert "dray: the app has set up logging by itself, so --log-format counts for nothing" in said

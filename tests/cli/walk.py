@@ -52,11 +52,12 @@ ACTING = {
     *(("workflows", "cancel"), ("workflows", "retry")),
     *(("schedules", verb) for verb in ("add", "pause", "remove", "resume", "run")),
     *(("db", verb) for verb in ("init", "migrate", "move", "prune", "backup")),
+    *(("import", "gigq"), ("import", "lilota")),
 }
 # These need no database.
 WITHOUT_DATABASE = {("demo",), ("run",), ("bench",), ("tasks",), ("config",), ("completion",), ("db", "sql")}
 # These run until they are told to stop.
-ENDLESS = {("dev",), ("top",), ("demo",), ("bench",)}
+ENDLESS = {("dev",), ("web",), ("mcp",), ("top",), ("demo",), ("bench",)}
 
 
 def tree() -> Iterator[tuple[Path, click.Command]]:

@@ -11,6 +11,7 @@ import psycopg
 
 from dray.backends import Backend
 from dray.errors import DrayError, StorageError
+from dray.model.action import NewAction
 from dray.model.job import CancelResult, Enqueued
 from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.workflow import Workflow
@@ -177,6 +178,12 @@ class EnqueueInTransaction(Operation):
         self.completes(backend, [self.job.id])
 
 
+class EnqueueInFirstTransaction(EnqueueInTransaction):
+    """The same as the first call of a process, which looks for the tables first, on a connection of its own."""
+
+    is_cold = True
+
+
 class Ledger:
     """A table of the user's own, in the same database."""
 
@@ -296,6 +303,30 @@ class Retry(Operation):
     def verify(self, backend: Backend) -> None:
         assert (self.outcomes(self.done), self.outcomes(self.failed)) == (["completed"], ["error"])
         self.completes(backend, [self.done, self.failed, self.child])
+
+
+class RetryByPerson(Retry):
+    """The same with a row that says who did it: it is there if the jobs start over, and counts each of them once."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._decide()
+
+    def _decide(self) -> None:
+        self.action = NewAction(self.world.ids.new(), "ann", "web", "retry", "jobs", "state:failed")
+
+    def act(self, backend: Backend) -> None:
+        self.result = backend.jobs.retry([self.done, self.failed], action=self.action)
+
+    def check(self, error: DrayError | None) -> None:
+        super().check(error)
+        row = self.direct.actions.get(self.action.id)
+        found = None if row is None else (row.done, row.refused)
+        assert found == ((2, 0) if self.state(self.done) == "queued" else None)
+
+    def recover(self, backend: Backend) -> None:
+        self._decide()  # who got the error tries again
+        super().recover(backend)
 
 
 class Delete(Operation):
@@ -434,6 +465,7 @@ PRODUCING = (
         EnqueueWorkflow,
         EnqueueReplacing,
         EnqueueInTransaction,
+        EnqueueInFirstTransaction,
     ),
-    *(Cancel, Retry, Delete, Pause, Resume, Look, LookAtStart, ChangeSchedule),
+    *(Cancel, Retry, RetryByPerson, Delete, Pause, Resume, Look, LookAtStart, ChangeSchedule),
 )

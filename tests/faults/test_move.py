@@ -18,7 +18,7 @@ from dray.errors import DatabaseClosed, DrayError
 from dray.model.new_job import NewJob
 from dray.ops import move, move_plan
 from dray.ops.audit import audit
-from tests.backends.whole import everything, sql
+from tests.backends.whole import everything, rolled_up, sql
 from tests.cli.move.contents import fill
 from tests.faults import postgres_proxy, sqlite_driver
 from tests.faults.count import Count, Figures
@@ -45,6 +45,8 @@ class Move:
         with closing(sqlite3.connect(self._template)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._rows = everything(f"sqlite:///{self._template}")
+        self._rolled_up = rolled_up(f"sqlite:///{self._template}")
+        assert self._rolled_up
         driver.watch(folder)
 
     @contextmanager
@@ -97,6 +99,7 @@ class Move:
 
     def has_moved(self) -> None:
         assert everything(self.target) == self._rows
+        assert rolled_up(self.target) == self._rolled_up
         with opened(self.source) as backend, pytest.raises(DatabaseClosed):
             enqueue(backend)
         with opened(self.target) as backend:
@@ -106,6 +109,7 @@ class Move:
 
     def has_not_moved(self) -> None:
         assert everything(self.source) == self._rows
+        assert rolled_up(self.source) == self._rolled_up
         with opened(self.source) as backend:
             enqueue(backend)
             assert audit(backend, patience=0).broken == ()
@@ -114,10 +118,12 @@ class Move:
             if backend.schema_version() is None:
                 return
             assert {name: len(rows) for name, rows in everything(self.target).items() if rows} == {}
+            assert rolled_up(self.target) == []
             enqueue(backend)
 
     def _notes(self, url: str) -> list[str]:
-        known = "SELECT name FROM dray_meta WHERE name NOT IN ('oldest_code', 'version') ORDER BY name"
+        """What a move has written down, beside what is in every database."""
+        known = "SELECT name FROM dray_meta WHERE name NOT IN ('oldest_code', 'version', 'rollups') ORDER BY name"
         return [name for (name,) in sql(url, known)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import dray
+from dray.app_interface import core_of
 from dray.errors import DrayError
 from dray.ops.audit import audit
 from tests.faults.count import Figures
@@ -40,7 +41,7 @@ class Run:
             until(lambda: all(job.refresh().state == "completed" for job in self.jobs), "all jobs", self._describe)
         assert self.bodies.ran == {f"job {n}": 1 for n in range(_JOBS)}
         self._database.check_connections()
-        assert audit(self.app.backend).broken == ()
+        assert audit(core_of(self.app).backend).broken == ()
 
     def _describe(self) -> str:
         return f"{self._database.rows('SELECT state, attempt, crashes, worker_id FROM dray_jobs')}"

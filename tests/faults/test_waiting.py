@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dray
+from dray.app_interface import core_of
 from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.settlement import completed
@@ -34,7 +35,7 @@ class Waiting:
         self.app = dray.App(self._database.faulty_url, busy_timeout=0.5)
         clock = SystemClock()
         worker = NewWorker(id=_ids.new(), name="w", host="here", pid=1, boot=clock.boot)
-        self.direct.backend.workers.register(worker, 3_600_000_000)
+        core_of(self.direct).backend.workers.register(worker, 3_600_000_000)
         self._worker_id, self._clock = worker.id, clock
 
     def close(self) -> None:
@@ -44,12 +45,15 @@ class Waiting:
     def run(self, way: Way, at: int) -> int:
         count = self._database.count
         job = self.direct.enqueue("any")
-        backend = self.direct.backend
+        backend = core_of(self.direct).backend
         (claim,) = verbs.claim(backend, self._worker_id, Demand(("default",), ("any",), 1))
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(self._wait, job.id)
             # A first look that fails raises.
-            until(lambda: any(wait.is_under_way for wait in self.app.waiter._waits.get(job.id, ())), "the first look")
+            until(
+                lambda: any(wait.is_under_way for wait in core_of(self.app).waiter._waits.get(job.id, ())),
+                "the first look",
+            )
             count.arm(way.fault, at)
             if way.fault.units == frozenset({"connect"}):
                 self._database.cut_all()
@@ -63,7 +67,7 @@ class Waiting:
         return injected
 
     def _wait(self, job_id: str) -> Any:
-        return dray.Job(self.app, job_id).result(timeout=LONG)
+        return dray.Job(core_of(self.app), job_id).result(timeout=LONG)
 
 
 def test_a_result_that_is_waited_for_comes_whichever_call_fails(database: FaultyDatabase) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import dray
+from dray.app_interface import core_of
 from dray.clock import Ids, SystemClock
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
@@ -18,6 +19,7 @@ from dray.ops.audit import audit
 from dray.runtime.condition import Condition
 from tests import verbs
 from tests.faults.databases import FaultyDatabase, FaultySqlite
+from tests.polling import pause
 
 T = TypeVar("T")
 
@@ -146,7 +148,7 @@ class WorkerUnderTest:
 
     def orphan(self, label: str) -> str:
         """A job that a worker which is gone has claimed."""
-        backend = self.direct.backend
+        backend = core_of(self.direct).backend
         worker = NewWorker(id=self._ids.new(), name="gone", host="here", pid=1, boot=SystemClock().boot)
         backend.workers.register(worker, 1)
         job = self.direct.enqueue("plain", {"label": label}, queue="orphans")
@@ -168,7 +170,7 @@ class WorkerUnderTest:
         job = self.direct.enqueue("plain", {"label": label})
         until(lambda: job.refresh().state == "completed", "a new job", self.describe)
         self.database.check_connections_beside_a_worker()
-        assert audit(self.direct.backend).broken == ()
+        assert audit(core_of(self.direct).backend).broken == ()
 
     def check_slots(self) -> None:
         """The schedule has a job for each slot from its first until now, and one."""
@@ -180,8 +182,8 @@ class WorkerUnderTest:
 
     def _owes_slots(self) -> bool:
         """Whether one that has passed has no job, or too few have passed to tell."""
-        (schedule,) = self.direct.backend.schedules.all()
-        now = self.direct.backend.now()
+        (schedule,) = core_of(self.direct).backend.schedules.all()
+        now = core_of(self.direct).backend.now()
         assert schedule.next_at is not None
         return schedule.next_at <= now or now - schedule.created_at < 3 * SLOT * 1_000_000
 
@@ -212,7 +214,7 @@ class Work:
         self._run = run
 
     def is_over(self) -> bool:
-        return len(self._bench.direct.backend.jobs.ended(self.ids).jobs) == len(self.ids) and (
+        return len(core_of(self._bench.direct).backend.jobs.ended(self.ids).jobs) == len(self.ids) and (
             all(job.row.finished_at is not None for job in self._run.jobs())
         )
 
@@ -220,7 +222,10 @@ class Work:
         """Each body ran once, where nothing but one fault happened; in any case each job has completed, what was paid
         was paid once, and what was taken back was taken back once."""
         tested, label = self._bench, self.label
-        jobs = {job.id: job for job in tested.direct.backend.jobs.get([*self.ids, *(j.id for j in self._run.jobs())])}
+        jobs = {
+            job.id: job
+            for job in core_of(tested.direct).backend.jobs.get([*self.ids, *(j.id for j in self._run.jobs())])
+        }
         assert {(job.task, job.state, job.reason) for job in jobs.values()} == {
             (task, "completed", None) for task in ("plain", "says", "fails_once", "pays", "grows")
         }
@@ -240,8 +245,9 @@ class Work:
 
 def until(look: Callable[[], T], what: str, describe: Callable[[], Any] = lambda: "", seconds: float = LONG) -> T:
     """Waits for something to be true, and returns it."""
-    deadline = time.monotonic() + seconds
+    began = looked_at = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}: {describe()}"
-        time.sleep(0.01)
+        assert looked_at < began + seconds, f"waited {seconds:g} s for {what}: {describe()}"
+        pause(began, looked_at)
+        looked_at = time.monotonic()
     return found

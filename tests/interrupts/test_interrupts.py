@@ -20,6 +20,7 @@ import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 import dray
+from dray.app_interface import core_of
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.sqlite import SqliteDatabase
 from dray.handle.job import Job
@@ -49,7 +50,7 @@ def opened(url: str) -> Generator[dray.App]:
         def add(a: int, b: int) -> int:  # pyright: ignore[reportUnusedFunction]
             return a + b
 
-        made.backend.migrate()
+        core_of(made).backend.migrate()
         yield made
 
 
@@ -91,7 +92,7 @@ class Calls:
         self.acknowledged.append(self._job().id)
 
     def _enqueue_many(self) -> None:
-        (add,) = self._app.registry
+        (add,) = core_of(self._app).registry
         jobs = add.enqueue_many([self._args() for _ in range(20)])
         self.acknowledged += [job.id for job in jobs]
 
@@ -107,7 +108,7 @@ class Calls:
         self._app.resume("mail")
 
     def _transaction(self) -> None:
-        with self._app.backend.transaction() as connection:
+        with core_of(self._app).backend.transaction() as connection:
             connection.execute("SELECT 1")
 
 
@@ -116,7 +117,7 @@ class Remains:
 
     def __init__(self, app: dray.App) -> None:
         self._app = app
-        self._db = app.backend.db
+        self._db = core_of(app).backend.db
         self._checks = 0
 
     def check(self) -> None:
@@ -176,11 +177,11 @@ def test_a_call_that_is_interrupted_leaves_nothing_behind(
         account = bombard(way, make_call, remains.check, each, rng)
         with capsys.disabled():
             if HITS > 1_000:
-                print(f"{app.settings.place[:8]} {way.name}: {name}: {account}")
+                print(f"{core_of(app).settings.place[:8]} {way.name}: {name}: {account}")
 
-    stored = {job.id for job in app.backend.jobs.get(calls.acknowledged)}
+    stored = {job.id for job in core_of(app).backend.jobs.get(calls.acknowledged)}
     assert stored == set(calls.acknowledged)
-    assert audit(app.backend).broken == ()
+    assert audit(core_of(app).backend).broken == ()
 
 
 WORKER_THREADS = ("dray-engine", "dray-heartbeat", "dray-duties", "dray-rescue", "dray-stopper", "dray-run")
@@ -204,15 +205,15 @@ def test_a_worker_whose_start_or_stop_is_interrupted_can_be_stopped_and_leaves_n
         workers[-1].stop()
         until(lambda: not _worker_threads(), "its threads to end", describe=lambda: str(_worker_threads()))
         remains.check()
-        assert not app.on_enqueue
-        assert not app.on_recall
+        assert not core_of(app).on_enqueue
+        assert not core_of(app).on_recall
 
     bombard(BySignal(), start_and_stop, check, HITS // 10, random.Random(3))
 
     with app.worker(lease=5) as worker:
         until(lambda: not list(app.jobs(state="pending")), "another worker to do what is left")
         assert worker.condition().is_healthy
-    assert audit(app.backend).broken == ()
+    assert audit(core_of(app).backend).broken == ()
 
 
 def _worker_threads() -> list[str]:

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends import Backend, open_backend
 from dray.backends.postgres.session import lock_key
 from dray.backends.sqlite.database import SqliteDatabase
@@ -27,7 +28,7 @@ from tests.backends.processes import Process, enqueue
 from tests.runtime.watching import until
 
 LEASE_US = 2 * SECOND
-EXCLUSIVE = ("promote", "fan-out", "checkpoint", "prune", "reconcile")
+EXCLUSIVE = ("promote", "fan-out", "checkpoint", "prune", "reconcile", "rollups")
 
 
 class Survivor:
@@ -124,14 +125,14 @@ def test_the_kernel_tells_a_worker_of_the_death_of_another(tmp_path: Path, monke
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     with App(url) as app:
         app.task(name="another")(_with_every_duty)
-        job_id = enqueue(app.backend)
+        job_id = enqueue(core_of(app).backend)
         with app.worker() as worker, Process(live, url, LEASE_US, 1) as other:
             other.hear()
             assert worker._watch.hears_deaths
             until(lambda: worker._duties.rescue._always[0].due_at > SystemClock().steady() + 1000 * SECOND)
             other.kill()
 
-            until(lambda: _state(app.backend, job_id) != "running")
+            until(lambda: _state(core_of(app).backend, job_id) != "running")
 
 
 @pytest.mark.skipif(not hasattr(os, "eventfd"), reason="only Linux tells")

@@ -14,6 +14,7 @@ from dray.maintenance import Rescuer, cleaning, duties, waiting_jobs
 from dray.maintenance.cleaning import Pruner
 from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
+from dray.model.action import NewAction
 from dray.model.job import State
 from dray.model.limits import FANOUT_CHUNK
 from dray.model.retention import Budget
@@ -240,6 +241,17 @@ def test_the_less_there_is_to_forget_the_rarer_it_is_looked_for(world: World) ->
     assert pruner.tick() <= 60
 
 
+def test_what_people_did_is_kept_for_90_days(world: World) -> None:
+    for target in ("old", "recent"):
+        world.backend.actions.note(NewAction(world.ids.new(), "ann", "cli", "pause", "queue", target), done=1)
+        world.clock.advance(45 * DAY)
+    world.clock.advance(MINUTE)
+
+    Pruner(world.backend, world.rng).tick()
+
+    assert [action.target for action in world.backend.actions.newest()] == ["recent"]
+
+
 def test_workers_are_forgotten_a_day_after_their_end(world: World) -> None:
     old = world.worker()
     world.backend.workers.deregister(old)
@@ -350,7 +362,7 @@ def test_every_duty_beside_rescue_has_a_name_of_its_own_and_is_one_workers(world
     found = duties(world.backend, world.clock, world.rng)
 
     names = [duty.name for duty in found]
-    expected = {"promote", "fan-out", "prune", "reconcile"}
+    expected = {"promote", "fan-out", "prune", "reconcile", "rollups"}
     assert set(names) == (expected | {"checkpoint"} if world.backend.upkeep else expected)
     assert len(set(names)) == len(names)
     assert all(duty.is_exclusive for duty in found)

@@ -9,6 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.maintenance.cleaning import Pruner
 from dray.model.job import Demand
 from dray.model.worker import NewWorker
@@ -28,11 +29,13 @@ def _nothing() -> None:
 
 def _left_running(app: App) -> str:
     """A job in the hands of a worker that has gone."""
-    gone = NewWorker(id=app.new_id(), name="gone", host="here", pid=1, boot=app.clock.boot)
-    app.backend.workers.register(gone, 15_000_000)
+    gone = NewWorker(id=core_of(app).new_id(), name="gone", host="here", pid=1, boot=core_of(app).clock.boot)
+    core_of(app).backend.workers.register(gone, 15_000_000)
     job = app.enqueue("task", queue="left")  # which the worker of the test does not serve: it would be faster
-    assert [claim.id for claim in verbs.claim(app.backend, gone.id, Demand(("left",), ("task",), 1))] == [job.id]
-    app.backend.workers.deregister(gone.id)
+    assert [claim.id for claim in verbs.claim(core_of(app).backend, gone.id, Demand(("left",), ("task",), 1))] == [
+        job.id
+    ]
+    core_of(app).backend.workers.deregister(gone.id)
     return job.id
 
 
@@ -59,18 +62,18 @@ def test_a_job_is_rescued_while_another_duty_is_at_work(app: App, monkeypatch: p
 
 
 def test_the_duties_of_a_dead_worker_are_taken_by_the_keeper_that_rests(app: App) -> None:
-    dead = NewWorker(id=app.new_id(), name="dead", host="here", pid=1, boot=app.clock.boot)
-    app.backend.workers.register(dead, 1_000_000)
+    dead = NewWorker(id=core_of(app).new_id(), name="dead", host="here", pid=1, boot=core_of(app).clock.boot)
+    core_of(app).backend.workers.register(dead, 1_000_000)
     for duty in ("promote", "prune"):
-        assert app.backend.leases.take(duty, dead.id) == 1
+        assert core_of(app).backend.leases.take(duty, dead.id) == 1
     with app.worker(lease=1) as worker:
         deadline = time.monotonic() + 20
-        while {lease.holder for lease in app.backend.leases.all()} != {worker.id}:
+        while {lease.holder for lease in core_of(app).backend.leases.all()} != {worker.id}:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-        buried_at = next(row.stopped_at for row in app.backend.workers.all() if row.id == dead.id)
-        taken_at = {lease.duty: lease.taken_at for lease in app.backend.leases.all()}
+        buried_at = next(row.stopped_at for row in core_of(app).backend.workers.all() if row.id == dead.id)
+        taken_at = {lease.duty: lease.taken_at for lease in core_of(app).backend.leases.all()}
 
     assert buried_at is not None
     assert all(0 <= taken_at[duty] - buried_at < 1_000_000 for duty in ("promote", "prune"))

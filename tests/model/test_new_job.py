@@ -16,17 +16,13 @@ ID = "01900000-0000-7000-8000-000000000001"
 HOSTILE = [
     "",
     " ",
-    "a b",
-    "x" * 101,
-    "q'; DROP TABLE dray_jobs; --",
+    "x" * 201,
+    "q'; DROP TABLE dray_jobs; -- ",
     "q\n",
     "q\0",
-    "ü",
+    "\x1b[31m",
+    "\u202eq",
     "\ud800",
-    "../etc",
-    "a/b",
-    "%s",
-    "$1",
 ]
 
 
@@ -87,7 +83,7 @@ def test_a_number_or_word_out_of_range_is_refused(options: dict[str, Any], said:
 @pytest.mark.parametrize("text", ["", "x" * 501, "a\0b", "half \ud83d"], ids=ascii)
 @pytest.mark.parametrize(
     ("field", "path"),
-    [("unique_key", "unique"), ("name", "name"), ("description", "description"), ("trace", "trace")],
+    [("unique_key", "unique"), ("name", "name"), ("description", "description")],
 )
 def test_text_that_no_database_can_store_is_refused_by_its_path(field: str, path: str, text: str) -> None:
     with pytest.raises(PayloadError) as caught:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.errors import GraphError
-from dray.model.workflow import Edge, ParentPolicy, decide_edge, order, workflow_state
+from dray.model.workflow import Edge, ParentPolicy, Tally, decide_edge, order, workflow_state
 
 Graph = dict[str, list[str]]
 
@@ -145,7 +145,24 @@ def test_a_fan_of_a_hundred_thousand_children_with_one_heir() -> None:
     ],
 )
 def test_the_state_of_the_whole(counts: dict[str, int], state: str) -> None:
-    assert workflow_state(counts) == state
+    assert workflow_state(Tally(counts, {})) == state
+
+
+@pytest.mark.parametrize(
+    ("counts", "tolerated", "state"),
+    [
+        ({"completed": 50, "failed": 1}, {"failed": 1}, "completed"),
+        ({"completed": 50, "failed": 2}, {"failed": 1}, "failed"),
+        ({"completed": 50, "cancelled": 2}, {"cancelled": 2}, "completed"),
+        ({"failed": 1, "cancelled": 2}, {"failed": 1}, "cancelled"),
+        ({"queued": 1, "failed": 1}, {"failed": 1}, "running"),
+        ({"waiting": 1, "failed": 1}, {"failed": 1}, "waiting"),
+    ],
+)
+def test_what_every_child_tolerates_does_not_fail_the_whole(
+    counts: dict[str, int], tolerated: dict[str, int], state: str
+) -> None:
+    assert workflow_state(Tally(counts, tolerated)) == state
 
 
 @pytest.mark.parametrize("policy", ParentPolicy)

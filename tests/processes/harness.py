@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,10 +33,12 @@ import psycopg
 
 import dray
 from dray.address import PostgresAddress, parse_address
+from dray.app_interface import core_of
 from dray.handle.job import Job
 from dray.ops.audit import audit
 from tests.backends.processes import raw_sql
 from tests.forks import MARK, Forked, fork_program
+from tests.polling import pause
 from tests.processes import ledger
 from tests.processes.ledger import Ledger
 
@@ -102,6 +105,14 @@ class Process:
         """The lines of its log of these levels."""
         return [line for line in self.said.splitlines() if line.startswith(levels)]
 
+    @property
+    def remarks(self) -> list[str]:
+        """The lines of its log but those that a job has completed, which are no more than asked for."""
+        return [line for line in self.said.splitlines() if not _COMPLETED.search(line)]
+
+
+_COMPLETED = re.compile(r"job [0-9a-f]{8} \(.+\) completed in |jobs ended in the last second: [\d,]+ completed$")
+
 
 class Fleet:
     """One database, its ledger, and the processes that a test starts there."""
@@ -111,11 +122,12 @@ class Fleet:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.app = dray.App(url)
-        self.app.backend.migrate()
+        core_of(self.app).backend.migrate()
         self.ledger = Ledger(folder / "ledger")
         self.is_sqlite = url.startswith("sqlite")
         self.processes: list[Process] = []
         self._mark = secrets.token_hex(8)
+        self._found_left: list[int] = []
         self._prompt: psycopg.Connection[Any] | None = None
         self._prompt_lock = threading.Lock()
 
@@ -140,7 +152,7 @@ class Fleet:
             worker.go_on()
 
     def _is_writable(self) -> bool:
-        path = self.app.settings.url.removeprefix("sqlite:///")
+        path = core_of(self.app).settings.url.removeprefix("sqlite:///")
         connection = sqlite3.connect(path, timeout=0.2, isolation_level=None)
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -209,7 +221,7 @@ class Fleet:
         for process in self.processes:
             process.kill()
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.left(), "what dies with its worker to be gone", seconds=10)
+            until(self.is_alone, "what dies with its worker to be gone", seconds=10)
         left = self.left()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -219,7 +231,14 @@ class Fleet:
     def left(self) -> list[int]:
         """Every living process of this fleet that is none of those it has started itself."""
         own = {process.pid for process in self.processes if process.is_alive}
-        return [pid for pid in _marked(self._mark) if pid not in own]
+        return [pid for pid in _all_pids() if pid not in own and _is_marked(pid, self._mark)]
+
+    def is_alone(self) -> bool:
+        """Whether none is left. While one is that was found before, no other is looked for: there are hundreds of
+        processes to look at."""
+        if not any(_is_marked(pid, self._mark) for pid in self._found_left):
+            self._found_left = self.left()
+        return not self._found_left
 
     # Jobs
 
@@ -234,9 +253,10 @@ class Fleet:
         from dray.model.new_job import NewJob
 
         made = [
-            NewJob(id=self.app.new_id(), task=f"{APPS}.{task}", args=json.dumps(dict(each)), **using) for each in args
+            NewJob(id=core_of(self.app).new_id(), task=f"{APPS}.{task}", args=json.dumps(dict(each)), **using)
+            for each in args
         ]
-        return [Job(self.app, each.id) for each in self.app.backend.jobs.enqueue(made)]
+        return [Job(core_of(self.app), each.id) for each in core_of(self.app).backend.jobs.enqueue(made)]
 
     def states(self) -> dict[str, int]:
         """How many jobs are in which state; a final one with its reason."""
@@ -256,7 +276,7 @@ class Fleet:
     def ended(self, jobs: Sequence[Job[Any]], seconds: float = PATIENCE) -> None:
         """Waits until all these jobs have."""
         ids = [job.id for job in jobs]
-        self.until(lambda: len(self.app.backend.jobs.ended(ids).jobs) == len(ids), "jobs to end", seconds)
+        self.until(lambda: len(core_of(self.app).backend.jobs.ended(ids).jobs) == len(ids), "jobs to end", seconds)
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """What somebody at a SQL prompt sees."""
@@ -283,15 +303,15 @@ class Fleet:
 
     def live_workers(self) -> list[tuple[str, int]]:
         """(id, pid) of all workers that nobody has declared dead and that have not left, newest first."""
-        listed = self.app.backend.workers.all()
+        listed = core_of(self.app).backend.workers.all()
         return [(worker.id, worker.pid) for worker in listed if worker.state in {"active", "draining"}]
 
     def worker_state(self, worker_id: str) -> str:
-        return next(worker.state for worker in self.app.backend.workers.all() if worker.id == worker_id)
+        return next(worker.state for worker in core_of(self.app).backend.workers.all() if worker.id == worker_id)
 
     def duties_of(self, worker_id: str) -> set[str]:
         """The duties that a worker holds."""
-        return {lease.duty for lease in self.app.backend.leases.all() if lease.holder == worker_id}
+        return {lease.duty for lease in core_of(self.app).backend.leases.all() if lease.holder == worker_id}
 
     def describe(self) -> str:
         """For those who wonder why a test failed."""
@@ -305,7 +325,7 @@ class Fleet:
 
     def audit(self) -> None:
         """What must hold of the tables once all is quiet."""
-        assert audit(self.app.backend).broken == ()
+        assert audit(core_of(self.app).backend).broken == ()
         assert self.ledger.entries("overlap") == [], "an attempt ran beside an earlier one"
 
 
@@ -316,11 +336,11 @@ def until(
     describe: Callable[[], str] = lambda: "",
 ) -> T:
     """Waits for a condition; the answer that was true."""
-    began = time.monotonic()
+    began = looked_at = time.monotonic()
     while not (answer := condition()):
-        waited = time.monotonic() - began
-        assert waited < seconds, f"waited {seconds:g} s for {what} in vain\n{describe()}"
-        time.sleep(0.01 if waited < 0.2 else 0.03)  # a dozen wait at once, and a look is a query or more
+        assert looked_at < began + seconds, f"waited {seconds:g} s for {what} in vain\n{describe()}"
+        pause(began, looked_at)
+        looked_at = time.monotonic()
     return answer
 
 
@@ -338,13 +358,16 @@ def _status(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def _marked(mark: str) -> Iterator[int]:
-    shown = f"{MARK}={mark}".encode()
-    for name in os.listdir("/proc"):  # noqa: PTH208 - as is the next: there may be hundreds, and it is asked often
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
-                if shown in file.read().split(b"\0"):
-                    yield int(name)
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as is the next: it is faster
+
+
+def _is_marked(pid: int, mark: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+            return f"{MARK}={mark}".encode() in file.read()
+    except OSError:  # it has ended
+        return False
 
 
 __all__ = ["APPS", "PATIENCE", "ROOT", "Fleet", "Process", "side_by_side", "until"]

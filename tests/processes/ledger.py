@@ -49,7 +49,7 @@ def recorded(label: str, attempt: int) -> Generator[None]:
 
     A later attempt looks whether an earlier one still lives: that is what must never be.
     """
-    beside = [] if attempt == 1 else Ledger(Path(os.environ[VARIABLE])).alive(label)
+    beside = [] if attempt == 1 else Ledger(Path(os.environ[VARIABLE]), only=label).alive(label)
     write("start", label, attempt)
     if beside:
         write("overlap", label, attempt, beside)
@@ -65,10 +65,11 @@ def recorded(label: str, attempt: int) -> Generator[None]:
 
 
 class Ledger:
-    """The lines so far."""
+    """The lines so far, or only those with a label: to read all took each retry longer than its body."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, only: str | None = None) -> None:
         self.path = path
+        self._part = b"" if only is None else json.dumps(only).encode()
         self._lock = threading.Lock()
         self._read: list[Entry] = []  # so far: tests ask for it a hundred times a second
         self._end = 0
@@ -84,7 +85,7 @@ class Ledger:
         with self.path.open("rb") as file:
             file.seek(self._end)
             whole, newline, _ = file.read().rpartition(b"\n")
-        self._read += [Entry(*json.loads(line)) for line in whole.split(b"\n") if newline]
+        self._read += [Entry(*json.loads(line)) for line in whole.split(b"\n") if newline and self._part in line]
         self._end += len(whole) + len(newline)
 
     def starts(self, label: str | None = None) -> list[Entry]:

@@ -51,7 +51,7 @@ def running(fleet: Fleet) -> None:
     again = [fleet.enqueue(f"{STOP}.{task}", label="again") for task in ("in_thread", "on_loop", "in_child")]
     fleet.ended(again)
     assert worker.end() == 0
-    fleet.until(lambda: not fleet.left(), "its children to be gone")
+    fleet.until(fleet.is_alone, "its children to be gone")
 
 
 def test_what_does_not_run_yet_never_does(together: Together) -> None:

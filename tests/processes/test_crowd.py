@@ -29,7 +29,7 @@ def test_thirty_two_processes_enqueue_and_work_on_one_file(sqlite_yard: Fleet) -
     labels = [f"{pid}-{number}" for pid, count in made.items() for number in range(count)]
     assert fleet.states() == {"completed": len(labels)}
     assert Counter(entry.label for entry in fleet.ledger.ends()) == Counter(labels)
-    assert [process.said for process in crowd if process.said] == []
+    assert [process.remarks for process in crowd if process.remarks] == []
     print(
         f"{len(labels)} jobs; the slowest enqueue took {max(e.more for e in fleet.ledger.entries('slowest')):.3f} s"
     )

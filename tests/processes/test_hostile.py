@@ -252,7 +252,7 @@ def assert_goes_on(fleet: Fleet, worker: Process, its_id: str | None) -> None:
     assert len(fleet.ledger.ends()) == since + 3
     assert fleet.worker_of(worker) == its_id
     assert worker.end() == 0
-    fleet.until(lambda: not fleet.left(), "its children to be gone")
+    fleet.until(fleet.is_alone, "its children to be gone")
     fleet.audit()
 
 

@@ -10,11 +10,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from dray.app_interface import core_of
 from tests.processes.harness import Fleet, Process, side_by_side, until
 from tests.processes.places import Places, Together, on_both
 
 LEASE = 3.0
-ALL_DUTIES = {"promote", "fan-out", "prune", "reconcile", "schedule"}
+ALL_DUTIES = {"promote", "fan-out", "prune", "reconcile", "rollups", "schedule"}
 
 
 def test_a_killed_workers_job_is_claimed_again_in_time_though_the_worker_held_every_duty(fleets: list[Fleet]) -> None:
@@ -77,7 +78,7 @@ def poisoned(fleet: Fleet) -> None:
 
     worker, deaths = fleet.start(lease=1.0, concurrency=1), 0
     deadline = time.monotonic() + 60
-    while len(fleet.app.backend.jobs.ended([*neighbours, killer.id, leaver.id]).jobs) < 502:
+    while len(core_of(fleet.app).backend.jobs.ended([*neighbours, killer.id, leaver.id]).jobs) < 502:
         assert time.monotonic() < deadline, fleet.describe()
         if not worker.is_alive:
             worker, deaths = fleet.start(lease=1.0, concurrency=1), deaths + 1

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dray.app_interface import core_of
 from dray.errors import StorageLocked
 from dray.handle.job import Job
 from tests.processes import network
@@ -58,12 +59,12 @@ def nothing_was_lost(fleet: Fleet, workers: list[Process], jobs: int, few: int =
     for worker in workers:
         assert worker.lines("ERROR", "CRITICAL", "Traceback") == [], worker.said
         assert len(worker.lines("WARNING")) <= few, worker.said
-        assert len(worker.said.splitlines()) <= 2 * few, worker.said
+        assert len(worker.remarks) <= 2 * few, worker.said
     fleet.audit()
 
 
 def waits_under_way(fleet: Fleet) -> int:
-    waits = {wait for each in list(fleet.app.waiter._waits.values()) for wait in each}
+    waits = {wait for each in list(core_of(fleet.app).waiter._waits.values()) for wait in each}
     return sum(wait.is_under_way for wait in waits)
 
 

@@ -16,6 +16,7 @@ from contextlib import closing
 import pytest
 
 from benchmarks.slow_sync import slow_sync
+from dray.app_interface import core_of
 from tests.processes.harness import APPS, Fleet
 
 COUNT = 20
@@ -64,7 +65,7 @@ def test_so_is_a_row_that_somebody_inserts_by_plain_sql(fleets: list[Fleet]) -> 
     with closing(sqlite3.connect(fleet.url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
 
         def insert() -> str:
-            job_id, now = fleet.app.new_id(), time.time_ns() // 1_000
+            job_id, now = core_of(fleet.app).new_id(), time.time_ns() // 1_000
             connection.execute(INSERT, (job_id, now, json.dumps({}), now, now))
             return job_id
 

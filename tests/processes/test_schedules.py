@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from datetime import timedelta
 
+from dray.app_interface import core_of
 from tests.processes import clockwork
 from tests.processes.harness import APPS, Fleet, Process
 from tests.processes.places import Together, on_both
@@ -76,7 +77,7 @@ def launch(fleet: Fleet, number: int) -> Process:
 def holder(fleet: Fleet, workers: list[Process]) -> Process | None:
     """The process that has the duty, if it is alive."""
     live = dict(fleet.live_workers())
-    held = [lease.holder for lease in fleet.app.backend.leases.held() if lease.duty == "schedule"]
+    held = [lease.holder for lease in core_of(fleet.app).backend.leases.held() if lease.duty == "schedule"]
     pids = [live.get(worker_id or "") for worker_id in held]
     return next((worker for worker in workers if worker.pid in pids and worker.is_alive), None)
 

@@ -66,7 +66,7 @@ def draining(number: signal.Signals) -> Scenario:
         assert {fleet.outcomes(job)[0] for job in jobs} == {"completed"}
         assert fleet.worker_state(its_id) == "stopped"
         assert witness.end() == 0
-        fleet.until(lambda: not fleet.left(), "its children to be gone")
+        fleet.until(fleet.is_alone, "its children to be gone")
 
     return scenario
 
@@ -96,7 +96,7 @@ def handed_back(fleet: Fleet) -> None:
         assert fleet.outcomes(job) == []
     raised = {entry.label for entry in fleet.ledger.entries("raised")}
     assert raised == {*WAITERS, "family"}, "a body could not clean up"
-    fleet.until(lambda: not fleet.left(), "its children, and theirs, to be gone")
+    fleet.until(fleet.is_alone, "its children, and theirs, to be gone")
 
     let_go(fleet)
     fleet.start(STOP, concurrency=4)
@@ -185,7 +185,7 @@ def told_twice(number: signal.Signals) -> Scenario:
         assert worker.wait() == 128 + number
         assert time.monotonic() - began < AT_ONCE
         # As after kill -9: nothing of it is left, and others take its jobs.
-        fleet.until(lambda: not fleet.left(), "its children, and theirs, to be gone")
+        fleet.until(fleet.is_alone, "its children, and theirs, to be gone")
         fleet.start(STOP, concurrency=4, lease=2)
         fleet.until(lambda: all(fleet.outcomes(job)[:1] == ["crashed"] for job in jobs), "its jobs to be rescued")
         let_go(fleet)

@@ -52,7 +52,7 @@ def killed(fleet: Fleet) -> None:
     assert fleet.ledger.entries("overlap") == []
     assert len(workers_of(fleet, supervisor)) == 2
     assert supervisor.end() == 0
-    fleet.until(lambda: not fleet.left(), "all of them to be gone")
+    fleet.until(fleet.is_alone, "all of them to be gone")
 
 
 def told(number: signal.Signals) -> Scenario:
@@ -109,7 +109,7 @@ def told_everybody(count: int) -> Scenario:
         assert top.wait() == 0
         assert [job.refresh().state for job in jobs] == ["completed"] * 2
         assert len(fleet.ledger.starts()) == 2
-        fleet.until(lambda: not fleet.left(), "all of them to be gone")
+        fleet.until(fleet.is_alone, "all of them to be gone")
 
     return scenario
 
@@ -136,7 +136,7 @@ def handed_back(fleet: Fleet) -> None:
     fleet.until(lambda: len(fleet.ledger.starts()) == 2)
     assert supervisor.end() == 0
     assert [(job.refresh().state, job.attempt) for job in jobs] == [("queued", 0)] * 2
-    fleet.until(lambda: not fleet.left(), "children, and theirs, to be gone")
+    fleet.until(fleet.is_alone, "children, and theirs, to be gone")
 
 
 def told_twice(number: signal.Signals) -> Scenario:
@@ -153,7 +153,7 @@ def told_twice(number: signal.Signals) -> Scenario:
         supervisor.send(number)
         assert supervisor.wait() == 128 + number
         assert time.monotonic() - began < AT_ONCE
-        fleet.until(lambda: not fleet.left(), "all of them to be gone")
+        fleet.until(fleet.is_alone, "all of them to be gone")
 
     return scenario
 
@@ -181,7 +181,7 @@ def orphaned(fleet: Fleet) -> None:
     fleet.until(lambda: "active" not in {fleet.worker_state(each) for each in ids}, "both to drain")
     assert job.refresh().state == "running"
     (fleet.folder / "go").touch()
-    fleet.until(lambda: not fleet.left(), "both to end")
+    fleet.until(fleet.is_alone, "both to end")
     assert job.refresh().state == "completed"
     assert {fleet.worker_state(each) for each in ids} == {"stopped"}
 

@@ -64,7 +64,7 @@ def stopped_in_time(fleet: Fleet) -> None:
     assert "does not stop" not in worker.said, "it had to be renewed"
     assert_all_runners_work(fleet)
     assert worker.end() == 0
-    fleet.until(lambda: not fleet.left(), "its children to be gone")
+    fleet.until(fleet.is_alone, "its children to be gone")
 
 
 def test_no_retry_starts_before_the_attempt_that_timed_out_is_gone(together: Together) -> None:

@@ -9,6 +9,7 @@ import os
 import random
 import time
 
+from dray.app_interface import core_of
 from dray.handle.run import Run
 from dray.model.job import FINAL
 from tests.processes import apps
@@ -47,7 +48,7 @@ def fan_out_and_in(fleet: Fleet) -> None:
     assert (run.job("last").attempt, len(fleet.ledger.ends("last"))) == (1, 1)
     (begun,) = fleet.ledger.starts("last")
     assert {entry.label for entry in ends if entry.at < begun.at} == labels - {"last"}
-    assert fleet.app.backend.graph.reconcile() == ([], [])
+    assert core_of(fleet.app).backend.graph.reconcile() == ([], [])
     fleet.until(lambda: all(map(fleet.worker_of, workers)), "the workers to register")
     assert [worker.end() for worker in workers] == [0] * 4
     fleet.audit()

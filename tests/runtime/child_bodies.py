@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import ctypes
 import itertools
 import logging
@@ -19,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import dray
+from dray.app_interface import core_of
 
 app = dray.App("sqlite:///child-bodies.db")
 process = app.task(runner="process")
+request: contextvars.ContextVar[str] = contextvars.ContextVar("request", default="none")
 
 
 @process
@@ -37,6 +40,14 @@ def say(text: str) -> None:
 @process
 def who_am_i() -> dict[str, int]:
     return {"pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "session": os.getsid(0)}
+
+
+@process
+def serve(name: str) -> str:
+    """Returns the request that was set before, and sets its own."""
+    before = request.get()
+    request.set(name)
+    return before
 
 
 @process
@@ -287,7 +298,7 @@ async def complete_with_another_job_in_a_coroutine(ctx: dray.Context) -> None:
 def complete_on_a_users_connection(ctx: dray.Context) -> str:
     """Does the same as `complete_with_another_job`, in a transaction that the body itself commits."""
     try:
-        with app.backend.transaction() as connection:
+        with core_of(app).backend.transaction() as connection:
             add.using(connection=connection).enqueue(1, 2)
             ctx.complete(connection=connection, result=os.getpid())
     except dray.StaleClaim:

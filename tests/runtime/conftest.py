@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.instants import SECOND
 from dray.runtime import stopper, worker
 from dray.runtime.children.worker_side import ForkerHandle
@@ -33,11 +34,11 @@ def app(url: str) -> Generator[App]:
 @pytest.fixture
 def kinds_app(url: str) -> Generator[App]:
     """The App of `kinds`, whose tasks child processes can import, on this test's database."""
-    before = kinds.app.settings
-    kinds.app.settings = replace(before, url=Settings.of(url).url)
+    before = core_of(kinds.app).settings
+    core_of(kinds.app).settings = replace(before, url=Settings.of(url).url)
     with kinds.app as opened:
         yield opened
-    kinds.app.settings, kinds.app._opened = before, None
+    core_of(kinds.app).settings, core_of(kinds.app)._opened = before, None
 
 
 class _KeptForker(ForkerHandle):

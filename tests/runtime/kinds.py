@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import dray
+from dray.app_interface import core_of
 
 app = dray.App("sqlite:///kinds.db")
 
@@ -73,7 +74,7 @@ async def written_async(path: str, ctx: dray.Context) -> None:
 @app.task(name="written-elsewhere")
 def written_elsewhere(path: str, ctx: dray.Context) -> None:
     """Completes in the user's own transaction: the worker does not learn when it commits."""
-    with app.backend.transaction() as connection:
+    with core_of(app).backend.transaction() as connection:
         ctx.complete(connection=connection)
     _go_on(path)
 
@@ -108,7 +109,7 @@ def forge_written(ctx: dray.Context) -> None:
 
 @app.task(name="forge-elsewhere")
 def forge_elsewhere(ctx: dray.Context) -> None:
-    with app.backend.transaction() as connection:
+    with core_of(app).backend.transaction() as connection:
         ctx.complete(connection=connection)
     raise ValueError(FORGERY)
 

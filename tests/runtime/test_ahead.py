@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.handle.job import Job
 from dray.instants import HOUR
 from dray.runtime import engine
@@ -51,7 +52,7 @@ def short(app: App) -> Any:
 
 
 def teach(app: App, count: int = 300) -> None:
-    app.registry.get("short").enqueue_many([()] * count)
+    core_of(app).registry.get("short").enqueue_many([()] * count)
 
 
 def test_while_bodies_are_short_more_are_claimed_than_can_run(app: App, claims: Claims) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import StorageLocked, StorageUnavailable
 from dray.runtime import service
 from dray.runtime.worker import Worker
@@ -71,7 +72,7 @@ def failing(backend: Any, verb: str, error: Exception) -> Generator[list[str]]:
 
 
 def trouble(app: App, worker: Worker) -> str | None:
-    return next(each.trouble for each in app.backend.workers.all() if each.id == worker.id)
+    return next(each.trouble for each in core_of(app).backend.workers.all() if each.id == worker.id)
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("read-only"), StorageLocked("locked for long")], ids=repr)

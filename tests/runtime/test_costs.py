@@ -18,14 +18,15 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends.postgres import PostgresDatabase
 from dray.backends.sqlite import database as sqlite
 from dray.backends.sqlite import inotify, watch
 from dray.backends.store.work import Look, WorkStore
 from dray.instants import MINUTE
-from dray.model.job import Demand
+from dray.model.job import Demand, Reason
 from dray.model.new_job import NewJob
-from dray.model.settlement import completed
+from dray.model.settlement import completed, failed
 from dray.model.worker import NewWorker
 from dray.runtime import claiming, engine
 from dray.runtime.engine import Engine
@@ -138,27 +139,47 @@ def test_a_batch_is_claimed_and_ended_by_as_many_statements_as_one_job(app: App,
     worker_id = register(app)
     for count in (1, 100):
         add(app, count)
-        claims = app.backend.work.exchange(worker_id, (), Demand(("default",), ("nothing",), count)).claims
+        claims = core_of(app).backend.work.exchange(worker_id, (), Demand(("default",), ("nothing",), count)).claims
         ends = [completed(claim, 1, 2, '"a result"') for claim in claims]
         add(app, count)
         before = len(statements.sent)
-        again = app.backend.work.exchange(worker_id, ends, Demand(("default",), ("nothing",), count))
+        again = core_of(app).backend.work.exchange(worker_id, ends, Demand(("default",), ("nothing",), count))
         sent[count] = len(statements.sent) - before
         assert (len(again.claims), again.settled.stale) == (count, [])
 
     assert sent[100] == sent[1] <= 12
 
 
+def test_the_end_of_a_job_is_counted_by_no_statement_of_its_own(app: App, statements: Statements) -> None:
+    """A duty counts what has ended; the key of an error is written with the failure."""
+    worker_id, count = register(app), 10
+    add(app, 2 * count)
+    work = core_of(app).backend.work
+    claims = work.exchange(worker_id, (), Demand(("default",), ("nothing",), 2 * count)).claims
+    ends = [completed(claim, 1, 2) for claim in claims[:count]]
+    ends += [failed(claim, 1, 2, Reason.ERROR, "ValueError", "no", None) for claim in claims[count:]]
+    statements.clear()
+    work.exchange(worker_id, ends, Demand((), (), 0))
+
+    # On SQLite two for each failure, the record of the attempt and the end; of the completed ones none has its own.
+    assert len(statements.sent) <= 2 * count + 10
+    assert not [text for text in statements.sent if "dray_rollups" in text]
+    assert sql(app, "SELECT count(*), count(error_key) FROM dray_jobs") == [(2 * count, count)]
+
+
 def add(app: App, count: int) -> None:
     """Jobs whose announcements are sent when this returns: a thread may send them."""
-    app.backend.jobs.enqueue([NewJob(id=app.new_id(), task="nothing", args="{}") for _ in range(count)])
-    if isinstance(app.backend.db, PostgresDatabase):
-        app.backend.db._notifier.flush()
+    core_of(app).backend.jobs.enqueue(
+        [NewJob(id=core_of(app).new_id(), task="nothing", args="{}") for _ in range(count)]
+    )
+    database = core_of(app).backend.db
+    if isinstance(database, PostgresDatabase):
+        database._notifier.flush()
 
 
 def register(app: App) -> str:
-    worker = NewWorker(id=app.ids.new(), name="counted", host="here", pid=1, boot="boot")
-    app.backend.workers.register(worker, MINUTE)
+    worker = NewWorker(id=core_of(app).ids.new(), name="counted", host="here", pid=1, boot="boot")
+    core_of(app).backend.workers.register(worker, MINUTE)
     return worker.id
 
 
@@ -276,9 +297,9 @@ def test_a_worker_beside_a_busy_producer_writes_seldom(tmp_path: Path, monkeypat
     with App(url) as app, App(url) as other:
         app.task(name="nothing")(nothing)
         with app.worker(queues="default", lease=300):
-            jobs = [NewJob(id=app.new_id(), task="nothing", args="{}") for _ in range(1_000)]
+            jobs = [NewJob(id=core_of(app).new_id(), task="nothing", args="{}") for _ in range(1_000)]
             for job in jobs:
-                other.backend.db.write(lambda tx, job=job: (tx.insert([job], {}), time.sleep(0.0005)))
+                core_of(other).backend.db.write(lambda tx, job=job: (tx.insert([job], {}), time.sleep(0.0005)))
                 time.sleep(0.0002)
             spent = len(steps)
             until(lambda: sql(app, "SELECT count(*) FROM dray_jobs WHERE state = 'completed'") == [(1_000,)])
@@ -323,7 +344,7 @@ def test_an_idle_worker_on_sqlite_looks_only_after_a_commit_and_needs_no_event_f
         return look(*args, **options)
 
     monkeypatch.setattr(WorkStore, "look", counted)
-    with App(f"sqlite:///{tmp_path / 'jobs.db'}") as app, App(app.settings.url) as producer:
+    with App(f"sqlite:///{tmp_path / 'jobs.db'}") as app, App(core_of(app).settings.url) as producer:
         app.task(name="nothing")(nothing)
         with app.worker(lease=600):
             time.sleep(3.0)  # it has started, and its duties have written
@@ -356,7 +377,7 @@ def test_a_row_that_somebody_holds_is_tried_again_without_haste(app: App, monkey
     with app.worker(concurrency=1):
         job = hold.enqueue()
         gate.await_arrival()
-        with raw.job_held(app.backend, job.id):
+        with raw.job_held(core_of(app).backend, job.id):
             gate.open()
             before = calls[0]
             time.sleep(1.0)
@@ -399,7 +420,7 @@ def test_a_row_that_cannot_be_taken_now_is_tried_again_without_haste(
     calls = count_exchanges(monkeypatch)
     with App(postgres_url, migrate=True) as app:
         job = app.task(name="nothing")(nothing).using(delay=0.2 if kind == "due" else 0).enqueue()
-        with raw.job_held(app.backend, job.id):
+        with raw.job_held(core_of(app).backend, job.id):
             worker = app.worker(concurrency=1)
             worker.start()
             time.sleep(1.2)
@@ -448,7 +469,7 @@ def test_a_worker_that_waited_on_empty_tables_reads_no_more_a_job_when_many_come
         @app.task(name="nothing")
         def nothing() -> None: ...
 
-        app.backend.migrate()
+        core_of(app).backend.migrate()
         server.execute(f"ALTER TABLE {schema}.dray_jobs SET (autovacuum_enabled = FALSE)".encode())
         with app.worker(concurrency=4) as worker:
             for _ in range(6):  # so that its statements are prepared and planned now

@@ -9,6 +9,7 @@ import pytest
 import dray
 from dray.app import App
 from dray.errors import StorageUnavailable
+from dray.settings import Durability
 from tests.runtime.watching import LONG, until
 
 
@@ -41,7 +42,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Writes:
 @pytest.mark.parametrize(("durability", "is_durable"), [("full", True), ("default", False), ("normal", False)])
 @pytest.mark.parametrize("verb", ["exchange", "grow"])
 def test_a_worker_writes_outcomes_as_durably_as_its_app_says(
-    url: str, writes: Writes, verb: str, durability: str, is_durable: bool
+    url: str, writes: Writes, verb: str, durability: Durability, is_durable: bool
 ) -> None:
     with App(url, durability=durability) as app:
 

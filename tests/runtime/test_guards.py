@@ -10,6 +10,7 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import StorageError, StorageLocked, StorageUnavailable
 from dray.instants import HOUR, SECOND
 from dray.model.settlement import Settlement
@@ -105,7 +106,7 @@ def test_a_body_that_lost_its_claim_in_an_outage_is_stopped_before_its_successor
         job = long.enqueue()
         arrived.await_arrival()
         app.pause("default")
-        raw.forget_claim(app.backend, job.id)
+        raw.forget_claim(core_of(app).backend, job.id)
         fail_once(worker, "exchange", monkeypatch)
         quick.enqueue().result(timeout=LONG)
         until(lambda: stopped, seconds=10)
@@ -274,7 +275,7 @@ def test_the_error_of_a_body_is_one_line_of_the_log(
     job = forging.enqueue()
     app.worker(concurrency=1).run_until_idle()
 
-    told = said(log, f"job {job.id} (forging), attempt ")
+    told = said(log, f"job {job.id[-8:]} (forging) ")
     assert len(told) == len(job.attempts())
     assert [each for each in told if ESCAPED not in each] == []
 

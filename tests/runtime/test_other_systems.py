@@ -61,7 +61,9 @@ IMPORT_ALL = """
     import importlib, json, pkgutil
     import dray
 
-    found = [module.name for module in pkgutil.walk_packages(dray.__path__, "dray.") if "__main__" not in module.name]
+    names = [module.name for module in pkgutil.walk_packages(dray.__path__, "dray.") if "__main__" not in module.name]
+    need_frameworks = tuple(f"dray.integrations.{name}" for name in ("django", "fastapi", "flask", "mcp", "otel"))
+    found = [name for name in names if not name.startswith(need_frameworks)]
     refused = {}
     for name in found:
         try:
@@ -171,3 +173,42 @@ def test_jobs_run_in_child_processes_that_end_when_they_have_to(elsewhere: Path,
     assert found["results"] == {"plain": "plain", "add": 3, "orphaned": "it is gone"}
     assert found["reasons"] == {"die": "crashed", "hang": "timeout"}
     assert found["lines"] == ["adding"]
+
+
+def test_the_doctor_says_what_is_missing_and_what_is_done_instead(elsewhere: Path) -> None:
+    script = """
+        import dray
+        from dray.cli import main
+
+        dray.App("sqlite:///jobs.db").init()
+        main(["doctor", "--json", "--url", "jobs.db"])
+    """
+    found = {each["name"]: each for each in _run(script, elsewhere)}
+
+    assert found["system"]["verdict"] == "note"
+    assert found["system"]["text"].startswith(
+        "macOS has no inotify: on SQLite workers poll, 20 times a second when idle"
+    )
+    assert "no /proc" in found["system"]["text"]
+    assert "inotify" not in found
+    assert [each for each in found.values() if each["verdict"] == "failed"] == []
+
+
+def test_a_worker_finds_new_jobs_by_polling(elsewhere: Path) -> None:
+    script = """
+        import json, dray
+        from dray.backends.sqlite import inotify
+
+        app = dray.App("sqlite:///jobs.db")
+
+        @app.task
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        with app.worker() as worker, dray.App("sqlite:///jobs.db") as producer:
+            assert add.enqueue(1, 2).result(timeout=30) == 3
+            name = add.name
+            jobs = [producer.enqueue(name, {"a": n, "b": n}) for n in range(3)]
+            print(json.dumps([app.job(job.id).result(timeout=30) for job in jobs] + [inotify.is_there()]))
+    """
+    assert _run(script, elsewhere) == [0, 2, 4, False]

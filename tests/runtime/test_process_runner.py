@@ -285,6 +285,10 @@ def test_a_child_is_used_again(stage: Stage) -> None:
     assert len({stage.result(bodies.who_am_i)["pid"] for _ in range(5)}) == 1
 
 
+def test_what_a_body_sets_in_its_context_the_next_one_does_not_see(stage: Stage) -> None:
+    assert [stage.result(bodies.serve, name=name) for name in ("first", "second")] == ["none", "none"]
+
+
 def test_no_more_run_at_a_time_than_there_are_slots(tmp_path: Path) -> None:
     before = descendants()
     with Stage(size=2) as stage:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dray
+from dray.app_interface import core_of
 from dray.clock import Ids, SystemClock
 from dray.instants import SECOND
 from dray.model.job import Demand
@@ -35,9 +36,9 @@ WORKER = _ids.new()
 def app(url: str) -> Generator[dray.App]:
     """An App on the worker's database, which differs from the one in the module of the tasks."""
     with dray.App(url) as app:
-        app.backend.migrate()
-        new = NewWorker(id=WORKER, name="test", host="host", pid=1, boot=app.clock.boot)
-        app.backend.workers.register(new, 60 * SECOND)
+        core_of(app).backend.migrate()
+        new = NewWorker(id=WORKER, name="test", host="host", pid=1, boot=core_of(app).clock.boot)
+        core_of(app).backend.workers.register(new, 60 * SECOND)
         yield app
 
 
@@ -50,8 +51,8 @@ def stage(app: dray.App) -> Generator[Stage]:
 def claimed(app: dray.App, stage: Stage, task: Task[..., Any], parents: tuple[str, ...] = ()) -> Execution:
     """Returns a job of a task, claimed by the worker."""
     new = NewJob(id=_ids.new(), task=task.name, parents=parents)
-    app.backend.jobs.enqueue([new])
-    (claim,) = verbs.claim(app.backend, WORKER, Demand(("default",), (task.name,), 1))
+    core_of(app).backend.jobs.enqueue([new])
+    (claim,) = verbs.claim(core_of(app).backend, WORKER, Demand(("default",), (task.name,), 1))
     return Execution(claim, task, WORKER, stage.link)
 
 
@@ -86,7 +87,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, s
     settlement = stage.settled()
     job = app.job(execution.claim.id)
     assert (job.state, settlement.result) == ("completed", '"too late"')
-    assert verbs.settle(app.backend, WORKER, [settlement]).already == [job.id]
+    assert verbs.settle(core_of(app).backend, WORKER, [settlement]).already == [job.id]
     assert job.result() == stage.result(bodies.who_am_i)["pid"]
     assert len(enqueued(app)) == 1
 
@@ -94,7 +95,7 @@ def test_a_body_completes_its_job_in_a_transaction_of_the_users(app: dray.App, s
 @pytest.mark.parametrize("task", [bodies.complete_with_another_job, bodies.complete_on_a_users_connection])
 def test_a_lost_claim_rolls_everything_back(app: dray.App, stage: Stage, task: Task[..., Any]) -> None:
     execution = claimed(app, stage, task)
-    verbs.settle(app.backend, WORKER, [released(execution.claim, app.clock.steady())])
+    verbs.settle(core_of(app).backend, WORKER, [released(execution.claim, core_of(app).clock.steady())])
 
     stage.runner.start([execution])
 
@@ -112,8 +113,8 @@ def test_a_body_enqueues_where_its_worker_works(app: dray.App, stage: Stage) -> 
 
 def test_a_body_sees_the_results_of_its_parents(app: dray.App, stage: Stage) -> None:
     parent = claimed(app, stage, bodies.add)
-    now = app.clock.steady()
-    verbs.settle(app.backend, WORKER, [completed(parent.claim, now, now, json.dumps(3))])
+    now = core_of(app).clock.steady()
+    verbs.settle(core_of(app).backend, WORKER, [completed(parent.claim, now, now, json.dumps(3))])
     execution = claimed(app, stage, bodies.sum_of_parents, parents=(parent.claim.id,))
 
     stage.runner.start([execution])

@@ -13,6 +13,7 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.app_interface import core_of
 from dray.clock import SystemClock
 from dray.handle.job import Job
 from dray.instants import SECOND
@@ -96,7 +97,7 @@ def test_other_queues_are_left_alone(app: App, ran: list[str]) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_weights_are_how_often_a_queue_has_its_turn(app: App, ran: list[str], concurrency: int) -> None:
-    task = app.registry.get("note")
+    task = core_of(app).registry.get("note")
     task.using(queue="mail").enqueue_many([("mail",)] * 500)
     task.using(queue="default").enqueue_many([("default",)] * 500)
 
@@ -302,11 +303,14 @@ def test_a_worker_that_hands_the_job_back_does_not_start_the_time_of_misfitting_
     since = (job.refresh().error or "")[:35]
     assert since.startswith("Misfit: since 2")
     sql(app, "UPDATE dray_jobs SET run_at = created_at WHERE id = ?", job.id)
-    backend, stranger = app.backend, NewWorker(id=app.new_id(), name="w", host="h", pid=1, boot=app.clock.boot)
+    backend, stranger = (
+        core_of(app).backend,
+        NewWorker(id=core_of(app).new_id(), name="w", host="h", pid=1, boot=core_of(app).clock.boot),
+    )
     backend.workers.register(stranger, 15_000_000)
     (claim,) = verbs.claim(backend, stranger.id, Demand(("default",), (job.task,), 1))
 
-    verbs.settle(backend, stranger.id, [settlement.released(claim, app.clock.steady())])
+    verbs.settle(backend, stranger.id, [settlement.released(claim, core_of(app).clock.steady())])
 
     assert (state_of(job), (job.error or "")[:35]) == ("queued", since)
     work_off(app)
@@ -326,7 +330,7 @@ def test_where_the_row_cannot_be_read_the_time_of_misfitting_does_not_start_over
         raise dray.errors.StorageUnavailable("nobody answers")
 
     with monkeypatch.context() as outage:
-        outage.setattr(app.backend.jobs, "get", away)
+        outage.setattr(core_of(app).backend.jobs, "get", away)
         work_off(app)
 
     assert (state_of(job), job.attempt, (job.error or "")[:35]) == ("scheduled", 0, since)

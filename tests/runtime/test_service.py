@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dray.runtime.engine import EngineLoop
 from dray.runtime.inbox import Inbox
-from dray.runtime.service import Loop
+from dray.runtime.service import EngineLoop, Loop
 
 
 def test_an_end_between_two_steps_is_not_slept_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +28,36 @@ def test_an_end_between_two_steps_is_not_slept_through(monkeypatch: pytest.Monke
     loop._thread.join(5)
 
     assert not loop._thread.is_alive()
+
+
+def test_an_end_that_was_interrupted_waits_for_the_step_under_way_when_it_is_called_again() -> None:
+    """Otherwise the worker would close the database that the step is using."""
+    is_inside, goes_on = threading.Event(), threading.Event()
+
+    def step() -> float:
+        is_inside.set()
+        assert goes_on.wait(30)
+        return 60.0
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    loop = Loop("ended", step)
+    loop.start()
+    assert is_inside.wait(30)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            loop.end(timeout=30)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    threading.Timer(0.05, goes_on.set).start()
+
+    loop.end(timeout=30)
+
+    assert goes_on.is_set()
+    assert loop._has_ended
 
 
 class _Engine:
@@ -48,7 +79,7 @@ class _Engine:
 def test_an_engine_steps_as_soon_as_its_rest_is_over() -> None:
     """Nothing of the loop stands between a wake-up and the step that claims."""
     engine: Any = _Engine()
-    loop = EngineLoop(engine, Inbox())
+    loop = EngineLoop(engine, Inbox(), lambda: None)
 
     assert [loop.tick(), loop.tick()] == [0.0, 0.0]
 
@@ -57,7 +88,7 @@ def test_an_engine_steps_as_soon_as_its_rest_is_over() -> None:
 
 def test_an_engine_whose_loop_ends_while_it_rests_takes_no_further_step() -> None:
     engine: Any = _Engine()
-    loop = EngineLoop(engine, Inbox())
+    loop = EngineLoop(engine, Inbox(), lambda: None)
     engine.on_rest = lambda: loop.end(timeout=0)
 
     loop.tick()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import DrayError
 from dray.runtime import engine
 from dray.runtime.children import worker_side
@@ -74,7 +75,7 @@ def app(kinds_app: App) -> App:
 @pytest.fixture
 def tasks(app: App) -> dict[str, Task[..., Any]]:
     """A task for each runner that returns at once."""
-    return {kind: app.registry.get(f"of-{kind}") for kind in KINDS}
+    return {kind: core_of(app).registry.get(f"of-{kind}") for kind in KINDS}
 
 
 @pytest.fixture

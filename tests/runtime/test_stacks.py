@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends.store.stacks import Asked
 from dray.backends.store.work import NOTHING
 from dray.handle.job import Job
@@ -33,7 +34,7 @@ from tests.runtime.watching import LONG, Gate, come_to, until
 
 
 def explained(app: App, job: Job[Any], patience: float = LONG) -> Why:
-    return why(app.backend, job.id, new_id=app.new_id, patience=patience)
+    return why(core_of(app).backend, job.id, new_id=core_of(app).new_id, patience=patience)
 
 
 def kinds(found: Why) -> list[str]:
@@ -42,7 +43,7 @@ def kinds(found: Why) -> list[str]:
 
 def asked(app: App) -> int:
     """Returns the number of stack requests."""
-    return raw.run(app.backend, "SELECT count(*) FROM dray_stacks")[0][0]
+    return raw.run(core_of(app).backend, "SELECT count(*) FROM dray_stacks")[0][0]
 
 
 def _overhear(stacks: Stacks, asked: Iterable[Asked]) -> None:
@@ -98,7 +99,7 @@ def test_a_coroutine_says_where_it_waits(app: App) -> None:
 def test_a_child_process_says_where_its_body_is_though_it_keeps_the_gil(
     app: App, tmp_path: Path, quick_kill: None
 ) -> None:
-    app.registry.register(child_bodies.keep_the_gil)
+    core_of(app).registry.register(child_bodies.keep_the_gil)
     begun = tmp_path / "begun"
     with app.worker(concurrency=1) as worker:
         job = app.enqueue(child_bodies.keep_the_gil.name, {"begun": str(begun)})
@@ -145,28 +146,28 @@ def test_a_job_that_ends_while_its_worker_is_asked_is_explained_as_it_ended(app:
         job = wait.enqueue()
         gate.await_arrival()
         come_to(job, "running")
-        around = app.backend.why.circumstances(job.id)
+        around = core_of(app).backend.why.circumstances(job.id)
         gate.open()
         come_to(job, "completed")
     assert around is not None
 
-    assert not app.backend.stacks.ask(app.new_id(), job.id, around.job.claim)
+    assert not core_of(app).backend.stacks.ask(core_of(app).new_id(), job.id, around.job.claim)
     assert kinds(explained(app, job)) == ["completed"]
 
 
 def test_a_job_that_is_claimed_and_has_not_begun_says_so(app: App) -> None:
     """As with a job that was claimed ahead: the worker has no body to inspect."""
-    worker_id = app.new_id()
-    app.backend.migrate()
-    new = NewWorker(id=worker_id, name="w", host="here", pid=1, boot=app.clock.boot, tasks=("wait",))
-    app.backend.workers.register(new, 60 * SECOND)
+    worker_id = core_of(app).new_id()
+    core_of(app).backend.migrate()
+    new = NewWorker(id=worker_id, name="w", host="here", pid=1, boot=core_of(app).clock.boot, tasks=("wait",))
+    core_of(app).backend.workers.register(new, 60 * SECOND)
     job = app.enqueue("wait")
-    (claim,) = verbs.claim(app.backend, worker_id, Demand(("default",), ("wait",), 1))
+    (claim,) = verbs.claim(core_of(app).backend, worker_id, Demand(("default",), ("wait",), 1))
     stacks = Stacks(list[Execution], lambda: None)
 
     def answer() -> None:
-        stacks.hear(until(lambda: app.backend.work.look(worker_id, NOTHING).asked))
-        stacks.answer_one(app.backend, worker_id)
+        stacks.hear(until(lambda: core_of(app).backend.work.look(worker_id, NOTHING).asked))
+        stacks.answer_one(core_of(app).backend, worker_id)
 
     with ThreadPoolExecutor() as other:
         answered = other.submit(answer)
@@ -202,18 +203,18 @@ def test_a_worker_that_does_not_look_is_said_not_to_answer(app: App, monkeypatch
 
 def test_questions_are_answered_one_at_a_time_and_each_once(app: App) -> None:
     woken: list[str] = []
-    app.backend.migrate()
+    core_of(app).backend.migrate()
     stacks = Stacks(list[Execution], lambda: woken.append("woken"))
-    first, second = (Asked(app.new_id(), app.new_id(), 1) for _ in range(2))
+    first, second = (Asked(core_of(app).new_id(), core_of(app).new_id(), 1) for _ in range(2))
 
     stacks.hear([first])
     stacks.hear([first, second])
     stacks.hear([first, second])
     assert woken == ["woken", "woken"]
 
-    assert stacks.answer_one(app.backend, app.new_id()), "there is another"
-    assert not stacks.answer_one(app.backend, app.new_id())
-    assert not stacks.answer_one(app.backend, app.new_id())
+    assert stacks.answer_one(core_of(app).backend, core_of(app).new_id()), "there is another"
+    assert not stacks.answer_one(core_of(app).backend, core_of(app).new_id())
+    assert not stacks.answer_one(core_of(app).backend, core_of(app).new_id())
 
 
 def test_a_stack_is_no_larger_than_a_traceback_and_shows_no_password() -> None:
@@ -250,7 +251,7 @@ def test_where_nothing_can_be_written_nobody_is_asked_and_that_is_said(app: App,
 def unwritable(app: App, url: str) -> Generator[App]:
     """The same database without write access: another process holds the lock, or the server refuses writes."""
     if url.startswith("sqlite:"):
-        with App(url, busy_timeout=0.1) as other, app.backend.transaction():
+        with App(url, busy_timeout=0.1) as other, core_of(app).backend.transaction():
             yield other
     else:
         with App(f"{url}&options=-cdefault_transaction_read_only%3Don") as other:

@@ -102,6 +102,17 @@ def test_it_runs_as_many_workers_as_it_is_told_to_and_ends_with_them(family: Cal
     assert {(found.folder / f"{pid}.told").read_text() for pid in workers} == {"SIGTERM"}
 
 
+def test_workers_that_had_not_started_when_they_were_told_to_end_are_no_failure(
+    family: Callable[..., Family],
+) -> None:
+    found = family("signal.signal(15, signal.SIG_DFL); (folder / 'starting').touch(); time.sleep(60)", count=1)
+    await_that((found.folder / "starting").exists)
+
+    found.send(signal.SIGTERM)
+
+    assert found.ended()[0] == 0
+
+
 def test_what_comes_from_the_terminal_is_passed_on_once(family: Callable[..., Family]) -> None:
     found = family("serve(); time.sleep(0.1); (folder / f'{len(told)}.times').touch()", count=1)
     found.await_starts(1)

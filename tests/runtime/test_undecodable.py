@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.errors import StorageError
 from dray.instants import MINUTE
 from dray.model.job import Demand
@@ -41,7 +42,7 @@ def test_whoever_copies_rows_does_not_take_escaped_bytes_for_what_is_stored(app:
     assert [each.id for each in app.jobs()] == [job.id]  # lists can show it
 
     with pytest.raises(StorageError, match="UTF-8"):
-        app.backend.db.snapshot(lambda tx: tx.rows("job_get", ids=[job.id]))
+        core_of(app).backend.db.snapshot(lambda tx: tx.rows("job_get", ids=[job.id]))
 
 
 def put_latin(path: Path, job_id: str) -> None:
@@ -82,10 +83,10 @@ def test_arguments_of_any_size_and_odd_timeouts_are_claimed_as_they_were_enqueue
     jobs = [
         app.enqueue("echo", {"word": word}, timeout=timeout) for word, timeout in zip(words, timeouts, strict=True)
     ]
-    worker = NewWorker(id=app.new_id(), name="by hand", host="here", pid=1, boot="boot")
-    app.backend.workers.register(worker, MINUTE)
+    worker = NewWorker(id=core_of(app).new_id(), name="by hand", host="here", pid=1, boot="boot")
+    core_of(app).backend.workers.register(worker, MINUTE)
 
-    claims = app.backend.work.exchange(worker.id, (), Demand(("default",), ("echo",), 10)).claims
+    claims = core_of(app).backend.work.exchange(worker.id, (), Demand(("default",), ("echo",), 10)).claims
 
     assert [claim.id for claim in claims] == [job.id for job in jobs]
     assert [json.loads(claim.args)["word"] for claim in claims] == words

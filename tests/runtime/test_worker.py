@@ -46,7 +46,7 @@ def add(app: App) -> Any:
         ({"lease": float("nan")}, ConfigError, "lease must be"),
         ({"queues": []}, ConfigError, "names no queue"),
         ({"queues": ""}, ConfigError, "names no queue"),
-        ({"queues": "a b"}, (ConfigError, ValueError), "queue"),
+        ({"queues": "a\nb"}, (ConfigError, ValueError), "queue"),
         ({"queues": ["a", "a"]}, ConfigError, "listed twice"),
         ({"queues": "a:0"}, ConfigError, "weight of queue a"),
         ({"queues": "a:-3"}, ConfigError, "weight of queue a"),

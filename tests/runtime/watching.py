@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.handle.job import Job
 from tests.backends import raw
+from tests.polling import pause
 
 T = TypeVar("T")
 
@@ -18,13 +20,14 @@ LONG = 30.0  # seconds; only a failing test waits this long
 
 def until(look: Callable[[], T], seconds: float = LONG) -> T:
     """Waits for a condition to become true, and returns its value."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while True:
+        looked_at = time.monotonic()
         found = look()
         if found:
             return found
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.005)
+        assert looked_at < began + seconds, f"not within {seconds:g} s"
+        pause(began, looked_at)
 
 
 def state_of(job: Job[Any]) -> str:
@@ -46,7 +49,7 @@ def come_to(job: Job[Any], state: str) -> None:
 
 def sql(app: App, text: str, *values: Any) -> list[tuple[Any, ...]]:
     """Runs and commits a statement on a separate connection."""
-    return raw.run(app.backend, text, *values)
+    return raw.run(core_of(app).backend, text, *values)
 
 
 def outcomes(job: Job[Any]) -> list[str]:

@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends import Backend, open_backend
 from dray.clock import Ids
 from dray.ops.audit import audit
@@ -77,6 +78,6 @@ def app(url: str, caplog: pytest.LogCaptureFixture) -> Generator[App]:
     before = set(threading.enumerate())
     with App(url) as opened:
         yield opened
-        assert audit(opened.backend).broken == ()
+        assert audit(core_of(opened).backend).broken == ()
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("dray-") and t not in before])
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -74,7 +74,6 @@ WITH_RAW_SQL = (
 )
 
 SETTINGS = {
-    **dict.fromkeys(VERBS, places.ALONE),
     **dict.fromkeys(CROWDS, (*places.CONTENDED, *places.POOLED)),
     **dict.fromkeys(WITH_RAW_SQL, places.CONTENDED),
 }

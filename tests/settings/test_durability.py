@@ -11,6 +11,7 @@ import pytest
 
 import dray
 from dray.app import App
+from dray.app_interface import core_of
 from dray.backends import open_backend
 from tests.backends.test_outage import persistently
 from tests.server import Server
@@ -69,7 +70,7 @@ def test_acknowledged_jobs_outlive_a_crash(server: Server, app: App, act: Callab
     ids = act(app)
     server.crash()
 
-    found = persistently(lambda: app.backend.jobs.get(ids))
+    found = persistently(lambda: core_of(app).backend.jobs.get(ids))
 
     assert sorted(job.id for job in found) == sorted(ids)
 
@@ -93,7 +94,7 @@ def test_what_a_body_wrote_in_its_transaction_outlives_a_crash_with_its_completi
     assert app.worker().run_until_idle() == 1
     server.crash()
 
-    (row,) = persistently(lambda: app.backend.jobs.get([job.id]))
+    (row,) = persistently(lambda: core_of(app).backend.jobs.get([job.id]))
     assert (row.state, orders(server) - before) == ("completed", 1)
 
 
@@ -102,7 +103,7 @@ def test_with_full_durability_an_outcome_outlives_a_crash(server: Server, app: A
     assert app.worker(queues=["default"]).run_until_idle() >= 1
     server.crash()
 
-    (row,) = persistently(lambda: app.backend.jobs.get([job.id]))
+    (row,) = persistently(lambda: core_of(app).backend.jobs.get([job.id]))
     assert row.state == "completed"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
 from dray.clock import Ids
+from dray.hooks import Hooks
 from dray.model.new_job import AlikeJobs, NewJob
 from dray.task.options import TaskOptions
 from dray.task.task import Task
@@ -47,6 +48,7 @@ class FakeApp:
         self.batches: list[list[NewJob]] = []
         self.connections: list[Any] = []
         self.ids = Ids(ManualClock())
+        self.hooks = Hooks()
         self.new_id = self.ids.new
 
     def submit(self, new: Sequence[NewJob], connection: Any = None, workflow: Any = None) -> list[Any]:
@@ -63,7 +65,7 @@ class FakeApp:
     async def asubmit_alike(self, jobs: AlikeJobs, connection: Any = None) -> list[Any]:
         return self.submit_alike(jobs, connection)
 
-    def local_context(self, task: Task[..., Any]) -> Any:
+    def local_context(self, task: Task[..., Any], args: Mapping[str, Any]) -> Any:
         return self.context
 
     @property

@@ -109,14 +109,16 @@ def test_a_task_is_no_function_for_another(app: Any) -> None:
         define(define(add, app), app)
 
 
-def test_a_name_outside_the_allowed_characters_is_refused() -> None:
+def test_a_name_that_is_too_long_is_refused() -> None:
     def naive() -> None: ...
 
     naive.__qualname__ = "naïve"
+    assert task_name(naive).endswith(".naïve")
+    naive.__qualname__ = "x" * 201
     with pytest.raises(InvalidName, match=r"give it another: @app.task\(name=...\)"):
         task_name(naive)
     with pytest.raises(InvalidName):
-        options(name="no spaces")
+        options(name="no\nlines")
 
 
 SCRIPT = """

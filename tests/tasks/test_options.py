@@ -104,7 +104,7 @@ def test_a_retry_policy_is_taken_as_it_is(policy: Any) -> None:
         ({"prioritty": 1}, TypeError, r"no option 'prioritty'; did you mean priority\? known are cron, description"),
         ({"max_retries": 1}, TypeError, "did you mean max_attempts"),
         ({"zzz": None}, TypeError, "no option 'zzz'; known are"),
-        ({"queue": "a b"}, InvalidName, "queue name 'a b'"),
+        ({"queue": "a,b"}, InvalidName, "queue name 'a,b'"),
         ({"queue": 5}, InvalidName, "must be a string"),
         ({"priority": "high"}, TypeError, "priority must be a whole number, not str"),
         ({"priority": 2**31}, ConfigError, "priority must be between"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, assert_type
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, assert_type
 
 import dray
-from dray import Context, Job, Task
+from dray import Context, Job, Task, testing
 
 app = dray.App("sqlite:///never-opened.db")
 
@@ -55,6 +55,21 @@ def anything(data: Any, n: int) -> int:
     return n
 
 
+@app.middleware
+def timed(ctx: Context, call: Callable[[], Any]) -> Any:
+    return call()
+
+
+@app.middleware
+async def atimed(ctx: Context, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    return await call()
+
+
+@app.on("failed")
+@app.on("retried")
+def alert(job: Job[Any], error: Any = None) -> None: ...
+
+
 def wait_for(jobs: Sequence[Job[object]]) -> None: ...
 
 
@@ -62,6 +77,7 @@ def wait_for(jobs: Sequence[Job[object]]) -> None: ...
 assert_type(add(1, 2), int)
 fetching: Coroutine[Any, Any, dict[str, str]] = fetch("x")
 assert_type(context_first("ann", n=2), str)
+assert_type(context_first(testing.context(attempt=3), "ann", n=2), str)
 
 # The arguments are those of the function, the result has its return type.
 assert_type(add.enqueue(1), Job[int])
@@ -80,6 +96,30 @@ assert_type(context_by_keyword.enqueue("1").result(), float)
 assert_type(context_with_a_default.enqueue("1").result(), float)
 assert_type(anything.enqueue({"x": 1}, 2).result(), int)
 
+# Steps of workflows, and the jobs of an enqueued one.
+wf = app.workflow("etl")
+first = wf.add(add, 1, step="first")
+wf.add(add, 1, 2, after=[first], on_parent_failure="run")
+wf.add(fetch, url="x", after=first)
+wf.add(context_first.using(queue="mail"), "ann", 2, after="first", pass_parent_results=False)
+wf.add(context_last, "ann")
+run = wf.enqueue()
+assert_type(run.job("first", add).result(), int)
+assert_type(run.job("fetch", fetch), Job[dict[str, str]])
+assert_type(run.job("first"), Job[Any])
+assert_type(run.wait(), Literal["running", "waiting", "failed", "cancelled", "completed"])
+
+# Many calls, waits and choices.
+assert_type(context_first.enqueue_many((name, 1) for name in ("ann", "bob")), list[Job[str]])
+assert_type(context_last.enqueue_many([("ann",), {"to": "bob"}]), list[Job[None]])
+ended, pending = app.wait(add.enqueue_many([(1,), (2,)]), timeout=5, return_when="first")
+assert_type(ended[0].result(), int)
+if add.enqueue(1).wait(timeout=5) == "completed":
+    app.jobs(state="succeeded")
+app.jobs(state=["queued", "failed"])
+app.schedule("nightly", add, cron="0 3 * * *", misfire="last", overlap="skip", args={"a": 1})
+dray.App(durability=app.durability)
+
 # By name there is no type information.
 assert_type(app.enqueue("mail.send", {"to": "ann"}, queue="mail"), Job[Any])
 assert_type(app.job("…"), Job[Any])
@@ -91,8 +131,11 @@ task: Task[..., Any] = add
 
 async def in_a_coroutine() -> None:
     assert_type(await add.aenqueue(1), Job[int])
+    assert_type(await add.aenqueue_many([(1, 2)]), list[Job[int]])
+    assert_type((await app.await_([await add.aenqueue(1)])).ended, list[Job[int]])
     assert_type(await (await fetch.aenqueue("x")).aresult(), dict[str, str])
     assert_type(await context_first.using(priority=1).aenqueue("ann"), Job[str])
+    assert_type(await context_first_async(testing.context(), "ann"), str)
     assert_type(await fetch("x"), dict[str, str])
 
 

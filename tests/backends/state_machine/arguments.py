@@ -50,7 +50,8 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {},
     {"is_large": True},
     {"tags": ("x", "y"), "name": "one"},
-    {"description": "words ü", "trace": "00-1-2-01", "tags": ("y",)},
+    {"description": "words ü", "headers": '{"trace":"00-1-2-01"}', "tags": ("y",), "retry": "{}"},
+    {"keep_us": 60_000_000},
 )
 UNIQUE: tuple[dict[str, Any], ...] = (
     *({} for _ in range(36)),

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 
 from dray.backends.store.jobs import Filter
 from dray.instants import DAY, HOUR, MINUTE, SECOND
-from dray.model.job import State
+from dray.model.job import Reason, State
 from dray.model.schedule import Schedule
 from tests.backends.state_machine.arguments import EVERYTHING, QUEUES, SCHEDULES, Wish, limits, rarely, single, some
 from tests.backends.state_machine.comparer import Comparer
@@ -50,6 +50,19 @@ class OperatorRules(Comparer):
     def retry_a_lost_parent(self, n: int) -> None:
         lost = sorted(parent for (parent, _), satisfied in self.reference.edges.items() if satisfied == -1)
         self.retry_all([lost[-1 - n % len(lost)]])
+
+    @precondition(lambda self: self.cancelled_with_a_parent())
+    @rule(chosen=st.lists(some, min_size=1, max_size=3), with_all=st.booleans())
+    def retry_what_a_parent_took_along(self, chosen: list[int], with_all: bool) -> None:
+        """Alone it is refused; together with the parents that did not complete, all start over."""
+        lost = self.cancelled_with_a_parent()
+        ids = {lost[-1 - n % len(lost)] for n in chosen}
+        if with_all:
+            ids |= {each.id for job_id in ids for each in self.reference.graph_lost(job_id).culprits}
+        self.retry_all(sorted(ids))
+
+    def cancelled_with_a_parent(self) -> list[str]:
+        return sorted(job.id for job in self.reference.jobs.values() if job.reason == Reason.PARENT)
 
     def retry_all(self, ids: Iterable[str]) -> None:
         # DEFECT has_args: SQLite retries a job whose arguments were dropped, if they or its result were large.
@@ -142,6 +155,7 @@ class OperatorRules(Comparer):
         self.ask("jobs.get", ids, order=wordless)
         self.ask("history.attempts", ids[0], order=wordless)
         self.ask("graph.edges", ids[0])
+        self.ask("graph.lost", ids[0], order=lambda lost: [sorted(part) for part in lost])
         self.ask("history.log_lines", ids[0], order=lambda lines: [line for _, line in lines])
 
     @rule(window_us=st.sampled_from((0, MINUTE, DAY)), limit=limits)
@@ -185,7 +199,11 @@ class OperatorRules(Comparer):
         self.ask("workflows.newest", limit=limit)
         self.ask("workflows.newest", before=chosen)
         self.ask("jobs.newest", Filter(workflow_id=chosen), order=wordless)
+        self.ask("workflows.names", [*there[:limit], chosen])
+        name = self.reference.workflows[there[0]].name if there else "none"
+        self.ask("workflows.has_name", name)
+        self.ask("jobs.newest", Filter(workflow=name), limit=limit, order=wordless)
         self.ask("workflows.tallies", [*there[:limit], chosen])
         self.ask("workflows.step", chosen, "abcd"[n % 4])
-        self.ask("workflows.drawing", chosen)
+        self.ask("workflows.drawing", chosen, order=wordless)
         self.ask("workflows.moved_by", chosen, limit)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 from dray.backends import Backend
+from dray.backends.store.jobs import Drawing, Node
 from dray.errors import DrayError
 from dray.model.job import Attempt, Job
 from dray.model.schedule import Schedule
@@ -79,6 +80,10 @@ def wordless(row: Any) -> Any:
     """Removes the database's own message about a refused outcome: it is not compared."""
     if isinstance(row, list):
         return [wordless(each) for each in cast("list[Any]", row)]
+    if isinstance(row, Drawing):
+        return row._replace(nodes=wordless(row.nodes))
+    if isinstance(row, Node) and (row.error or "").startswith("Unstorable"):
+        return row._replace(error="Unstorable")
     if isinstance(row, Attempt) and row.error_type == "Unstorable":
         return replace(row, error_message="")
     if isinstance(row, Job) and (row.error or "").startswith("Unstorable"):

@@ -7,13 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import dray
+from dray.app_interface import core_of
 from dray.clock import Ids, SystemClock
+from dray.instants import MINUTE
 from dray.model import settlement as model
+from dray.model.action import By
 from dray.model.job import Demand, LogLine, Outcome, Reason
 from dray.model.new_job import NewJob
 from dray.model.schedule import Schedule
 from dray.model.worker import NewWorker
 from dray.model.workflow import Workflow
+from dray.ops import acting
 from tests import verbs
 
 LEASE_US = 15_000_000
@@ -35,27 +39,27 @@ def fill(url: str, jobs: int = 40) -> None:
         app.cancel(app.enqueue("tasks.add", {"a": 0, "b": 0}).id)
         _workflow(app)
         app.enqueue("tasks.call", {"number": "paused"}, queue="held")
-        app.pause("held")
+        acting.pause_queue(core_of(app), "held", By("ann", "web"), note="the printer burns")
         now = SystemClock().now()
         rules: tuple[tuple[Any, ...], ...] = (("nightly", "0 3 * * *", None), ("beat", None, 3_600_000_000))
         for name, cron, every_us in rules:
             args = '{"a":1,"b":2}'
             rule = (args, cron, every_us, "Europe/Berlin", "last", 10, "skip", 4, now + 10**9, now, now, now, None)
-            app.backend.schedules.upsert(Schedule(name, "tasks.add", None, *rule))
-        app.backend.schedules.pause("beat")
+            core_of(app).backend.schedules.upsert(Schedule(name, "tasks.add", None, *rule))
+        core_of(app).backend.schedules.pause("beat")
 
 
 def _workflow(app: dray.App) -> None:
-    ids = [app.new_id() for _ in range(4)]
+    ids = [core_of(app).new_id() for _ in range(4)]
     args = '{"a":1,"b":2}'
     jobs = [NewJob(id=ids[n], task="tasks.add", args=args, workflow_id=ids[3], step=f"step-{n}") for n in range(3)]
     last = replace(jobs[2], parents=(ids[0], ids[1]))
-    app.backend.jobs.enqueue([*jobs[:2], last], workflow=Workflow(ids[3], "etl", 0))
+    core_of(app).backend.jobs.enqueue([*jobs[:2], last], workflow=Workflow(ids[3], "etl", 0))
 
 
 def _work(app: dray.App, count: int) -> None:
     """A worker that completes some, fails one and fails another for a while."""
-    backend, clock = app.backend, SystemClock()
+    backend, clock = core_of(app).backend, SystemClock()
     worker = Ids(clock).new()
     backend.workers.register(NewWorker(id=worker, name="w", host="here", pid=1, boot=clock.boot), LEASE_US)
     claims = verbs.claim(backend, worker, Demand(("default",), ("tasks.add",), count))
@@ -77,4 +81,6 @@ def _work(app: dray.App, count: int) -> None:
             *(model.completed(claim, now, now, json.dumps({"n": "\0", "text": "y" * 1_500})) for claim in good),
         ],
     )
+    minute = clock.now() // MINUTE * MINUTE
+    backend.rollups.write({minute: backend.rollups.ended(minute - MINUTE, minute + MINUTE).tallies}, [], minute)
     backend.workers.deregister(worker)

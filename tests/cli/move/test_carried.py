@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -36,6 +37,18 @@ def test_everything_is_in_the_target_as_it_was(shell: Shell, source: str, target
     assert everything(target) == before
     assert done.rows == [[name, str(len(rows)), done.rows[n][2]] for n, (name, rows) in enumerate(before.items())]
     assert all(len(checksum) == 16 for *_, checksum in done.rows)
+
+
+def test_the_target_says_who_moved_it_and_from_where(shell: Shell, postgres_url: str) -> None:
+    shell("enqueue", "tasks.add", "a=1", "b=2")
+    assert moved(shell, shell.url, postgres_url).code == 0
+
+    newest, before = json.loads(shell("actions", "--json", DRAY_URL=postgres_url).out)
+
+    assert (newest["verb"], newest["kind"], newest["done"]) == ("move", "database", 1)
+    assert newest["note"] == f"from {shell.url}"
+    assert (before["verb"], before["kind"]) == ("enqueue", "job")
+    assert json.loads(shell("actions", "--json").out) == [before]
 
 
 def test_a_worker_on_the_target_goes_on_where_the_source_was(shell: Shell, postgres_url: str) -> None:

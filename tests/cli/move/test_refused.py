@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dray
+from dray.app_interface import core_of
 from dray.model.new_job import NewJob
 from dray.model.workflow import Workflow
 from tests.backends.whole import everything, path_of, sql
@@ -37,9 +38,9 @@ def test_so_is_one_that_has_no_job_but_something_else(shell: Shell, source: str,
         if table == "schedules":
             app.schedule("beat", "tasks.add", every=3_600, args={"a": 1, "b": 2})
         else:
-            only = NewJob(id=app.new_id(), task="tasks.add", workflow_id=app.new_id())
-            app.backend.jobs.enqueue([only], workflow=Workflow(str(only.workflow_id), "etl", 0))
-            app.backend.jobs.delete([only.id])
+            only = NewJob(id=core_of(app).new_id(), task="tasks.add", workflow_id=core_of(app).new_id())
+            core_of(app).backend.jobs.enqueue([only], workflow=Workflow(str(only.workflow_id), "etl", 0))
+            core_of(app).backend.jobs.delete([only.id])
     before = everything(target)
     assert {name for name, rows in before.items() if rows} - {"queues"} == {table}
 
@@ -109,7 +110,7 @@ def test_the_same_database_twice_is_refused(shell: Shell, source: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize(("version", "advice"), [("1", "run `dray db migrate`"), ("99", "upgrade Dray here")])
+@pytest.mark.parametrize(("version", "advice"), [("1", "run `dray db migrate"), ("99", "upgrade Dray here")])
 def test_other_versions_of_the_tables_are_refused(
     shell: Shell, postgres_url: str, side: str, version: str, advice: str
 ) -> None:

@@ -1,0 +1,77 @@
+"""Both databases for tests beside real frameworks, with the server of tests/server.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server import TEMPLATE, Server, in_database, in_memory
+
+_numbers = itertools.count(1)
+_SERVER = pytest.StashKey[Server]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One server for the whole run, before the processes start that use it."""
+    for folder in in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
+    if config.getoption("tx", None) and not config.getoption("collectonly"):
+        config.stash[_SERVER] = _start_server()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["postgres"] = node.config.stash[_SERVER].url
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (server := config.stash.get(_SERVER, None)) is not None:
+        os.environ.pop(TEMPLATE, None)
+        server.remove()
+
+
+def _start_server() -> Server:
+    server = Server("max_connections=300")
+    os.environ[TEMPLATE] = str(server.template)
+    return server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> str:
+    """The address of a database of this process's own, on the PostgreSQL of the whole run."""
+    given: dict[str, str] | None = getattr(pytestconfig, "workerinput", None)
+    if given is None:
+        pytestconfig.stash[_SERVER] = _start_server()
+        url, name = pytestconfig.stash[_SERVER].url, "test_alone"
+    else:
+        url, name = given["postgres"], f"test_{given['workerid']}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return in_database(url, name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A file that is not there yet."""
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Generator[str]:
+    """An empty schema; its tables are not made yet."""
+    schema = f"test_{os.getpid()}_{next(_numbers)}"
+    yield f"{postgres_server}&schema={schema}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """A new, empty database, of each kind."""
+    return request.getfixturevalue(f"{request.param}_url")
