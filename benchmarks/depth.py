@@ -26,6 +26,7 @@ from benchmarks.places import sqlite_place
 from benchmarks.processes import run_until_stopped
 from benchmarks.raw import TASK
 from benchmarks.storage import CLOCK, ROUNDS, PostgresPlace, SqlitePlace, dray_drain, dray_insert, register
+from dray.app_interface import core_of
 from dray.model.job import Demand
 from dray.model.retention import Retention
 from dray.model.settlement import completed
@@ -76,21 +77,21 @@ class Side:
 
     def open(self) -> None:
         self._noop.enqueue(*SIX)  # makes the queue
-        self._worker = register(self.app.backend)
+        self._worker = register(core_of(self.app).backend)
 
     def settle_and_claim(self) -> float:
         jobs = self._size.jobs
-        return self._timed(partial(dray_drain, self.app.backend, self._worker, _BATCH, jobs), jobs)
+        return self._timed(partial(dray_drain, core_of(self.app).backend, self._worker, _BATCH, jobs), jobs)
 
     def bulk(self) -> float:
         jobs = self._size.jobs + _BATCH  # a batch is left over by `settle_and_claim`
-        return self._timed(partial(dray_insert, self.app.backend, jobs, SIX_JSON), jobs)
+        return self._timed(partial(dray_insert, core_of(self.app).backend, jobs, SIX_JSON), jobs)
 
     def enqueue(self) -> float:
         return self._each(lambda: self._noop.enqueue(*SIX))
 
     def pick_up(self) -> float:
-        work, demand, times = self.app.backend.work, Demand(("default",), (TASK,), 1), list[float]()
+        work, demand, times = core_of(self.app).backend.work, Demand(("default",), (TASK,), 1), list[float]()
         for _ in range(self._size.calls):
             started = time.perf_counter()
             seen = work.look(self._worker, demand)
@@ -106,7 +107,7 @@ class Side:
 
     def prune(self) -> float:
         started = time.perf_counter()
-        step = next(iter(self.app.backend.history.prune_steps(Retention())), None)
+        step = next(iter(core_of(self.app).backend.history.prune_steps(Retention())), None)
         assert step is not None, "nothing is left to be pruned"
         return (time.perf_counter() - started) / step.jobs
 

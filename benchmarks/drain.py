@@ -17,6 +17,7 @@ from benchmarks.figures import Figures
 from benchmarks.processes import python, until, workers
 from benchmarks.raw import TASK
 from benchmarks.storage import IDS, ROUNDS, Pair, rate
+from dray.app_interface import core_of
 from dray.model.new_job import NewJob
 from dray.runtime.claiming import AHEAD
 
@@ -42,7 +43,7 @@ _WAYS: tuple[tuple[str, str, float, tuple[str, ...]], ...] = (  # title, task, s
 
 
 def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
-    jobs, rounds = (3_000, 1) if quick else (30_000, ROUNDS)
+    jobs, rounds = (300, 1) if quick else (30_000, ROUNDS)
     for arena in arenas:
         figures.heading(f"No-op drain, {arena.name}, jobs a second (one worker process)")
         ratios, rates = dict[str, float](), dict[str, float]()
@@ -61,7 +62,7 @@ def measure(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
 
 def measure_crowd(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
     """Several worker processes on one queue."""
-    jobs, rounds = (3_000, 1) if quick else (30_000, ROUNDS)
+    jobs, rounds = (300, 1) if quick else (30_000, ROUNDS)
     for arena in arenas:
         figures.heading(f"No-op drain, {arena.name}, several worker processes, jobs a second")
         bars = _CROWD_BARS[arena.name]
@@ -77,7 +78,7 @@ def measure_crowd(arenas: list[Arena], figures: Figures, *, quick: bool) -> None
 
 def measure_producer(arenas: list[Arena], figures: Figures, *, quick: bool) -> None:
     """A producer of single jobs as fast as it can, alone and beside a worker."""
-    rounds, seconds, preloaded = (1, 0.5, 3_000) if quick else (ROUNDS, 3.0, 100_000)
+    rounds, seconds, preloaded = (1, 0.1, 300) if quick else (ROUNDS, 3.0, 100_000)
     for arena in arenas:
         figures.heading(f"A producer of single jobs, {arena.name}, jobs a second")
         _compare(figures, arena, "beside a worker that runs its jobs", rounds, seconds, 0)
@@ -108,7 +109,7 @@ def _raw(arena: Arena, jobs: int) -> float:
 
 
 def _preload(app: dray.App, task: str, jobs: int) -> None:
-    app.backend.jobs.enqueue([NewJob(id=IDS.new(), task=task, args=SIX_JSON) for _ in range(jobs)])
+    core_of(app).backend.jobs.enqueue([NewJob(id=IDS.new(), task=task, args=SIX_JSON) for _ in range(jobs)])
 
 
 def _worker(arena: Arena, task: str, jobs: int, options: tuple[str, ...]) -> float:

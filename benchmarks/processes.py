@@ -15,6 +15,7 @@ from typing import IO, NoReturn
 
 import dray
 from benchmarks.arena import Arena
+from dray.app_interface import core_of
 
 ROOT = Path(__file__).parents[1]
 _PATIENCE = 60.0
@@ -69,7 +70,7 @@ def _start(command: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> su
 
 
 def _are_registered(app: dray.App, pids: Sequence[int]) -> bool:
-    return set(pids) <= {worker.pid for worker in app.backend.workers.all() if worker.state == "active"}
+    return set(pids) <= {worker.pid for worker in core_of(app).backend.workers.all() if worker.state == "active"}
 
 
 def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -22,6 +22,7 @@ import psycopg
 
 from benchmarks import bare
 from benchmarks.tasks import SOCKET, app, stamp
+from dray.app_interface import core_of
 
 _PATIENCE = 10.0  # seconds after which a job counts as missed
 _MOST_MISSED = 3  # then something is wrong, and going on would only take time
@@ -58,7 +59,7 @@ def by_enqueue() -> Generator[Send]:
         stamp.enqueue(number)
         return committed_at
 
-    app.on_enqueue.append(note)
+    core_of(app).on_enqueue.append(note)
     yield send
 
 
@@ -84,7 +85,7 @@ def by_sql() -> Generator[Send]:
         with psycopg.connect(app.url, autocommit=True) as postgres:
 
             def send_postgres(number: int) -> int:
-                postgres.execute(_POSTGRES_INSERT, (app.new_id(), json.dumps({"number": number})))
+                postgres.execute(_POSTGRES_INSERT, (core_of(app).new_id(), json.dumps({"number": number})))
                 return time.monotonic_ns()
 
             yield send_postgres
@@ -93,7 +94,7 @@ def by_sql() -> Generator[Send]:
 
     def send_sqlite(number: int) -> int:
         now = time.time_ns() // 1_000
-        sqlite.execute(_SQLITE_INSERT, (app.new_id(), now, json.dumps({"number": number}), now, now))
+        sqlite.execute(_SQLITE_INSERT, (core_of(app).new_id(), now, json.dumps({"number": number}), now, now))
         return time.monotonic_ns()
 
     yield send_sqlite

@@ -42,7 +42,7 @@ _BARS = {  # the last third may be this many times the first; what swings by its
     "index MB": 1.1,
     "dead rows": 1.5,
 }
-_MODEL_ROWS = 100_000  # finished jobs in a database, for their size
+MODEL_ROWS = 100_000  # finished jobs in a database, for their size
 
 Sample = dict[str, float]
 
@@ -135,7 +135,9 @@ def load(app: dray.App, rate: float, keep: float) -> Generator[list[int]]:
             thread.join()
 
 
-def measure(arena: Arena, figures: Figures, *, minutes: float, rate: float, every: float, keep: float) -> None:
+def measure(
+    arena: Arena, figures: Figures, *, minutes: float, rate: float, every: float, keep: float, model_rows: int
+) -> None:
     figures.heading(f"Constant load, {arena.name}: {rate:g} jobs/s for {minutes:g} minutes, kept for {keep:g} s")
     series: list[Sample] = []
     with arena.fresh() as app, workers(arena, app, ()) as (pid,), load(app, rate, keep) as made:
@@ -154,7 +156,7 @@ def measure(arena: Arena, figures: Figures, *, minutes: float, rate: float, ever
             series.append(sample)
         each_written = (probe.written() - written) / max(1, made[0] - at_first)
     _judge(figures, arena, series, keep)
-    _extrapolate(figures, arena, each_written)
+    _extrapolate(figures, arena, each_written, model_rows)
 
 
 def _print(sample: Sample, *, is_first: bool) -> None:
@@ -181,11 +183,11 @@ def _judge(figures: Figures, arena: Arena, series: list[Sample], keep: float) ->
             figures.at_most(name, ratio, _BARS[what], " x first")
 
 
-def _extrapolate(figures: Figures, arena: Arena, each_written: float) -> None:
+def _extrapolate(figures: Figures, arena: Arena, each_written: float, model_rows: int) -> None:
     """The size is that of finished jobs in a database that holds nothing else: dead rows do not grow with it."""
     with arena.fresh() as app:
         app.stats()  # makes the tables
-    fill(arena.url, "finished", _MODEL_ROWS)
+    fill(arena.url, "finished", model_rows)
     each = sum(bytes_per_job(arena.url).values())
     kept, jobs = _MONTH_RATE * _KEPT, _MONTH_RATE * _MONTH
     figures.heading(f"EXTRAPOLATED, not measured: a month at {_MONTH_RATE} jobs/s, {arena.name}, kept for 7 days")
@@ -202,6 +204,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100, help="jobs a second")
     parser.add_argument("--every", type=float, default=60, help="seconds between two samples")
     parser.add_argument("--keep", type=float, help="seconds until an ended job is pruned; else two samples")
+    parser.add_argument("--model-rows", type=int, default=MODEL_ROWS, help="finished jobs, to tell the size of one")
     parser.add_argument("--on", choices=["sqlite", "postgres", "both"], default="both", help="databases, in turn")
     given = parser.parse_args()
     keep = given.keep or 2 * given.every
@@ -209,7 +212,15 @@ def main() -> None:
     try:
         with arenas(given.on) as found:
             for arena in found:
-                measure(arena, figures, minutes=given.minutes, rate=given.rate, every=given.every, keep=keep)
+                measure(
+                    arena,
+                    figures,
+                    minutes=given.minutes,
+                    rate=given.rate,
+                    every=given.every,
+                    keep=keep,
+                    model_rows=given.model_rows,
+                )
     finally:
         figures.summary()
 

@@ -13,7 +13,7 @@ app = dray.App(sys.argv[1] if len(sys.argv) > 1 else None, migrate=True)
 
 
 @app.task(max_attempts=5, retry=dray.fixed(0.1))
-def send(to: str, ctx: dray.Context) -> str:
+def send(ctx: dray.Context, to: str) -> str:
     """Send a mail. The first attempt fails, to show a retry."""
     if ctx.attempt == 1:
         raise ConnectionError("the mail server is unavailable")

@@ -1,0 +1,1 @@
+"""A small shop whose tasks are tested in ../tests."""
