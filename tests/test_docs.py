@@ -215,21 +215,21 @@ def test_a_section_of_the_reference_names_all_that_it_is_about(section: str) -> 
 def test_the_reference_has_the_limits_of_the_code() -> None:
     from dray import codec
     from dray.instants import DAY
-    from dray.model import limits
+    from dray.model import bounds
     from dray.model.retention import Retention
 
     section = REFERENCE.partition("## Limits")[2].partition("## ")[0]
     figures = (
-        f"arguments of a job | {limits.ARGS_BYTES // limits.KIB} KiB",
-        f"result | {limits.RESULT_BYTES // limits.MIB} MiB",
+        f"arguments of a job | {bounds.ARGS_BYTES // bounds.KIB} KiB",
+        f"result | {bounds.RESULT_BYTES // bounds.MIB} MiB",
         f"nesting | {codec.MAX_DEPTH} levels",
-        f"error message, progress message | {limits.ERROR_MESSAGE_BYTES // limits.KIB} KiB",
-        f"traceback | {limits.TRACEBACK_BYTES // limits.KIB} KiB",
-        f"log line | {limits.LOG_MESSAGE_BYTES // limits.KIB} KiB",
-        f"log lines of a job | {limits.LOG_LINES:,} ",
-        f"attempts of a job | {limits.ATTEMPTS_KEPT} ",
-        f"{limits.TAGS}; {limits.UNIQUE_CHARS}, {limits.JOB_NAME_CHARS}, {limits.DESCRIPTION_CHARS} characters",
-        f"±{limits.PRIORITY_MAX:,}",
+        f"error message, progress message | {bounds.ERROR_MESSAGE_BYTES // bounds.KIB} KiB",
+        f"traceback | {bounds.TRACEBACK_BYTES // bounds.KIB} KiB",
+        f"log line | {bounds.LOG_MESSAGE_BYTES // bounds.KIB} KiB",
+        f"log lines of a job | {bounds.LOG_LINES:,} ",
+        f"attempts of a job | {bounds.ATTEMPTS_KEPT} ",
+        f"{bounds.TAGS}; {bounds.UNIQUE_CHARS}, {bounds.JOB_NAME_CHARS}, {bounds.DESCRIPTION_CHARS} characters",
+        f"±{bounds.PRIORITY_MAX:,}",
         f"{(Retention().completed_us or 0) // DAY} days if they completed or were cancelled",
         f"{(Retention().failed_us or 0) // DAY} days if they failed",
     )

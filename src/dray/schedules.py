@@ -18,7 +18,7 @@ from dray.errors import ConfigError, SchemaMissing, StorageLocked, StorageUnavai
 from dray.instants import SECOND, from_datetime, moment, to_datetime
 from dray.log import log
 from dray.model.action import NewAction
-from dray.model.limits import ARGS_BYTES
+from dray.model.bounds import ARGS_BYTES
 from dray.model.new_job import NewJob
 from dray.model.schedule import MISFIRE_LIMIT_MAX, Misfire, Overlap, Rule, Schedule, placed, preview, same_rule
 from dray.model.values import check_name, shown

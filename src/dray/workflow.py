@@ -8,7 +8,7 @@ from dray.app_interface import AppInterface
 from dray.errors import ConfigError, GraphError
 from dray.handle.run import Run
 from dray.model import workflow as model
-from dray.model.limits import JOB_NAME_CHARS
+from dray.model.bounds import JOB_NAME_CHARS
 from dray.model.new_job import NewJob
 from dray.runtime import loading
 from dray.task.checks import label

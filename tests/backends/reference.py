@@ -21,6 +21,7 @@ from dray.backends.store.work import Exchange
 from dray.clock import Clock
 from dray.errors import GraphError, UnknownJob
 from dray.model import settlement as model
+from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES
 from dray.model.job import (
     FINAL,
     LIVE,
@@ -38,7 +39,6 @@ from dray.model.job import (
     Reason,
     State,
 )
-from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
 from dray.model.lost_parents import Culprit, Lost
 from dray.model.new_job import AlikeJobs, NewJob, OnConflict
 from dray.model.retention import Retention

@@ -15,8 +15,8 @@ from dray.backends.store.insert import insert
 from dray.errors import DrayError
 from dray.instants import DAY, HOUR, SECOND
 from dray.model import settlement as model
+from dray.model.bounds import ARGS_BYTES
 from dray.model.job import CancelResult, Enqueued, Job, Outcome
-from dray.model.limits import ARGS_BYTES
 from dray.model.new_job import MANY, AlikeJobs
 from dray.model.workflow import Workflow
 from tests import verbs

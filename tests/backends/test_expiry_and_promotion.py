@@ -6,8 +6,8 @@ import pytest
 
 from dray.instants import DAY, HOUR, MINUTE, SECOND
 from dray.model import settlement as model
+from dray.model.bounds import PROMOTE_CHUNK
 from dray.model.job import Demand
-from dray.model.limits import PROMOTE_CHUNK
 from dray.model.worker import NewWorker
 from tests import verbs
 from tests.backends.world import World

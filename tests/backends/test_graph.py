@@ -11,8 +11,8 @@ from dray.backends.store.graph import FanOut, GraphStore
 from dray.errors import GraphError, UnknownJob
 from dray.instants import HOUR, SECOND
 from dray.model import settlement as model
+from dray.model.bounds import FANOUT_CHUNK
 from dray.model.job import CancelResult, Demand
-from dray.model.limits import FANOUT_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 from dray.model.workflow import Workflow

@@ -11,8 +11,8 @@ import pytest
 from dray.app import App
 from dray.app_interface import core_of
 from dray.model import settlement as model
+from dray.model.bounds import FANOUT_CHUNK
 from dray.model.job import Claim, Demand
-from dray.model.limits import FANOUT_CHUNK
 from dray.model.worker import NewWorker
 from dray.task.task import Task
 from tests import verbs

@@ -15,8 +15,8 @@ from dray.maintenance.cleaning import Pruner
 from dray.maintenance.duty_runner import Agenda
 from dray.maintenance.waiting_jobs import Fanner, Promoter, Reconciler
 from dray.model.action import NewAction
+from dray.model.bounds import FANOUT_CHUNK
 from dray.model.job import State
-from dray.model.limits import FANOUT_CHUNK
 from dray.model.retention import Budget
 from tests.backends import raw
 from tests.backends.world import LEASE_US, World

@@ -9,7 +9,7 @@ import pytest
 
 from dray.errors import ConfigError, DrayError, InvalidName, PayloadError
 from dray.instants import LAST_INSTANT
-from dray.model.limits import DELAY_US, PRIORITY_MAX, TAGS
+from dray.model.bounds import DELAY_US, PRIORITY_MAX, TAGS
 from dray.model.new_job import NewJob
 
 ID = "01900000-0000-7000-8000-000000000001"

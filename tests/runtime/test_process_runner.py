@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dray.clock import SystemClock
-from dray.model.limits import LOG_LINES
+from dray.model.bounds import LOG_LINES
 from dray.runtime import loading
 from dray.runtime.children import kernel
 from dray.runtime.children.wire import SharedFlags

@@ -20,8 +20,8 @@ from dray.backends.store.stacks import Asked
 from dray.backends.store.work import NOTHING
 from dray.handle.job import Job
 from dray.instants import SECOND
+from dray.model.bounds import TRACEBACK_BYTES
 from dray.model.job import Demand
-from dray.model.limits import TRACEBACK_BYTES
 from dray.model.worker import NewWorker
 from dray.ops.why import Why, why
 from dray.runtime.execution import Execution

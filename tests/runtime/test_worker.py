@@ -15,7 +15,7 @@ from dray.app import App
 from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.work import Exchange, WorkStore
 from dray.errors import ConfigError, StorageFull
-from dray.model.limits import FANOUT_CHUNK
+from dray.model.bounds import FANOUT_CHUNK
 from tests.backends import beside
 from tests.runtime.watching import LONG, Gate, come_to, outcomes, sql, state_of, until
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dray import codec
 from dray.errors import Misfit, PayloadError
-from dray.model.limits import ARGS_BYTES
+from dray.model.bounds import ARGS_BYTES
 from dray.task.signature import Signature
 from tests.tasks.fakes import Context, add
 

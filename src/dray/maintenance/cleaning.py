@@ -12,7 +12,7 @@ from dray.backends.store.history import Pruned
 from dray.clock import Clock
 from dray.instants import DAY, MINUTE, SECOND
 from dray.maintenance.duty_runner import jittered
-from dray.model.limits import PRUNE_CHUNK
+from dray.model.bounds import PRUNE_CHUNK
 from dray.model.retention import Retention
 from dray.model.settlement import Rng
 

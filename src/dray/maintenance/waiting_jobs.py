@@ -10,7 +10,7 @@ from dray.backends.store.jobs import Upcoming
 from dray.instants import SECOND
 from dray.log import log
 from dray.maintenance.duty_runner import Agenda, jittered
-from dray.model.limits import FANOUT_CHUNK, PROMOTE_CHUNK
+from dray.model.bounds import FANOUT_CHUNK, PROMOTE_CHUNK
 from dray.model.settlement import Rng
 from dray.wording import counted
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dray.errors import ConfigError
-from dray.model.limits import ACTION_NOTE_BYTES, ACTION_TARGET_BYTES, ACTION_WHO_BYTES
+from dray.model.bounds import ACTION_NOTE_BYTES, ACTION_TARGET_BYTES, ACTION_WHO_BYTES
 from dray.sanitize import bounded
 from dray.wording import counted
 

@@ -13,8 +13,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from dray.instants import MILLISECOND
+from dray.model.bounds import ATTEMPTS_KEPT, DELAY_US
 from dray.model.job import Attempt, LogLine, Outcome, Reason, State
-from dray.model.limits import ATTEMPTS_KEPT, DELAY_US
 from dray.model.new_job import NewJob
 from dray.model.retention import Retention
 

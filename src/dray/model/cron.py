@@ -25,7 +25,7 @@ from cronsim import CronSim, CronSimError
 
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime, to_datetime
-from dray.model.limits import CRON_CHARS
+from dray.model.bounds import CRON_CHARS
 from dray.model.values import shown
 
 ALIASES = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from dray.errors import ConfigError, PayloadError, PayloadTooLarge
-from dray.model.limits import HEADER_CHARS, HEADERS, HEADERS_BYTES
+from dray.model.bounds import HEADER_CHARS, HEADERS, HEADERS_BYTES
 from dray.model.values import shown
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple
 from typing import Any, NamedTuple
 
 from dray.errors import ConfigError
-from dray.model.limits import RETRY_ON
+from dray.model.bounds import RETRY_ON
 from dray.model.retry import Exponential, Fixed, Linear, Policy, exponential, fixed, linear
 
 _MAKERS = {"fixed": fixed, "linear": linear, "exponential": exponential}

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from dray.errors import ConfigError, PayloadError
 from dray.instants import LAST_INSTANT
-from dray.model.headers import add_headers, check_headers
-from dray.model.limits import (
+from dray.model.bounds import (
     DELAY_US,
     DESCRIPTION_CHARS,
     JOB_NAME_CHARS,
@@ -26,6 +25,7 @@ from dray.model.limits import (
     TAGS,
     UNIQUE_CHARS,
 )
+from dray.model.headers import add_headers, check_headers
 from dray.model.values import check_name, shown
 from dray.model.workflow import ParentPolicy
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dray.errors import ConfigError
 from dray.instants import SECOND
-from dray.model.limits import DELAY_US
+from dray.model.bounds import DELAY_US
 from dray.model.values import shown
 
 if TYPE_CHECKING:

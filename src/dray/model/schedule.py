@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from dray.errors import ConfigError
 from dray.instants import MILLISECOND, MINUTE, SECOND
+from dray.model.bounds import DELAY_US
 from dray.model.job import LIVE, UNSTARTED, State
-from dray.model.limits import DELAY_US
 from dray.model.values import shown
 
 if TYPE_CHECKING:

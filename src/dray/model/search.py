@@ -14,8 +14,8 @@ from typing import Literal, NoReturn
 
 from dray.errors import ConfigError
 from dray.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, from_datetime
+from dray.model.bounds import DELAY_US, NAME_CHARS, TAG_CHARS
 from dray.model.job import Reason, State, states_named
-from dray.model.limits import DELAY_US, NAME_CHARS, TAG_CHARS
 from dray.model.values import canonical_id, shown
 from dray.wording import close_matches
 

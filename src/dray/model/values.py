@@ -13,7 +13,7 @@ from reprlib import Repr
 
 from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
-from dray.model.limits import DELAY_US, NAME_CHARS, TAG_CHARS
+from dray.model.bounds import DELAY_US, NAME_CHARS, TAG_CHARS
 
 _TAG = re.compile(rf"[A-Za-z0-9_.:-]{{1,{TAG_CHARS}}}")
 _SHOWN_CHARS = 60

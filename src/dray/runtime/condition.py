@@ -16,7 +16,7 @@ from dray.clock import Clock
 from dray.errors import StorageError, StorageLocked
 from dray.instants import SECOND
 from dray.log import log
-from dray.model.limits import ERROR_MESSAGE_BYTES
+from dray.model.bounds import ERROR_MESSAGE_BYTES
 from dray.sanitize import bounded, escape_control
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dray.instants import moment
 from dray.interrupts import CleanExit
 from dray.job_control import Cancel, Fail, Snooze
 from dray.model import settlement
+from dray.model.bounds import ERROR_MESSAGE_BYTES
 from dray.model.headers import decode_headers
 from dray.model.job import Job, State
-from dray.model.limits import ERROR_MESSAGE_BYTES
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.runtime import outcome

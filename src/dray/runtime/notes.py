@@ -12,8 +12,8 @@ from dray.backends import Backend
 from dray.backends.store.work import SILENCE, Notes, Report
 from dray.clock import Clock
 from dray.instants import SECOND
+from dray.model.bounds import LOG_LINES, LOG_MESSAGE_BYTES
 from dray.model.job import LogLine
-from dray.model.limits import LOG_LINES, LOG_MESSAGE_BYTES
 from dray.model.settlement import Rng
 from dray.runtime.execution import Execution, current, deliver_stop
 from dray.runtime.in_flight import InFlight

@@ -20,9 +20,9 @@ from dray.instants import DAY, SECOND
 from dray.job_control import Cancel, Fail, Retry, Snooze
 from dray.log import log
 from dray.model import settlement
+from dray.model.bounds import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.job import FINAL, Outcome, Reason, State
 from dray.model.job_retry import decode_retry
-from dray.model.limits import ERROR_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.settlement import Settlement
 from dray.runtime.execution import Execution, Interrupted, StopCause
 from dray.sanitize import bounded, clean, clean_traceback, escape_lines, redact

@@ -21,7 +21,7 @@ from dray.instants import SECOND
 from dray.interrupts import OwnedLock, Signal, with_cleanup
 from dray.log import log
 from dray.maintenance import WorkerDuties
-from dray.model.limits import JOB_NAME_CHARS
+from dray.model.bounds import JOB_NAME_CHARS
 from dray.model.values import duration_us
 from dray.model.worker import NewWorker
 from dray.runtime import loading, notes, outcome

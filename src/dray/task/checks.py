@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from dray.errors import ConfigError
 from dray.instants import SECOND, from_datetime
-from dray.model.limits import PRIORITY_MAX, PRIORITY_MIN
+from dray.model.bounds import PRIORITY_MAX, PRIORITY_MIN
 from dray.model.values import check_name, duration_us, shown
 from dray.wording import close_matches
 

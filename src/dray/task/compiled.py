@@ -25,7 +25,7 @@ from inspect import Parameter
 from typing import Any, cast, get_args, get_origin
 
 from dray import codec
-from dray.model.limits import ARGS_BYTES
+from dray.model.bounds import ARGS_BYTES
 
 Write = Callable[..., str | None]
 Part = Callable[[Any], str | None]  # writes one argument; None: not this way

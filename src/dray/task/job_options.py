@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Literal, Protocol, TypedDict
 
 from dray.errors import ConfigError
+from dray.model.bounds import JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.headers import encode_headers
 from dray.model.job_retry import encode_retry
-from dray.model.limits import JOB_NAME_CHARS, TAGS, UNIQUE_CHARS
 from dray.model.new_job import NewJob, OnConflict
 from dray.model.retry import Exponential, Fixed, Linear
 from dray.model.schedule import Schedule

@@ -21,8 +21,8 @@ from dray.errors import ConfigError, InvalidName
 from dray.instants import SECOND
 from dray.log import log
 from dray.model import retry
+from dray.model.bounds import DESCRIPTION_CHARS
 from dray.model.job_retry import NO_RETRY, JobRetry
-from dray.model.limits import DESCRIPTION_CHARS
 from dray.model.schedule import Rule
 from dray.model.values import check_name, duration_us, shown
 from dray.sanitize import HIDDEN

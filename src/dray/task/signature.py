@@ -25,7 +25,7 @@ from dray.convert.annotations import Reader, reader
 from dray.convert.forms import hints
 from dray.convert.write import AS_IS, to_json
 from dray.errors import Misfit, PayloadError
-from dray.model.limits import ARGS_BYTES
+from dray.model.bounds import ARGS_BYTES
 from dray.model.values import shown
 from dray.task.compiled import Part, Write, writer
 

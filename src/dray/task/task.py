@@ -27,7 +27,7 @@ from dray.convert.write import to_json
 from dray.errors import PayloadError
 from dray.handle.job import Job
 from dray.log import log
-from dray.model.limits import ARGS_BYTES, RESULT_BYTES
+from dray.model.bounds import ARGS_BYTES, RESULT_BYTES
 from dray.model.new_job import AlikeJobs, NewJob
 from dray.model.values import check_name, shown
 from dray.task.advice import misplaced_option, of_another_queue

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
-from dray.model.limits import LOG_LINES
+from dray.model.bounds import LOG_LINES
 from dray.runtime.context import LocalContext
 from dray.runtime.execution import Interrupted, StopCause
 from dray.task.checks import whole

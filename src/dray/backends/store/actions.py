@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dray.backends.database import LAST_ID, Database, Session, write_and_recall
 from dray.backends.store import Store
 from dray.model.action import Action, Kind, NewAction
-from dray.model.limits import PRUNE_CHUNK
+from dray.model.bounds import PRUNE_CHUNK
 
 
 class ActionRow:

@@ -20,8 +20,8 @@ from dray.backends.store import Store
 from dray.backends.store.liveness import Life, lives
 from dray.instants import HOUR, to_datetime
 from dray.model.action import Kind, Verb, Via
+from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES
 from dray.model.job import Queue
-from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES
 from dray.model.rollup import ALL
 from dray.model.schedule import Schedule
 from dray.model.worker import Lease, Worker

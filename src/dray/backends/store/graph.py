@@ -18,8 +18,8 @@ from dray.backends.rows import FREE, Start
 from dray.backends.store import Store
 from dray.errors import GraphError, StorageError, UnknownJob
 from dray.log import log
+from dray.model.bounds import FANOUT_CHUNK
 from dray.model.job import Reason, State
-from dray.model.limits import FANOUT_CHUNK
 from dray.model.lost_parents import LOST_LIMIT, Culprit, Lost
 from dray.model.new_job import NewJob
 from dray.model.workflow import Edge, decide_edge, order

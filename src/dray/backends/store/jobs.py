@@ -16,8 +16,8 @@ from dray.backends.store.graph import GraphStore
 from dray.backends.store.group_commit import GroupCommit
 from dray.backends.store.insert import insert
 from dray.model.action import NewAction
+from dray.model.bounds import ATTEMPTS_KEPT, PROMOTE_CHUNK
 from dray.model.job import CancelResult, Enqueued, Job, Queue, State
-from dray.model.limits import ATTEMPTS_KEPT, PROMOTE_CHUNK
 from dray.model.new_job import MANY, AlikeJobs, NewJob
 from dray.model.retention import STEP_ROWS, Budget
 from dray.model.workflow import Tally, Workflow

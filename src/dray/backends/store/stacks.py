@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dray.backends.store import Store
-from dray.model.limits import PRUNE_CHUNK
+from dray.model.bounds import PRUNE_CHUNK
 
 
 class Asked(NamedTuple):

@@ -14,8 +14,8 @@ from dray.backends.store.graph import FanOut, GraphStore
 from dray.backends.store.insert import insert
 from dray.backends.store.stacks import Asked
 from dray.log import log
+from dray.model.bounds import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.job import Claim, Demand, Held, LogLine, State
-from dray.model.limits import ATTEMPTS_KEPT, LOG_LINES, PROMOTE_CHUNK
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settled, Settlement, unstorable
 from dray.wording import short_id

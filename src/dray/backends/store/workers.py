@@ -13,8 +13,8 @@ from dray.backends.store import Store
 from dray.backends.store.graph import GraphStore
 from dray.backends.store.liveness import Evidence, Life, Liveness, liveness, lives
 from dray.backends.store.outcomes import Left, OutcomeStore
+from dray.model.bounds import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.job import Held
-from dray.model.limits import ATTEMPTS_KEPT, PRUNE_CHUNK
 from dray.model.settlement import Rng, crashed
 from dray.model.worker import Beat, DeathVerdict, Judgement, Lease, NewWorker, Rescued, Worker
 

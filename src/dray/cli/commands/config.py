@@ -18,7 +18,7 @@ from dray.cli.options import command, told
 from dray.cli.output import Column, put_list
 from dray.cli.source import configured_app, project_settings
 from dray.instants import SECOND
-from dray.model import limits
+from dray.model import bounds
 from dray.model.retention import Retention
 from dray.sanitize import redact
 from dray.settings import Source
@@ -84,7 +84,7 @@ def config() -> None:
         *_of_app(found or bare_app(), url_source),
         *_of_commands(variables),
         *(Setting(f"retention.{state}", us and us / SECOND, unit="seconds") for state, us in kept.items()),
-        *_of_limits(),
+        *_of_bounds(),
     ]
     put_list([setting._asdict() for setting in settings], _COLUMNS)
     for complaint in _complaints(variables, keys):
@@ -152,8 +152,8 @@ def _of_commands(variables: Variables) -> Iterator[Setting]:
             yield Setting(setting, defaults.get(word, default), unit=unit)
 
 
-def _of_limits() -> Iterator[Setting]:
-    for name, value in vars(limits).items():
+def _of_bounds() -> Iterator[Setting]:
+    for name, value in vars(bounds).items():
         if name.isupper() and name not in {"KIB", "MIB", "DAY"}:
             word, _, unit = name.lower().rpartition("_")
             if unit == "bytes":

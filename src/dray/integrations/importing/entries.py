@@ -10,9 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from dray import codec
 from dray.errors import ConfigError, PayloadError, PayloadTooLarge
 from dray.instants import EPOCH, LAST_INSTANT, from_datetime
-from dray.model.carried import Carried, Record, keep_us
-from dray.model.job import Reason, State
-from dray.model.limits import (
+from dray.model.bounds import (
     ARGS_BYTES,
     DESCRIPTION_CHARS,
     ERROR_MESSAGE_BYTES,
@@ -23,6 +21,8 @@ from dray.model.limits import (
     RESULT_BYTES,
     TRACEBACK_BYTES,
 )
+from dray.model.carried import Carried, Record, keep_us
+from dray.model.job import Reason, State
 from dray.model.new_job import NewJob
 from dray.model.values import shown
 from dray.sanitize import clean, clean_traceback

@@ -15,10 +15,10 @@ from typing import Any
 from dray.integrations.importing import entries as read
 from dray.integrations.importing.entries import Entry, Past, Unfit, Wishes
 from dray.integrations.importing.snapshot import check_sound, columns_of, open_file, read_with_care
+from dray.model.bounds import ATTEMPTS_KEPT
 from dray.model.carried import Execution, derived_id, recorded
 from dray.model.job import Outcome, Reason, State
 from dray.model.job_retry import encode_retry
-from dray.model.limits import ATTEMPTS_KEPT
 from dray.model.new_job import NewJob
 from dray.model.retry import fixed
 from dray.model.values import check_name, shown

@@ -16,9 +16,9 @@ from dray.instants import SECOND
 from dray.integrations.importing import entries as read
 from dray.integrations.importing.entries import Entry, Past, Unfit, Wishes
 from dray.integrations.importing.snapshot import check_sound, columns_of, open_url, place, read_with_care
+from dray.model.bounds import LOG_LINES
 from dray.model.carried import Execution, derived_id, recorded
 from dray.model.job import LogLine, Outcome, Reason, State
-from dray.model.limits import LOG_LINES
 from dray.model.new_job import NewJob
 from dray.model.values import check_name, shown
 

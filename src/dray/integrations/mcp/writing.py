@@ -18,7 +18,7 @@ from dray.integrations.mcp.answers import answer
 from dray.integrations.mcp.reading import JobPart, WorkflowPart
 from dray.integrations.mcp.tools import acts
 from dray.model.action import By
-from dray.model.limits import JOB_NAME_CHARS
+from dray.model.bounds import JOB_NAME_CHARS
 from dray.model.search import parse
 from dray.model.values import shown
 from dray.model.workflow import Workflow

@@ -33,8 +33,8 @@ from dray.backends import Backend
 from dray.clock import Clock, SystemClock
 from dray.hooks import Hooks, name_of
 from dray.instants import MILLISECOND
+from dray.model.bounds import LOG_LINES, TRACEBACK_BYTES
 from dray.model.job import Claim, State
-from dray.model.limits import LOG_LINES, TRACEBACK_BYTES
 from dray.model.new_job import NewJob
 from dray.model.settlement import Rng, Settlement
 from dray.runtime import body, loading, notes, outcome

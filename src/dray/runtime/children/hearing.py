@@ -13,8 +13,8 @@ from types import NoneType
 from typing import Any
 
 from dray.log import log
+from dray.model.bounds import ERROR_MESSAGE_BYTES, LOG_LINES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.job import FINAL, Claim, LogLine, State
-from dray.model.limits import ERROR_MESSAGE_BYTES, LOG_LINES, LOG_MESSAGE_BYTES, TRACEBACK_BYTES
 from dray.model.new_job import NewJob
 from dray.model.settlement import Settlement
 from dray.runtime.children.wire import Message

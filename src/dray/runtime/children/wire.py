@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from dray.model.limits import TRACEBACK_BYTES
+from dray.model.bounds import TRACEBACK_BYTES
 from dray.runtime.execution import StopCause
 from dray.wording import counted
 

@@ -11,7 +11,7 @@ from dray.backends.store.live import LiveJob
 from dray.errors import ConfigError
 from dray.instants import from_datetime, moment
 from dray.model import cron
-from dray.model.limits import NAME_CHARS
+from dray.model.bounds import NAME_CHARS
 from dray.model.schedule import Schedule
 from dray.ops import acting, shapes
 from dray.sanitize import HIDDEN

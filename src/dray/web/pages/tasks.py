@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dray.errors import ConfigError, DrayError
-from dray.model.limits import NAME_CHARS
+from dray.model.bounds import NAME_CHARS
 from dray.model.values import canonical_id, check_name
 from dray.ops import acting, listing
 from dray.ops import tasks as ops

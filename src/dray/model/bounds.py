@@ -1,4 +1,4 @@
-"""How large things may be: what keeps one job from filling the database.
+"""How large things may be: the bounds that keep one job from filling the database.
 
 Sizes are bytes of UTF-8. Over a limit is an error before anything is written; error messages, tracebacks and
 logs are cut and marked instead, because they describe something that has already happened.
